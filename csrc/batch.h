@@ -1,0 +1,96 @@
+/* Record batch, magic 2: the 61-byte header, framing, and the walk over an uncompressed payload.
+ *
+ *   base_offset:i64 length:i32 leader_epoch:i32 magic:i8 crc:u32            21 bytes, outside the crc
+ *   attributes:i16 last_offset_delta:i32 base_timestamp:i64 max_timestamp:i64
+ *   producer_id:i64 producer_epoch:i16 base_sequence:i32 count:i32           40 bytes
+ *   payload                                                                  records, or one codec stream
+ *
+ * length counts the bytes behind itself, so a batch has length + 12 bytes.  Big-endian throughout.
+ * Kafka: DefaultRecordBatch, DefaultRecord.
+ */
+#ifndef KL_BATCH_H
+#define KL_BATCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    KL_BATCH_PREFIX = 12,     /* base_offset and length: what length does not count */
+    KL_BATCH_HEADER = 61,
+    KL_BATCH_CRC_FROM = 21,   /* first byte under the crc */
+    KL_BATCH_LENGTH_MIN = 49, /* header without prefix */
+    KL_LEGACY_LENGTH_MIN = 14,
+    KL_RECORD_MIN = 7,        /* length, attributes, two deltas, two lengths, header count */
+
+    KL_ATTR_CODEC = 0x07,
+    KL_ATTR_LOG_APPEND_TIME = 0x08,
+    KL_ATTR_TRANSACTIONAL = 0x10,
+    KL_ATTR_CONTROL = 0x20,
+    KL_ATTR_DELETE_HORIZON = 0x40,
+};
+
+typedef struct {
+    int64_t position;     /* of the batch's first byte, in whatever the caller counts in */
+    int64_t base_offset;
+    int64_t base_timestamp;
+    int64_t max_timestamp;
+    int64_t producer_id;
+    int32_t size;         /* whole batch, length + 12 */
+    int32_t leader_epoch;
+    int32_t last_offset_delta;
+    int32_t base_sequence;
+    int32_t count;
+    uint32_t crc;
+    int16_t attributes;
+    int16_t producer_epoch;
+    int8_t magic;
+} kl_batch_t;
+
+static inline int64_t kl_batch_last_offset(const kl_batch_t *b) {
+    return (int64_t)((uint64_t)b->base_offset + (uint64_t)(int64_t)b->last_offset_delta);
+}
+
+/* Read the header at at[0..left).  Only KL_BATCH_HEADER bytes need to be there; position is not set.
+ * KL_OK | KL_ETRUNCATED (fewer bytes than the fields asked for) | KL_ELENGTH (length below 49, or count or
+ * last_offset_delta negative, or base_offset negative or base_offset + last_offset_delta past 2^63-1)
+ * | KL_EMAGIC (magic is not 2; size and magic ARE set in *out then, when length >= 14)
+ */
+int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out);
+
+/* Write the 61-byte header of *b, whose crc and size are set by the caller. */
+void kl_batch_header_store(uint8_t *at, const kl_batch_t *b);
+
+/* CRC-32C over bytes 21 .. size of the batch at at. */
+uint32_t kl_batch_crc(const uint8_t *at, int32_t size);
+
+/* One record of an uncompressed payload.  key and value are NULL where null; headers is the first header's
+ * first byte; header lengths have been checked. */
+typedef struct {
+    const uint8_t *key;
+    const uint8_t *value;
+    const uint8_t *headers;
+    int64_t timestamp_delta;
+    int32_t offset_delta;
+    int32_t key_size;     /* -1 for null */
+    int32_t value_size;   /* -1 for null */
+    int32_t header_count;
+} kl_record_t;
+
+/* Read the record at at[0..left) and check every length in it; *used is its whole size.
+ * KL_OK | KL_ETRUNCATED | KL_EOVERLONG | KL_ELENGTH | KL_ESLACK */
+int kl_record_next(const uint8_t *at, size_t left, kl_record_t *out, size_t *used);
+
+/* One header of a record that kl_record_next has accepted. */
+typedef struct {
+    const uint8_t *key;
+    const uint8_t *value; /* NULL where null */
+    int32_t key_size;
+    int32_t value_size;   /* -1 for null */
+} kl_record_header_t;
+int kl_record_header_next(const uint8_t *at, size_t left, kl_record_header_t *out, size_t *used);
+
+/* Walk a whole payload of count records: every field, no slack behind.
+ * KL_OK, or the first failure, with *bad set to the number of the record that failed. */
+int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t *bad);
+
+#endif

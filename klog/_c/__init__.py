@@ -1,0 +1,1 @@
+"""Cython declarations of csrc, one .pxd per header. Nothing here runs."""

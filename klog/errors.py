@@ -1,0 +1,206 @@
+"""Every error that klog raises on purpose, in one tree under KlogError.
+
+Four kinds, never mixed: the caller's mistakes are also ValueError or TypeError; bad bytes carry the file, position and
+offset; the kernel's errors are OSError with their path; klog's own mistakes are AssertionError and not listed here.
+
+`code` is Kafka's protocol error code where Kafka has one (its class is named in each docstring), else -1
+(UNKNOWN_SERVER_ERROR). Messages end with what to do next.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar
+
+
+class KlogError(Exception):
+    """Root of the tree."""
+
+    code: ClassVar[int] = -1
+
+
+class CorruptData(KlogError):
+    """Bytes in a file or buffer that break the format. Kafka: CorruptRecordException (2).
+
+    path: file, or None for bytes in memory. position: first byte of the broken thing in that file or buffer.
+    offset: record offset where known, else None. kind: what `verify` calls it: crc, length, offset_order, epoch,
+    index, timeindex, txnindex, snapshot, checkpoint, gap.
+    """
+
+    code = 2
+    default_kind: ClassVar[str] = "length"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        position: int | None = None,
+        offset: int | None = None,
+        kind: str | None = None,
+    ) -> None:
+        self.path = None if path is None else os.fspath(path)
+        self.position = position
+        self.offset = offset
+        self.kind = kind or self.default_kind
+        self.reason = message
+        where = []
+        if self.path is not None:
+            where.append(self.path)
+        if position is not None:
+            where.append(f"position {position}")
+        if offset is not None:
+            where.append(f"offset {offset}")
+        super().__init__(f"{message} ({', '.join(where)})" if where else message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.reason, self.path, self.position, self.offset, self.kind)
+
+
+def _rebuild(
+    cls: type[CorruptData], message: str, path: str | None, position: int | None, offset: int | None, kind: str
+) -> CorruptData:
+    return cls(message, path=path, position=position, offset=offset, kind=kind)
+
+
+class CorruptBatch(CorruptData):
+    """A record batch or a record in it: length, checksum, varint, count, codec stream."""
+
+
+class UnsupportedBatch(CorruptBatch):
+    """A sound batch of a format that this klog does not read (magic 0 and 1). Nothing is cut because of it."""
+
+    code = 43
+
+
+class DecompressionLimit(CorruptBatch):
+    """A payload that grows past the bound on decompressed bytes."""
+
+
+class CorruptIndex(CorruptData):
+    """An .index, .timeindex or .txnindex file. Kafka: CorruptIndexException."""
+
+    default_kind = "index"
+
+
+class CorruptSnapshot(CorruptData):
+    """A .snapshot file of producer state. Kafka: CorruptSnapshotException."""
+
+    default_kind = "snapshot"
+
+
+class CorruptCheckpoint(CorruptData):
+    """A checkpoint, leader-epoch or metadata text file."""
+
+    default_kind = "checkpoint"
+
+
+class CorruptLog(CorruptData):
+    """A log that recovery="strict" refuses to open, since cutting it would throw away good batches."""
+
+
+class OffsetOutOfRange(KlogError, ValueError):
+    """Kafka: OffsetOutOfRangeException (1). Attributes: offset, log_start_offset, log_end_offset."""
+
+    code = 1
+
+    def __init__(self, offset: int, log_start_offset: int, log_end_offset: int, name: str = "log") -> None:
+        self.offset, self.log_start_offset, self.log_end_offset = offset, log_start_offset, log_end_offset
+        self.name = name
+        super().__init__(
+            f"offset {offset} is outside {name}, which holds [{log_start_offset}, {log_end_offset}); "
+            f"read from 'earliest' or from an offset in that range"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.offset, self.log_start_offset, self.log_end_offset, self.name)
+
+
+class UnknownTopicOrPartition(KlogError, LookupError):
+    """Kafka: UnknownTopicOrPartitionException (3)."""
+
+    code = 3
+
+
+class RecordTooLarge(KlogError, ValueError):
+    """Kafka: RecordTooLargeException (10): a batch above max.message.bytes."""
+
+    code = 10
+
+
+class InvalidTopic(KlogError, ValueError):
+    """Kafka: InvalidTopicException (17)."""
+
+    code = 17
+
+
+class RecordBatchTooLarge(KlogError, ValueError):
+    """Kafka: RecordBatchTooLargeException (18): an append above segment.bytes."""
+
+    code = 18
+
+
+class InvalidTimestamp(KlogError, ValueError):
+    """Kafka: InvalidTimestampException (32)."""
+
+    code = 32
+
+
+class TopicExists(KlogError, ValueError):
+    """Kafka: TopicExistsException (36)."""
+
+    code = 36
+
+
+class InvalidConfig(KlogError, ValueError):
+    """Kafka: InvalidConfigurationException (40): unknown key, wrong type, value out of range."""
+
+    code = 40
+
+
+class StorageOffline(KlogError):
+    """Kafka: KafkaStorageException (56): an earlier I/O error took the directory offline; reopen to decide from disk."""
+
+    code = 56
+
+
+class LogClosed(StorageOffline, ValueError):
+    """The log or manager was closed; open it again."""
+
+
+class UnsupportedCompression(KlogError, ValueError):
+    """Kafka: UnsupportedCompressionTypeException (76)."""
+
+    code = 76
+
+
+class InvalidRecord(KlogError, ValueError):
+    """Kafka: InvalidRecordException (87)."""
+
+    code = 87
+
+
+class InconsistentTopicId(KlogError):
+    """Kafka: InconsistentTopicIdException (103)."""
+
+    code = 103
+
+
+class AlreadyLocked(KlogError):
+    """Another process, or another object of this one, holds the directory. Attribute: path; holder where known."""
+
+    def __init__(self, message: str, *, path: str | None = None, holder: str | None = None) -> None:
+        self.path, self.holder = path, holder
+        super().__init__(message)
+
+
+class ReadOnly(KlogError):
+    """A write on a log that was opened with read_only=True."""
+
+
+class ForkedHandle(KlogError):
+    """A write in a forked child on a log that its parent opened; open the log again in the child."""
+
+
+class NewerFormat(KlogError):
+    """A file of klog's own written by a newer klog."""

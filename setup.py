@@ -1,0 +1,100 @@
+"""The native build and nothing else: one static csrc library, every .pyx over it, and the cffi module of klog.disk.
+
+KLOG_BUILD picks a flavour, each with a build directory of its own (see Makefile):
+  release  -O3, no bounds checks in Cython (default)
+  debug    -O1, bounds checks on
+  asan     address and undefined sanitizers
+"""
+
+import os
+import platform
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_clib import build_clib
+from setuptools.command.build_ext import build_ext
+
+FLAVOUR = os.environ.get("KLOG_BUILD", "release")
+FLAGS = {
+    "release": ["-O3", "-g1", "-fno-semantic-interposition"],
+    "debug": ["-O1", "-g"],
+    "asan": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"],
+}[FLAVOUR]
+LINK = [flag for flag in FLAGS if flag.startswith("-fsanitize")]
+WARN = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function", "-fstack-protector-strong"]
+BUILD = Path("build") / FLAVOUR
+
+SOURCES = sorted(str(path) for path in Path("csrc").glob("*.c") if path.stem not in {"selftest", "fuzz"})
+HEADERS = sorted(str(path) for path in Path("csrc").glob("*.h"))
+
+
+def extension(path: Path) -> Extension:
+    name = ".".join(path.with_suffix("").parts)
+    return Extension(
+        name,
+        [str(path)],
+        include_dirs=["csrc"],
+        depends=[*HEADERS, *SOURCES],
+        extra_compile_args=[*FLAGS, "-std=c11", "-D_GNU_SOURCE", "-Wno-unused-function"],
+        extra_link_args=LINK,
+    )
+
+
+class BuildClib(build_clib):
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self.build_temp = str(BUILD / "csrc")
+        self.build_clib = str(BUILD / "lib")
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.build_temp = str(BUILD / "csrc")
+        self.build_clib = str(BUILD / "lib")
+
+
+class BuildExt(build_ext):
+    """build_ext that builds the static csrc library first, which setuptools leaves to `build` alone."""
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self.build_temp = str(BUILD / "ext")
+
+    def run(self) -> None:
+        self.run_command("build_clib")
+        super().run()
+
+
+machine = platform.machine()
+extensions = cythonize(
+    [extension(path) for path in sorted(Path("klog").rglob("*.pyx"))],
+    build_dir=str(BUILD / "cython"),
+    compiler_directives={
+        "language_level": 3,
+        "boundscheck": FLAVOUR != "release",
+        "wraparound": False,
+        "cdivision": True,
+        "initializedcheck": False,
+        "autotestdict": False,
+        "embedsignature": False,
+        "freethreading_compatible": False,
+    },
+    quiet=True,
+)
+
+setup(
+    ext_modules=extensions,
+    libraries=[
+        (
+            "klogcore",
+            {
+                "sources": SOURCES,
+                "include_dirs": ["csrc"],
+                "obj_deps": {"": HEADERS},
+                "cflags": [*FLAGS, *WARN, "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden"],
+            },
+        )
+    ],
+    cffi_modules=["klog/disk/_os_build.py:builder"] if Path("klog/disk/_os_build.py").exists() else [],
+    cmdclass={"build_clib": BuildClib, "build_ext": BuildExt},
+)
