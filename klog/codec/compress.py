@@ -163,12 +163,12 @@ def _snappy_compress(data: Buffer, level: int | None) -> bytes:
 
 def _snappy_blocks(payload: memoryview) -> list[memoryview]:
     """The raw blocks of a payload; one that is no xerial stream is a single raw block."""
-    if len(payload) < len(_XERIAL_HEADER) or payload[:8] != _XERIAL_MAGIC:
+    if len(payload) < len(_XERIAL_HEADER) or bytes(payload[:8]) != _XERIAL_MAGIC:
         return [payload]
     blocks = []
     at = len(_XERIAL_HEADER)
     while at < len(payload):
-        if payload[at : at + 8] == _XERIAL_MAGIC and len(payload) - at >= len(_XERIAL_HEADER):
+        if bytes(payload[at : at + 8]) == _XERIAL_MAGIC and len(payload) - at >= len(_XERIAL_HEADER):
             at += len(_XERIAL_HEADER)  # streams written one behind the other
             continue
         if len(payload) - at < 4:
@@ -242,7 +242,7 @@ def _lz4_frame(payload: memoryview) -> tuple[Buffer, int]:
     without. Block checksums and the header's own stay for it to check.
     """
     size = len(payload)
-    if size < 7 or payload[:4] != _LZ4_MAGIC:
+    if size < 7 or bytes(payload[:4]) != _LZ4_MAGIC:
         raise CorruptBatch("lz4 payload does not begin with a frame")
     flags, descriptor = payload[4], payload[5]
     if flags & _FLG_VERSION != _FLG_VERSION_1 or flags & (_FLG_DICTIONARY | _FLG_RESERVED):
@@ -362,7 +362,7 @@ def _zstd_frames(payload: memoryview) -> list[tuple[memoryview, int, bool]]:
         if not single:
             window_log = 10 + (payload[at] >> 3)
             if window_log > _ZSTD_WINDOW_LOG_MAX:
-                raise CorruptBatch(f"zstd frame with a window of 2^{window_log} bytes; at most 2^{_ZSTD_WINDOW_LOG_MAX}")
+                raise CorruptBatch(f"zstd frame with a window of 2^{window_log} bytes, past 2^{_ZSTD_WINDOW_LOG_MAX}")
             block_max = min(block_max, (1 << window_log) + ((1 << window_log) >> 3) * (payload[at] & 7))
             at += 1
         at += (0, 1, 2, 4)[descriptor & 3]  # dictionary id; the library refuses one it was not given
