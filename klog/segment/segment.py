@@ -384,4 +384,3 @@ class Segment:
                 if record.timestamp >= timestamp:
                     return record.timestamp, record.offset
             position = header.position + header.size
-
