@@ -278,7 +278,7 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """Exclusive bound of what consumers see. Of a single copy: the log end, or what a checkpoint says for a reader."""
+        """Exclusive bound of what consumers see. Of a single copy: the log end; for a reader, what a checkpoint says."""
         bound = self._options.high_watermark
         if bound is None or not self.read_only:
             return self._log_end_offset
@@ -429,9 +429,8 @@ class Log:
         self._log_end_offset = self._segments[-1].next_offset
         if self._options.durability == "sync":
             self._guard(self._segments[-1].sync_data)
-        if self._log_end_offset - self._recovery_point >= self._config.flush_messages or (
-            self._config.flush_ms < _NO_BOUND and now - self._flushed_ms >= self._config.flush_ms
-        ):
+        unflushed, waited = self._log_end_offset - self._recovery_point, now - self._flushed_ms
+        if unflushed >= self._config.flush_messages or waited >= self._config.flush_ms:
             self.flush()
         append_time = now if self._config.message_timestamp_type == "LogAppendTime" else -1
         return AppendInfo(first, self._log_end_offset - 1, group.count, group.max_timestamp, append_time)
@@ -772,7 +771,7 @@ class Log:
 
         return verify(self._directory, progress=progress)
 
-    # ---- following another process -------------------------------------------------------------------------------------
+    # ---- following another process -----------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Look what a writer in another process has done since: new records, new segments, segments gone.
