@@ -297,8 +297,8 @@ cdef class Selection:
     def __dealloc__(self):
         PyMem_Free(self.aborted)
 
-    cdef bint wants(self, const kl_batch_t *b) noexcept:
-        """Can this batch hold a record to give? By its header alone, so that the rest goes by unread."""
+    cdef bint wants(self, const kl_batch_t *b) noexcept nogil:
+        # Can this batch hold a record to give? By its header alone, so that the rest goes by unread.
         cdef Py_ssize_t i
         if b.count == 0 or kl_batch_last_offset(b) < self.start:
             return False
