@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """Batches to Arrow columns, through the Arrow PyCapsule interface: whoever speaks it takes them, pyarrow or not.
 
   A1  columns own their bytes: the source buffer may go as soon as columns() has returned.
@@ -23,7 +24,7 @@ from klog._c.columns cimport (
 from klog._c.status cimport KL_ESPACE, KL_OK
 from klog.record._batch cimport Selection, Source
 from libc.errno cimport EINVAL, EIO, ENOMEM
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, uint8_t
 from libc.stdlib cimport calloc, free
 
 from klog.errors import KlogError
