@@ -278,7 +278,7 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """Exclusive bound of what consumers see. Of a single copy: the log end; for a reader, what a checkpoint says."""
+        """Exclusive bound of what consumers see. A single copy's log end; for a reader, what a checkpoint says."""
         bound = self._options.high_watermark
         if bound is None or not self.read_only:
             return self._log_end_offset
