@@ -77,7 +77,7 @@ _IGNORED_NAMES = frozenset({"groupidprefix", "kafkaconsumer.polltimeoutms"})
 
 _CANONICAL = {name.lower(): name for name in (*SERVED, *NOT_SERVED)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECONDS = re.compile(r"[+-]?\d+")
+_MILLISECONDS = re.compile(r"[+-]?[0-9]{1,30}")
 _INT64_MAX = (1 << 63) - 1
 
 NoMatch = Literal["error", "latest"]
@@ -280,7 +280,7 @@ def _time(value: object, option: str) -> int:
     if _is_int(value) or (isinstance(value, str) and _MILLISECONDS.fullmatch(value.strip())):
         time_ms = int(str(value))
         if not 0 <= time_ms <= _INT64_MAX:
-            raise ValueError(f"option '{option}' = {value} must not be negative: milliseconds since 1970-01-01 UTC")
+            raise ValueError(f"option '{option}' = {time_ms} is out of range for milliseconds since 1970-01-01 UTC")
         return time_ms
     try:
         moment = datetime.fromisoformat(value.strip()) if isinstance(value, str) else None
