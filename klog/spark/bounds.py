@@ -68,7 +68,7 @@ class Span:
 
 
 FirstAtOrAfter = Callable[[int], int | None]
-"""Time in ms → offset of the first record at or after it, or None."""
+"""Time in ms → offset of the first record at or above the log start with this time or a later one, or None."""
 
 
 def resolve(
@@ -97,7 +97,7 @@ def _resolve_edge(
     found = first_at_or_after(bound.value)
     # The lookup may answer from above the high watermark: for readers that record is not there yet.
     if found is not None and found < span.end_offset:
-        return max(found, span.log_start_offset)
+        return found
     if no_match == "error":
         raise ValueError(
             f"option '{bounds.option}': {span.pair} holds no record at or after {bound.value} ms; "

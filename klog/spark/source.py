@@ -40,7 +40,7 @@ class KlogSource(DataSource):  # type: ignore[misc]
         parsed = _options.parse(options)
         self._options = replace(parsed, paths=tuple(dict.fromkeys(map(absolute_directory, parsed.paths))))
         if parsed.ignored:
-            logger.warning("options ignored, there is no Kafka client here: %s", ", ".join(parsed.ignored))
+            logger.warning('format("klog") ignores options of a Kafka client: %s', ", ".join(parsed.ignored))
 
     @classmethod
     def name(cls) -> str:

@@ -37,7 +37,7 @@ def test_target_is_128_mib() -> None:
         ([Extent(0, 10, 100), Extent(10, 20, 1000)], 8, 11, 120),
         ([Extent(0, 10, 100)], 10, 20, 0),
         ([Extent(7, 7, 0)], 0, 10, 0),  # an active segment without a record
-        ([Extent(0, 2**62, 2**30)], 0, 2**61, 2**29),  # exact beyond what a float holds
+        ([Extent(0, 10, 2**60 + 1)], 0, 10, 2**60 + 1),  # exact beyond what a float holds
     ],
 )
 def test_bytes_of_a_range(extents: list[Extent], start: int, end: int, size: int) -> None:

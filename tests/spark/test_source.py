@@ -121,7 +121,7 @@ def test_ignored_options_warn_once(shared_data: Directory, caplog: pytest.LogCap
     given = {"kafka.bootstrap.servers": "h:9092", "kafka.group.id": "g"}
     assert ranges(shared_data.path, **given) == ALL
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert warned == ["options ignored, there is no Kafka client here: kafka.bootstrap.servers, kafka.group.id"]
+    assert warned == ['format("klog") ignores options of a Kafka client: kafka.bootstrap.servers, kafka.group.id']
 
 
 class TestPaths:
