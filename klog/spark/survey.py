@@ -5,8 +5,9 @@
   S3  The end of a partition is its high watermark as klog's read-only open gives it: the checkpoint where there is one,
       else the log end. A directory that its broker left may hold a tail above it that was never acknowledged.
 
-Kafka's own topics (`INTERNAL`) are part of "every topic", and can be named, but no pattern finds them: Spark's Kafka
-source matches patterns against the topics that are not internal, and `.*` means the same here.
+Kafka's own topics (`INTERNAL`) are part of "every topic", and can be named, but no pattern finds them: `.*` means what
+it means to Spark's Kafka source, where no internal topic is listed. As there (SubscribePatternStrategy, findFirstIn) a
+pattern may match anywhere in a name; ^ and $ tie it down.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def select(subscription: Subscription, present: Iterable[TopicPartition]) -> lis
         return [pair for pair in pairs if pair.topic in subscription.topics]
     if subscription.pattern is not None:
         pattern = re.compile(subscription.pattern)
-        return [pair for pair in pairs if pair.topic not in INTERNAL and pattern.fullmatch(pair.topic)]
+        return [pair for pair in pairs if pair.topic not in INTERNAL and pattern.search(pair.topic)]
     return pairs
 
 

@@ -25,8 +25,8 @@ def chosen(subscription: Subscription) -> list[str]:
         (Subscription(topics=("b",)), ["b-2", "b-10"]),
         (Subscription(topics=("b", "a")), ["a-0", "b-2", "b-10"]),
         (Subscription(topics=("__consumer_offsets",)), ["__consumer_offsets-0"]),
-        (Subscription(pattern="a"), ["a-0"]),  # the whole name has to match
-        (Subscription(pattern="a.*"), ["a-0", "a-b-0"]),
+        (Subscription(pattern="^a$"), ["a-0"]),
+        (Subscription(pattern="b"), ["a-b-0", "b-2", "b-10"]),  # anywhere in the name
         (Subscription(pattern=".*"), ["a-0", "a-b-0", "b-2", "b-10"]),
         (Subscription(pattern="zzz"), []),
         (Subscription(assigned=(TopicPartition("b", 10),)), ["b-10"]),
