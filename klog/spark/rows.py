@@ -15,6 +15,7 @@ sliced.
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -79,6 +80,15 @@ def check_schema(schema: StructType) -> None:
             raise ValueError(f"column '{column.name}' is {has}, not {wanted}: read it as {has}, then cast in the query")
         if not column.nullable:
             raise ValueError(f"column '{column.name}' is nullable: leave NOT NULL out of the schema")
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark holds the batches of a query against (R1), from the call that it makes for that."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # Older Sparks do not ask for the zone: there it is UTC.
+    asks_for_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, timezone="UTC") if asks_for_zone else to_arrow_schema(schema)
 
 
 class RowShaper:

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from klog.spark import options as _options
 from klog.spark.read import read_ranges
-from klog.spark.rows import check_schema, schema_ddl
+from klog.spark.rows import arrow_schema, check_schema, schema_ddl
 from klog.spark.survey import absolute_directory, plan_partitions
 
 if TYPE_CHECKING:
@@ -65,7 +65,4 @@ class KlogReader(DataSourceReader):  # type: ignore[misc]
         return [InputPartition(ranges) for ranges in plan_partitions(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        # The same call, with the same zone, by which Spark makes the schema that it holds the batches against.
-        return read_ranges(partition.value or (), to_arrow_schema(self._schema, timezone="UTC"))
+        return read_ranges(partition.value or (), arrow_schema(self._schema))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from klog.spark.rows import RowShaper, check_schema, full_schema
+from klog.spark.rows import RowShaper, arrow_schema, check_schema, full_schema
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 DECODED = {
@@ -33,13 +32,13 @@ class Columns:
 
 def shape(*names: str) -> pa.RecordBatch:
     wanted = t.StructType([column for name in names for column in full_schema().fields if column.name == name])
-    shaper = RowShaper(to_arrow_schema(wanted, timezone="UTC"), "flights", 3)
+    shaper = RowShaper(arrow_schema(wanted), "flights", 3)
     return shaper.batch(Columns(shaper.fields))
 
 
 def test_all_columns() -> None:
     batch = shape(*full_schema().names)
-    assert batch.schema.equals(to_arrow_schema(full_schema(), timezone="UTC"))
+    assert batch.schema.equals(arrow_schema(full_schema()))
     assert batch.column("key").to_pylist() == [b"k", None, b""]
     assert batch.column("value").to_pylist() == [None, b"v", b""]
     assert batch.column("topic").to_pylist() == ["flights"] * 3
@@ -67,12 +66,12 @@ def test_constant_columns_alone_still_count_the_rows() -> None:
 
 def test_only_wanted_columns_are_asked_for() -> None:
     wanted = t.StructType([t.StructField("timestamp", t.TimestampType()), t.StructField("topic", t.StringType())])
-    assert RowShaper(to_arrow_schema(wanted, timezone="UTC"), "t", 0).fields == ("timestamp",)
+    assert RowShaper(arrow_schema(wanted), "t", 0).fields == ("timestamp",)
 
 
 def test_batches_of_other_lengths_keep_the_schema() -> None:
     """R1: topic and partition are slices of the longest seen so far, values unharmed."""
-    shaper = RowShaper(to_arrow_schema(full_schema(), timezone="UTC"), "flights", 3)
+    shaper = RowShaper(arrow_schema(full_schema()), "flights", 3)
     shapes = [shaper.batch(Columns(shaper.fields, start)) for start in (2, 0, 1)]
     assert [batch.num_rows for batch in shapes] == [1, 3, 2]
     assert len({str(batch.schema) for batch in shapes}) == 1
@@ -100,3 +99,30 @@ def test_empty_and_doubled_schemas() -> None:
         check_schema(t.StructType([]))
     with pytest.raises(ValueError, match="'offset' twice"):
         check_schema(t.StructType([t.StructField("offset", t.LongType())] * 2))
+
+
+def test_arrow_schema_is_the_one_that_spark_checks() -> None:
+    """Types as Spark's plain readers take them: no large_binary, no dictionary, microseconds in UTC."""
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    assert arrow_schema(full_schema()).types == [
+        pa.binary(),
+        pa.binary(),
+        pa.string(),
+        pa.int32(),
+        pa.int64(),
+        pa.timestamp("us", "UTC"),
+        pa.int32(),
+        pa.list_(pa.field("element", header)),
+    ]
+
+
+def test_arrow_schema_of_a_spark_that_does_not_ask_for_the_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql.pandas import types
+
+    expected, newer = arrow_schema(full_schema()), types.to_arrow_schema
+
+    def older(schema: t.StructType, timestamp_utc: bool = True) -> pa.Schema:
+        return newer(schema, timezone="UTC")
+
+    monkeypatch.setattr(types, "to_arrow_schema", older)
+    assert arrow_schema(full_schema()) == expected
