@@ -1,4 +1,4 @@
-"""Step 5: a question to the same directory through Spark, or a word on what Spark needs. See spark_job.py for the job."""
+"""Step 5: a question to the same directory through Spark, or a word on what Spark needs. The job is spark_job.py."""
 
 from __future__ import annotations
 

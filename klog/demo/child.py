@@ -1,4 +1,4 @@
-"""Child processes that never stay behind: each runs in a process group of its own, and the group dies with the block."""
+"""Child processes that never stay behind: each leads a process group of its own, which dies with the block."""
 
 from __future__ import annotations
 

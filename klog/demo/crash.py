@@ -1,8 +1,8 @@
 """Step 2: a writer dies by SIGKILL in the middle of appending. What was acknowledged must be there, and nothing half.
 
-  C1  every record at or below the last acknowledged offset is read back, byte for byte.
-  C2  records beyond it may be there too, since the writer can die between the write and its report: they are whole.
-  C3  the log ends where its last whole batch ends; recovery cut the rest and says how many bytes.
+C1  every record at or below the last acknowledged offset is read back, byte for byte.
+C2  records beyond it may be there too, since the writer can die between the write and its report: they are whole.
+C3  the log ends where its last whole batch ends; recovery cut the rest and says how many bytes.
 """
 
 from __future__ import annotations
@@ -118,5 +118,3 @@ def tell(result: CrashResult, to: Narrator) -> None:
             ),
         ]
     )
-
-

@@ -1,12 +1,12 @@
 """Where the demo may write: a directory that is new, empty, or its own from an earlier run.
 
-    DIR/klog-demo.json            marks the directory as the demo's   {"format": "klog-demo", "version": 1}
-    DIR/flights-0 ... flights-3   the partitions; DIR is a plain Kafka log.dir
-    DIR/telemetry-0
+  DIR/klog-demo.json            marks the directory as the demo's   {"format": "klog-demo", "version": 1}
+  DIR/flights-0 ... flights-3   the partitions; DIR is a plain Kafka log.dir
+  DIR/telemetry-0
 
-  P1  nothing is deleted that the demo did not write: one foreign entry and the whole directory stays as it is.
-  P2  the marker is written first and deleted last, so a run that was cut short can still be recognised and replaced.
-  P3  nothing is deleted while somebody holds the directory's lock.
+P1  nothing is deleted that the demo did not write: one foreign entry and the whole directory stays as it is.
+P2  the marker is written first and deleted last, so a run that was cut short can still be recognised and replaced.
+P3  nothing is deleted while somebody holds the directory's lock.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def _check_marker(marker: Path) -> None:
     if named != "klog-demo":
         raise NotADemoDirectory(f"{marker} is not the demo's marker; name another directory with --dir")
     if version > _VERSION:
-        raise NewerFormat(f"{marker} was written by a newer klog (version {version}); name another directory with --dir")
+        raise NewerFormat(
+            f"{marker} was written by a newer klog (version {version}); name another directory with --dir"
+        )
 
 
 def _clear(directory: Path) -> None:

@@ -29,23 +29,21 @@ LIMIT {TOP}
 """
 
 
-def session(scratch: str) -> Any:
-    """A local session that is quiet and keeps its files in `scratch`."""
-    from pyspark.sql import SparkSession
+def quiet_session(scratch: str) -> Any:
+    """A local session that says little and keeps its files in `scratch`."""
+    from klog.spark import session
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = (
-        SparkSession.builder.master("local[*]")
-        .appName("klog demo")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")  # a host name that does not resolve stops Spark otherwise
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", scratch)
-        .config("spark.sql.warehouse.dir", os.path.join(scratch, "warehouse"))
-        .config("spark.sql.artifact.isolation.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "4")
-        .getOrCreate()
+    spark = session(
+        {
+            "spark.app.name": "klog demo",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.host": "127.0.0.1",  # a host name that does not resolve would stop Spark
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": scratch,
+            "spark.sql.warehouse.dir": os.path.join(scratch, "warehouse"),
+            "spark.sql.shuffle.partitions": "4",
+        }
     )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
@@ -70,7 +68,7 @@ def ask(spark: Any, directory: str, topic: str) -> dict[str, Any]:
 def main(directory: str, topic: str) -> None:
     warnings.simplefilter("ignore", FutureWarning)
     with tempfile.TemporaryDirectory(prefix="klog-demo-spark-") as scratch:
-        spark = session(scratch)
+        spark = quiet_session(scratch)
         try:
             result = ask(spark, os.path.abspath(directory), topic)
         finally:

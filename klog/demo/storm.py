@@ -13,6 +13,7 @@ import json
 import time
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 
 from klog.demo.events import airline_names
 from klog.demo.narrator import Narrator, duration, when
@@ -99,7 +100,7 @@ def _range(logs: LogManager, partition: int) -> Range:
 def _longest_quiet(departures: list[int]) -> tuple[int, int]:
     """The longest time in which no aircraft left: last departure before it, first one after it."""
     departures.sort()
-    _, start, stop = max((after - before, before, after) for before, after in zip(departures, departures[1:]))
+    _, start, stop = max((after - before, before, after) for before, after in pairwise(departures))
     return start, stop
 
 
@@ -117,10 +118,13 @@ def tell(result: StormResult, events: int, to: Narrator) -> None:
     hours = (result.quiet_until - result.quiet_from) / _HOUR
     to.facts(
         [
-            ("lookups", f"{2 * len(result.ranges)} in {duration(result.lookup_seconds)}; offsets by partition {places}"),
+            (
+                "lookups",
+                f"{2 * len(result.ranges)} in {duration(result.lookup_seconds)}; offsets by partition {places}",
+            ),
             (
                 "read",
-                f"{result.records_read:,} of {events:,} records, in {duration(result.read_seconds)} with their JSON parsed",
+                f"{result.records_read:,} of {events:,} records, parsed as JSON in {duration(result.read_seconds)}",
             ),
             (
                 "flights",

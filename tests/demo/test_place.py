@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from klog.disk import DirectoryLock
 
 from klog.demo.place import MARKER, NotADemoDirectory, prepare
-from klog.disk import DirectoryLock
 from klog.errors import AlreadyLocked, NewerFormat
 
 
@@ -65,7 +65,9 @@ def test_a_link_is_not_followed(used, tmp_path_factory):
     assert (elsewhere / "precious").exists()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "other", "version": 1}', '{"format": "klog-demo"}', "\xff"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": "other", "version": 1}', '{"format": "klog-demo"}', "\xff"]
+)
 def test_a_marker_that_is_not_ours_keeps_everything(used, text):
     (used / MARKER).write_text(text, encoding="latin-1")
     before = tree(used)
