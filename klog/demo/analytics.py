@@ -107,7 +107,7 @@ def ask(directory: Path) -> SparkResult:
 def introduce(to: Narrator) -> None:
     to.say(
         "The same files, now as a DataFrame: no JAR, no broker, no registration. At what hour does which airline leave "
-        "late? Hours with less than one departure a day are left out."
+        "late? Hours with fewer than one departure a day are left out."
     )
     to.code(
         f'events = spark.read.format("klog").option("subscribe", "{FLIGHTS}").load(directory)\n'

@@ -16,7 +16,7 @@ from pathlib import Path
 from klog.demo.child import kill_group, python_module
 from klog.demo.failure import DemoFailed
 from klog.demo.narrator import Narrator, duration, size
-from klog.demo.place import TELEMETRY
+from klog.demo.place import FLIGHTS, TELEMETRY
 from klog.demo.writer import RECORDS_PER_APPEND, report
 from klog.log import LogManager
 from klog.progress import Event, Progress
@@ -44,6 +44,7 @@ class CrashResult:
     segments_scanned: int
     bytes_truncated: int
     reason: str
+    flights_scanned: int
 
 
 def create_topic(logs: LogManager) -> None:
@@ -96,6 +97,9 @@ def check(logs: LogManager, kill: Kill) -> CrashResult:
         segments_scanned=recovery.segments_scanned,
         bytes_truncated=recovery.bytes_truncated,
         reason=recovery.reason,
+        flights_scanned=sum(
+            logs.log(FLIGHTS, partition).recovery.segments_scanned for partition in logs.topics()[FLIGHTS]
+        ),
     )
 
 
@@ -118,3 +122,10 @@ def tell(result: CrashResult, to: Narrator) -> None:
             ),
         ]
     )
+    to.gap()
+    flights = (
+        f"Of the flights, {result.flights_scanned} segments were scanned too."
+        if result.flights_scanned
+        else "The flights, flushed before, needed no scan."
+    )
+    to.say(f"Every record found was compared with what the writer had sent. {flights}")

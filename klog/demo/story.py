@@ -109,8 +109,6 @@ def _kill(directory: Path, to: Narrator, progress: Progress | None) -> crash.Kil
 def _reopened(logs: LogManager, kill: crash.Kill, to: Narrator) -> crash.CrashResult:
     result = crash.check(logs, kill)
     crash.tell(result, to)
-    to.gap()
-    to.say("Every record found was compared with what the writer had sent. The flights needed no scan.")
     return result
 
 

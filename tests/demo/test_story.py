@@ -103,6 +103,8 @@ def test_nothing_acknowledged_was_lost(result, text):
     assert f"{crash.found:,} records in {crash.batches:,} whole batches" in text
     assert f"to scan {crash.segments_scanned} segments ({crash.reason})" in text
     assert crash.segments_scanned > 0
+    assert crash.flights_scanned == 0, "flushed and checkpointed before the crash"
+    assert "The flights, flushed before, needed no scan." in text
 
 
 def test_the_storm(result, text, flights):
