@@ -61,9 +61,8 @@ def kill_writer(directory: Path, progress: Progress | None) -> Kill:
         acknowledged, reports = 0, 0
         for line in writer.stdout:
             acknowledged, reports = int(line) + 1, reports + 1
-            if progress is not None:
-                done = min(reports, APPENDS_BEFORE_KILL) * RECORDS_PER_APPEND
-                progress(Event("write", done, APPENDS_BEFORE_KILL * RECORDS_PER_APPEND))
+            if progress is not None and reports <= APPENDS_BEFORE_KILL:
+                progress(Event("write", reports * RECORDS_PER_APPEND, APPENDS_BEFORE_KILL * RECORDS_PER_APPEND))
             if reports == APPENDS_BEFORE_KILL:
                 time.sleep(random.uniform(0.001, 0.02))
                 kill_group(writer)  # and read on: what is in the pipe by now was acknowledged before the kill
