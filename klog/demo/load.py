@@ -13,7 +13,8 @@ from klog.progress import Event, Progress
 
 PARTITIONS = 4
 COMPRESSION = "lz4"
-SEGMENT_BYTES = 4 << 20  # lz4 leaves about 15 MB per partition: each rolls a few times
+SEGMENT_BYTES = 4 << 20  # lz4 leaves about 17 MB per partition: each rolls a few times
+SEGMENT_MS = 400 * 24 * 3600 * 1000  # Kafka also rolls by event time, every week by default: that would be 200 segments
 _SLICE = 16_384  # events per append: about 5 MB of JSON, 1.3 MB for each partition
 
 
@@ -31,7 +32,12 @@ class LoadResult:
 def load_flights(logs: LogManager, events: FlightEvents, progress: Progress | None) -> LoadResult:
     """Create the topic and append every event to it."""
     # The data are from 2013: with Kafka's default of seven days, retention would eat them at its first round.
-    config = {"segment.bytes": SEGMENT_BYTES, "retention.ms": -1, "compression.type": COMPRESSION}
+    config = {
+        "segment.bytes": SEGMENT_BYTES,
+        "segment.ms": SEGMENT_MS,
+        "retention.ms": -1,
+        "compression.type": COMPRESSION,
+    }
     logs.create_topic(FLIGHTS, partitions=PARTITIONS, config=config)
     started = time.perf_counter()
     done = 0
