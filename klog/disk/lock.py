@@ -69,6 +69,14 @@ class DirectoryLock:
             return None  # left over by a process that is gone
         return f"process {pid}" + (" (this one)" if pid == os.getpid() else "")
 
+    def alone(self) -> bool:
+        """Does nobody share this lock? It is exclusive from here on, if so."""
+        try:
+            fcntl.fcntl(self._fd, _F_OFD_SETLK, _flock(fcntl.F_WRLCK))
+        except OSError:
+            return False
+        return True
+
     def release(self) -> None:
         """Let go and remove the file if nobody else holds it; a second time is no error."""
         if self._fd < 0:
@@ -76,8 +84,8 @@ class DirectoryLock:
         _held.discard(self)
         if os.getpid() == self._pid:
             with contextlib.suppress(OSError):
-                fcntl.fcntl(self._fd, _F_OFD_SETLK, _flock(fcntl.F_WRLCK))
-                os.unlink(self.path)
+                if self.alone():
+                    os.unlink(self.path)
         os.close(self._fd)
         self._fd = -1
 

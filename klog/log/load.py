@@ -24,10 +24,9 @@ from klog.disk import Files, HandleCache
 from klog.errors import CorruptIndex, CorruptLog, CorruptSnapshot
 from klog.log.epochs import LeaderEpochs
 from klog.log.leftovers import clear_leftovers
-from klog.log.producers import ProducerState, Producers, parse_snapshot
+from klog.log.producers import Producers, ProducerState, parse_snapshot
 from klog.log.replay import replay
-from klog.segment import Header, Segment, names
-from klog.segment._scan import Scan, find_offset, nul_page_within, scan_headers, search_batch
+from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
 
 _log = logging.getLogger("klog.log")
 SEGMENT_BYTES_MAX = 2**31 - 1

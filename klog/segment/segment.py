@@ -188,6 +188,11 @@ class Segment:
         index.close()
         file.close()
 
+    def reopen(self) -> None:
+        """Take appends again after deactivate(), as before it: what undoing a failed append needs."""
+        if self._active_file is None:
+            self.activate()
+
     def sync(self) -> None:
         """Log, indexes and transaction index on disk when it returns. OSError is final for the directory."""
         if self._active_file is not None and self._active_index is not None:
@@ -337,6 +342,13 @@ class Segment:
             return None
         return found
 
+    def locate_at(self, position: int) -> Header:
+        """Header of the batch that begins at a byte where locate() found one."""
+        header = find_offset(self.file, position, self.size, -1)
+        if header is None:
+            raise CorruptBatch("no batch begins here", path=self.path, position=position)
+        return header
+
     def read_chunk(self, position: int, max_bytes: int) -> tuple[AlignedBuffer, int]:
         """Whole batches from byte `position` on, about max_bytes of them but at least one, and the offset behind them.
 
@@ -372,4 +384,3 @@ class Segment:
                 if record.timestamp >= timestamp:
                     return record.timestamp, record.offset
             position = header.position + header.size
-

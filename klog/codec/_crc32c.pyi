@@ -1,0 +1,3 @@
+from collections.abc import Buffer
+
+def crc32c(data: Buffer, crc: int = 0) -> int: ...
