@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop import kafka as kafka_jars
+from tests.interop.writers import WRITERS, Written
 
 
 @pytest.fixture(scope="session", params=kafka_jars.VERSIONS, ids=lambda version: f"kafka-{version}")
@@ -21,3 +22,10 @@ def kafka(request: pytest.FixtureRequest) -> kafka_jars.Kafka:
 def judge(kafka: kafka_jars.Kafka) -> Iterator[kafka_jars.Judge]:
     with kafka_jars.Judge(kafka) as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
+    """Every directory of writers.py, written once. Nobody may open these for writing: copy first."""
+    root = tmp_path_factory.mktemp("written")
+    return {name: writer(root / name) for name, writer in WRITERS.items()}

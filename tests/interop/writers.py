@@ -57,7 +57,7 @@ def records_of_every_shape(count: int, seed: int, *, value_bytes: int = 120) -> 
         headers = [
             (pick.choice(HEADER_NAMES), pick.choice([None, b"", pick.randbytes(5)])) for _ in range(pick.choice([0, 0, 1, 5]))
         ]
-        drift = pick.choice([0, 0, 1, 17, -5000, 86_400_000])
+        drift = pick.choice([0, 0, 1, 17, -5000, 1_800_000])  # an hour ahead is message.timestamp.after.max.ms
         timestamp = pick.choice([START_MS + number * 10 + drift] * 8 + [0, START_MS])
         made.append(Record(key=key, value=value, timestamp=timestamp, headers=headers))
     return made
