@@ -52,7 +52,7 @@ static inline int64_t kl_batch_last_offset(const kl_batch_t *b) {
 
 /* Read the header at at[0..left).  Only KL_BATCH_HEADER bytes need to be there; position is not set.
  * KL_OK | KL_ETRUNCATED (fewer bytes than the fields asked for) | KL_ELENGTH (length below 49, or count or
- * last_offset_delta negative, or base_offset negative or base_offset + last_offset_delta past 2^63-1)
+ * last_offset_delta negative, or base_offset negative or the next offset past 2^63-1, or length + 12 past 2^31-1)
  * | KL_EMAGIC (magic is not 2; size and magic ARE set in *out then, when length >= 14)
  */
 int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out);
@@ -76,8 +76,10 @@ typedef struct {
     int32_t header_count;
 } kl_record_t;
 
-/* Read the record at at[0..left) and check every length in it; *used is its whole size.
- * KL_OK | KL_ETRUNCATED | KL_EOVERLONG | KL_ELENGTH | KL_ESLACK */
+/* Read the record at at[0..left) and check every length in it; *used is its whole size.  Any negative key or value length
+ * is null, as in Kafka, and comes out as -1.
+ * KL_OK | KL_ETRUNCATED (the record goes on behind at[left]) | KL_EOVERLONG | KL_ELENGTH (a length that its record
+ * cannot hold, a negative header count or header key length) | KL_ESLACK (bytes behind the last field) */
 int kl_record_next(const uint8_t *at, size_t left, kl_record_t *out, size_t *used);
 
 /* One header of a record that kl_record_next has accepted. */
@@ -89,8 +91,14 @@ typedef struct {
 } kl_record_header_t;
 int kl_record_header_next(const uint8_t *at, size_t left, kl_record_header_t *out, size_t *used);
 
-/* Walk a whole payload of count records: every field, no slack behind.
- * KL_OK, or the first failure, with *bad set to the number of the record that failed. */
+/* Walk a whole payload of count records: every field, no slack behind.  With count 0 nothing is looked at, as in Kafka.
+ * KL_OK, or the first failure, with *bad set to the number of the record that failed: what kl_record_next says,
+ * KL_ECOUNT (the bytes end before the last record begins) or KL_ESLACK (bytes behind the last record, *bad == count).
+ */
 int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t *bad);
+
+/* Do the offset deltas of a payload rise from record to record, inside 0 .. last_offset_delta?  Readers do not ask
+ * (Kafka's do not either), verification does.  KL_OK | KL_EORDER | what kl_record_next says, with *bad as above. */
+int kl_payload_offsets(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad);
 
 #endif

@@ -1,0 +1,212 @@
+/* See batch.h for the contract of every function here. */
+#include "batch.h"
+
+#include "bytes.h"
+#include "crc32c.h"
+#include "status.h"
+#include "varint.h"
+
+enum {
+    AT_LENGTH = 8,
+    AT_LEADER_EPOCH = 12,
+    AT_MAGIC = 16,
+    AT_CRC = 17,
+    AT_ATTRIBUTES = 21,
+    AT_LAST_OFFSET_DELTA = 23,
+    AT_BASE_TIMESTAMP = 27,
+    AT_MAX_TIMESTAMP = 35,
+    AT_PRODUCER_ID = 43,
+    AT_PRODUCER_EPOCH = 51,
+    AT_BASE_SEQUENCE = 53,
+    AT_COUNT = 57,
+    HEADER_MIN = 2, /* of a record header: two lengths of one byte */
+};
+
+int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out) {
+    if (left <= AT_MAGIC)
+        return KL_ETRUNCATED;
+    int32_t length = (int32_t)kl_load_u32(at + AT_LENGTH);
+    int8_t magic = (int8_t)at[AT_MAGIC];
+    if (length < KL_LEGACY_LENGTH_MIN || length > INT32_MAX - KL_BATCH_PREFIX)
+        return KL_ELENGTH;
+    if (magic != 2) {
+        out->size = length + KL_BATCH_PREFIX;
+        out->magic = magic;
+        return KL_EMAGIC;
+    }
+    if (length < KL_BATCH_LENGTH_MIN)
+        return KL_ELENGTH;
+    if (left < KL_BATCH_HEADER)
+        return KL_ETRUNCATED;
+    int64_t base_offset = (int64_t)kl_load_u64(at);
+    int32_t last_offset_delta = (int32_t)kl_load_u32(at + AT_LAST_OFFSET_DELTA);
+    int32_t count = (int32_t)kl_load_u32(at + AT_COUNT);
+    /* next_offset is last_offset + 1, and must be a number too: hence >= */
+    if (count < 0 || last_offset_delta < 0 || base_offset < 0 || base_offset >= INT64_MAX - last_offset_delta)
+        return KL_ELENGTH;
+    out->base_offset = base_offset;
+    out->base_timestamp = (int64_t)kl_load_u64(at + AT_BASE_TIMESTAMP);
+    out->max_timestamp = (int64_t)kl_load_u64(at + AT_MAX_TIMESTAMP);
+    out->producer_id = (int64_t)kl_load_u64(at + AT_PRODUCER_ID);
+    out->size = length + KL_BATCH_PREFIX;
+    out->leader_epoch = (int32_t)kl_load_u32(at + AT_LEADER_EPOCH);
+    out->last_offset_delta = last_offset_delta;
+    out->base_sequence = (int32_t)kl_load_u32(at + AT_BASE_SEQUENCE);
+    out->count = count;
+    out->crc = kl_load_u32(at + AT_CRC);
+    out->attributes = (int16_t)kl_load_u16(at + AT_ATTRIBUTES);
+    out->producer_epoch = (int16_t)kl_load_u16(at + AT_PRODUCER_EPOCH);
+    out->magic = magic;
+    return KL_OK;
+}
+
+void kl_batch_header_store(uint8_t *at, const kl_batch_t *b) {
+    kl_store_u64(at, (uint64_t)b->base_offset);
+    kl_store_u32(at + AT_LENGTH, (uint32_t)(b->size - KL_BATCH_PREFIX));
+    kl_store_u32(at + AT_LEADER_EPOCH, (uint32_t)b->leader_epoch);
+    at[AT_MAGIC] = (uint8_t)b->magic;
+    kl_store_u32(at + AT_CRC, b->crc);
+    kl_store_u16(at + AT_ATTRIBUTES, (uint16_t)b->attributes);
+    kl_store_u32(at + AT_LAST_OFFSET_DELTA, (uint32_t)b->last_offset_delta);
+    kl_store_u64(at + AT_BASE_TIMESTAMP, (uint64_t)b->base_timestamp);
+    kl_store_u64(at + AT_MAX_TIMESTAMP, (uint64_t)b->max_timestamp);
+    kl_store_u64(at + AT_PRODUCER_ID, (uint64_t)b->producer_id);
+    kl_store_u16(at + AT_PRODUCER_EPOCH, (uint16_t)b->producer_epoch);
+    kl_store_u32(at + AT_BASE_SEQUENCE, (uint32_t)b->base_sequence);
+    kl_store_u32(at + AT_COUNT, (uint32_t)b->count);
+}
+
+uint32_t kl_batch_crc(const uint8_t *at, int32_t size) {
+    return kl_crc32c(0, at + KL_BATCH_CRC_FROM, (size_t)size - KL_BATCH_CRC_FROM);
+}
+
+/* A length and that many bytes behind it.  Any negative length is null when nullable, as in Kafka; *size is -1 then.
+ * Inside a record, whose own length is known to fit, running out of bytes means that a length lies. */
+static inline int sized_bytes(const uint8_t *at, size_t left, int nullable, const uint8_t **bytes, int32_t *size,
+                              size_t *used) {
+    int32_t n;
+    size_t k;
+    int status = kl_varint_decode(at, left, &n, &k);
+    if (status != KL_OK)
+        return status == KL_ETRUNCATED ? KL_ELENGTH : status;
+    if (n < 0) {
+        if (!nullable)
+            return KL_ELENGTH;
+        *bytes = NULL;
+        *size = -1;
+        *used = k;
+        return KL_OK;
+    }
+    if ((size_t)n > left - k)
+        return KL_ELENGTH;
+    *bytes = at + k;
+    *size = n;
+    *used = k + (size_t)n;
+    return KL_OK;
+}
+
+int kl_record_header_next(const uint8_t *at, size_t left, kl_record_header_t *out, size_t *used) {
+    kl_record_header_t header;
+    size_t first, second;
+    int status = sized_bytes(at, left, 0, &header.key, &header.key_size, &first);
+    if (status != KL_OK)
+        return status;
+    status = sized_bytes(at + first, left - first, 1, &header.value, &header.value_size, &second);
+    if (status != KL_OK)
+        return status;
+    *out = header;
+    *used = first + second;
+    return KL_OK;
+}
+
+int kl_record_next(const uint8_t *at, size_t left, kl_record_t *out, size_t *used) {
+    kl_record_t record;
+    int32_t length;
+    size_t k;
+    int status = kl_varint_decode(at, left, &length, &k);
+    if (status != KL_OK)
+        return status;
+    if (length < KL_RECORD_MIN - 1)
+        return KL_ELENGTH;
+    if ((size_t)length > left - k)
+        return KL_ETRUNCATED;
+    size_t whole = k + (size_t)length;
+
+    const uint8_t *from = at + k + 1; /* behind the record's attributes, which nobody reads */
+    left = (size_t)length - 1;
+    status = kl_varlong_decode(from, left, &record.timestamp_delta, &k);
+    if (status != KL_OK)
+        return status == KL_ETRUNCATED ? KL_ELENGTH : status;
+    from += k, left -= k;
+    status = kl_varint_decode(from, left, &record.offset_delta, &k);
+    if (status != KL_OK)
+        return status == KL_ETRUNCATED ? KL_ELENGTH : status;
+    from += k, left -= k;
+    status = sized_bytes(from, left, 1, &record.key, &record.key_size, &k);
+    if (status != KL_OK)
+        return status;
+    from += k, left -= k;
+    status = sized_bytes(from, left, 1, &record.value, &record.value_size, &k);
+    if (status != KL_OK)
+        return status;
+    from += k, left -= k;
+    status = kl_varint_decode(from, left, &record.header_count, &k);
+    if (status != KL_OK)
+        return status == KL_ETRUNCATED ? KL_ELENGTH : status;
+    from += k, left -= k;
+    if (record.header_count < 0 || (size_t)record.header_count > left / HEADER_MIN)
+        return KL_ELENGTH;
+    record.headers = from;
+    for (int32_t i = 0; i < record.header_count; i++) {
+        kl_record_header_t header;
+        status = kl_record_header_next(from, left, &header, &k);
+        if (status != KL_OK)
+            return status;
+        from += k, left -= k;
+    }
+    if (left != 0)
+        return KL_ESLACK;
+    *out = record;
+    *used = whole;
+    return KL_OK;
+}
+
+int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t *bad) {
+    if (count == 0) /* what the cleaner leaves behind; Kafka does not look at bytes after it */
+        return KL_OK;
+    size_t at = 0;
+    for (int32_t i = 0; i < count; i++) {
+        kl_record_t record;
+        size_t used;
+        int status = at == size ? KL_ECOUNT : kl_record_next(payload + at, size - at, &record, &used);
+        if (status != KL_OK) {
+            *bad = i;
+            return status;
+        }
+        at += used;
+    }
+    if (at != size) {
+        *bad = count;
+        return KL_ESLACK;
+    }
+    return KL_OK;
+}
+
+int kl_payload_offsets(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad) {
+    size_t at = 0;
+    int32_t before = -1;
+    for (int32_t i = 0; i < count; i++) {
+        kl_record_t record;
+        size_t used;
+        int status = kl_record_next(payload + at, size - at, &record, &used);
+        if (status == KL_OK && (record.offset_delta <= before || record.offset_delta > last_offset_delta))
+            status = KL_EORDER;
+        if (status != KL_OK) {
+            *bad = i;
+            return status;
+        }
+        before = record.offset_delta;
+        at += used;
+    }
+    return KL_OK;
+}

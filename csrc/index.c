@@ -1,0 +1,182 @@
+#include "index.h"
+
+#include "bytes.h"
+
+#include <limits.h>
+
+static inline int32_t offset_at(const uint8_t *e, int32_t i) {
+    return (int32_t)kl_load_u32(e + (size_t)i * KL_OFFSET_ENTRY);
+}
+
+static inline int32_t position_at(const uint8_t *e, int32_t i) {
+    return (int32_t)kl_load_u32(e + (size_t)i * KL_OFFSET_ENTRY + 4);
+}
+
+static inline int64_t time_at(const uint8_t *e, int32_t i) {
+    return (int64_t)kl_load_u64(e + (size_t)i * KL_TIME_ENTRY);
+}
+
+static inline int32_t time_offset_at(const uint8_t *e, int32_t i) {
+    return (int32_t)kl_load_u32(e + (size_t)i * KL_TIME_ENTRY + 8);
+}
+
+int32_t kl_offset_index_sound(const uint8_t *e, int32_t n) {
+    int32_t last_offset = -1, last_position = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t offset = offset_at(e, i), position = position_at(e, i);
+        if (offset <= last_offset || position <= last_position)
+            return i;
+        last_offset = offset;
+        last_position = position;
+    }
+    return n;
+}
+
+int32_t kl_time_index_sound(const uint8_t *e, int32_t n) {
+    int64_t last_time = -1;
+    int32_t last_offset = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int64_t time = time_at(e, i);
+        int32_t offset = time_offset_at(e, i);
+        /* A first entry of timestamp 0 at relative offset 0 is legal bytes but looks like an unused slot: leaving it
+         * out costs a longer scan, taking a zero tail for entries would date the segment to 1970. */
+        if (time <= last_time || offset < last_offset || (time == 0 && offset == 0))
+            return i;
+        last_time = time;
+        last_offset = offset;
+    }
+    return n;
+}
+
+int32_t kl_offset_index_floor(const uint8_t *e, int32_t n, int32_t target) {
+    int32_t low = 0, count = n;
+    while (count > 0) {
+        int32_t half = count / 2;
+        int32_t middle = low + half;
+        if (offset_at(e, middle) <= target) {
+            low = middle + 1;
+            count -= half + 1;
+        } else {
+            count = half;
+        }
+    }
+    return low - 1;
+}
+
+int32_t kl_offset_index_position(const uint8_t *e, int32_t n, int32_t target) {
+    int32_t low = 0, count = n;
+    while (count > 0) {
+        int32_t half = count / 2;
+        int32_t middle = low + half;
+        if (position_at(e, middle) < target) {
+            low = middle + 1;
+            count -= half + 1;
+        } else {
+            count = half;
+        }
+    }
+    return low;
+}
+
+int32_t kl_time_index_floor(const uint8_t *e, int32_t n, int64_t target) {
+    int32_t low = 0, count = n;
+    while (count > 0) {
+        int32_t half = count / 2;
+        int32_t middle = low + half;
+        if (time_at(e, middle) <= target) {
+            low = middle + 1;
+            count -= half + 1;
+        } else {
+            count = half;
+        }
+    }
+    return low - 1;
+}
+
+void kl_indexer_init(kl_indexer_t *x, int64_t base_offset, int32_t interval) {
+    *x = (kl_indexer_t){
+        .base_offset = base_offset,
+        .interval = interval,
+        .max_timestamp = -1,
+        .max_timestamp_offset = base_offset,
+        .last_time = -1,
+        .last_time_offset = base_offset,
+        .first_timestamp = INT64_MIN,
+        .last_relative = -1,
+    };
+}
+
+static void time_append(kl_indexer_t *x, int32_t capacity) {
+    if (x->max_timestamp <= x->last_time || x->time_count >= capacity)
+        return;
+    if (x->time_entries) {
+        uint8_t *at = x->time_entries + (size_t)x->time_count * KL_TIME_ENTRY;
+        kl_store_u64(at, (uint64_t)x->max_timestamp);
+        kl_store_u32(at + 8, (uint32_t)(x->max_timestamp_offset - x->base_offset));
+    }
+    x->time_count++;
+    x->last_time = x->max_timestamp;
+    x->last_time_offset = x->max_timestamp_offset;
+}
+
+void kl_indexer_add(kl_indexer_t *x, const kl_batch_t *b, int64_t position) {
+    int64_t last_offset = kl_batch_last_offset(b);
+    if (x->first_timestamp == INT64_MIN)
+        x->first_timestamp = b->max_timestamp;
+    if (b->max_timestamp > x->max_timestamp) {
+        x->max_timestamp = b->max_timestamp;
+        x->max_timestamp_offset = last_offset;
+    }
+    if (x->since > x->interval) {
+        int64_t relative = last_offset - x->base_offset;
+        if (x->offset_count < x->offset_capacity && relative > x->last_relative && relative <= INT32_MAX &&
+            position <= INT32_MAX) {
+            if (x->offset_entries) {
+                uint8_t *at = x->offset_entries + (size_t)x->offset_count * KL_OFFSET_ENTRY;
+                kl_store_u32(at, (uint32_t)relative);
+                kl_store_u32(at + 4, (uint32_t)position);
+            }
+            x->offset_count++;
+            x->last_relative = (int32_t)relative;
+        }
+        time_append(x, x->time_capacity - 1);
+        x->since = 0;
+    }
+    x->since += b->size;
+}
+
+int kl_indexer_close(kl_indexer_t *x) {
+    int32_t before = x->time_count;
+    time_append(x, x->time_capacity);
+    return x->time_count != before;
+}
+
+int kl_indexer_must_roll(const kl_indexer_t *x, const kl_batch_t *b, int64_t size, int64_t segment_bytes,
+                         int64_t segment_ms, int64_t waited_ms) {
+    int64_t relative = kl_batch_last_offset(b) - x->base_offset;
+    if (relative < 0 || relative > INT32_MAX)
+        return 1;
+    if (size == 0) /* an empty segment has nothing to close; a batch above segment_bytes is the caller's error */
+        return 0;
+    if (size > segment_bytes - b->size)
+        return 1;
+    int64_t waited = waited_ms;
+    if (x->first_timestamp >= 0 && __builtin_sub_overflow(b->max_timestamp, x->first_timestamp, &waited))
+        waited = b->max_timestamp < 0 ? INT64_MIN : INT64_MAX;
+    if (waited > segment_ms)
+        return 1;
+    return x->offset_count >= x->offset_capacity || x->time_count >= x->time_capacity - 1;
+}
+
+int32_t kl_indexer_fit(const kl_indexer_t *x, const kl_batch_t *batches, int32_t n, int64_t size,
+                       int64_t segment_bytes, int64_t segment_ms, int64_t waited_ms) {
+    kl_indexer_t rehearsal = *x;
+    rehearsal.offset_entries = rehearsal.time_entries = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (kl_indexer_must_roll(&rehearsal, &batches[i], size, segment_bytes, segment_ms, waited_ms))
+            return i;
+        kl_indexer_add(&rehearsal, &batches[i], size);
+        size += batches[i].size;
+    }
+    return n;
+}

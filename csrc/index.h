@@ -1,0 +1,66 @@
+/* The two sparse indexes of a segment, over mapped memory.
+ *
+ *   .index      entry := relative_offset:i32 position:i32    8 bytes, both rise strictly
+ *   .timeindex  entry := timestamp:i64 relative_offset:i32   12 bytes, timestamp rises strictly, offset never falls
+ *
+ * Big-endian.  Entries fill the file from the front; what follows the last one is zeros.
+ * Kafka: OffsetIndex, TimeIndex, AbstractIndex, LogSegment.append.
+ */
+#ifndef KL_INDEX_H
+#define KL_INDEX_H
+
+#include "batch.h"
+
+#include <stdint.h>
+
+enum { KL_OFFSET_ENTRY = 8, KL_TIME_ENTRY = 12 };
+
+/* Number of sound entries among the first n: the prefix whose keys rise as the format says and whose slots are not
+ * zeros (position 0 never has an entry in .index; a 0/0 slot ends .timeindex). */
+int32_t kl_offset_index_sound(const uint8_t *entries, int32_t n);
+int32_t kl_time_index_sound(const uint8_t *entries, int32_t n);
+
+/* Largest slot whose relative offset <= target, or -1. */
+int32_t kl_offset_index_floor(const uint8_t *entries, int32_t n, int32_t target);
+/* Smallest slot whose position >= target, or n. */
+int32_t kl_offset_index_position(const uint8_t *entries, int32_t n, int32_t target);
+/* Largest slot whose timestamp <= target, or -1. */
+int32_t kl_time_index_floor(const uint8_t *entries, int32_t n, int64_t target);
+
+/* What a segment remembers to keep its indexes in step with its .log.  Plain values: copying one and adding to the copy
+ * with null entries is a rehearsal. */
+typedef struct {
+    uint8_t *offset_entries; /* null in a rehearsal */
+    uint8_t *time_entries;   /* null in a rehearsal */
+    int64_t base_offset;
+    int64_t since;           /* log bytes since the last index entry */
+    int64_t max_timestamp;   /* largest so far, -1 for none */
+    int64_t max_timestamp_offset;
+    int64_t last_time;       /* timestamp of the last time entry, -1 for none */
+    int64_t last_time_offset;
+    int64_t first_timestamp; /* max timestamp of the segment's first batch; INT64_MIN while there is none */
+    int32_t interval;        /* index.interval.bytes */
+    int32_t offset_count, offset_capacity;
+    int32_t time_count, time_capacity;
+    int32_t last_relative;   /* of the last offset entry, -1 for none */
+} kl_indexer_t;
+
+void kl_indexer_init(kl_indexer_t *x, int64_t base_offset, int32_t interval);
+
+/* Note a batch that begins at position: one offset and one time entry when more than interval bytes have passed since
+ * the last ones.  A full index takes no further entry (it stays sparse, the next append rolls). */
+void kl_indexer_add(kl_indexer_t *x, const kl_batch_t *b, int64_t position);
+
+/* The closing time entry of a segment, which may use the reserved last slot.  Returns 1 if one was added. */
+int kl_indexer_close(kl_indexer_t *x);
+
+/* Must the segment of size bytes roll before b is appended?  segment_ms already has the jitter taken off; waited_ms is
+ * the segment's age by the wall clock, used while its first batch has no timestamp. */
+int kl_indexer_must_roll(const kl_indexer_t *x, const kl_batch_t *b, int64_t size, int64_t segment_bytes,
+                         int64_t segment_ms, int64_t waited_ms);
+
+/* How many of the n batches fit into the segment before it must roll. */
+int32_t kl_indexer_fit(const kl_indexer_t *x, const kl_batch_t *batches, int32_t n, int64_t size,
+                       int64_t segment_bytes, int64_t segment_ms, int64_t waited_ms);
+
+#endif

@@ -1,0 +1,9 @@
+from libc.stdint cimport int64_t
+
+cdef extern from "osio.h" nogil:
+    ctypedef struct kl_io_t:
+        pass
+    const kl_io_t kl_io_libc
+    int64_t kl_pread(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at)
+    int kl_pwrite(const kl_io_t *io, int fd, const void *buf, size_t size, int64_t at)
+    int kl_fallocate(const kl_io_t *io, int fd, int keep_size, int64_t at, int64_t size)

@@ -1,0 +1,10 @@
+"""Configuration under Kafka's names: LogConfig for one log, ManagerConfig for a log.dir.
+
+Both are frozen; both take Kafka's property names ("segment.bytes") and snake_case ("segment_bytes"); an unknown key is
+an InvalidConfig that names the nearest known one. Kafka: LogConfig, TopicConfig, ServerLogConfigs.
+"""
+
+from klog.config.model import LogConfig, ManagerConfig, split_config
+from klog.config.table import BROKER_KEYS, TOPIC_KEYS, Key
+
+__all__ = ["BROKER_KEYS", "TOPIC_KEYS", "Key", "LogConfig", "ManagerConfig", "split_config"]

@@ -1,0 +1,136 @@
+"""Every topic and log property that klog knows: type, default, bounds, broker synonyms, one line of meaning.
+
+The table is data; model.py turns it into objects. Kafka: LogConfig.CONFIG, ServerTopicConfigSynonyms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+LONG_MIN = -(2**63)
+HOURS, MINUTES = 3_600_000, 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One property. synonyms: broker keys that set its default, strongest first, each with a factor to this unit."""
+
+    name: str
+    type: str  # int, long, double, bool, list, string
+    default: Any
+    doc: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    synonyms: tuple[tuple[str, int], ...] = ()
+    check: Callable[[Any], bool] | None = None
+
+    @property
+    def field(self) -> str:
+        """Python's name of it: dots become underscores."""
+        return self.name.replace(".", "_")
+
+
+def _int(name: str, default: int, doc: str, low: int = 0, high: int = INT_MAX, synonym: str = "") -> Key:
+    return Key(name, "int", default, doc, low, high, synonyms=((synonym, 1),) if synonym else ())
+
+
+def _long(
+    name: str, default: int, doc: str, low: int = LONG_MIN, synonyms: tuple[tuple[str, int], ...] = ()
+) -> Key:
+    return Key(name, "long", default, doc, low, LONG_MAX, synonyms=synonyms)
+
+
+def _one(*names: str) -> tuple[tuple[str, int], ...]:
+    return tuple((name, 1) for name in names)
+
+
+TOPIC_KEYS: dict[str, Key] = {
+    key.name: key
+    for key in (
+        _int("segment.bytes", 1 << 30, "largest size of a .log file, bytes", 14, synonym="log.segment.bytes"),
+        _long(
+            "segment.ms", 604_800_000, "age at which a segment rolls, ms", 1,
+            (("log.roll.ms", 1), ("log.roll.hours", HOURS)),
+        ),
+        _long(
+            "segment.jitter.ms", 0, "largest random part taken off segment.ms, ms", 0,
+            (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", HOURS)),
+        ),
+        _int("segment.index.bytes", 10_485_760, "size of an index file, bytes", 4, synonym="log.index.size.max.bytes"),
+        _int("index.interval.bytes", 4096, "log bytes between index entries", synonym="log.index.interval.bytes"),
+        _long("flush.messages", LONG_MAX, "fsync after this many records", 1, _one("log.flush.interval.messages")),
+        _long(
+            "flush.ms", LONG_MAX, "fsync after this long, ms", 0,
+            _one("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+        ),
+        _long("retention.bytes", -1, "size above which old segments go, bytes; -1 never", synonyms=_one("log.retention.bytes")),
+        _long(
+            "retention.ms", 604_800_000, "age beyond which old segments go, ms; -1 never", -1,
+            (("log.retention.ms", 1), ("log.retention.minutes", MINUTES), ("log.retention.hours", HOURS)),
+        ),
+        _long("local.retention.bytes", -2, "the same for local copies of tiered logs; -2 as retention.bytes", -2, _one("log.local.retention.bytes")),
+        _long("local.retention.ms", -2, "the same in ms; -2 as retention.ms", -2, _one("log.local.retention.ms")),
+        _int("max.message.bytes", 1_048_588, "largest batch, bytes, its 12-byte prefix included", synonym="message.max.bytes"),
+        Key("cleanup.policy", "list", ("delete",), "delete, compact, or both", choices=("delete", "compact"), synonyms=_one("log.cleanup.policy")),
+        _long("delete.retention.ms", 86_400_000, "how long tombstones stay, ms", 0, _one("log.cleaner.delete.retention.ms")),
+        _long("min.compaction.lag.ms", 0, "youngest age that compaction touches, ms", 0, _one("log.cleaner.min.compaction.lag.ms")),
+        _long("max.compaction.lag.ms", LONG_MAX, "oldest age left uncompacted, ms", 1, _one("log.cleaner.max.compaction.lag.ms")),
+        Key("min.cleanable.dirty.ratio", "double", 0.5, "dirty share at which cleaning begins", 0, 1, synonyms=_one("log.cleaner.min.cleanable.ratio")),
+        _long("file.delete.delay.ms", 60_000, "time between renaming to .deleted and unlinking, ms", 0, _one("log.segment.delete.delay.ms")),
+        Key(
+            "compression.type", "string", "producer", "codec of stored batches; producer keeps what comes",
+            choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"), synonyms=_one("compression.type"),
+        ),
+        Key("compression.gzip.level", "int", -1, "1 to 9, or -1", -1, 9, synonyms=_one("compression.gzip.level"), check=bool),
+        Key("compression.lz4.level", "int", 9, "1 to 17; 9 is the fast compressor", 1, 17, synonyms=_one("compression.lz4.level")),
+        Key("compression.zstd.level", "int", 3, "-131072 to 22", -131_072, 22, synonyms=_one("compression.zstd.level")),
+        Key("preallocate", "bool", False, "give a new segment its whole size at once", synonyms=_one("log.preallocate")),
+        Key(
+            "message.timestamp.type", "string", "CreateTime", "whose time a record carries",
+            choices=("CreateTime", "LogAppendTime"), synonyms=_one("log.message.timestamp.type"),
+        ),
+        _long("message.timestamp.before.max.ms", LONG_MAX, "oldest record time accepted, ms before now", 0, _one("log.message.timestamp.before.max.ms")),
+        _long("message.timestamp.after.max.ms", 3_600_000, "newest record time accepted, ms after now", 0, _one("log.message.timestamp.after.max.ms")),
+        _int("min.insync.replicas", 1, "replicas that acks=all waits for", 1, synonym="min.insync.replicas"),
+        Key("unclean.leader.election.enable", "bool", False, "may an out-of-sync replica lead", synonyms=_one("unclean.leader.election.enable")),
+        Key("remote.storage.enable", "bool", False, "tiered storage"),
+        Key("remote.log.copy.disable", "bool", False, "tiered storage, reading only"),
+        Key("remote.log.delete.on.disable", "bool", False, "drop tiered data when tiering is switched off"),
+        Key("leader.replication.throttled.replicas", "list", (), "replicas whose sending is throttled"),
+        Key("follower.replication.throttled.replicas", "list", (), "replicas whose fetching is throttled"),
+        Key("internal.segment.bytes", "int", None, "segment.bytes without its lower bound; wins where present", 14, INT_MAX),
+    )
+}
+
+BROKER_KEYS: dict[str, Key] = {
+    key.name: key
+    for key in (
+        _int("num.recovery.threads.per.data.dir", 2, "threads that load logs after an unclean stop", 1),
+        _long("log.retention.check.interval.ms", 300_000, "period of the retention task, ms", 1),
+        _long("log.flush.offset.checkpoint.interval.ms", 60_000, "period of the recovery-point checkpoint, ms", 0),
+        _long("log.flush.start.offset.checkpoint.interval.ms", 60_000, "period of the log-start checkpoint, ms", 0),
+        _long("log.initial.task.delay.ms", 30_000, "delay of the first background task, ms", 0),
+        _long("replica.high.watermark.checkpoint.interval.ms", 5_000, "period of the high-watermark checkpoint, ms", 0),
+        Key("log.cleaner.enable", "bool", True, "does the cleaner run"),
+        _int("log.cleaner.threads", 1, "cleaner threads"),
+        _long("log.cleaner.dedupe.buffer.size", 134_217_728, "memory of the key map, bytes", 0),
+        _int("log.cleaner.io.buffer.size", 524_288, "memory of the cleaner's I/O, bytes"),
+        Key("log.cleaner.io.buffer.load.factor", "double", 0.9, "how full the key map may get", 0, 1),
+        Key("log.cleaner.io.max.bytes.per.second", "double", float("inf"), "cleaner throttle, bytes a second", 0),
+        _long("log.cleaner.backoff.ms", 15_000, "cleaner's pause when nothing is dirty, ms", 0),
+        _long("producer.id.expiration.ms", 86_400_000, "idle time after which a producer is forgotten, ms", 1),
+        _long("producer.id.expiration.check.interval.ms", 600_000, "period of that check, ms", 1),
+    )
+}
+
+SYNONYMS: dict[str, tuple[str, int, int]] = {
+    synonym: (key.name, factor, rank)
+    for key in TOPIC_KEYS.values()
+    for rank, (synonym, factor) in enumerate(key.synonyms)
+}
+"""Broker key -> (topic key, factor to its unit, rank among its synonyms: 0 wins)."""

@@ -1,0 +1,17 @@
+from libc.stdint cimport int64_t, uint8_t
+
+from klog._c.osio cimport kl_io_t
+
+
+cdef class AlignedBuffer:
+    cdef uint8_t *data
+    cdef readonly Py_ssize_t size
+    cdef Py_ssize_t capacity
+
+
+cdef class LogFile:
+    cdef const kl_io_t *io
+    cdef readonly int fd
+    cdef readonly str path
+    cdef readonly bint writable
+    cdef int64_t read_at(self, void *buf, size_t size, int64_t position) except -1

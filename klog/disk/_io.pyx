@@ -1,0 +1,156 @@
+"""Short kernel calls under the GIL: append and pread on one open file; and the aligned memory they read into.
+
+A call gives up the GIL only when it moves more than HOLD_BYTES: taking it back beside a busy Python thread costs
+milliseconds, a short write microseconds. Calls that wait for the disk (fsync and its like) are in files.py, over cffi.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int64_t, uint8_t, uintptr_t
+from libc.stdlib cimport free
+from posix.unistd cimport close
+
+from klog._c.osio cimport kl_fallocate, kl_io_libc, kl_io_t, kl_pread, kl_pwrite
+
+import os
+
+cdef extern from "stdlib.h" nogil:
+    int posix_memalign(void **out, size_t alignment, size_t size)
+
+cdef enum:
+    HOLD_BYTES = 65536
+    PAGE = 4096
+    POOL_SLOTS = 8
+    POOL_BYTES = 1 << 20
+
+
+# Buffers of exactly POOL_BYTES are kept for the next read: fresh memory costs a page fault per 4 KiB.
+cdef void *_pool[POOL_SLOTS]
+cdef int _pooled = 0
+
+
+cdef object os_error(int status, str path):
+    return OSError(-status, os.strerror(-status), path)
+
+
+@cython.final
+cdef class AlignedBuffer:
+    """size bytes that begin on a page boundary, with the read-only buffer protocol.
+
+    64 bytes behind the end are there and zero, so that C may look a little past a record.
+    """
+
+    def __cinit__(self, Py_ssize_t size):
+        global _pooled
+        cdef void *memory = NULL
+        if size < 0:
+            raise ValueError("a buffer has no negative size")
+        self.size = size
+        self.capacity = size + 64 if size > POOL_BYTES else POOL_BYTES + 64
+        if self.capacity == POOL_BYTES + 64 and size <= POOL_BYTES and _pooled > 0:
+            _pooled -= 1
+            self.data = <uint8_t *>_pool[_pooled]
+            return
+        if size < PAGE:
+            self.capacity = size + 64
+        if posix_memalign(&memory, PAGE, self.capacity) != 0:
+            raise MemoryError()
+        self.data = <uint8_t *>memory
+
+    def __dealloc__(self):
+        global _pooled
+        if self.data == NULL:
+            return
+        if self.capacity == POOL_BYTES + 64 and _pooled < POOL_SLOTS:
+            _pool[_pooled] = self.data
+            _pooled += 1
+        else:
+            free(self.data)
+
+    def __len__(self):
+        return self.size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
+
+    def __releasebuffer__(self, Py_buffer *view):
+        pass
+
+
+cdef class LogFile:
+    """One open file. Reads by any thread; writes by one. Closed when the last reference goes.
+
+    table: address of the kl_io_t that its calls go through; 0 is the kernel itself.
+    """
+
+    def __cinit__(self, int fd, str path, bint writable=False, uintptr_t table=0, **_):
+        self.fd = fd
+        self.path = path
+        self.writable = writable
+        self.io = <const kl_io_t *>table if table else &kl_io_libc
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            close(self.fd)
+
+    @property
+    def table(self):
+        return <uintptr_t>self.io
+
+    def close(self):
+        """Close now; a second time is no error."""
+        if self.fd >= 0:
+            close(self.fd)
+            self.fd = -1
+
+    def fileno(self):
+        """The descriptor; ValueError once closed."""
+        if self.fd < 0:
+            raise ValueError(f"{self.path} is closed")
+        return self.fd
+
+    cdef int64_t read_at(self, void *buf, size_t size, int64_t position) except -1:
+        cdef int64_t got
+        if self.fd < 0:
+            raise ValueError(f"{self.path} is closed")
+        if size <= HOLD_BYTES // 4:
+            got = kl_pread(self.io, self.fd, buf, size, position)
+        else:
+            with nogil:
+                got = kl_pread(self.io, self.fd, buf, size, position)
+        if got < 0:
+            raise os_error(<int>got, self.path)
+        return got
+
+    def read(self, int64_t position, Py_ssize_t size):
+        """Up to size bytes from position, as an AlignedBuffer; shorter only at the end of the file."""
+        cdef AlignedBuffer buffer = AlignedBuffer(size)
+        cdef int64_t got = self.read_at(buffer.data, size, position)
+        buffer.size = got
+        return buffer
+
+    def write(self, data, int64_t position):
+        """All of data at position. OSError: any part of it may be there."""
+        cdef Py_buffer view
+        cdef int status
+        if self.fd < 0:
+            raise ValueError(f"{self.path} is closed")
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if view.len <= HOLD_BYTES:
+                status = kl_pwrite(self.io, self.fd, view.buf, view.len, position)
+            else:
+                with nogil:
+                    status = kl_pwrite(self.io, self.fd, view.buf, view.len, position)
+        finally:
+            PyBuffer_Release(&view)
+        if status < 0:
+            raise os_error(status, self.path)
+
+    def preallocate(self, int64_t position, int64_t size):
+        """Give blocks to a range behind the end; the file's length stays. Quietly nothing where the file system can't."""
+        cdef int status
+        with nogil:
+            status = kl_fallocate(self.io, self.fd, 1, position, size)
+        if status < 0:
+            raise os_error(status, self.path)

@@ -1,0 +1,28 @@
+"""cffi declaration of the kernel calls that may block. Built by setup.py into klog.disk._os; it lets go of the GIL."""
+
+from pathlib import Path
+
+from cffi import FFI
+
+builder = FFI()
+builder.cdef(
+    """
+    typedef struct kl_io { ...; } kl_io_t;
+    extern const kl_io_t kl_io_libc;
+    int kl_fsync(const kl_io_t *io, int fd);
+    int kl_fdatasync(const kl_io_t *io, int fd);
+    int kl_ftruncate(const kl_io_t *io, int fd, int64_t size);
+    int64_t kl_sendfile(const kl_io_t *io, int out_fd, int in_fd, int64_t at, size_t size);
+    """
+)
+builder.set_source(
+    "klog.disk._os",
+    '#include "osio.h"',
+    sources=[str(Path("csrc/osio.c"))],
+    include_dirs=["csrc"],
+    define_macros=[("_GNU_SOURCE", None)],
+    extra_compile_args=["-O2", "-std=c11", "-fvisibility=hidden"],
+)
+
+if __name__ == "__main__":
+    builder.compile(verbose=True)

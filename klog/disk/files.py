@@ -1,0 +1,111 @@
+"""Files of one kind of disk: every open, sync, rename and unlink of the engine is a method here.
+
+RealFiles is the machine's disk. Tests bring a Files that remembers what was not synced yet, or fails on purpose.
+Replacing a file: write a temporary beside it, fsync it, rename, fsync the directory. Never in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from typing import Protocol
+
+from klog.disk._io import LogFile
+from klog.disk._os import ffi, lib
+
+_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class Files(Protocol):
+    """What the engine asks of a disk. Any thread."""
+
+    table: int
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        """A regular file; FIFOs, directories and symlinks are refused with OSError."""
+
+    def fsync(self, file: LogFile) -> None:
+        """Data and metadata on disk when it returns. OSError is final: never retried."""
+
+    def fdatasync(self, file: LogFile) -> None:
+        """Data, and the size needed to find it, on disk when it returns. OSError is final."""
+
+    def truncate(self, file: LogFile, size: int) -> None:
+        """Give the file this length."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        """The file at path now holds data, whole or not at all, and durably."""
+
+    def fsync_dir(self, path: str) -> None:
+        """Names in the directory are durable when it returns."""
+
+    def rename(self, source: str, target: str) -> None:
+        """rename(2); durable after fsync_dir."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; one that is gone is no error."""
+
+
+class RealFiles:
+    """The machine's disk. table: address of the kl_io_t for its calls, 0 for the kernel's own."""
+
+    def __init__(self, table: int = 0) -> None:
+        self.table = table
+        self._io = ffi.cast("const kl_io_t *", table) if table else ffi.addressof(lib, "kl_io_libc")
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        flags = _OPEN | (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        fd = os.open(path, flags, 0o640)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        return LogFile(fd, path, write, self.table)
+
+    def _check(self, status: int, path: str) -> None:
+        if status < 0:
+            raise OSError(-status, os.strerror(-status), path)
+
+    def fsync(self, file: LogFile) -> None:
+        self._check(lib.kl_fsync(self._io, file.fileno()), file.path)
+
+    def fdatasync(self, file: LogFile) -> None:
+        self._check(lib.kl_fdatasync(self._io, file.fileno()), file.path)
+
+    def truncate(self, file: LogFile, size: int) -> None:
+        self._check(lib.kl_ftruncate(self._io, file.fileno(), size), file.path)
+
+    def sendfile(self, out_fd: int, file: LogFile, position: int, size: int) -> int:
+        """Bytes sent by one sendfile(2), 0 at the end of the file."""
+        sent: int = lib.kl_sendfile(self._io, out_fd, file.fileno(), position, size)
+        self._check(sent, file.path)
+        return sent
+
+    def replace(self, path: str, data: bytes) -> None:
+        temporary = path + ".tmp"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        fd = os.open(temporary, _OPEN | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
+        file = LogFile(fd, temporary, True, self.table)
+        try:
+            file.write(data, 0)
+            self.fsync(file)
+        finally:
+            file.close()
+        os.rename(temporary, path)
+        self.fsync_dir(os.path.dirname(path))
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._check(lib.kl_fsync(self._io, fd), path)
+        finally:
+            os.close(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)

@@ -1,0 +1,97 @@
+"""The lock of a log.dir: an open-file-description lock over the whole of `.lock`, which a JVM's FileChannel lock honours.
+
+A POSIX lock would be lost when any descriptor of the file closes, flock(2) is invisible to Kafka. The holder writes its
+process id and start time into the file, since the kernel names no holder of such a lock. A forked child closes its copy.
+Kafka: LogManager.lockLogDirs, FileLock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import weakref
+
+from klog.clock import process_start_time
+from klog.errors import AlreadyLocked
+
+_F_OFD_SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
+_held: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
+
+
+def _flock(kind: int) -> bytes:
+    return struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)
+
+
+class DirectoryLock:
+    """Held from construction to release(). shared: several may hold it together, against one exclusive holder.
+
+    Raises AlreadyLocked when somebody else holds it; its `holder` says who where that is known.
+    """
+
+    def __init__(self, directory: str, *, shared: bool = False) -> None:
+        self.path = os.path.join(directory, ".lock")
+        self._pid = os.getpid()
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+        try:
+            fcntl.fcntl(self._fd, _F_OFD_SETLK, _flock(fcntl.F_RDLCK if shared else fcntl.F_WRLCK))
+        except OSError as error:
+            holder = self._holder()
+            os.close(self._fd)
+            self._fd = -1
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            raise AlreadyLocked(
+                f"{directory} is held by {holder or 'another process (a Kafka broker writes no name)'}; "
+                f"close it there, or open it here with read_only=True",
+                path=directory,
+                holder=holder,
+            ) from None
+        if not shared:
+            self._write_holder()
+        _held.add(self)
+
+    def _write_holder(self) -> None:
+        text = f"pid={self._pid} start={process_start_time(self._pid)}\n".encode()
+        with contextlib.suppress(OSError):  # a name is a courtesy: a full disk must not keep the log shut
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, text, 0)
+
+    def _holder(self) -> str | None:
+        try:
+            words = dict(word.split("=", 1) for word in os.pread(self._fd, 200, 0).decode().split())
+            pid = int(words["pid"])
+        except (OSError, ValueError, KeyError, UnicodeDecodeError):
+            return None
+        if str(process_start_time(pid)) != words.get("start"):
+            return None  # left over by a process that is gone
+        return f"process {pid}" + (" (this one)" if pid == os.getpid() else "")
+
+    def release(self) -> None:
+        """Let go and remove the file if nobody else holds it; a second time is no error."""
+        if self._fd < 0:
+            return
+        _held.discard(self)
+        if os.getpid() == self._pid:
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(self._fd, _F_OFD_SETLK, _flock(fcntl.F_WRLCK))
+                os.unlink(self.path)
+        os.close(self._fd)
+        self._fd = -1
+
+    def abandon(self) -> None:
+        """Close without unlocking for others' sake: what a forked child does with its parent's lock."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _after_fork_in_child() -> None:
+    for lock in list(_held):
+        lock.abandon()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,310 @@
+"""The sparse offset and time index of one segment, kept in step: offset -> position, timestamp -> offset.
+
+  I1  keys rise from entry to entry; slots behind the last entry are zeros, also after a truncation
+  I2  an offset entry (o, p): the batch that begins at byte p ends at offset o
+  I3  a time entry (t, o): no record at or before offset o is younger than t
+  I4  losing these files loses no data: they are rebuilt from .log, so they are never fsynced per append
+
+The caller holds the log's lock for anything that changes; lookups come from any thread, under the GIL.
+Kafka: OffsetIndex, TimeIndex, AbstractIndex.
+"""
+
+cimport cython
+from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uintptr_t
+from libc.string cimport memcpy, memset
+
+from klog._c.batch cimport kl_batch_last_offset, kl_batch_t
+from klog._c.index cimport (
+    KL_OFFSET_ENTRY,
+    KL_TIME_ENTRY,
+    kl_indexer_add,
+    kl_indexer_close,
+    kl_indexer_fit,
+    kl_indexer_init,
+    kl_offset_index_floor,
+    kl_offset_index_position,
+    kl_offset_index_sound,
+    kl_time_index_floor,
+    kl_time_index_sound,
+)
+from klog.disk._mapping cimport Mapping
+from klog.record._builder cimport BatchGroup
+
+from klog.errors import CorruptIndex
+
+
+cdef inline int64_t load64(const uint8_t *at) noexcept:
+    cdef int64_t value = 0
+    cdef int i
+    for i in range(8):
+        value = (value << 8) | at[i]
+    return value
+
+
+cdef inline int32_t load32(const uint8_t *at) noexcept:
+    return <int32_t>((<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3])
+
+
+@cython.final
+cdef class IndexPair:
+    """Both index files of the segment at base_offset.
+
+    capacity: bytes that each file of a writable (active) segment grows to, rounded down to whole entries; -1 leaves
+    the files as long as they are. copy: read the files into memory instead of mapping them, since another process may
+    shorten them. Empty paths: no files at all, only memory.
+    """
+
+    def __cinit__(self, str offsets_path, str times_path, int64_t base_offset, *, bint writable=False,
+                  int64_t capacity=-1, int32_t interval=4096, bint copy=False, uintptr_t table=0):
+        kl_indexer_init(&self.x, base_offset, interval)
+        self.offsets_path = offsets_path
+        self.times_path = times_path
+        self.writable = writable
+        if writable and capacity >= 0:
+            self.offsets = Mapping(offsets_path, True, capacity // KL_OFFSET_ENTRY * KL_OFFSET_ENTRY, table)
+            self.times = Mapping(times_path, True, capacity // KL_TIME_ENTRY * KL_TIME_ENTRY, table)
+        else:
+            self.offsets = Mapping(offsets_path, writable, -1, table, copy)
+            self.times = Mapping(times_path, writable, -1, table, copy)
+        self.attach()
+
+    cdef int attach(self) except -1:
+        """Count the sound entries of the files as they are mapped now."""
+        cdef int32_t slots = <int32_t>min(self.offsets.size // KL_OFFSET_ENTRY, INT32_MAX)
+        cdef const uint8_t *last
+        self.x.offset_entries = self.offsets.data
+        self.x.offset_capacity = slots
+        self.x.offset_count = kl_offset_index_sound(self.offsets.data, slots) if slots else 0
+        self.x.last_relative = -1
+        if self.x.offset_count:
+            self.x.last_relative = load32(self.offsets.data + (self.x.offset_count - 1) * KL_OFFSET_ENTRY)
+        slots = <int32_t>min(self.times.size // KL_TIME_ENTRY, INT32_MAX)
+        self.x.time_entries = self.times.data
+        self.x.time_capacity = slots
+        self.x.time_count = kl_time_index_sound(self.times.data, slots) if slots else 0
+        self.x.last_time = -1
+        self.x.last_time_offset = self.x.base_offset
+        if self.x.time_count:
+            last = self.times.data + (self.x.time_count - 1) * KL_TIME_ENTRY
+            self.x.last_time = load64(last)
+            self.x.last_time_offset = self.x.base_offset + load32(last + 8)
+        self.x.max_timestamp = self.x.last_time
+        self.x.max_timestamp_offset = self.x.last_time_offset
+        self.x.since = 0
+        return 0
+
+    def check(self, int64_t log_size):
+        """Raise CorruptIndex when bytes behind the sound entries are not zeros, or an entry points past the log."""
+        self.check_one(self.offsets, self.offsets_path, self.x.offset_count, KL_OFFSET_ENTRY, "index")
+        self.check_one(self.times, self.times_path, self.x.time_count, KL_TIME_ENTRY, "timeindex")
+        if self.x.offset_count:
+            position = load32(self.offsets.data + self.x.offset_count * KL_OFFSET_ENTRY - 4)
+            if position >= log_size:
+                raise CorruptIndex(f"an entry points at byte {position} of a log of {log_size} bytes",
+                                   path=self.offsets_path, position=(self.x.offset_count - 1) * KL_OFFSET_ENTRY)
+
+    cdef check_one(self, Mapping map, str path, int64_t entries, int width, str kind):
+        cdef int64_t i
+        if map.found % width:
+            raise CorruptIndex(f"{map.found} bytes are no whole number of {width}-byte entries",
+                               path=path, position=map.found // width * width, kind=kind)
+        for i in range(entries * width, min(map.size, map.found)):
+            if map.data[i]:
+                raise CorruptIndex("an entry does not rise above the one before it",
+                                   path=path, position=i // width * width, kind=kind)
+
+    @property
+    def base_offset(self):
+        return self.x.base_offset
+
+    @property
+    def entries(self):
+        """Number of offset entries."""
+        return self.x.offset_count
+
+    @property
+    def time_entries(self):
+        """Number of time entries."""
+        return self.x.time_count
+
+    @property
+    def max_timestamp(self):
+        """Largest timestamp known, -1 for none."""
+        return self.x.max_timestamp
+
+    @property
+    def max_timestamp_offset(self):
+        """Last offset of the earliest batch that reaches max_timestamp."""
+        return self.x.max_timestamp_offset
+
+    @property
+    def first_timestamp(self):
+        """Max timestamp of the segment's first batch, None while there is none."""
+        return None if self.x.first_timestamp == INT64_MIN else self.x.first_timestamp
+
+    def set_first_timestamp(self, int64_t timestamp):
+        """What a reopened segment learns from its first batch."""
+        self.x.first_timestamp = timestamp
+
+    def set_max_timestamp(self, int64_t timestamp, int64_t offset):
+        """What a scan has found, which may be younger than the last time entry."""
+        self.x.max_timestamp = timestamp
+        self.x.max_timestamp_offset = offset
+
+    def entry(self, int32_t i):
+        """(offset, position) of one offset entry."""
+        if not 0 <= i < self.x.offset_count:
+            raise IndexError(i)
+        at = self.offsets.data + <int64_t>i * KL_OFFSET_ENTRY
+        return self.x.base_offset + load32(at), load32(at + 4)
+
+    def time_entry(self, int32_t i):
+        """(timestamp, offset) of one time entry."""
+        if not 0 <= i < self.x.time_count:
+            raise IndexError(i)
+        at = self.times.data + <int64_t>i * KL_TIME_ENTRY
+        return load64(at), self.x.base_offset + load32(at + 8)
+
+    def floor(self, int64_t offset):
+        """(offset, position) of the greatest entry at or below offset; (base offset, 0) below the first."""
+        cdef int64_t relative = offset - self.x.base_offset
+        cdef int32_t slot
+        if relative < 0 or self.x.offset_count == 0:
+            return self.x.base_offset, 0
+        slot = kl_offset_index_floor(self.offsets.data, self.x.offset_count, <int32_t>min(relative, INT32_MAX))
+        return (self.x.base_offset, 0) if slot < 0 else self.entry(slot)
+
+    def time_floor(self, int64_t timestamp):
+        """(timestamp, offset) of the greatest entry at or below timestamp; (-1, base offset) below the first."""
+        cdef int32_t slot = -1
+        if self.x.time_count:
+            slot = kl_time_index_floor(self.times.data, self.x.time_count, timestamp)
+        return (-1, self.x.base_offset) if slot < 0 else self.time_entry(slot)
+
+    def upper_bound(self, int64_t position):
+        """Offset of the first entry at or behind a byte position, None if there is none."""
+        cdef int32_t slot
+        if self.x.offset_count == 0 or position > INT32_MAX:
+            return None
+        slot = kl_offset_index_position(self.offsets.data, self.x.offset_count, <int32_t>position)
+        return None if slot >= self.x.offset_count else self.entry(slot)[0]
+
+    def fit(self, BatchGroup group, int32_t first, int64_t size, int64_t segment_bytes, int64_t segment_ms,
+            int64_t waited_ms):
+        """Number of the group's batches from `first` on that go in before the segment of size bytes must roll."""
+        return kl_indexer_fit(&self.x, group.batches + first, <int32_t>group.n - first, size, segment_bytes,
+                              segment_ms, waited_ms)
+
+    def reserve(self, int32_t batches):
+        """Make sure that entries for so many more batches have blocks on disk. OSError: the disk is full."""
+        cdef int64_t offsets = min(<int64_t>self.x.offset_count + batches, self.x.offset_capacity)
+        cdef int64_t times = min(<int64_t>self.x.time_count + batches + 1, self.x.time_capacity)
+        self.offsets.reserve(offsets * KL_OFFSET_ENTRY)
+        self.times.reserve(times * KL_TIME_ENTRY)
+
+    def add(self, BatchGroup group, int32_t first, int32_t stop, int64_t position):
+        """Note batches [first, stop) of the group, written from byte `position` on. reserve() came before."""
+        cdef int32_t i
+        cdef int64_t start = group.batches[first].position
+        for i in range(first, stop):
+            kl_indexer_add(&self.x, &group.batches[i], position + group.batches[i].position - start)
+
+    def close_entries(self):
+        """The closing time entry: the segment's youngest timestamp is in the index from here on."""
+        self.times.reserve(min(<int64_t>self.x.time_count + 1, self.x.time_capacity) * KL_TIME_ENTRY)
+        kl_indexer_close(&self.x)
+
+    def state(self):
+        """An opaque copy of the counters, for restore()."""
+        return (<char *>&self.x)[:sizeof(kl_indexer_t)]
+
+    def restore(self, bytes state):
+        """Back to an earlier state(): later entries become zeros again."""
+        cdef kl_indexer_t before
+        if len(state) != sizeof(kl_indexer_t):
+            raise ValueError("not a state of this class")
+        memcpy(&before, <const char *>state, sizeof(kl_indexer_t))
+        before.offset_entries, before.offset_capacity = self.x.offset_entries, self.x.offset_capacity
+        before.time_entries, before.time_capacity = self.x.time_entries, self.x.time_capacity
+        self.clear_tail(before.offset_count, before.time_count)
+        self.x = before
+
+    cdef clear_tail(self, int32_t offsets, int32_t times):
+        if self.x.offset_count > offsets:
+            memset(self.offsets.data + <int64_t>offsets * KL_OFFSET_ENTRY, 0,
+                   <int64_t>(self.x.offset_count - offsets) * KL_OFFSET_ENTRY)
+        if self.x.time_count > times:
+            memset(self.times.data + <int64_t>times * KL_TIME_ENTRY, 0,
+                   <int64_t>(self.x.time_count - times) * KL_TIME_ENTRY)
+
+    def truncate_to(self, int64_t offset):
+        """Drop entries at or above offset in both files."""
+        cdef int32_t offsets = 0, times = self.x.time_count
+        cdef int64_t relative = offset - self.x.base_offset
+        if relative > 0 and self.x.offset_count:
+            offsets = kl_offset_index_floor(self.offsets.data, self.x.offset_count,
+                                            <int32_t>min(relative - 1, INT32_MAX)) + 1
+        while times > 0 and self.time_entry(times - 1)[1] >= offset:
+            times -= 1
+        self.clear_tail(offsets, times)
+        self.attach()
+
+    def reset(self, int64_t capacity):
+        """Empty both files and give them capacity bytes: the beginning of a rebuild."""
+        interval = self.x.interval
+        base_offset = self.x.base_offset
+        self.offsets.resize(0)
+        self.times.resize(0)
+        self.grow(capacity)
+        kl_indexer_init(&self.x, base_offset, interval)
+        self.attach()
+
+    def grow(self, int64_t capacity):
+        """Give both files capacity bytes, rounded down to whole entries, entries kept: a segment becomes active."""
+        cdef kl_indexer_t before = self.x
+        self.offsets.resize(max(capacity // KL_OFFSET_ENTRY, before.offset_count) * KL_OFFSET_ENTRY)
+        self.times.resize(max(capacity // KL_TIME_ENTRY, before.time_count) * KL_TIME_ENTRY)
+        self.keep(&before)
+
+    def trim(self):
+        """Cut both files to their entries: a segment becomes inactive, or the log is closed cleanly."""
+        cdef kl_indexer_t before = self.x
+        self.offsets.resize(<int64_t>self.x.offset_count * KL_OFFSET_ENTRY)
+        self.times.resize(<int64_t>self.x.time_count * KL_TIME_ENTRY)
+        self.keep(&before)
+
+    cdef keep(self, kl_indexer_t *before):
+        """attach() after a resize, with what only memory knows."""
+        self.attach()
+        self.x.since = before.since
+        self.x.max_timestamp = before.max_timestamp
+        self.x.max_timestamp_offset = before.max_timestamp_offset
+        self.x.first_timestamp = before.first_timestamp
+
+    def sync(self):
+        """Both files on disk. OSError is final for the directory."""
+        self.offsets.sync()
+        self.times.sync()
+
+    def close(self):
+        """Unmap; lookups answer as if there were no entries."""
+        self.x.offset_count = self.x.time_count = 0
+        self.offsets.close()
+        self.times.close()
+
+
+def part(BatchGroup group, Py_ssize_t first, Py_ssize_t stop):
+    """The bytes of batches [first, stop) of a group."""
+    cdef int64_t start = group.batches[first].position
+    cdef int64_t end = group.nbytes if stop == group.n else group.batches[stop].position
+    return memoryview(group)[start:end]
+
+
+def next_offset(BatchGroup group, Py_ssize_t i):
+    """The offset behind batch i of a group."""
+    return kl_batch_last_offset(&group.batches[i]) + 1
+
+
+def base_offset(BatchGroup group, Py_ssize_t i):
+    """The first offset of batch i of a group."""
+    return group.batches[i].base_offset

@@ -1,0 +1,420 @@
+"""Walks over the batches of a .log file: headers only, or every byte with its checksum.
+
+A header walk reads 61 bytes per batch and skips the payload; small batches share a read. A checked walk reads the file
+in chunks of 1 MiB, or one batch where that is larger, never more than the file holds. Neither trusts a length before
+the file's size has confirmed it.
+"""
+
+cimport cython
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+
+from klog._c.batch cimport (
+    KL_ATTR_CONTROL,
+    KL_BATCH_HEADER,
+    KL_BATCH_PREFIX,
+    KL_LEGACY_LENGTH_MIN,
+    kl_batch_crc,
+    kl_batch_header,
+    kl_batch_last_offset,
+    kl_batch_t,
+)
+from klog._c.index cimport kl_indexer_add
+from klog._c.status cimport KL_EMAGIC, KL_ETRUNCATED, KL_OK
+from klog.disk._io cimport AlignedBuffer, LogFile
+from klog.segment._index cimport IndexPair
+
+import zlib
+
+from klog.errors import UnsupportedBatch
+
+cdef enum:
+    WINDOW = 8192
+    CHUNK = 1 << 20
+    TAIL = 17          # so few bytes at the end hold no batch of any format
+
+
+@cython.final
+cdef class Header:
+    """One batch header, as numbers. position: of its first byte in the file."""
+
+    cdef kl_batch_t b
+
+    @property
+    def position(self):
+        return self.b.position
+
+    @property
+    def size(self):
+        return self.b.size
+
+    @property
+    def base_offset(self):
+        return self.b.base_offset
+
+    @property
+    def last_offset(self):
+        return kl_batch_last_offset(&self.b)
+
+    @property
+    def next_offset(self):
+        return kl_batch_last_offset(&self.b) + 1
+
+    @property
+    def count(self):
+        return self.b.count
+
+    @property
+    def leader_epoch(self):
+        return self.b.leader_epoch
+
+    @property
+    def attributes(self):
+        return self.b.attributes
+
+    @property
+    def max_timestamp(self):
+        return self.b.max_timestamp
+
+    @property
+    def base_timestamp(self):
+        return self.b.base_timestamp
+
+    @property
+    def producer_id(self):
+        return self.b.producer_id
+
+    @property
+    def producer_epoch(self):
+        return self.b.producer_epoch
+
+    @property
+    def base_sequence(self):
+        return self.b.base_sequence
+
+    @property
+    def last_offset_delta(self):
+        return self.b.last_offset_delta
+
+    @property
+    def crc(self):
+        return self.b.crc
+
+    @property
+    def is_control(self):
+        return (self.b.attributes & 0x20) != 0
+
+    @property
+    def is_transactional(self):
+        return (self.b.attributes & 0x10) != 0
+
+
+cdef Header header_of(const kl_batch_t *b):
+    cdef Header header = Header.__new__(Header)
+    header.b = b[0]
+    return header
+
+
+@cython.final
+cdef class HeaderWalk:
+    """Iterator of Header over [position, end) of a file.
+
+    It ends where no whole batch begins; `position` then says where, and `reason` why: "" (the end), "truncated" (a
+    batch goes past the end, or too few bytes for one), "length" or "magic".
+    """
+
+    cdef LogFile file
+    cdef uint8_t window[WINDOW]
+    cdef int64_t window_at
+    cdef int64_t window_size
+    cdef readonly int64_t position
+    cdef readonly int64_t end
+    cdef readonly str reason
+
+    def __cinit__(self, LogFile file, int64_t position, int64_t end):
+        self.file = file
+        self.position = position
+        self.end = end
+        self.reason = ""
+
+    cdef bint next_header(self, kl_batch_t *b) except -1:
+        cdef int64_t left = self.end - self.position
+        cdef int64_t skip
+        cdef int status
+        if self.reason or left <= 0:
+            return False
+        skip = self.position - self.window_at
+        if skip < 0 or skip + KL_BATCH_HEADER > self.window_size:
+            self.window_at = self.position
+            self.window_size = 0
+            self.window_size = self.file.read_at(self.window, <size_t>min(left, WINDOW), self.position)
+            skip = 0
+        status = kl_batch_header(self.window + skip, <size_t>min(self.window_size - skip, left), b)
+        if status == KL_ETRUNCATED or left <= TAIL:
+            self.reason = "truncated"
+            return False
+        if status == KL_EMAGIC:
+            self.reason = "magic"
+            return False
+        if status != KL_OK:
+            self.reason = "length"
+            return False
+        if b.size > left:
+            self.reason = "truncated"
+            return False
+        b.position = self.position
+        self.position += b.size
+        return True
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef kl_batch_t b
+        if not self.next_header(&b):
+            raise StopIteration
+        return header_of(&b)
+
+
+def find_offset(LogFile file, int64_t position, int64_t end, int64_t offset):
+    """Header of the first batch from position on whose last offset is at or above offset; None if there is none."""
+    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef kl_batch_t b
+    while walk.next_header(&b):
+        if kl_batch_last_offset(&b) >= offset:
+            return header_of(&b)
+    return None
+
+
+def find_timestamp(LogFile file, int64_t position, int64_t end, int64_t timestamp, int64_t offset):
+    """Header of the first batch from position on that may hold a record at or above both; None if there is none."""
+    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef kl_batch_t b
+    while walk.next_header(&b):
+        if b.max_timestamp >= timestamp and kl_batch_last_offset(&b) >= offset:
+            return header_of(&b)
+    return None
+
+
+def whole_batches(LogFile file, int64_t position, int64_t end, int64_t max_end):
+    """Byte behind the last whole batch that ends at or before max_end; position if not even the first does."""
+    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef kl_batch_t b
+    cdef int64_t good = position
+    while walk.next_header(&b):
+        if b.position + b.size > max_end:
+            break
+        good = b.position + b.size
+    return good
+
+
+def count_records(LogFile file, int64_t position, int64_t end, int64_t start, int64_t stop):
+    """(records, straddlers): data records with start <= offset < stop, by header; and the headers of batches that
+    cross a bound, whose records the caller must look at. The walk's end position and reason follow."""
+    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef kl_batch_t b
+    cdef int64_t records = 0, last
+    straddlers = []
+    while walk.next_header(&b):
+        last = kl_batch_last_offset(&b)
+        if last < start or (b.attributes & KL_ATTR_CONTROL):
+            continue
+        if b.base_offset >= stop:
+            break
+        if b.base_offset < start or last >= stop:
+            straddlers.append(header_of(&b))
+        else:
+            records += b.count
+    return records, straddlers, walk.position, walk.reason
+
+
+@cython.final
+cdef class Scan:
+    """What a walk over a segment found. The walk ends at `end`, behind the last good batch.
+
+    reason: "" (all bytes are batches), "truncated" (the last batch is cut short), "length", "crc", "magic", or
+    "offset_order" (a batch that goes back, or lies below the segment). notable: headers of batches that change the
+    leader epoch, carry a producer or are control batches, in order.
+    """
+
+    cdef readonly int64_t end
+    cdef readonly int64_t next_offset
+    cdef readonly int64_t batches
+    cdef readonly int64_t records
+    cdef readonly int64_t max_timestamp
+    cdef readonly int64_t max_timestamp_offset
+    cdef readonly int64_t first_timestamp
+    cdef readonly str reason
+    cdef readonly list notable
+    cdef int32_t last_epoch
+
+    def __cinit__(self):
+        self.max_timestamp = -1
+        self.first_timestamp = INT64_MIN
+        self.last_epoch = -2
+        self.reason = ""
+        self.notable = []
+
+    cdef int note(self, const kl_batch_t *b) except -1:
+        cdef int64_t last = kl_batch_last_offset(b)
+        if self.batches == 0 and self.first_timestamp == INT64_MIN:
+            self.first_timestamp = b.max_timestamp
+        if b.max_timestamp > self.max_timestamp:
+            self.max_timestamp = b.max_timestamp
+            self.max_timestamp_offset = last
+        if b.leader_epoch != self.last_epoch or b.producer_id >= 0 or (b.attributes & KL_ATTR_CONTROL):
+            self.notable.append(header_of(b))
+            self.last_epoch = b.leader_epoch
+        if not (b.attributes & KL_ATTR_CONTROL):
+            self.records += b.count
+        self.batches += 1
+        self.next_offset = last + 1
+        self.end = b.position + b.size
+        return 0
+
+
+cdef refuse_legacy(LogFile file, int64_t position, int64_t end):
+    """Raise UnsupportedBatch if a whole, sound batch of magic 0 or 1 begins here: it must not pass for damage."""
+    cdef bytes head = bytes(file.read(position, 17))
+    if len(head) < 17:
+        return
+    size = int.from_bytes(head[8:12], "big", signed=True)
+    if head[16] <= 1 and KL_LEGACY_LENGTH_MIN <= size <= end - position - KL_BATCH_PREFIX:
+        body = bytes(file.read(position + KL_BATCH_PREFIX, size))
+        if zlib.crc32(body[4:]) == int.from_bytes(body[:4], "big"):
+            raise UnsupportedBatch(
+                f"a batch of the old format, magic {head[16]}, which this klog does not read; nothing was changed, "
+                f"rewrite the topic with a Kafka of this decade first",
+                path=file.path, position=position, offset=int.from_bytes(head[:8], "big", signed=True))
+
+
+def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offset):
+    """Scan of [position, end) by headers. Offsets must not fall below next_offset and must rise."""
+    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef Scan scan = Scan()
+    cdef kl_batch_t b
+    scan.end = position
+    scan.next_offset = next_offset
+    while walk.next_header(&b):
+        if b.base_offset < scan.next_offset:
+            scan.reason = "offset_order"
+            return scan
+        scan.note(&b)
+    scan.reason = walk.reason
+    if walk.reason == "magic":
+        refuse_legacy(file, scan.end, end)
+    return scan
+
+
+def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offset, IndexPair index=None,
+                 progress=None):
+    """Scan of [position, end) with every checksum; index, if given, learns each good batch as an append would tell it."""
+    cdef Scan scan = Scan()
+    cdef AlignedBuffer chunk
+    cdef kl_batch_t b
+    cdef int64_t at, left, want = CHUNK
+    cdef int status = KL_OK
+    scan.end = position
+    scan.next_offset = next_offset
+    while scan.end < end:
+        chunk = file.read(scan.end, min(want, end - scan.end))
+        if chunk.size == 0:
+            scan.reason = "truncated"
+            return scan
+        want = CHUNK
+        at = 0
+        position = scan.end
+        while at < chunk.size:
+            left = chunk.size - at
+            status = kl_batch_header(chunk.data + at, <size_t>left, &b)
+            if status == KL_ETRUNCATED:
+                break
+            if status == KL_EMAGIC:
+                refuse_legacy(file, scan.end, end)
+                scan.reason = "magic"
+                return scan
+            if status != KL_OK:
+                scan.reason = "length"
+                return scan
+            if b.size > left:
+                want = max(CHUNK, b.size)
+                break
+            if b.size <= CHUNK // 4:
+                status = kl_batch_crc(chunk.data + at, b.size) != b.crc
+            else:
+                with nogil:
+                    status = kl_batch_crc(chunk.data + at, b.size) != b.crc
+            if status:
+                scan.reason = "crc"
+                return scan
+            if b.base_offset < scan.next_offset:
+                scan.reason = "offset_order"
+                return scan
+            b.position = scan.end
+            if index is not None:
+                if index.x.offset_count + 1 < index.x.offset_capacity or index.x.time_count + 2 < index.x.time_capacity:
+                    index.reserve(1)
+                kl_indexer_add(&index.x, &b, b.position)
+            scan.note(&b)
+            at += b.size
+        if at == 0 and (status == KL_ETRUNCATED or b.size > end - scan.end):
+            scan.reason = "truncated"
+            return scan
+        if progress is not None:
+            progress(scan.end - position)
+    return scan
+
+
+def search_batch(LogFile file, int64_t position, int64_t end, int64_t base_offset, int64_t next_offset):
+    """Header of the first whole batch with a good checksum and a rising offset that begins behind position; or None.
+
+    For telling a torn tail from damage with good batches behind it. Looks at every byte, one batch's length of memory.
+    A file made to look like headers everywhere is not summed up for ever: past a budget the next likeness counts.
+    """
+    cdef AlignedBuffer chunk, body
+    cdef kl_batch_t b
+    cdef int64_t at, here = position + 1
+    cdef int64_t budget = 8 * (end - position) + (64 << 20)
+    while here + KL_BATCH_HEADER <= end:
+        chunk = file.read(here, min(CHUNK, end - here))
+        if chunk.size < KL_BATCH_HEADER:
+            return None
+        for at in range(chunk.size - KL_BATCH_HEADER + 1):
+            if chunk.data[at + 16] != 2 or chunk.data[at] & 0x80:
+                continue
+            if kl_batch_header(chunk.data + at, KL_BATCH_HEADER, &b) != KL_OK:
+                continue
+            if b.size > end - here - at or b.base_offset < next_offset:
+                continue
+            if kl_batch_last_offset(&b) - base_offset > INT32_MAX:
+                continue
+            budget -= b.size
+            body = file.read(here + at, b.size if budget > 0 else 0)
+            if budget <= 0 or (body.size == b.size and kl_batch_crc(body.data, b.size) == b.crc):
+                b.position = here + at
+                return header_of(&b)
+        here += chunk.size - KL_BATCH_HEADER + 1
+    return None
+
+
+def nul_page_within(LogFile file, int64_t position, int64_t end):
+    """Position of the first 4 KiB page of NULs that touches [position, end), clipped to it; -1 if there is none.
+
+    The mark of write-back that never happened: the file grew, a page of it did not arrive.
+    """
+    cdef AlignedBuffer chunk
+    cdef int64_t here = position, stop, page_end, i
+    while here < end:
+        chunk = file.read(here, min(CHUNK, end - here))
+        if chunk.size == 0:
+            return -1
+        i = 0
+        while i < chunk.size:
+            page_end = min(((here + i) // 4096 + 1) * 4096 - here, chunk.size)
+            stop = i
+            while stop < page_end and chunk.data[stop] == 0:
+                stop += 1
+            if stop == page_end:
+                return here + i
+            i = page_end
+        here += chunk.size
+    return -1

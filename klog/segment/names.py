@@ -1,0 +1,39 @@
+"""Names in a partition directory: base offsets as 20 digits, and the suffixes of segment files.
+
+    <20 digits>.log .index .timeindex .txnindex .snapshot      live
+    <live name>.deleted | .cleaned | .swap                     on their way out or in
+
+Kafka: LogFileUtils, UnifiedLog.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
+SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
+EPOCHS = "leader-epoch-checkpoint"
+METADATA = "partition.metadata"
+
+_LIVE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """`00000000000000000042.log` of (42, ".log")."""
+    return f"{offset:020d}{suffix}"
+
+
+def file_path(directory: str, offset: int, suffix: str) -> str:
+    """The same with its directory."""
+    return os.path.join(directory, file_name(offset, suffix))
+
+
+def parse_name(name: str) -> tuple[int, str] | None:
+    """(offset, suffix) of a live file's name, or None for any other name."""
+    match = _LIVE.fullmatch(name)
+    if match is None:
+        return None
+    offset = int(match[1])
+    return (offset, match[2]) if offset < 2**63 else None

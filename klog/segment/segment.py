@@ -1,0 +1,354 @@
+"""One segment: the .log file from one base offset on, kept in step with its indexes.
+
+  S1  bytes reach .log before the index entry that points at them
+  S2  `size` is the end of the last whole batch; only what lies below it is read
+  S3  an active segment keeps its descriptor from first write to fsync; closed ones are opened through the cache
+
+The log's lock guards append, roll, truncate and close; reads come from any thread.
+Kafka: LogSegment.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from klog.config import LogConfig
+from klog.disk import Files, HandleCache, LogFile
+from klog.errors import CorruptIndex
+from klog.record import iter_records
+from klog.segment import names
+from klog.segment._index import IndexPair, next_offset, part
+from klog.segment._scan import Header, Scan, find_offset, find_timestamp, scan_checked, scan_headers, whole_batches
+from klog.segment.txn_index import TxnIndex
+
+if TYPE_CHECKING:
+    from klog.record import BatchGroup
+
+_log = logging.getLogger("klog.segment")
+_PREALLOCATE_MIN, _PREALLOCATE_MAX = 64 << 10, 16 << 20
+
+
+class Segment:
+    """A segment of a partition directory. Open it with open_segment() or create_segment()."""
+
+    def __init__(
+        self, directory: str, base_offset: int, config: LogConfig, files: Files, handles: HandleCache, created_ms: int
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.path = names.file_path(directory, base_offset, names.LOG)
+        self.size = 0
+        self.next_offset = base_offset
+        self.writable = False
+        self.created_ms = created_ms
+        self.txn_index = TxnIndex(names.file_path(directory, base_offset, names.TXN_INDEX), base_offset, files)
+        self._config = config
+        self._files = files
+        self._handles = handles
+        self._active_file: LogFile | None = None
+        self._active_index: IndexPair | None = None
+        self._allocated = 0
+        self._jitter_ms = (
+            random.randrange(min(config.segment_jitter_ms, config.segment_ms)) if config.segment_jitter_ms else 0
+        )
+        self._max_timestamp: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.path} [{self.base_offset}, {self.next_offset}) {self.size} bytes>"
+
+    # ---- handles -----------------------------------------------------------------------------------------------
+
+    @property
+    def file(self) -> LogFile:
+        """The .log file, opened if it is not."""
+        if self._active_file is not None:
+            return self._active_file
+        return self._handles.get((self.path, ".log"), lambda: self._files.open(self.path))
+
+    @property
+    def index(self) -> IndexPair:
+        """Both indexes. A file that breaks the rules of its format is rebuilt from .log."""
+        if self._active_index is not None:
+            return self._active_index
+        return self._handles.get((self.path, ".index"), self._open_index)
+
+    def _index_paths(self) -> tuple[str, str]:
+        return (
+            names.file_path(self.directory, self.base_offset, names.INDEX),
+            names.file_path(self.directory, self.base_offset, names.TIME_INDEX),
+        )
+
+    def _open_index(self) -> IndexPair:
+        try:
+            return self._load_index(-1)
+        except (FileNotFoundError, CorruptIndex) as error:
+            _log.warning("event=index_unusable path=%s reason=%s", self.path, error)
+        return self._rebuild_index() if self.writable else self._index_in_memory()
+
+    def _index_in_memory(self) -> IndexPair:
+        """What the files would say, for a log that is only read."""
+        capacity = (self.size // max(self._config.index_interval_bytes, 61) + 2) * 12
+        index = IndexPair(
+            "", "", self.base_offset, writable=True, capacity=capacity, interval=self._config.index_interval_bytes
+        )
+        scan_checked(self.file, 0, self.size, self.base_offset, index)
+        index.close_entries()
+        return index
+
+    def _load_index(self, capacity: int) -> IndexPair:
+        offsets, times = self._index_paths()
+        if not (os.path.exists(offsets) and os.path.exists(times)):
+            raise FileNotFoundError(offsets)
+        index = IndexPair(
+            offsets,
+            times,
+            self.base_offset,
+            writable=self.writable and capacity >= 0,
+            copy=not self.writable,
+            capacity=capacity,
+            interval=self._config.index_interval_bytes,
+            table=self._files.table,
+        )
+        index.check(self.size)
+        return index
+
+    def _rebuild_index(self) -> IndexPair:
+        """Both indexes anew from the batches of .log, trimmed."""
+        index = self._empty_index()
+        scan_checked(self.file, 0, self.size, self.base_offset, index)
+        index.close_entries()
+        index.trim()
+        _log.info("event=index_rebuilt path=%s entries=%d", self.path, index.entries)
+        return index
+
+    def _empty_index(self) -> IndexPair:
+        index = IndexPair(
+            *self._index_paths(),
+            self.base_offset,
+            writable=True,
+            capacity=self._config.segment_index_bytes,
+            interval=self._config.index_interval_bytes,
+            table=self._files.table,
+        )
+        index.reset(self._config.segment_index_bytes)
+        return index
+
+    # ---- life cycle --------------------------------------------------------------------------------------------
+
+    def activate(self) -> None:
+        """Make this the segment that takes appends: file open for writing, indexes at full size."""
+        self._active_file = self._files.open(self.path, write=True, create=True)
+        capacity = self._config.segment_index_bytes
+        index: IndexPair | None = None
+        if self.size:
+            try:
+                index = self._load_index(capacity)
+                if not self._index_reaches(index):
+                    index = None
+            except (FileNotFoundError, CorruptIndex) as error:
+                _log.warning("event=index_unusable path=%s reason=%s", self.path, error)
+        if index is None:
+            index = self._empty_index()
+            if self.size:
+                scan_checked(self._active_file, 0, self.size, self.base_offset, index)
+        if self.size:
+            first = find_offset(self._active_file, 0, self.size, -1)
+            if first is not None:
+                index.set_first_timestamp(first.max_timestamp)
+        self._handles.drop((self.path, ".log"))
+        self._handles.drop((self.path, ".index"))
+        self._active_index = index
+        self._allocated = self.size
+
+    def _index_reaches(self, index: IndexPair) -> bool:
+        """Does the last entry land on a batch that ends at its offset?"""
+        if index.entries == 0:
+            return True
+        offset, position = index.entry(index.entries - 1)
+        header = find_offset(self.file, position, self.size, 0)
+        return header is not None and header.position == position and header.last_offset == offset
+
+    def deactivate(self, *, sync: bool) -> None:
+        """Close the active segment's books: closing time entry, files trimmed, descriptor given to the cache."""
+        if self._active_file is None or self._active_index is None:
+            return
+        index, file = self._active_index, self._active_file
+        index.close_entries()
+        index.trim()
+        if self._allocated > self.size or os.fstat(file.fileno()).st_size != self.size:
+            self._files.truncate(file, self.size)
+        if sync:
+            self.sync()
+        self._max_timestamp = index.max_timestamp
+        self._active_file = self._active_index = None
+        index.close()
+        file.close()
+
+    def sync(self) -> None:
+        """Log, indexes and transaction index on disk when it returns. OSError is final for the directory."""
+        if self._active_file is not None and self._active_index is not None:
+            self._files.fdatasync(self._active_file)
+            self._active_index.sync()
+        else:
+            file = self._files.open(self.path, write=True)
+            self._files.fsync(file)
+            file.close()
+        self.txn_index.sync()
+
+    def sync_data(self) -> None:
+        """The log's bytes alone."""
+        self._files.fdatasync(self.file)
+
+    def close(self) -> None:
+        """Let go of every handle, changing nothing on disk."""
+        if self._active_index is not None:
+            self._active_index.close()
+        if self._active_file is not None:
+            self._active_file.close()
+        self._active_file = self._active_index = None
+        self._handles.drop((self.path, ".log"))
+        self._handles.drop((self.path, ".index"))
+
+    def delete_files(self) -> None:
+        """Unlink everything of this base offset but its producer snapshot."""
+        self.close()
+        for suffix in names.SEGMENT_SUFFIXES:
+            self._files.unlink(names.file_path(self.directory, self.base_offset, suffix))
+
+    # ---- append ------------------------------------------------------------------------------------------------
+
+    def fit(self, group: BatchGroup, first: int, now_ms: int) -> int:
+        """How many of the group's batches from `first` on go in before this segment must roll."""
+        config = self._config
+        max_ms = config.segment_ms
+        if config.compacts and config.max_compaction_lag_ms > 0:
+            max_ms = min(max_ms, config.max_compaction_lag_ms)
+        assert self._active_index is not None
+        return self._active_index.fit(
+            group, first, self.size, config.segment_size, max_ms - self._jitter_ms, now_ms - self.created_ms
+        )
+
+    def append(self, group: BatchGroup, first: int, stop: int) -> None:
+        """Write batches [first, stop) at the end. OSError: nothing of them counts, the caller decides what to undo."""
+        file, index = self._active_file, self._active_index
+        assert file is not None and index is not None
+        data = part(group, first, stop)
+        index.reserve(stop - first)
+        end = self.size + len(data)
+        if end > self._allocated:
+            self._allocate(file, end)
+        file.write(data, self.size)
+        index.add(group, first, stop, self.size)
+        self.next_offset = next_offset(group, stop - 1)
+        self.size = end
+
+    def _allocate(self, file: LogFile, end: int) -> None:
+        """Blocks in steps that double from 64 KiB to 16 MiB: small logs stay small, large ones are laid out in one go."""
+        step = min(max(self._allocated, _PREALLOCATE_MIN), _PREALLOCATE_MAX)
+        target = max(end, min(self._allocated + step, max(self._config.segment_size, end)))
+        file.preallocate(self._allocated, target - self._allocated)
+        self._allocated = target
+
+    def mark(self) -> tuple[int, int, bytes]:
+        """What rewind() needs."""
+        assert self._active_index is not None
+        return self.size, self.next_offset, self._active_index.state()
+
+    def rewind(self, mark: tuple[int, int, bytes]) -> None:
+        """Take back appends since mark(). OSError: the directory must go offline."""
+        assert self._active_file is not None and self._active_index is not None
+        self.size, self.next_offset, state = mark
+        self._files.truncate(self._active_file, self.size)
+        self._allocated = self.size
+        self._active_index.restore(state)
+
+    # ---- read --------------------------------------------------------------------------------------------------
+
+    @property
+    def max_timestamp(self) -> int:
+        """Largest timestamp of the segment, -1 for none."""
+        if self._active_index is not None:
+            return self._active_index.max_timestamp
+        if self._max_timestamp is None:
+            self._max_timestamp = self.index.max_timestamp
+        return self._max_timestamp
+
+    def recover(self, progress: Callable[[int], None] | None = None) -> Scan:
+        """Scan every byte of .log and build both indexes anew from the good batches. Cuts nothing: see cut()."""
+        file = self._files.open(self.path, write=True)
+        index = self._empty_index()
+        scan = scan_checked(file, 0, os.fstat(file.fileno()).st_size, self.base_offset, index, progress)
+        index.close_entries()
+        index.trim()
+        index.close()
+        file.close()
+        self._handles.drop((self.path, ".index"))
+        self.learn(scan)
+        return scan
+
+    def cut(self, end: int) -> None:
+        """Shorten .log to `end` bytes, durably: what was cut must not come back behind the next append."""
+        file = self._files.open(self.path, write=True)
+        try:
+            self._files.truncate(file, end)
+            self._files.fsync(file)
+        finally:
+            file.close()
+
+    def learn(self, scan: Scan) -> None:
+        """Take over what a scan of the whole file has found."""
+        self.size, self.next_offset = scan.end, scan.next_offset
+        self._max_timestamp = scan.max_timestamp
+
+    def extend(self, end: int) -> Scan:
+        """A reader's look at what another process has appended up to byte `end`: whole batches join the segment."""
+        scan = scan_headers(self.file, self.size, end, self.next_offset)
+        if scan.batches:
+            self.size, self.next_offset = scan.end, scan.next_offset
+            self._max_timestamp = max(self.max_timestamp, scan.max_timestamp)
+        return scan
+
+    def _start_of(self, offset: int) -> int:
+        """A byte where a batch begins, at or before the first batch whose last offset is at or above offset."""
+        entry, position = self.index.floor(offset)
+        if position == 0:
+            return 0
+        header = find_offset(self.file, position, self.size, self.base_offset)
+        if header is not None and header.position == position and header.base_offset <= entry <= header.last_offset:
+            return position
+        _log.warning("event=index_entry_misses path=%s offset=%d position=%d", self.path, entry, position)
+        return 0
+
+    def locate(self, offset: int, limit: int | None = None) -> Header | None:
+        """Header of the first batch below byte `limit` whose last offset is at or above offset."""
+        end = self.size if limit is None else min(limit, self.size)
+        position = self._start_of(offset)
+        found = find_offset(self.file, position, end, offset)
+        if found is None and position:
+            return None
+        return found
+
+    def whole_batches(self, position: int, max_bytes: int, limit: int) -> int:
+        """Byte behind the last batch that lies whole in [position, position + max_bytes) and below limit."""
+        return whole_batches(self.file, position, limit, position + max_bytes)
+
+    def find_timestamp(self, timestamp: int, start: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record at or above both; None if this segment has none."""
+        _, floor_offset = self.index.time_floor(timestamp)
+        position = self._start_of(max(floor_offset, start))
+        while True:
+            header = find_timestamp(self.file, position, self.size, timestamp, start)
+            if header is None:
+                return None
+            data = self.file.read(header.position, header.size)
+            for record in iter_records(
+                data, start=start, include_control=True, path=self.path, file_position=header.position
+            ):
+                if record.timestamp >= timestamp:
+                    return record.timestamp, record.offset
+            position = header.position + header.size
+

@@ -1,0 +1,113 @@
+"""Aborted transactions of one segment: `.txnindex`, the file of the segment that holds the abort marker.
+
+    entry := version:i16=0 producer_id:i64 first_offset:i64 last_offset:i64 last_stable_offset:i64     34 bytes
+
+last_offset (the marker's) rises from entry to entry. A partial entry at the end is ignored. The file appears with its
+first entry. Kafka: TransactionIndex, AbortedTxn.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import NamedTuple
+
+from klog.disk import Files
+from klog.errors import CorruptIndex
+
+_ENTRY = struct.Struct(">hqqqq")
+ENTRY_BYTES = _ENTRY.size
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction: its data lies in [first_offset, last_offset), its marker at last_offset."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def parse_txn_index(data: bytes, path: str) -> list[AbortedTransaction]:
+    """The entries of a file's bytes. CorruptIndex: a version above 0, or a last offset that does not rise."""
+    entries: list[AbortedTransaction] = []
+    whole = len(data) // ENTRY_BYTES * ENTRY_BYTES
+    for position in range(0, whole, ENTRY_BYTES):
+        version, *fields = _ENTRY.unpack_from(data, position)
+        if version >> 8:  # Kafka looks at the first byte alone, and so reads what it wrote
+            raise CorruptIndex(
+                f"transaction index version {version}, 0 expected", path=path, position=position, kind="txnindex"
+            )
+        entry = AbortedTransaction(*fields)
+        if entries and entry.last_offset <= entries[-1].last_offset:
+            raise CorruptIndex(
+                f"last offset {entry.last_offset} does not rise above {entries[-1].last_offset}",
+                path=path,
+                position=position,
+                offset=entry.last_offset,
+                kind="txnindex",
+            )
+        entries.append(entry)
+    return entries
+
+
+class TxnIndex:
+    """The file of one segment, read when first asked. Changes under the log's lock, reads from any thread."""
+
+    def __init__(self, path: str, base_offset: int, files: Files) -> None:
+        self.path = path
+        self._base_offset = base_offset
+        self._files = files
+        self._entries: tuple[AbortedTransaction, ...] | None = None
+
+    @property
+    def entries(self) -> tuple[AbortedTransaction, ...]:
+        """All of them, in order. Raises CorruptIndex."""
+        if self._entries is None:
+            try:
+                with open(self.path, "rb") as file:
+                    data = file.read()
+            except FileNotFoundError:
+                data = b""
+            self._entries = tuple(parse_txn_index(data, self.path))
+        return self._entries
+
+    def check(self) -> None:
+        """Raise CorruptIndex when an entry lies below the segment."""
+        for number, entry in enumerate(self.entries):
+            if entry.last_offset < self._base_offset:
+                raise CorruptIndex(
+                    f"an entry ends at {entry.last_offset}, below the segment's {self._base_offset}",
+                    path=self.path,
+                    position=number * ENTRY_BYTES,
+                    offset=entry.last_offset,
+                    kind="txnindex",
+                )
+
+    def write(self, entries: list[AbortedTransaction]) -> None:
+        """The file's entries are these from now on. An absent file stays absent when there are none."""
+        if not entries and not os.path.exists(self.path):
+            self._entries = ()
+            return
+        file = self._files.open(self.path, write=True, create=True)
+        try:
+            self._files.truncate(file, 0)
+            file.write(b"".join(_ENTRY.pack(0, *entry) for entry in entries), 0)
+        finally:
+            file.close()
+        self._entries = tuple(entries)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries whose marker is at or above offset."""
+        kept = [entry for entry in self.entries if entry.last_offset < offset]
+        if len(kept) != len(self.entries):
+            self.write(kept)
+
+    def sync(self) -> None:
+        """On disk when it returns."""
+        if os.path.exists(self.path):
+            file = self._files.open(self.path, write=True)
+            try:
+                self._files.fsync(file)
+            finally:
+                file.close()
