@@ -1,0 +1,12 @@
+"""bytes ↔ numbers: varints, CRC-32C and the compression codecs. Knows no record and no file.
+
+Takes bytes from anybody; gives `record` plain payloads and checksums.
+
+    compress, decompress, parse_compression    the one door to gzip, snappy, lz4 and zstd
+    CODECS                                     their names, by the codec bits of a batch
+    decompressed_bytes_max                     how far a payload may grow
+"""
+
+from klog.codec.compress import CODECS, compress, decompress, decompressed_bytes_max, parse_compression
+
+__all__ = ["CODECS", "compress", "decompress", "decompressed_bytes_max", "parse_compression"]

@@ -1,0 +1,428 @@
+"""The one door to codecs: gzip, snappy, lz4 and zstd by the codec bits of a record batch.
+
+    gzip    RFC 1952 members, `1f 8b 08 00 00000000 00 ff` first
+    snappy  xerial's stream: a 16-byte header, then blocks of n:i32 and n bytes, each 32 KiB of plain bytes
+    lz4     an LZ4 frame of independent 64 KiB blocks without checksums or sizes: `04224d18 60 40 82` first
+    zstd    zstd frames
+
+Going out klog writes what Kafka writes. Coming in it takes what Kafka takes (each `reads:` below), and:
+
+  B1  no more than bytes_max bytes come out of a payload, whatever its frames say: DecompressionLimit.
+  B2  what is allocated follows from the blocks that are there, never from a length that a frame claims.
+  B3  bytes that break the codec's format are CorruptBatch, never the library's own exception.
+
+The errors carry no place: the caller knows the file and the batch, and adds them.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import cramjam
+import lz4.frame
+import zstandard
+
+from klog.errors import CorruptBatch, DecompressionLimit, InvalidConfig, UnsupportedCompression
+
+__all__ = ["CODECS", "compress", "decompress", "decompressed_bytes_max", "parse_compression"]
+
+Buffer = bytes | bytearray | memoryview
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+
+# Kafka's ranges of compression.<codec>.level (CompressionType, 4.x).
+_LEVELS: Final[dict[int, tuple[int, int]]] = {GZIP: (-1, 9), LZ4: (1, 17), ZSTD: (-131072, 22)}
+
+_BYTES_MAX_FLOOR: Final = 64 * 1024 * 1024
+_RATIO_MAX: Final = 8
+
+
+def decompressed_bytes_max(payload_size: int) -> int:
+    """How many plain bytes one payload may become: 64 MiB, or eight times itself where that is more.
+
+    Real batches are plain bytes of about max.message.bytes (1 MiB); a MiB of zstd can name 32 GiB of zeros.
+    """
+    return max(_BYTES_MAX_FLOOR, _RATIO_MAX * payload_size)
+
+
+def parse_compression(compression: str | tuple[str, int] | None) -> tuple[int, int | None]:
+    """`"lz4"`, `("zstd", 19)`, `None`, `"none"` or Kafka's `"uncompressed"` → (codec bits, level or None)."""
+    level: int | None = None
+    name: object = compression
+    if isinstance(compression, tuple):
+        if len(compression) != 2:
+            raise UnsupportedCompression(f"compression is a name or (name, level), not {compression!r}")
+        name, level = compression
+    if name is None or name == "uncompressed":
+        name = "none"
+    if not isinstance(name, str) or name not in CODECS:
+        raise UnsupportedCompression(f"unknown compression {name!r}; one of {', '.join(CODECS)}, or None")
+    codec = CODECS.index(name)
+    if level is not None:
+        if codec not in _LEVELS:
+            raise InvalidConfig(f"{name} has no levels; say compression={name!r}")
+        low, high = _LEVELS[codec]
+        if isinstance(level, bool) or not isinstance(level, int):
+            raise InvalidConfig(f"the level of {name} is an int, not {level!r}")
+        if not low <= level <= high or (codec == GZIP and level == 0):
+            raise InvalidConfig(f"level {level} of {name} is out of range; {low} to {high}")
+    return codec, level
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
+    """One payload of plain record bytes → one codec stream. level None is Kafka's default of that codec."""
+    if codec == NONE:
+        return data
+    return _COMPRESS[codec](data, level)
+
+
+def decompress(codec: int, payload: Buffer, bytes_max: int) -> Buffer:
+    """One codec stream → the plain record bytes; B1 to B3."""
+    if codec == NONE:
+        return payload
+    function = _DECOMPRESS.get(codec)
+    if function is None:
+        raise CorruptBatch(f"codec bits {codec} name no codec")
+    return function(memoryview(payload), bytes_max)
+
+
+def _over(codec: str, bytes_max: int) -> DecompressionLimit:
+    return DecompressionLimit(f"{codec} payload grows past the bound of {bytes_max} bytes")
+
+
+class _Contexts(threading.local):
+    """zstd contexts are dear to make (up to half the time of a 16 KiB batch) and serve one thread at a time."""
+
+    def __init__(self) -> None:
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_contexts = _Contexts()
+
+
+# gzip -----------------------------------------------------------------------------------------------------------------
+
+# No name, no time, no flags, unknown system: what Java's GZIPOutputStream writes since JDK 16.
+_GZIP_HEADER: Final = bytes.fromhex("1f8b08000000000000ff")
+_GZIP_MAGIC: Final = b"\x1f\x8b\x08"
+_GZIP_WBITS: Final = 16 + zlib.MAX_WBITS
+
+
+def _gzip_compress(data: Buffer, level: int | None) -> bytes:
+    deflate = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, -zlib.MAX_WBITS)
+    body = deflate.compress(data)
+    trailer = struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
+    return b"".join((_GZIP_HEADER, body, deflate.flush(), trailer))
+
+
+def _gzip_decompress(payload: memoryview, bytes_max: int) -> bytes:
+    """reads: any standard header, several members; what follows the last and begins no member is ignored."""
+    parts: list[bytes] = []
+    left = bytes_max
+    rest: Buffer = payload
+    while not parts or bytes(rest[:3]) == _GZIP_MAGIC:
+        member = zlib.decompressobj(_GZIP_WBITS)
+        try:
+            part = member.decompress(rest, left + 1)
+        except zlib.error as error:
+            raise CorruptBatch(f"gzip payload: {error}") from None
+        if len(part) > left:
+            raise _over("gzip", bytes_max)
+        if not member.eof:
+            raise CorruptBatch("gzip payload ends inside a member")
+        left -= len(part)
+        parts.append(part)
+        rest = member.unused_data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# snappy ---------------------------------------------------------------------------------------------------------------
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK: Final = 32 * 1024
+_XERIAL_BLOCK_MAX: Final = 512 * 1024 * 1024
+_SNAPPY_RATIO_MAX: Final = 22  # the best a snappy tag can do is 64 bytes out of 3
+
+
+def _snappy_compress(data: Buffer, level: int | None) -> bytes:
+    view = memoryview(data)
+    parts: list[Buffer] = [_XERIAL_HEADER]
+    for at in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK]))
+        parts.append(struct.pack(">i", len(block)))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _snappy_blocks(payload: memoryview) -> list[memoryview]:
+    """The raw blocks of a payload; one that is no xerial stream is a single raw block."""
+    if len(payload) < len(_XERIAL_HEADER) or bytes(payload[:8]) != _XERIAL_MAGIC:
+        return [payload]
+    blocks = []
+    at = len(_XERIAL_HEADER)
+    while at < len(payload):
+        if bytes(payload[at : at + 8]) == _XERIAL_MAGIC and len(payload) - at >= len(_XERIAL_HEADER):
+            at += len(_XERIAL_HEADER)  # streams written one behind the other
+            continue
+        if len(payload) - at < 4:
+            raise CorruptBatch("snappy payload ends inside a block length")
+        (size,) = struct.unpack_from(">i", payload, at)
+        at += 4
+        if not 0 <= size <= _XERIAL_BLOCK_MAX or size > len(payload) - at:
+            raise CorruptBatch(f"snappy block of {size} bytes where {len(payload) - at} are left")
+        blocks.append(payload[at : at + size])
+        at += size
+    return blocks
+
+
+def _snappy_decompress(payload: memoryview, bytes_max: int) -> bytearray:
+    """reads: xerial streams, also several with a header each, and one raw snappy block without any header."""
+    blocks = _snappy_blocks(payload)
+    sizes = []
+    try:
+        for block in blocks:
+            size = cramjam.snappy.decompress_raw_len(block)
+            if size > _SNAPPY_RATIO_MAX * len(block):
+                raise CorruptBatch(f"snappy block of {len(block)} bytes claims {size} bytes")
+            sizes.append(size)
+        total = sum(sizes)
+        if total > bytes_max:
+            raise _over("snappy", bytes_max)
+        out = bytearray(total)
+        view = memoryview(out)
+        at = 0
+        for block, size in zip(blocks, sizes, strict=True):
+            if size and cramjam.snappy.decompress_raw_into(block, view[at : at + size]) != size:
+                raise CorruptBatch("snappy block is shorter than it claims")
+            at += size
+        view.release()
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"snappy payload: {error}") from None
+    return out
+
+
+# lz4 ------------------------------------------------------------------------------------------------------------------
+
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_FAST_LEVEL: Final = 9  # Kafka's default level names the fast compressor; every other level is LZ4 HC
+_LZ4_HC_MIN: Final = 3  # below, the frame library would take the fast compressor
+_LZ4_BLOCK_SIZES: Final = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
+_LZ4_RATIO_MAX: Final = 255
+_FLG_DICTIONARY, _FLG_RESERVED, _FLG_CHECKSUM, _FLG_SIZE, _FLG_BLOCK_CHECKSUM, _FLG_INDEPENDENT = 1, 2, 4, 8, 16, 32
+_FLG_VERSION, _FLG_VERSION_1 = 0xC0, 0x40
+
+
+def _lz4_compress(data: Buffer, level: int | None) -> bytes:
+    fast = level is None or level == _LZ4_FAST_LEVEL
+    frame: bytes = lz4.frame.compress(
+        data,
+        compression_level=0 if fast or level is None else max(level, _LZ4_HC_MIN),
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        # The library's default is linked blocks, which Kafka refuses; with data of one block nobody would notice.
+        block_linked=False,
+        content_checksum=False,
+        block_checksum=False,
+        store_size=False,
+    )
+    return frame
+
+
+def _lz4_frame(payload: memoryview) -> tuple[Buffer, int]:
+    """The first frame, from its magic to its end mark, in a form whose every check Kafka makes too; and a bound on what
+    comes out of it.
+
+    The library would check content size and content checksum, which Kafka skips: frames with these are given a header
+    without. Block checksums and the header's own stay for it to check.
+    """
+    size = len(payload)
+    if size < 7 or bytes(payload[:4]) != _LZ4_MAGIC:
+        raise CorruptBatch("lz4 payload does not begin with a frame")
+    flags, descriptor = payload[4], payload[5]
+    if flags & _FLG_VERSION != _FLG_VERSION_1 or flags & (_FLG_DICTIONARY | _FLG_RESERVED):
+        raise CorruptBatch(f"lz4 frame with flags {flags:#04x}")
+    if not flags & _FLG_INDEPENDENT:
+        raise CorruptBatch("lz4 frame with linked blocks, which Kafka does not read either")
+    block_bytes_max = _LZ4_BLOCK_SIZES.get(descriptor >> 4)
+    if block_bytes_max is None or descriptor & 0x8F:
+        raise CorruptBatch(f"lz4 frame with block descriptor {descriptor:#04x}")
+    header_size = 15 if flags & _FLG_SIZE else 7
+    block_overhead = 4 if flags & _FLG_BLOCK_CHECKSUM else 0
+    if size < header_size:
+        raise CorruptBatch("lz4 payload ends inside the frame header")
+
+    at, bound = header_size, 0
+    while True:
+        if size - at < 4:
+            raise CorruptBatch("lz4 payload ends before the end mark of its frame")
+        word = int.from_bytes(payload[at : at + 4], "little")
+        at += 4
+        if word == 0:
+            break
+        stored = word & 0x7FFFFFFF
+        if stored > block_bytes_max or stored + block_overhead > size - at:
+            raise CorruptBatch(f"lz4 block of {stored} bytes where {size - at} are left")
+        bound += stored if word >> 31 else min(block_bytes_max, _LZ4_RATIO_MAX * stored)
+        at += stored + block_overhead
+
+    if not flags & (_FLG_SIZE | _FLG_CHECKSUM):
+        return payload[:at], bound
+    if payload[header_size - 1] != _lz4_header_checksum(payload[4 : header_size - 1]):
+        raise CorruptBatch("lz4 frame header does not match its checksum")
+    plain = bytes((flags & ~(_FLG_SIZE | _FLG_CHECKSUM), descriptor))
+    header = _LZ4_MAGIC + plain + bytes((_lz4_header_checksum(plain),))
+    return b"".join((header, payload[header_size:at])), bound
+
+
+def _lz4_header_checksum(header: Buffer) -> int:
+    """Second byte of XXH32 with seed 0, for the 2 to 14 bytes of a frame header: below 16 bytes there are no lanes."""
+    prime1, prime2, prime3, prime4, prime5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
+    mask = 0xFFFFFFFF
+
+    def rotate(value: int, bits: int) -> int:
+        return (value << bits | value >> (32 - bits)) & mask
+
+    size = len(header)
+    digest = (prime5 + size) & mask
+    words = size // 4
+    for word in struct.unpack_from(f"<{words}I", header):
+        digest = rotate((digest + word * prime3) & mask, 17) * prime4 & mask
+    for byte in bytes(header[4 * words :]):
+        digest = rotate((digest + byte * prime5) & mask, 11) * prime1 & mask
+    digest = (digest ^ digest >> 15) * prime2 & mask
+    digest = (digest ^ digest >> 13) * prime3 & mask
+    return (digest ^ digest >> 16) >> 8 & 0xFF
+
+
+def _lz4_decompress(payload: memoryview, bytes_max: int) -> bytes:
+    """reads: one frame of independent blocks of any size, its block and header checksums checked; content size and
+    content checksum are skipped, and so is all that follows the end mark."""
+    frame, bound = _lz4_frame(payload)
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    try:
+        out: bytes = decompressor.decompress(frame, max_length=min(bound, bytes_max) + 1)
+    except RuntimeError as error:
+        raise CorruptBatch(f"lz4 payload: {error}") from None
+    if len(out) > bytes_max:
+        raise _over("lz4", bytes_max)
+    if not decompressor.eof:
+        raise CorruptBatch("lz4 payload ends inside a block")
+    return out
+
+
+# zstd -----------------------------------------------------------------------------------------------------------------
+
+_ZSTD_DEFAULT_LEVEL: Final = 3
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_ZSTD_SKIPPABLE: Final = 0x184D2A50  # and the fifteen magics behind it
+_ZSTD_BLOCK_MAX: Final = 128 * 1024
+_ZSTD_WINDOW_LOG_MAX: Final = 27  # what zstd's streaming decoder takes, Kafka's too; level 22 writes it
+_ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = range(3)
+
+
+def _zstd_compress(data: Buffer, level: int | None) -> bytes:
+    level = _ZSTD_DEFAULT_LEVEL if level is None else level
+    compressor = _contexts.compressors.get(level)
+    if compressor is None:
+        compressor = _contexts.compressors[level] = zstandard.ZstdCompressor(level=level, write_content_size=False)
+    return compressor.compress(data)
+
+
+def _zstd_frames(payload: memoryview) -> list[tuple[memoryview, int, bool]]:
+    """The frames of a payload, skippable ones left out: (bytes, bound on what comes out, whether it names its size).
+
+    The walk from block to block is what makes the decoder safe to call: the library alone would allocate what a frame
+    claims, and would take a stream that is cut short for one that has ended.
+    """
+    frames = []
+    at, size = 0, len(payload)
+    while at < size:
+        start = at
+        if size - at < 8:
+            raise CorruptBatch(f"{size - at} bytes behind the last zstd frame")
+        magic, word = struct.unpack_from("<II", payload, at)
+        if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE:
+            at += 8
+            if word > size - at:
+                raise CorruptBatch(f"skippable zstd frame of {word} bytes where {size - at} are left")
+            at += word
+            continue
+        if magic != _ZSTD_MAGIC:
+            raise CorruptBatch("bytes where a zstd frame should begin")
+        descriptor = payload[at + 4]
+        at += 5
+        single, checksum = descriptor >> 5 & 1, descriptor >> 2 & 1
+        block_max = _ZSTD_BLOCK_MAX
+        if not single:
+            window_log = 10 + (payload[at] >> 3)
+            if window_log > _ZSTD_WINDOW_LOG_MAX:
+                raise CorruptBatch(f"zstd frame with a window of 2^{window_log} bytes, past 2^{_ZSTD_WINDOW_LOG_MAX}")
+            block_max = min(block_max, (1 << window_log) + ((1 << window_log) >> 3) * (payload[at] & 7))
+            at += 1
+        at += (0, 1, 2, 4)[descriptor & 3]  # dictionary id; the library refuses one it was not given
+        content_field = (single, 2, 4, 8)[descriptor >> 6]
+        if content_field > size - at:
+            raise CorruptBatch("zstd payload ends inside a frame header")
+        content_size = int.from_bytes(payload[at : at + content_field], "little") + (256 if content_field == 2 else 0)
+        at += content_field
+        bound, last = 0, 0
+        while not last:
+            if size - at < 3:
+                raise CorruptBatch("zstd payload ends inside a frame")
+            head = payload[at] | payload[at + 1] << 8 | payload[at + 2] << 16
+            at += 3
+            last, kind, length = head & 1, head >> 1 & 3, head >> 3
+            bound += length if kind in (_ZSTD_RAW, _ZSTD_RLE) else block_max
+            stored = 1 if kind == _ZSTD_RLE else length
+            if stored > size - at:
+                raise CorruptBatch(f"zstd block of {stored} bytes where {size - at} are left")
+            at += stored
+        if checksum:
+            if size - at < 4:
+                raise CorruptBatch("zstd payload ends inside a checksum")
+            at += 4
+        if content_field:
+            if content_size > bound:
+                raise CorruptBatch(f"zstd frame claims {content_size} bytes, its blocks hold at most {bound}")
+            bound = content_size
+        frames.append((payload[start:at], bound, bool(content_field)))
+    return frames
+
+
+def _zstd_decompress(payload: memoryview, bytes_max: int) -> bytes:
+    """reads: frames one behind the other, with or without content size and checksum, skippable ones too; no junk."""
+    parts = []
+    left = bytes_max
+    for frame, bound, sized in _zstd_frames(payload):
+        if sized and bound > left:
+            raise _over("zstd", bytes_max)
+        try:
+            # A frame that names its size is given just that; for the others this is the room they get.
+            part = _contexts.decompressor.decompress(frame, max_output_size=max(1, min(bound, left)))
+        except zstandard.ZstdError as error:
+            if bound > left and "did not decompress full frame" in str(error):
+                raise _over("zstd", bytes_max) from None
+            raise CorruptBatch(f"zstd payload: {error}") from None
+        left -= len(part)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+_COMPRESS: Final[dict[int, Callable[[Buffer, int | None], Buffer]]] = {
+    GZIP: _gzip_compress,
+    SNAPPY: _snappy_compress,
+    LZ4: _lz4_compress,
+    ZSTD: _zstd_compress,
+}
+_DECOMPRESS: Final[dict[int, Callable[[memoryview, int], Buffer]]] = {
+    GZIP: _gzip_decompress,
+    SNAPPY: _snappy_decompress,
+    LZ4: _lz4_decompress,
+    ZSTD: _zstd_decompress,
+}

@@ -1,0 +1,21 @@
+"""bytes ↔ batches: record batches of magic 2, out of bytes and into them, and on to Arrow columns.
+
+Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` batches to write and records to read.
+
+    decode, iter_records, validate      out of bytes
+    encode, Encoder                     into bytes
+    columns, ArrowStream                to Arrow, without pyarrow
+    Record, RecordBatch, TimestampType  what goes in and comes out
+"""
+
+from klog.record._batch import Record, RecordBatch, decode, iter_records, validate
+from klog.record.timestamps import TimestampType
+
+__all__ = [
+    "Record",
+    "RecordBatch",
+    "TimestampType",
+    "decode",
+    "iter_records",
+    "validate",
+]

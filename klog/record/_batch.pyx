@@ -1,0 +1,698 @@
+"""Batches and records out of bytes: views on the caller's buffer, checked before anything is believed.
+
+  R1  every length is asked against what is left before it is used; a count of records must fit into the plain bytes
+      (a record has at least 7) before anything is made of it.
+  R2  whatever points into a buffer holds it: the Source behind a batch or an iterator keeps it from being closed.
+  R3  bad bytes are CorruptBatch with path, position of the batch and offset; the records before them come out first.
+
+A LogAppendTime batch gives its max_timestamp to every record; otherwise base_timestamp + delta, which may wrap, as in
+Java. Kafka: DefaultRecordBatch, DefaultRecord, MemoryRecords.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport Py_EQ, Py_NE
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from klog._c.batch cimport (
+    KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL,
+    KL_BATCH_HEADER, KL_BATCH_PREFIX, KL_RECORD_MIN, kl_batch_crc, kl_batch_header, kl_batch_last_offset, kl_batch_t,
+    kl_payload_offsets, kl_payload_validate, kl_record_header_next, kl_record_header_t, kl_record_next, kl_record_t,
+)
+from klog._c.status cimport KL_ECOUNT, KL_EMAGIC, KL_ESLACK, KL_ETRUNCATED, KL_OK
+from klog.codec.status cimport raise_status
+from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+import zlib
+
+from klog.codec import CODECS, decompress, decompressed_bytes_max
+from klog.errors import CorruptBatch, UnsupportedBatch
+from klog.record.control import CONTROL_TYPES, UNKNOWN
+from klog.record.timestamps import TimestampType
+
+cdef enum:
+    CRC_NOGIL_MIN = 1 << 20     # 50 to 100 µs of checksum: less is not worth giving the GIL away
+    LEGACY_CRC_AT = 12
+    LEGACY_CRC_FROM = 16
+
+cdef tuple TIMESTAMP_TYPES = (TimestampType.NO_TIMESTAMP, TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
+
+
+cdef inline object bytes_or_none(const uint8_t *at, int32_t size):
+    return None if size < 0 else PyBytes_FromStringAndSize(<const char *>at, size)
+
+
+cdef inline uint32_t load_u32(const uint8_t *at) noexcept nogil:
+    return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
+
+
+# Record ---------------------------------------------------------------------------------------------------------------
+
+cdef object own_bytes(object value, str name):
+    """bytes as they are, another buffer as a copy; a subclass could hold references, which Record must not (no_gc)."""
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        raise TypeError(f"{name} is bytes or None, not str; use .encode()")
+    try:
+        return bytes(memoryview(value))
+    except TypeError:
+        raise TypeError(f"{name} is bytes or None, not {type(value).__name__}") from None
+
+
+cdef tuple own_headers(object headers):
+    if headers is None:
+        return ()
+    owned = []
+    for header in headers:
+        if not isinstance(header, (tuple, list)) or len(header) != 2:
+            raise TypeError(f"a header is a pair of str and bytes or None, not {header!r}")
+        key, value = header
+        if not isinstance(key, str):
+            raise TypeError(f"a header key is str, not {type(key).__name__}")
+        owned.append((str.__str__(key) if type(key) is str else "".join(key), own_bytes(value, "a header value")))
+    return tuple(owned)
+
+
+cdef str control_name(int16_t number):
+    return CONTROL_TYPES[number] if 0 <= number < len(CONTROL_TYPES) else UNKNOWN
+
+
+def _rebuild_record(key, value, headers, timestamp, *rest):
+    cdef Record record = Record.__new__(Record)
+    record.key, record.value, record.headers = key, value, headers
+    record.timestamp_ms = -1 if timestamp is None else timestamp
+    (record.offset, record.producer_id, record.leader_epoch, record.sequence, record.producer_epoch,
+     record.control_number, record.kind, record.flags) = rest
+    return record
+
+
+# no_gc: key and value are exact bytes or None, headers a tuple of (str, bytes or None); no cycle can pass through them.
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+cdef class Record:
+    """One record: what a user hands to append, and what a read gives back.
+
+    key and value are bytes or None; headers are (str, bytes or None) pairs in their order, doubles allowed, bytes of a
+    key that are no UTF-8 as surrogateescape. timestamp is in ms; -1 says "none", None (only in records made by hand)
+    "the time of append". Immutable; equal when all fields are.
+    """
+
+    def __init__(self, key, value, timestamp=None, headers=()):
+        self.key = own_bytes(key, "key")
+        self.value = own_bytes(value, "value")
+        self.headers = own_headers(headers)
+        self.timestamp_ms = -1
+        self.flags = 0
+        if timestamp is not None:
+            if isinstance(timestamp, float):
+                raise TypeError("timestamp is an int of milliseconds, not float")
+            self.timestamp_ms = timestamp
+            self.flags = FLAG_TIMESTAMP
+        self.offset = -1
+        self.producer_id = -1
+        self.leader_epoch = -1
+        self.sequence = -1
+        self.producer_epoch = -1
+        self.control_number = -1
+        self.kind = 0
+
+    @property
+    def timestamp(self):
+        return self.timestamp_ms if self.flags & FLAG_TIMESTAMP else None
+
+    @property
+    def timestamp_type(self):
+        return TIMESTAMP_TYPES[self.kind + 1]
+
+    @property
+    def is_transactional(self):
+        return (self.flags & FLAG_TRANSACTIONAL) != 0
+
+    @property
+    def is_control(self):
+        return (self.flags & FLAG_CONTROL) != 0
+
+    @property
+    def control_type(self):
+        return control_name(self.control_number) if self.flags & FLAG_CONTROL else None
+
+    def __reduce__(self):
+        return _rebuild_record, (
+            self.key, self.value, self.headers, self.timestamp, self.offset, self.producer_id, self.leader_epoch,
+            self.sequence, self.producer_epoch, self.control_number, self.kind, self.flags,
+        )
+
+    def __richcmp__(self, other, int op):
+        cdef Record a, b
+        if op not in (Py_EQ, Py_NE) or type(other) is not Record:
+            return NotImplemented
+        a, b = self, other
+        same = (
+            a.offset == b.offset and a.timestamp_ms == b.timestamp_ms and a.flags == b.flags and a.kind == b.kind
+            and a.leader_epoch == b.leader_epoch and a.producer_id == b.producer_id
+            and a.producer_epoch == b.producer_epoch and a.sequence == b.sequence
+            and a.control_number == b.control_number
+            and a.key == b.key and a.value == b.value and a.headers == b.headers
+        )
+        return same if op == Py_EQ else not same
+
+    def __hash__(self):
+        return hash((self.offset, self.timestamp_ms, self.key, self.value, self.headers))
+
+    def __repr__(self):
+        parts = [f"key={self.key!r}", f"value={self.value!r}"]
+        if self.flags & FLAG_TIMESTAMP:
+            parts.append(f"timestamp={self.timestamp_ms}")
+        if self.headers:
+            parts.append(f"headers={self.headers!r}")
+        if self.offset != -1:
+            parts.append(f"offset={self.offset}")
+        if self.flags & FLAG_CONTROL:
+            parts.append(f"control_type={self.control_type!r}")
+        return f"Record({', '.join(parts)})"
+
+
+# Source ---------------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class Source:
+    def __cinit__(self, buffer, path, int64_t file_position):
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
+        self.data = <const uint8_t *>self.view.buf
+        self.size = self.view.len
+        self.path = path
+        self.file_position = file_position
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, <void *>self.data, self.size, 1, flags)
+
+    cdef int batch_at(self, Py_ssize_t at, bint verify_crc, kl_batch_t *b) except -1:
+        cdef size_t left = <size_t>(self.size - at)
+        cdef int status = kl_batch_header(self.data + at, left, b)
+        cdef uint32_t crc
+        if status == KL_ETRUNCATED:
+            return 0
+        if status == KL_EMAGIC:
+            if <size_t>b.size > left:
+                return 0
+            self.refuse(at, b, verify_crc)
+        if status != KL_OK:
+            raise_status(status, self.path, self.file_position + at, None, "batch header")
+        if <size_t>b.size > left:
+            return 0
+        b.position = at
+        if verify_crc:
+            if b.size >= CRC_NOGIL_MIN:
+                with nogil:
+                    crc = kl_batch_crc(self.data + at, b.size)
+            else:
+                crc = kl_batch_crc(self.data + at, b.size)
+            if crc != b.crc:
+                raise CorruptBatch(
+                    f"the checksum of a batch of {b.size} bytes is {b.crc:08x}, its bytes make {crc:08x}",
+                    path=self.path, position=self.file_position + at, offset=b.base_offset, kind="crc",
+                )
+        if b.attributes & KL_ATTR_CODEC >= len(CODECS):
+            raise CorruptBatch(
+                f"codec bits {b.attributes & KL_ATTR_CODEC} name no codec",
+                path=self.path, position=self.file_position + at, offset=b.base_offset,
+            )
+        return 1
+
+    cdef int refuse(self, Py_ssize_t at, const kl_batch_t *b, bint verify_crc) except -1:
+        """Magic 0 and 1 are sound formats, unless their own checksum, a plain CRC-32 of all behind it, says no."""
+        where = {"path": self.path, "position": self.file_position + at}
+        if b.magic not in (0, 1):
+            raise CorruptBatch(f"magic {b.magic} is no record format", **where)
+        if verify_crc:
+            crc = zlib.crc32(memoryview(self)[at + LEGACY_CRC_FROM:at + b.size])
+            if crc != load_u32(self.data + at + LEGACY_CRC_AT):
+                raise CorruptBatch(f"the checksum of a message of magic {b.magic} does not match", kind="crc", **where)
+        raise UnsupportedBatch(
+            f"a message of magic {b.magic}, the format before Kafka 0.11, which klog does not read yet; "
+            f"let Kafka 4's cleaner or a mirror rewrite it", **where,
+        )
+
+    cdef object plain_records(self, const kl_batch_t *b):
+        cdef Py_ssize_t size = b.size - KL_BATCH_HEADER
+        cdef int codec = b.attributes & KL_ATTR_CODEC
+        plain = None
+        if codec != 0 and b.count != 0:
+            start = b.position + KL_BATCH_HEADER
+            try:
+                plain = decompress(codec, memoryview(self)[start:start + size], decompressed_bytes_max(size))
+            except CorruptBatch as error:
+                raise type(error)(
+                    error.reason, path=self.path, position=self.file_position + b.position, offset=b.base_offset,
+                    kind=error.kind,
+                ) from None
+            size = len(plain)
+        if b.count > size // KL_RECORD_MIN:
+            raise CorruptBatch(
+                f"{b.count} records cannot be in {size} bytes", path=self.path,
+                position=self.file_position + b.position, offset=b.base_offset,
+            )
+        return plain
+
+    cdef int raise_record(self, int status, const kl_batch_t *b, int32_t number) except -1:
+        return raise_status(
+            status, self.path, self.file_position + b.position, b.base_offset, f"record {number} of {b.count}"
+        )
+
+
+# Selection ------------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class Selection:
+    def __cinit__(self, int64_t start, int64_t stop, bint include_control, aborted):
+        cdef Py_ssize_t i
+        self.start = start
+        self.stop = stop
+        self.include_control = include_control
+        entries = list(aborted)
+        if entries:
+            self.aborted = <aborted_t *>PyMem_Malloc(len(entries) * sizeof(aborted_t))
+            if self.aborted == NULL:
+                raise MemoryError
+            for i, (producer_id, first_offset, last_offset) in enumerate(entries):
+                self.aborted[i].producer_id = producer_id
+                self.aborted[i].first_offset = first_offset
+                self.aborted[i].last_offset = last_offset
+            self.aborted_count = len(entries)
+
+    def __dealloc__(self):
+        PyMem_Free(self.aborted)
+
+    cdef bint wants(self, const kl_batch_t *b) noexcept:
+        """Can this batch hold a record to give? By its header alone, so that the rest goes by unread."""
+        cdef Py_ssize_t i
+        if b.count == 0 or kl_batch_last_offset(b) < self.start:
+            return False
+        if b.attributes & KL_ATTR_CONTROL:
+            return self.include_control
+        if b.attributes & KL_ATTR_TRANSACTIONAL:
+            for i in range(self.aborted_count):
+                if (self.aborted[i].producer_id == b.producer_id
+                        and self.aborted[i].first_offset <= b.base_offset <= self.aborted[i].last_offset):
+                    return False
+        return True
+
+
+# Records --------------------------------------------------------------------------------------------------------------
+
+cdef tuple read_headers(const kl_record_t *r, const uint8_t *end):
+    cdef const uint8_t *at = r.headers
+    cdef kl_record_header_t header
+    cdef size_t used = 0
+    cdef int32_t i
+    cdef tuple headers = PyTuple_New(r.header_count)
+    for i in range(r.header_count):
+        # kl_record_next has checked them, but in a shared mapping bytes may change between two looks.
+        if kl_record_header_next(at, <size_t>(end - at), &header, &used) != KL_OK:
+            raise CorruptBatch("the headers of a record changed while they were read")
+        at += used
+        pair = (
+            PyUnicode_DecodeUTF8(<const char *>header.key, header.key_size, "surrogateescape"),
+            bytes_or_none(header.value, header.value_size),
+        )
+        Py_INCREF(pair)
+        PyTuple_SET_ITEM(headers, i, pair)
+    return headers
+
+
+cdef inline Record make_record(const kl_record_t *r, const uint8_t *end, const kl_batch_t *b, int64_t offset):
+    cdef Record record = Record.__new__(Record)
+    cdef uint8_t flags = FLAG_TIMESTAMP
+    record.key = bytes_or_none(r.key, r.key_size)
+    record.value = bytes_or_none(r.value, r.value_size)
+    record.headers = read_headers(r, end) if r.header_count else ()
+    record.offset = offset
+    record.producer_id = b.producer_id
+    record.leader_epoch = b.leader_epoch
+    record.producer_epoch = b.producer_epoch
+    record.control_number = -1
+    if b.base_sequence < 0:
+        record.sequence = -1
+    else:   # sequences wrap from 2^31-1 to 0
+        record.sequence = <int32_t>((<uint32_t>b.base_sequence + <uint32_t>r.offset_delta) & 0x7fffffff)
+    if b.attributes & KL_ATTR_LOG_APPEND_TIME:
+        record.timestamp_ms = b.max_timestamp
+        record.kind = 1
+    else:
+        record.timestamp_ms = <int64_t>(<uint64_t>b.base_timestamp + <uint64_t>r.timestamp_delta)
+        record.kind = 0
+    if b.attributes & KL_ATTR_TRANSACTIONAL:
+        flags |= FLAG_TRANSACTIONAL
+    if b.attributes & KL_ATTR_CONTROL:
+        flags |= FLAG_CONTROL
+    record.flags = flags
+    return record
+
+
+# Version and type of a control record's key; False where the key cannot be one.
+cdef inline bint control_key(const kl_record_t *r, int16_t *number) noexcept nogil:
+    if r.key_size < 4 or r.key[0] & 0x80:
+        return False
+    number[0] = <int16_t>((<int>r.key[2] << 8) | r.key[3])
+    return True
+
+
+cdef int raise_control_key(Source source, const kl_batch_t *b, int32_t number) except -1:
+    raise CorruptBatch(
+        f"record {number} of {b.count}: the key of a control record has fewer than 4 bytes or a negative version",
+        path=source.path, position=source.file_position + b.position, offset=b.base_offset,
+    )
+
+
+@cython.final
+cdef class RecordIterator:
+    """The records of a run of batches, one at a time. One thread at a time, like a generator."""
+
+    def __cinit__(self, Source source, Py_ssize_t at, Py_ssize_t end, Selection selection, bint verify_crc):
+        self.source = source
+        self.selection = selection
+        self.at = at
+        self.end = end
+        self.verify_crc = verify_crc
+
+    def __dealloc__(self):
+        self.drop_plain()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.busy:   # a second thread, while this one decompresses without the GIL
+            raise ValueError("record iterator already executing")
+        if self.source is None:
+            raise StopIteration
+        self.busy = True
+        try:
+            record = self.read_next()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self.busy = False
+        if record is None:
+            self.close()
+            raise StopIteration
+        return record
+
+    def close(self):
+        """Let go of the buffer; the end of the records and an error do it too."""
+        self.drop_plain()
+        self.batch.count = self.done = 0
+        self.source = None
+
+    cdef void drop_plain(self) noexcept:
+        if self.plain_held:
+            self.plain_held = False
+            PyBuffer_Release(&self.plain)
+
+    cdef bint open_next(self) except -1:
+        """Go to the next batch that can hold a wanted record; False at the end."""
+        cdef kl_batch_t b
+        cdef bint wanted
+        self.drop_plain()
+        self.batch.count = self.done = 0
+        while self.at < self.end:
+            if not self.source.batch_at(self.at, False, &b) or b.base_offset >= self.selection.stop:
+                return False
+            wanted = self.selection.wants(&b)
+            if wanted and self.verify_crc:
+                self.source.batch_at(self.at, True, &b)
+            self.at += b.size
+            if not wanted:
+                continue
+            plain = self.source.plain_records(&b)
+            if plain is None:
+                self.records = self.source.data + b.position + KL_BATCH_HEADER
+                self.left = <size_t>(b.size - KL_BATCH_HEADER)
+            else:
+                PyObject_GetBuffer(plain, &self.plain, PyBUF_SIMPLE)
+                self.plain_held = True
+                self.records = <const uint8_t *>self.plain.buf
+                self.left = <size_t>self.plain.len
+            self.batch = b
+            return True
+        return False
+
+    cdef Record read_next(self):
+        cdef kl_record_t r
+        cdef size_t used = 0
+        cdef int status
+        cdef int64_t offset
+        cdef int16_t control = -1
+        cdef Record record
+        while True:
+            while self.done < self.batch.count:
+                if self.left == 0:
+                    self.source.raise_record(KL_ECOUNT, &self.batch, self.done)
+                status = kl_record_next(self.records, self.left, &r, &used)
+                if status != KL_OK:
+                    self.source.raise_record(status, &self.batch, self.done)
+                if self.batch.attributes & KL_ATTR_CONTROL and not control_key(&r, &control):
+                    raise_control_key(self.source, &self.batch, self.done)
+                self.records += used
+                self.left -= used
+                self.done += 1
+                offset = <int64_t>(<uint64_t>self.batch.base_offset + <uint64_t><int64_t>r.offset_delta)
+                if self.selection.start <= offset < self.selection.stop:
+                    record = make_record(&r, self.records, &self.batch, offset)
+                    if self.batch.attributes & KL_ATTR_CONTROL:
+                        record.control_number = control
+                    return record
+            if self.batch.count != 0 and self.left != 0:
+                self.source.raise_record(KL_ESLACK, &self.batch, self.done)
+            if not self.open_next():
+                return None
+
+
+# RecordBatch ----------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class RecordBatch:
+    """One batch in a buffer, its header read; iterate it for its records, data and control alike.
+
+    Attributes are the header's fields under Kafka's names. position is its first byte in the file (or buffer), size all
+    its bytes, raw a view of them. base_timestamp is the header's field, which in a batch with a delete horizon holds
+    that horizon.
+    """
+
+    def __init__(self):
+        raise TypeError("record batches come from klog.record.decode()")
+
+    def __iter__(self):
+        cdef Py_ssize_t at = self.header.position
+        everything = Selection(INT64_MIN, INT64_MAX, True, ())
+        return RecordIterator(self.source, at, at + self.header.size, everything, False)
+
+    def __len__(self):
+        return self.header.count
+
+    @property
+    def raw(self):
+        return memoryview(self.source)[self.header.position:self.header.position + self.header.size]
+
+    @property
+    def position(self):
+        return self.source.file_position + self.header.position
+
+    @property
+    def size(self):
+        return self.header.size
+
+    @property
+    def base_offset(self):
+        return self.header.base_offset
+
+    @property
+    def last_offset(self):
+        return kl_batch_last_offset(&self.header)
+
+    @property
+    def next_offset(self):
+        return kl_batch_last_offset(&self.header) + 1
+
+    @property
+    def count(self):
+        return self.header.count
+
+    @property
+    def magic(self):
+        return self.header.magic
+
+    @property
+    def crc(self):
+        return self.header.crc
+
+    @property
+    def attributes(self):
+        return self.header.attributes
+
+    @property
+    def compression(self):
+        return CODECS[self.header.attributes & KL_ATTR_CODEC]
+
+    @property
+    def timestamp_type(self):
+        return TIMESTAMP_TYPES[2 if self.header.attributes & KL_ATTR_LOG_APPEND_TIME else 1]
+
+    @property
+    def base_timestamp(self):
+        return self.header.base_timestamp
+
+    @property
+    def max_timestamp(self):
+        return self.header.max_timestamp
+
+    @property
+    def delete_horizon_ms(self):
+        return self.header.base_timestamp if self.header.attributes & KL_ATTR_DELETE_HORIZON else None
+
+    @property
+    def leader_epoch(self):
+        return self.header.leader_epoch
+
+    @property
+    def producer_id(self):
+        return self.header.producer_id
+
+    @property
+    def producer_epoch(self):
+        return self.header.producer_epoch
+
+    @property
+    def base_sequence(self):
+        return self.header.base_sequence
+
+    @property
+    def is_transactional(self):
+        return (self.header.attributes & KL_ATTR_TRANSACTIONAL) != 0
+
+    @property
+    def is_control(self):
+        return (self.header.attributes & KL_ATTR_CONTROL) != 0
+
+    @property
+    def control_type(self):
+        """The type of a control batch's first record; None for data, and for a control batch the cleaner emptied."""
+        if not self.is_control or self.header.count == 0:
+            return None
+        return next(iter(self)).control_type
+
+    def __repr__(self):
+        return (
+            f"RecordBatch(base_offset={self.base_offset}, last_offset={self.last_offset}, count={self.count}, "
+            f"position={self.position}, size={self.size}, compression={self.compression!r})"
+        )
+
+
+@cython.final
+cdef class BatchIterator:
+    """The batches of a buffer, each checked as it is reached."""
+
+    def __cinit__(self, Source source, bint verify_crc, bint allow_partial):
+        self.source = source
+        self.verify_crc = verify_crc
+        self.allow_partial = allow_partial
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef RecordBatch batch
+        cdef Source source = self.source
+        if source is None:
+            raise StopIteration
+        if self.at == source.size:
+            self.source = None
+            raise StopIteration
+        batch = RecordBatch.__new__(RecordBatch)
+        batch.source = source
+        try:
+            whole = source.batch_at(self.at, self.verify_crc, &batch.header)
+            if not whole:
+                self.source = None
+                if self.allow_partial:
+                    raise StopIteration
+                raise_status(
+                    KL_ETRUNCATED, source.path, source.file_position + self.at, None,
+                    f"{source.size - self.at} bytes, less than a batch",
+                )
+        except CorruptBatch:
+            self.source = None
+            raise
+        self.at += batch.header.size
+        return batch
+
+
+def decode(buffer, *, path=None, file_position=0, verify_crc=True, allow_partial=False):
+    """Iterate the batches in a buffer of whole batches, as a .log file holds them.
+
+    path and file_position (of the buffer's first byte) go into positions and errors. CorruptBatch on bad bytes, with
+    kind "crc" or "length"; UnsupportedBatch for magic 0 and 1. A partial batch at the end is CorruptBatch too, unless
+    allow_partial says that more bytes are to come.
+    """
+    return BatchIterator(Source(buffer, path, file_position), verify_crc, allow_partial)
+
+
+def iter_records(
+    buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, verify_crc=True
+):
+    """Iterate the records of a buffer of batches with start <= offset < stop: the fast path of reading.
+
+    aborted: (producer_id, first_offset, last_offset) of transactions whose data is left out. Control records come only
+    when asked for. A partial batch at the end is ignored: a fetch may end anywhere. Batches of which no record is
+    wanted are passed by, checksum unread.
+    """
+    cdef Source source = Source(buffer, path, file_position)
+    return RecordIterator(source, 0, source.size, Selection(start, stop, include_control, aborted), verify_crc)
+
+
+def validate(buffer, *, path=None, file_position=0):
+    """Check every field, every checksum and every record of a buffer of whole batches; the count of records.
+
+    More than readers ask: offsets must rise from record to record, inside their batch (kind "offset_order").
+    """
+    cdef Source source = Source(buffer, path, file_position)
+    cdef RecordBatch batch
+    cdef kl_batch_t b
+    cdef Py_buffer plain
+    cdef const uint8_t *records
+    cdef size_t size
+    cdef int32_t bad = 0
+    cdef int status
+    cdef int64_t total = 0
+    for batch in BatchIterator(source, True, False):
+        b = batch.header
+        held = source.plain_records(&b)
+        PyObject_GetBuffer(source if held is None else held, &plain, PyBUF_SIMPLE)
+        try:
+            records = <const uint8_t *>plain.buf
+            size = <size_t>plain.len
+            if held is None:
+                records += b.position + KL_BATCH_HEADER
+                size = <size_t>(b.size - KL_BATCH_HEADER)
+            with nogil:
+                status = kl_payload_validate(records, size, b.count, &bad)
+                if status == KL_OK:
+                    status = kl_payload_offsets(records, size, b.count, b.last_offset_delta, &bad)
+        finally:
+            PyBuffer_Release(&plain)
+        if status != KL_OK:
+            source.raise_record(status, &b, bad)
+        if b.attributes & KL_ATTR_CONTROL:
+            for _record in batch:
+                pass
+        total += b.count
+    return total

@@ -1,0 +1,56 @@
+"""Control records: what the log itself writes among the data, in batches with attribute bit 5.
+
+    key             := version:i16 type:i16 ...                 longer keys are read, a negative version is corruption
+    end of txn      := version:i16 coordinator_epoch:i32 ...    the value of abort and commit
+
+Transaction markers come one to a batch and uncompressed; KRaft puts several kinds into its metadata log. A type that is
+not known is passed on as "unknown", as Kafka's consumers do. Kafka: ControlRecordType, EndTransactionMarker.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from klog.errors import CorruptBatch
+
+CONTROL_TYPES: Final = (
+    "abort",
+    "commit",
+    "leader_change",
+    "snapshot_header",
+    "snapshot_footer",
+    "kraft_version",
+    "kraft_voters",
+)
+UNKNOWN: Final = "unknown"
+
+_KEY: Final = struct.Struct(">hh")
+_MARKER: Final = struct.Struct(">hi")
+
+
+def control_type(key: bytes | None) -> str:
+    """The name of a control record by its key."""
+    if key is None or len(key) < _KEY.size:
+        raise CorruptBatch("the key of a control record has fewer than 4 bytes")
+    version, number = _KEY.unpack_from(key)
+    if version < 0:
+        raise CorruptBatch(f"the key of a control record has version {version}")
+    return CONTROL_TYPES[number] if 0 <= number < len(CONTROL_TYPES) else UNKNOWN
+
+
+def marker_coordinator_epoch(value: bytes | None) -> int:
+    """The coordinator epoch in the value of an abort or commit marker."""
+    if value is None or len(value) < _MARKER.size:
+        raise CorruptBatch("the value of a transaction marker has fewer than 6 bytes")
+    version, epoch = _MARKER.unpack_from(value)
+    if version < 0:
+        raise CorruptBatch(f"the value of a transaction marker has version {version}")
+    return int(epoch)
+
+
+def marker(name: str, coordinator_epoch: int) -> tuple[bytes, bytes]:
+    """Key and value of an "abort" or "commit" marker, for `encode(..., is_control=True, is_transactional=True)`."""
+    if name not in ("abort", "commit"):
+        raise ValueError(f"a transaction ends with 'abort' or 'commit', not {name!r}")
+    return _KEY.pack(0, CONTROL_TYPES.index(name)), _MARKER.pack(0, coordinator_epoch)

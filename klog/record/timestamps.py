@@ -1,0 +1,11 @@
+"""What a record's timestamp says."""
+
+from enum import IntEnum
+
+
+class TimestampType(IntEnum):
+    """Kafka: TimestampType. In a batch it is attribute bit 3; only magic 0, which had no timestamps, has none."""
+
+    NO_TIMESTAMP = -1
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
