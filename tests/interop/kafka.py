@@ -104,9 +104,26 @@ class Judge:
             now_ms=now_ms,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
-            config={name: str(value) for name, value in (config or {}).items()},
+            config=_properties(config),
             timestamps=list(timestamps),
         )
+
+    def append(
+        self, directory: Path, files: Sequence[Path], *, now_ms: int, config: Mapping[str, object], topic_id: str | None
+    ) -> int:
+        """Kafka writes a new partition directory from the batches in `files`; returns how many there were."""
+        answer = self.ask(
+            "append",
+            directory,
+            clean=True,
+            now_ms=now_ms,
+            recovery_point=0,
+            log_start_offset=0,
+            config=_properties(config),
+            topic_id=topic_id,
+            **{"from": [str(path) for path in files]},
+        )
+        return int(answer["batches"])
 
     def try_lock(self, path: Path) -> bool:
         return bool(self.ask("lock", path)["got"])
@@ -130,6 +147,10 @@ class Judge:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _properties(config: Mapping[str, object] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (config or {}).items()}
 
 
 def get(version: str) -> Kafka:

@@ -14,6 +14,7 @@ import java.nio.charset.StandardCharsets;
  *
  *   {"ask": "records", "path": FILE}                                    -> Records.read
  *   {"ask": "load", "path": DIRECTORY, "clean": bool, ...}              -> Loader.load
+ *   {"ask": "append", "path": NEW DIRECTORY, "from": [FILE], ...}       -> Loader.append
  *   {"ask": "lock", "path": FILE}   {"ask": "unlock", "path": FILE}     -> Locks
  */
 public final class Judge {
@@ -41,6 +42,7 @@ public final class Judge {
         switch (request.get("ask").asText()) {
             case "records": return Records.read(path);
             case "load": return Loader.load(path, request);
+            case "append": return Loader.append(path, request);
             case "lock": return Locks.lock(path);
             case "unlock": return Locks.unlock(path);
             default: throw new IllegalArgumentException("unknown question: " + request);

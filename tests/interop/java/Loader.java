@@ -2,6 +2,9 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.record.internal.FileRecords;
+import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.common.record.internal.RecordBatch;
 import org.apache.kafka.common.utils.Time;
@@ -20,7 +23,9 @@ import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 import java.io.File;
+import java.io.IOException;
 import java.lang.reflect.Proxy;
+import java.nio.ByteBuffer;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.Map;
@@ -29,7 +34,8 @@ import java.util.TreeMap;
 
 /**
  * Opens a partition directory with Kafka's own loader and reports what it made of it; then closes it as a broker that
- * stops cleanly does. Request: clean, recovery_point, log_start_offset, now_ms, config {name: value}, timestamps [ms].
+ * stops cleanly does; or fills a new directory with Kafka's own appends.
+ * Requests: clean, recovery_point, log_start_offset, now_ms, config {name: value}, topic_id?; timestamps [ms] | from [file].
  */
 final class Loader {
     private static final KafkaScheduler SCHEDULER = new KafkaScheduler(1);
@@ -39,21 +45,49 @@ final class Loader {
     }
 
     static ObjectNode load(String path, JsonNode request) throws Exception {
-        Map<String, String> properties = new HashMap<>();
-        for (Iterator<String> names = request.get("config").fieldNames(); names.hasNext(); ) {
-            String name = names.next();
-            properties.put(name, request.get("config").get(name).asText());
-        }
-        UnifiedLog log = UnifiedLog.create(
-            new File(path), new LogConfig(properties), request.get("log_start_offset").asLong(),
-            request.get("recovery_point").asLong(), SCHEDULER, new BrokerTopicStats(false),
-            standingStill(request.get("now_ms").asLong()), 900_000, new ProducerStateManagerConfig(86_400_000, false),
-            600_000, new LogDirFailureChannel(10), request.get("clean").asBoolean(), Optional.empty());
+        UnifiedLog log = open(path, request);
         try {
             return describe(log, request);
         } finally {
             log.close();
         }
+    }
+
+    /** Appends each batch of the files `from`, in order and one by one, as a follower does; then closes. */
+    static ObjectNode append(String path, JsonNode request) throws Exception {
+        if (!new File(path).mkdirs()) throw new IOException("not a new directory: " + path);
+        UnifiedLog log = open(path, request);
+        long batches = 0;
+        try {
+            for (JsonNode from : request.get("from")) {
+                try (FileRecords file = FileRecords.open(new File(from.asText()), false)) {
+                    for (RecordBatch batch : file.batches()) {
+                        ByteBuffer bytes = ByteBuffer.allocate(batch.sizeInBytes());
+                        batch.writeTo(bytes);
+                        bytes.flip();
+                        log.appendAsFollower(MemoryRecords.readableRecords(bytes), batch.partitionLeaderEpoch());
+                        batches++;
+                    }
+                }
+            }
+        } finally {
+            log.close();
+        }
+        return Judge.JSON.createObjectNode().put("batches", batches);
+    }
+
+    private static UnifiedLog open(String path, JsonNode request) throws Exception {
+        Map<String, String> properties = new HashMap<>();
+        for (Iterator<String> names = request.get("config").fieldNames(); names.hasNext(); ) {
+            String name = names.next();
+            properties.put(name, request.get("config").get(name).asText());
+        }
+        return UnifiedLog.create(
+            new File(path), new LogConfig(properties), request.get("log_start_offset").asLong(),
+            request.get("recovery_point").asLong(), SCHEDULER, new BrokerTopicStats(false),
+            standingStill(request.get("now_ms").asLong()), 900_000, new ProducerStateManagerConfig(86_400_000, false),
+            600_000, new LogDirFailureChannel(10), request.get("clean").asBoolean(),
+            request.hasNonNull("topic_id") ? Optional.of(Uuid.fromString(request.get("topic_id").asText())) : Optional.empty());
     }
 
     /** Kafka's clock with the hands held: producers expire against it. */
