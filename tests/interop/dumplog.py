@@ -23,7 +23,7 @@ class DumpedRecord:
     key_size: int
     value_size: int
     sequence: int
-    header_keys: str   # joined by commas: [] may be no header or one with an empty name
+    header_keys: str  # joined by commas: [] may be no header or one with an empty name
     rest: str
 
 
@@ -67,7 +67,8 @@ BATCH = re.compile(
     r"baseOffset: (?P<base_offset>\d+) lastOffset: (?P<last_offset>\d+) count: (?P<count>\d+)"
     r" baseSequence: (?P<base_sequence>-?\d+) lastSequence: (?P<last_sequence>-?\d+)"
     r" producerId: (?P<producer_id>-?\d+) producerEpoch: (?P<producer_epoch>-?\d+)"
-    r" partitionLeaderEpoch: (?P<leader_epoch>-?\d+) isTransactional: (?P<tx>true|false) isControl: (?P<control>true|false)"
+    r" partitionLeaderEpoch: (?P<leader_epoch>-?\d+) isTransactional: (?P<tx>true|false)"
+    r" isControl: (?P<control>true|false)"
     r" deleteHorizonMs: OptionalLong(?:\.empty|\[(?P<horizon>-?\d+)\]) position: (?P<position>\d+)"
     r" (?P<type>CreateTime|LogAppendTime|NoTimestampType): (?P<max_timestamp>-?\d+) size: (?P<size>\d+)"
     r" magic: (?P<magic>\d+) compresscodec: (?P<codec>\w+) crc: (?P<crc>\d+) isvalid: (?P<valid>true|false)"

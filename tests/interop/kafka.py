@@ -51,7 +51,9 @@ class Kafka:
             command = ["java", "-cp", self.class_path, DUMP_CLASS[self.version], *options, "--files", ",".join(chunk)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
             if done.returncode != 0:
-                raise AssertionError(f"DumpLogSegments {self.version} ended with {done.returncode}:\n{done.stderr[-4000:]}")
+                raise AssertionError(
+                    f"DumpLogSegments {self.version} ended with {done.returncode}:\n{done.stderr[-4000:]}"
+                )
             out.append(done.stdout)
             err.append(done.stderr)
         return "".join(out), "".join(err)

@@ -1,6 +1,6 @@
-"""The judge is judged first: over files that Kafka wrote, dump parser and Java programs must say what the manifests say.
+"""The judge is judged first: over files that Kafka wrote, parser and Java programs must agree with the manifests.
 
-klog has no part in these tests. They keep an error of ours in the reading of Kafka's answers from looking like agreement.
+klog has no part in these tests. They keep our own misreading of Kafka from looking like agreement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support import golden
 
 pytestmark = [pytest.mark.java, pytest.mark.deep]
 
-EMPTIED_AT_MS = 1795246974723   # tests/golden/README.md, "Time"
+EMPTIED_AT_MS = 1795246974723  # tests/golden/README.md, "Time"
 DUMPED = ("appendtime", "codecs", "plain", "segments", "txn")
 
 
@@ -42,7 +42,7 @@ def test_the_loader_gives_the_manifests_offsets_and_producers(judge: Judge, tmp_
         # The loader writes, and asks for a directory whose name is a partition's.
         directory = Path(shutil.copytree(partition.directory, tmp_path / partition.case / partition.name))
         for path in directory.glob("*.log"):
-            if path.stat().st_size == 0:   # Kafka takes the modification time for the largest timestamp of no records
+            if path.stat().st_size == 0:  # Kafka takes the modification time for the largest timestamp of no records
                 os.utime(path, (EMPTIED_AT_MS / 1000, EMPTIED_AT_MS / 1000))
         entry = partition.entry
         answer = judge.load(
@@ -108,7 +108,7 @@ REPRODUCED = ("appendtime", "codecs", "flights", "idempotent", "large", "plain",
 
 
 def test_kafka_reproduces_its_own_directories(judge: Judge, tmp_path: Path) -> None:
-    """The ground under test_same_bytes_as_kafka.py: appended batch by batch, the broker's directories come out again."""
+    """The ground under test_same_bytes_as_kafka.py: appended batch by batch, the broker's files come out again."""
     differences = golden.Differences("appendAsFollower")
     for case in REPRODUCED:
         for partition in golden.partitions(case):

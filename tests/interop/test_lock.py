@@ -20,7 +20,7 @@ def test_a_broker_keeps_klog_out(judge: Judge, tmp_path: Path) -> None:
     try:
         with pytest.raises(AlreadyLocked):
             klog.open(tmp_path)
-        klog.open(tmp_path, read_only=True).close()   # readers take no lock
+        klog.open(tmp_path, read_only=True).close()  # readers take no lock
     finally:
         judge.unlock(lock)
     klog.open(tmp_path).close()

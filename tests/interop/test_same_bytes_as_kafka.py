@@ -37,13 +37,13 @@ def test_same_files(name: str, judge: Judge, written: dict[str, Written], tmp_pa
         theirs = tmp_path / f"{topic}-0"
         config = {key: value for key, value in directory.config[topic].items() if key != "retention.ms"}
         logs_in_order = sorted(directory.partition(topic).glob("*.log"))
-        batches = judge.append(
-            theirs, logs_in_order, now_ms=directory.now_ms, config=config, topic_id=topic_ids[topic]
-        )
+        batches = judge.append(theirs, logs_in_order, now_ms=directory.now_ms, config=config, topic_id=topic_ids[topic])
         assert batches > 0
         kafkas = contents(theirs)
         differences.equal_lists(f"{topic} names", sorted(mine), sorted(kafkas))
         for file in sorted(mine.keys() & kafkas.keys()):
             if mine[file] != kafkas[file]:
-                differences.equal(f"{topic} {file} ({len(mine[file])}, {len(kafkas[file])} bytes)", mine[file], kafkas[file])
+                differences.equal(
+                    f"{topic} {file} ({len(mine[file])}, {len(kafkas[file])} bytes)", mine[file], kafkas[file]
+                )
     differences.report()

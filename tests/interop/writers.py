@@ -55,7 +55,8 @@ def records_of_every_shape(count: int, seed: int, *, value_bytes: int = 120) -> 
             ]
         )
         headers = [
-            (pick.choice(HEADER_NAMES), pick.choice([None, b"", pick.randbytes(5)])) for _ in range(pick.choice([0, 0, 1, 5]))
+            (pick.choice(HEADER_NAMES), pick.choice([None, b"", pick.randbytes(5)]))
+            for _ in range(pick.choice([0, 0, 1, 5]))
         ]
         drift = pick.choice([0, 0, 1, 17, -5000, 1_800_000])  # an hour ahead is message.timestamp.after.max.ms
         timestamp = pick.choice([START_MS + number * 10 + drift] * 8 + [0, START_MS])
@@ -91,7 +92,9 @@ def levels(directory: Path) -> Written:
         settings: dict[str, object] = {"retention.ms": -1}
         logs.create_topic("levels", config=settings)
         written.config["levels"] = settings
-        for seed, compression in enumerate((("gzip", 1), ("gzip", 9), ("lz4", 1), ("lz4", 17), ("zstd", -5), ("zstd", 19))):
+        for seed, compression in enumerate(
+            (("gzip", 1), ("gzip", 9), ("lz4", 1), ("lz4", 17), ("zstd", -5), ("zstd", 19))
+        ):
             made = records_of_every_shape(300, 77 + seed)
             _append(logs.log("levels"), written, "levels", made, compression)
     return written
@@ -202,7 +205,7 @@ KILLED_SETTINGS: dict[str, object] = {"internal.segment.bytes": 65536, "index.in
 
 
 def run_until_killed(directory: Path, after_appends: int) -> int:
-    """A process appends without end; SIGKILL after it has acknowledged so many appends. Returns the last such offset."""
+    """A process appends without end; SIGKILL after so many acknowledgements. Returns the last offset acknowledged."""
     root = Path(__file__).resolve().parents[2]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(

@@ -99,7 +99,7 @@ def test_a_closed_copy_opens_cleanly_and_says_the_same(case: str, tmp_path: Path
 
 @by_partition
 def test_record_room_decodes_every_stored_batch(partition: golden.Partition) -> None:
-    """Without index, start offset or transactions: all bytes of the .log files, records below the log start included."""
+    """Without index, start offset or transactions: all of the .log files, below the log start too."""
     got, codecs = [], []
     batches: list[tuple[int, int, int]] = []
     for path in sorted(partition.directory.glob("*.log")):

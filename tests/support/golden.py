@@ -422,5 +422,3 @@ def unpack_loader_cases(into: Path) -> dict[str, LoaderCase]:
     with tarfile.open(LOADER_ARCHIVE, "r:xz") as archive:
         archive.extractall(into, filter="data")
     return {path.name: LoaderCase(path) for path in sorted(into.iterdir())}
-
-
