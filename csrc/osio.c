@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/sendfile.h>
 #include <unistd.h>
 
 #ifndef FALLOC_FL_KEEP_SIZE
@@ -16,7 +15,6 @@ const kl_io_t kl_io_libc = {
     .fdatasync = fdatasync,
     .ftruncate = ftruncate,
     .fallocate = fallocate,
-    .sendfile = sendfile,
 };
 
 int64_t kl_pread(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at) {
@@ -76,13 +74,4 @@ int kl_fallocate(const kl_io_t *io, int fd, int keep_size, int64_t at, int64_t s
     if (r == 0 || errno == EOPNOTSUPP || errno == ENOSYS)
         return 0;
     return -errno;
-}
-
-int64_t kl_sendfile(const kl_io_t *io, int out_fd, int in_fd, int64_t at, size_t size) {
-    off_t from = at;
-    ssize_t n;
-    do {
-        n = io->sendfile(out_fd, in_fd, &from, size);
-    } while (n < 0 && errno == EINTR);
-    return n < 0 ? -errno : n;
 }

@@ -18,7 +18,6 @@ typedef struct kl_io {
     int (*fdatasync)(int fd);
     int (*ftruncate)(int fd, off_t size);
     int (*fallocate)(int fd, int mode, off_t at, off_t size);
-    ssize_t (*sendfile)(int out_fd, int in_fd, off_t *at, size_t size);
 } kl_io_t;
 
 extern const kl_io_t kl_io_libc;
@@ -35,8 +34,5 @@ int kl_ftruncate(const kl_io_t *io, int fd, int64_t size);
 
 /* Give blocks to [at, at + size).  keep_size: the file's length stays.  A file system that cannot is no failure: 0. */
 int kl_fallocate(const kl_io_t *io, int fd, int keep_size, int64_t at, int64_t size);
-
-/* One sendfile: bytes sent (0 at the end of the file), or -errno. */
-int64_t kl_sendfile(const kl_io_t *io, int out_fd, int in_fd, int64_t at, size_t size);
 
 #endif

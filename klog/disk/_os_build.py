@@ -12,7 +12,6 @@ builder.cdef(
     int kl_fsync(const kl_io_t *io, int fd);
     int kl_fdatasync(const kl_io_t *io, int fd);
     int kl_ftruncate(const kl_io_t *io, int fd, int64_t size);
-    int64_t kl_sendfile(const kl_io_t *io, int out_fd, int in_fd, int64_t at, size_t size);
     """
 )
 builder.set_source(

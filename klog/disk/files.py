@@ -76,12 +76,6 @@ class RealFiles:
     def truncate(self, file: LogFile, size: int) -> None:
         self._check(lib.kl_ftruncate(self._io, file.fileno(), size), file.path)
 
-    def sendfile(self, out_fd: int, file: LogFile, position: int, size: int) -> int:
-        """Bytes sent by one sendfile(2), 0 at the end of the file."""
-        sent: int = lib.kl_sendfile(self._io, out_fd, file.fileno(), position, size)
-        self._check(sent, file.path)
-        return sent
-
     def replace(self, path: str, data: bytes) -> None:
         temporary = path + ".tmp"
         with contextlib.suppress(FileNotFoundError):

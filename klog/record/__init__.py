@@ -3,19 +3,23 @@
 Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` batches to write and records to read.
 
     decode, iter_records, validate      out of bytes
-    encode, Encoder                     into bytes
+    encode, Encoder, BatchGroup         into bytes
     columns, ArrowStream                to Arrow, without pyarrow
     Record, RecordBatch, TimestampType  what goes in and comes out
 """
 
 from klog.record._batch import Record, RecordBatch, decode, iter_records, validate
+from klog.record._builder import BatchGroup, Encoder, encode
 from klog.record.timestamps import TimestampType
 
 __all__ = [
+    "BatchGroup",
+    "Encoder",
     "Record",
     "RecordBatch",
     "TimestampType",
     "decode",
+    "encode",
     "iter_records",
     "validate",
 ]

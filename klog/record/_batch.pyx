@@ -26,10 +26,11 @@ from klog._c.status cimport KL_ECOUNT, KL_EMAGIC, KL_ESLACK, KL_ETRUNCATED, KL_O
 from klog.codec.status cimport raise_status
 from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+import operator
 import zlib
 
 from klog.codec import CODECS, decompress, decompressed_bytes_max
-from klog.errors import CorruptBatch, UnsupportedBatch
+from klog.errors import CorruptBatch, InvalidTimestamp, UnsupportedBatch
 from klog.record.control import CONTROL_TYPES, UNKNOWN
 from klog.record.timestamps import TimestampType
 
@@ -109,9 +110,14 @@ cdef class Record:
         self.timestamp_ms = -1
         self.flags = 0
         if timestamp is not None:
-            if isinstance(timestamp, float):
-                raise TypeError("timestamp is an int of milliseconds, not float")
-            self.timestamp_ms = timestamp
+            try:
+                self.timestamp_ms = operator.index(timestamp)
+            except TypeError:
+                raise TypeError(
+                    f"timestamp is an int of milliseconds or None, not {type(timestamp).__name__}"
+                ) from None
+            except OverflowError:
+                raise InvalidTimestamp(f"timestamp {timestamp} does not fit into 64 bits") from None
             self.flags = FLAG_TIMESTAMP
         self.offset = -1
         self.producer_id = -1

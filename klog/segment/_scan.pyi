@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterator
 
-from klog.disk._io import LogFile
+from klog.disk._io import AlignedBuffer, LogFile
 from klog.segment._index import IndexPair
 
 class Header:
@@ -59,7 +59,7 @@ class Scan:
 
 def find_offset(file: LogFile, position: int, end: int, offset: int) -> Header | None: ...
 def find_timestamp(file: LogFile, position: int, end: int, timestamp: int, offset: int) -> Header | None: ...
-def whole_batches(file: LogFile, position: int, end: int, max_end: int) -> int: ...
+def frame(chunk: AlignedBuffer, path: str, position: int) -> tuple[int, int, int]: ...
 def count_records(
     file: LogFile, position: int, end: int, start: int, stop: int
 ) -> tuple[int, list[Header], int, str]: ...

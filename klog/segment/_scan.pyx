@@ -25,7 +25,7 @@ from klog.segment._index cimport IndexPair
 
 import zlib
 
-from klog.errors import UnsupportedBatch
+from klog.errors import CorruptBatch, UnsupportedBatch
 
 cdef enum:
     WINDOW = 8192
@@ -195,16 +195,36 @@ def find_timestamp(LogFile file, int64_t position, int64_t end, int64_t timestam
     return None
 
 
-def whole_batches(LogFile file, int64_t position, int64_t end, int64_t max_end):
-    """Byte behind the last whole batch that ends at or before max_end; position if not even the first does."""
-    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+def frame(AlignedBuffer chunk, str path, int64_t position):
+    """Cut a chunk read at `position` to its whole batches: (bytes they take, offset behind the last, bytes wanted).
+
+    The last number is 0, or the size of the first batch when the chunk is too short for it. Raises CorruptBatch where
+    no batch can begin.
+    """
     cdef kl_batch_t b
-    cdef int64_t good = position
-    while walk.next_header(&b):
-        if b.position + b.size > max_end:
+    cdef int64_t at = 0, next_offset = -1, left
+    cdef int status
+    while at < chunk.size:
+        left = chunk.size - at
+        status = kl_batch_header(chunk.data + at, <size_t>left, &b)
+        if status == KL_ETRUNCATED:
+            if at == 0:
+                raise CorruptBatch("the file ends inside a batch header", path=path, position=position)
             break
-        good = b.position + b.size
-    return good
+        if status == KL_EMAGIC and b.magic in (0, 1):
+            raise UnsupportedBatch(f"a batch of the old format, magic {b.magic}, which this klog does not read",
+                                   path=path, position=position + at)
+        if status != KL_OK:
+            raise CorruptBatch("no batch begins here: run `klog verify` on the directory", path=path,
+                               position=position + at, offset=next_offset if next_offset >= 0 else None)
+        if b.size > left:
+            if at == 0:
+                return 0, b.base_offset, b.size
+            break
+        at += b.size
+        next_offset = kl_batch_last_offset(&b) + 1
+    chunk.size = at
+    return at, next_offset, 0
 
 
 def count_records(LogFile file, int64_t position, int64_t end, int64_t start, int64_t stop):

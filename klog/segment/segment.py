@@ -17,12 +17,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from klog.config import LogConfig
-from klog.disk import Files, HandleCache, LogFile
-from klog.errors import CorruptIndex
+from klog.disk import AlignedBuffer, Files, HandleCache, LogFile
+from klog.errors import CorruptBatch, CorruptIndex
 from klog.record import iter_records
 from klog.segment import names
 from klog.segment._index import IndexPair, next_offset, part
-from klog.segment._scan import Header, Scan, find_offset, find_timestamp, scan_checked, scan_headers, whole_batches
+from klog.segment._scan import Header, Scan, find_offset, find_timestamp, frame, scan_checked, scan_headers
 from klog.segment.txn_index import TxnIndex
 
 if TYPE_CHECKING:
@@ -304,6 +304,11 @@ class Segment:
         self.size, self.next_offset = scan.end, scan.next_offset
         self._max_timestamp = scan.max_timestamp
 
+    def learn_tail(self, scan: Scan) -> None:
+        """Take over what a scan from the last index entry to the end has found."""
+        self.size, self.next_offset = scan.end, max(scan.next_offset, self.base_offset)
+        self._max_timestamp = max(self.index.max_timestamp if self.size else -1, scan.max_timestamp)
+
     def extend(self, end: int) -> Scan:
         """A reader's look at what another process has appended up to byte `end`: whole batches join the segment."""
         scan = scan_headers(self.file, self.size, end, self.next_offset)
@@ -332,9 +337,25 @@ class Segment:
             return None
         return found
 
-    def whole_batches(self, position: int, max_bytes: int, limit: int) -> int:
-        """Byte behind the last batch that lies whole in [position, position + max_bytes) and below limit."""
-        return whole_batches(self.file, position, limit, position + max_bytes)
+    def read_chunk(self, position: int, max_bytes: int) -> tuple[AlignedBuffer, int]:
+        """Whole batches from byte `position` on, about max_bytes of them but at least one, and the offset behind them.
+
+        Raises CorruptBatch where no whole batch begins at position.
+        """
+        wanted = min(max_bytes, self.size - position)
+        while True:
+            chunk = self.file.read(position, wanted)
+            end, next_offset, needed = frame(chunk, self.path, position)
+            if end:
+                return chunk, next_offset
+            if needed > self.size - position or needed <= wanted:
+                raise CorruptBatch(
+                    f"a batch of {needed} bytes begins {self.size - position} bytes before the end of its segment",
+                    path=self.path,
+                    position=position,
+                    offset=next_offset,
+                )
+            wanted = needed
 
     def find_timestamp(self, timestamp: int, start: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record at or above both; None if this segment has none."""

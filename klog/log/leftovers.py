@@ -1,0 +1,88 @@
+"""What a stop in the middle of deletion or compaction leaves behind, and how a load finishes or undoes it.
+
+    .deleted   on its way out: unlinked
+    .cleaned   output that was still being written: unlinked, and every .swap with it, since .cleaned files are renamed
+               to .swap all before the first original goes
+    .swap      complete output whose renaming may have begun: it replaces the originals in its range, if it is sound
+
+Kafka believes a .swap unread; here every byte of it is checked before anything is removed.
+Kafka: LogLoader.removeTempFilesAndCollectSwapFiles, LogSegments.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from klog.disk import Files
+from klog.errors import CorruptBatch
+from klog.segment import names
+from klog.segment._scan import scan_checked
+
+
+def clear_leftovers(directory: str, files: Files, note: Callable[[str], None]) -> None:
+    """Bring a partition directory to live names only. note gets a line per thing done."""
+    listing = sorted(os.listdir(directory))
+    changed = False
+    for name in listing:
+        if name.endswith(names.DELETED) and not name.endswith(".checkpoint" + names.DELETED):
+            files.unlink(os.path.join(directory, name))
+            changed = True
+    cleaned = [name for name in listing if name.endswith(names.CLEANED)]
+    swaps = [name for name in listing if name.endswith(names.SWAP)]
+    if swaps and not cleaned and _sound(directory, files, swaps, note):
+        _finish_swap(directory, files, swaps, note)
+        changed = True
+        swaps = []
+    for name in (*cleaned, *swaps):
+        note(f"{name} dropped: unfinished compaction")
+        files.unlink(os.path.join(directory, name))
+        changed = True
+    if changed:
+        files.fsync_dir(directory)
+
+
+def _sound(directory: str, files: Files, swaps: list[str], note: Callable[[str], None]) -> bool:
+    """Is every .log.swap made of whole, checked batches?"""
+    for name in swaps:
+        if not name.endswith(names.LOG + names.SWAP):
+            continue
+        path = os.path.join(directory, name)
+        file = files.open(path)
+        try:
+            size = os.fstat(file.fileno()).st_size
+            scan = scan_checked(file, 0, size, 0)
+        except CorruptBatch as error:
+            note(f"{name}: {error}")
+            return False
+        finally:
+            file.close()
+        if scan.end != size or size == 0:
+            note(f"{name}: {scan.reason or 'empty'} at byte {scan.end} of {size}, the originals are kept")
+            return False
+    return True
+
+
+def _finish_swap(directory: str, files: Files, swaps: list[str], note: Callable[[str], None]) -> None:
+    """Remove the originals that the swap files replace, and give those their final names."""
+    low, high = None, -1
+    for name in swaps:
+        parsed = names.parse_name(name.removesuffix(names.SWAP))
+        if parsed is None or parsed[1] != names.LOG:
+            continue
+        file = files.open(os.path.join(directory, name))
+        try:
+            scan = scan_checked(file, 0, os.fstat(file.fileno()).st_size, 0)
+        finally:
+            file.close()
+        low = parsed[0] if low is None else min(low, parsed[0])
+        high = max(high, scan.next_offset)
+    if low is not None:
+        for name in sorted(os.listdir(directory)):
+            parsed = names.parse_name(name)
+            if parsed is not None and low <= parsed[0] < high:
+                files.unlink(os.path.join(directory, name))
+        note(f"compaction finished: segments of [{low}, {high}) replaced")
+    for name in swaps:
+        path = os.path.join(directory, name)
+        files.rename(path, path.removesuffix(names.SWAP))

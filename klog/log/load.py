@@ -1,0 +1,437 @@
+"""From a partition directory to its segments: after a clean stop, after a crash, or only to look.
+
+Order of a writable load (Kafka: LogLoader):
+  1 leftovers of deletion and compaction      2 the segments, orphan indexes removed
+  3 after a crash: every byte from the recovery point on is checked, the first bad batch ends the log
+  4 the log end, against the log start        5 leader epochs        6 producers, transactions
+
+What may be cut is the policy's choice. recovery="kafka" cuts at the first bad batch and drops what follows.
+recovery="strict" cuts a torn tail alone and refuses (CorruptLog) when good batches follow a bad one.
+Only .log is believed; every other file is a cache that is rebuilt when it is missing or wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from klog.clock import Clock
+from klog.config import LogConfig
+from klog.disk import Files, HandleCache
+from klog.errors import CorruptIndex, CorruptLog, CorruptSnapshot
+from klog.log.epochs import LeaderEpochs
+from klog.log.leftovers import clear_leftovers
+from klog.log.producers import ProducerState, Producers, parse_snapshot
+from klog.log.replay import replay
+from klog.segment import Header, Segment, names
+from klog.segment._scan import Scan, find_offset, nul_page_within, scan_headers, search_batch
+
+_log = logging.getLogger("klog.log")
+SEGMENT_BYTES_MAX = 2**31 - 1
+Policy = Literal["strict", "kafka"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What loading found. reason is "" after a clean stop with nothing to mend; details has a line per finding."""
+
+    clean_shutdown: bool
+    seconds: float
+    segments_scanned: int
+    bytes_scanned: int
+    bytes_truncated: int
+    reason: str
+    details: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Inputs:
+    """What a load is told, and the tools it works with."""
+
+    directory: str
+    config: LogConfig
+    files: Files
+    handles: HandleCache
+    clock: Clock
+    policy: Policy
+    clean_shutdown: bool
+    recovery_point: int
+    log_start_offset: int
+    producer_expiration_ms: int
+    check_gaps: bool  # False where the topic may be compacted
+    progress: Callable[[int], None] | None = None
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A log as loading leaves it. The last segment is not active yet."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    producers: Producers
+    log_start_offset: int
+    recovery_point: int
+    recovery: Recovery
+
+
+@dataclass(slots=True)
+class Findings:
+    """What loading has met so far, for Recovery."""
+
+    segments_scanned: int = 0
+    bytes_scanned: int = 0
+    bytes_truncated: int = 0
+    details: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        self.details.append(text)
+        _log.warning("event=recovery %s", text)
+
+
+def new_segment(inputs: Inputs, base_offset: int, *, writable: bool) -> Segment:
+    """A Segment object for a base offset; touches no file."""
+    segment = Segment(
+        inputs.directory, base_offset, inputs.config, inputs.files, inputs.handles, inputs.clock.wall_ms()
+    )
+    segment.writable = writable
+    return segment
+
+
+def list_segments(inputs: Inputs, *, writable: bool) -> list[Segment]:
+    """The directory's segments in order, each as large as its file, its end not known yet."""
+    bases = []
+    for name in sorted(os.listdir(inputs.directory)):
+        parsed = names.parse_name(name)
+        if parsed is not None and parsed[1] == names.LOG:
+            bases.append(parsed[0])
+        elif name.endswith(names.LOG):
+            _log.warning("event=foreign_file path=%s", os.path.join(inputs.directory, name))
+    segments = [new_segment(inputs, base, writable=writable) for base in bases]
+    for number, segment in enumerate(segments):
+        segment.size = os.stat(segment.path, follow_symlinks=False).st_size
+        if segment.size > SEGMENT_BYTES_MAX:
+            raise CorruptLog(
+                f"a segment of {segment.size} bytes: positions end at {SEGMENT_BYTES_MAX}", path=segment.path
+            )
+        segment.next_offset = bases[number + 1] if number + 1 < len(bases) else segment.base_offset
+    return segments
+
+
+def tail_position(segment: Segment) -> int:
+    """Where the scan for the log end may begin: the last index entry that lands on its batch, else 0."""
+    try:
+        index = segment.index
+    except (OSError, CorruptIndex):
+        return 0
+    if index.entries == 0:
+        return 0
+    offset, position = index.entry(index.entries - 1)
+    header = find_offset(segment.file, position, segment.size, 0)
+    return position if header is not None and header.position == position and header.last_offset == offset else 0
+
+
+def load_writable(inputs: Inputs) -> Loaded:
+    """Load for appending. Raises CorruptLog where the policy forbids to cut, OSError where the disk fails."""
+    started = inputs.clock.monotonic()
+    found = Findings()
+    clear_leftovers(inputs.directory, inputs.files, found.note)
+    _remove_orphans(inputs, found)
+    segments = list_segments(inputs, writable=True)
+    epochs = LeaderEpochs(inputs.directory, inputs.files)
+    epochs.load()
+    if epochs.problem is not None:
+        found.note(f"leader epochs rebuilt: {epochs.problem}")
+    scans: dict[int, Scan] = {}  # of whole segments
+    tail: dict[int, Scan] = {}  # of the part behind the last index entry
+    _mend_txn_indexes(inputs, segments, found)
+    if inputs.clean_shutdown:
+        if segments:
+            tail[segments[-1].base_offset] = _find_end(inputs, segments[-1], found)
+    else:
+        segments = _recover(inputs, segments, scans, found)
+    log_end = segments[-1].next_offset if segments else inputs.log_start_offset
+    if segments and log_end < inputs.log_start_offset:
+        if inputs.policy == "strict":
+            raise CorruptLog(
+                f"the log-start checkpoint says {inputs.log_start_offset}, the log ends at {log_end}: opening would "
+                f'delete every record. Correct the checkpoint, or open with recovery="kafka"',
+                path=inputs.directory,
+                kind="checkpoint",
+            )
+        found.note(f"every segment deleted: the log ends at {log_end}, below its start {inputs.log_start_offset}")
+        _delete(inputs, segments)
+        segments = []
+        epochs.clear()
+    if not segments:
+        segments = [new_segment(inputs, inputs.log_start_offset, writable=True)]
+        log_end = inputs.log_start_offset
+    log_start = max(inputs.log_start_offset, segments[0].base_offset)
+    if inputs.clean_shutdown:
+        recovery_point = log_end
+    else:
+        recovery_point = max(min(inputs.recovery_point, log_end), min(inputs.log_start_offset, log_end))
+    _load_epochs(inputs, epochs, segments, {**tail, **scans}, log_end)
+    producers = _load_producers(inputs, segments, scans, log_start, log_end, found)
+    seconds = inputs.clock.monotonic() - started
+    reason = "; ".join(found.details) if found.details else "" if inputs.clean_shutdown else "no clean shutdown"
+    recovery = Recovery(
+        inputs.clean_shutdown,
+        seconds,
+        found.segments_scanned,
+        found.bytes_scanned,
+        found.bytes_truncated,
+        reason,
+        tuple(found.details),
+    )
+    return Loaded(segments, epochs, producers, log_start, recovery_point, recovery)
+
+
+def load_read_only(inputs: Inputs) -> Loaded:
+    """Load for reading: nothing on disk changes. The end is that of the last whole batch."""
+    started = inputs.clock.monotonic()
+    segments = list_segments(inputs, writable=False)
+    epochs = LeaderEpochs(inputs.directory, inputs.files)
+    epochs.load()
+    if segments:
+        active = segments[-1]
+        scan = scan_headers(active.file, tail_position(active), active.size, 0)
+        active.learn_tail(scan)
+    log_start = max(inputs.log_start_offset, segments[0].base_offset) if segments else inputs.log_start_offset
+    if epochs.problem is not None or (not epochs.entries and any(segment.size for segment in segments)):
+        for segment in segments:
+            scan = scan_headers(segment.file, 0, segment.size, 0)
+            replay(scan.notable, segment.file, None, epochs, 0)
+    recovery = Recovery(inputs.clean_shutdown, inputs.clock.monotonic() - started, 0, 0, 0, "", ())
+    return Loaded(segments, epochs, Producers(), log_start, inputs.recovery_point, recovery)
+
+
+# ---- recovery ------------------------------------------------------------------------------------------------------
+
+
+def _recover(inputs: Inputs, segments: list[Segment], scans: dict[int, Scan], found: Findings) -> list[Segment]:
+    """Check every segment from the one that holds the recovery point on; the segments that remain."""
+    first = 0
+    for number, segment in enumerate(segments):
+        if segment.base_offset <= inputs.recovery_point:
+            first = number
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        if number and inputs.check_gaps and inputs.policy == "strict":
+            _refuse_gap(segments[number - 1], segment)
+        found.segments_scanned += 1
+        found.bytes_scanned += segment.size
+        size = segment.size
+        scan = segment.recover(inputs.progress)
+        scans[segment.base_offset] = scan
+        _rebuild_txn_index(inputs, segments[: number + 1], scans, scan, segment)
+        if scan.end == size:
+            continue
+        later = segments[number + 1 :]
+        _allow_cut(inputs, segment, scan, size, later)
+        found.bytes_truncated += size - scan.end
+        found.note(_cut_text(segment, scan, size, later))
+        segment.cut(scan.end)
+        found.bytes_truncated += sum(other.size for other in later)
+        _delete(inputs, later)
+        return segments[: number + 1]
+    return segments
+
+
+def _refuse_gap(before: Segment, after: Segment) -> None:
+    if before.next_offset < after.base_offset and after.size:
+        raise CorruptLog(
+            f"records {before.next_offset} to {after.base_offset - 1} are missing between two segments: restore "
+            f'{before.path}, or open with recovery="kafka" to go on without them',
+            path=after.path,
+            position=0,
+            offset=before.next_offset,
+            kind="gap",
+        )
+
+
+def _allow_cut(inputs: Inputs, segment: Segment, scan: Scan, size: int, later: list[Segment]) -> None:
+    """Raise CorruptLog under the strict policy unless what is cut is a torn tail or write-back that never came."""
+    if inputs.policy == "kafka":
+        return
+    if nul_page_within(segment.file, scan.end, min(size, scan.end + (2 << 20))) >= 0:
+        return
+    behind: Header | None = search_batch(segment.file, scan.end, size, segment.base_offset, scan.next_offset)
+    where = "" if behind is None else f"a good batch of offset {behind.base_offset} stands at byte {behind.position}"
+    if behind is None:
+        for other in later:
+            header = find_offset(other.file, 0, other.size, other.base_offset)
+            if header is not None:
+                where = f"{other.path} holds batches from offset {header.base_offset} on"
+                break
+        else:
+            return
+    raise CorruptLog(
+        f"a bad batch ({scan.reason}) with good ones behind it: {where}. Nothing was changed. `klog verify` lists the "
+        f'damage; recovery="kafka" cuts the log here as a broker would',
+        path=segment.path,
+        position=scan.end,
+        offset=scan.next_offset,
+        kind="crc" if scan.reason == "crc" else "length",
+    )
+
+
+def _cut_text(segment: Segment, scan: Scan, size: int, later: list[Segment]) -> str:
+    what = {
+        "truncated": "a batch cut short",
+        "length": "no batch",
+        "crc": "a batch whose checksum fails",
+        "magic": "no batch of a known format",
+        "offset_order": "a batch whose offsets go back",
+    }[scan.reason]
+    text = f"{segment.path}: {what} at byte {scan.end}, {size - scan.end} bytes cut, log ends at {scan.next_offset}"
+    return text + (f", {len(later)} later segments deleted" if later else "")
+
+
+def _find_end(inputs: Inputs, segment: Segment, found: Findings) -> Scan:
+    """The end of the last segment after a clean stop, by its headers; a torn or foreign tail is cut."""
+    size = segment.size
+    position = tail_position(segment)
+    floor = segment.base_offset if inputs.policy == "strict" else 0
+    scan = scan_headers(segment.file, position, size, floor)
+    if scan.reason:
+        _allow_cut(inputs, segment, scan, size, [])
+        found.bytes_truncated += size - scan.end
+        found.note(_cut_text(segment, scan, size, []))
+        segment.cut(scan.end)
+    segment.learn_tail(scan)
+    return scan
+
+
+def _delete(inputs: Inputs, segments: list[Segment]) -> None:
+    """Take segments and their snapshots out of the log: renamed to .deleted, which the next load unlinks."""
+    for segment in segments:
+        segment.close()
+        for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
+            path = names.file_path(inputs.directory, segment.base_offset, suffix)
+            if os.path.exists(path):
+                inputs.files.rename(path, path + names.DELETED)
+    if segments:
+        inputs.files.fsync_dir(inputs.directory)
+
+
+def _remove_orphans(inputs: Inputs, found: Findings) -> None:
+    """Index files whose .log is gone."""
+    present = set(os.listdir(inputs.directory))
+    for name in sorted(present):
+        parsed = names.parse_name(name)
+        if parsed is None or parsed[1] in (names.LOG, names.SNAPSHOT):
+            continue
+        if names.file_name(parsed[0], names.LOG) not in present:
+            found.note(f"{name} removed: it has no .log")
+            inputs.files.unlink(os.path.join(inputs.directory, name))
+
+
+# ---- epochs --------------------------------------------------------------------------------------------------------
+
+
+def _load_epochs(
+    inputs: Inputs, epochs: LeaderEpochs, segments: list[Segment], scans: dict[int, Scan], log_end: int
+) -> None:
+    """Bring the epoch cache in line with the batches: learn what it lacks, drop what lies past the end."""
+    lost = epochs.problem is not None or not epochs.entries
+    for segment in segments:
+        scan = scans.get(segment.base_offset)
+        if scan is None and lost and segment.size:
+            scan = scan_headers(segment.file, 0, segment.size, 0)
+        if scan is not None:
+            replay(scan.notable, segment.file, None, epochs, 0)
+    epochs.truncate_from_end(log_end)
+    if inputs.log_start_offset:
+        epochs.truncate_from_start(inputs.log_start_offset)
+    epochs.flush()
+
+
+# ---- producers -----------------------------------------------------------------------------------------------------
+
+
+def snapshot_offsets(directory: str) -> list[int]:
+    """Offsets of the producer snapshots there, ascending."""
+    parsed = (names.parse_name(name) for name in os.listdir(directory))
+    return sorted(offset for offset, suffix in filter(None, parsed) if suffix == names.SNAPSHOT)
+
+
+def read_snapshot(directory: str, offset: int) -> dict[int, ProducerState]:
+    """The producers of one snapshot. Raises CorruptSnapshot."""
+    path = names.file_path(directory, offset, names.SNAPSHOT)
+    with open(path, "rb") as file:
+        return parse_snapshot(file.read(), path)
+
+
+def producers_at(
+    inputs: Inputs, segments: list[Segment], scans: dict[int, Scan], log_start: int, end: int
+) -> Producers:
+    """Producer state below offset `end`: the newest usable snapshot, and a replay of what follows it."""
+    producers = Producers()
+    producers.end_offset = log_start
+    for offset in reversed(snapshot_offsets(inputs.directory)):
+        if log_start < offset <= end:
+            try:
+                producers.load(read_snapshot(inputs.directory, offset), offset)
+                producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
+                break
+            except CorruptSnapshot as error:
+                _log.warning("event=snapshot_unusable reason=%s", error)
+                if segments and segments[0].writable:
+                    inputs.files.unlink(names.file_path(inputs.directory, offset, names.SNAPSHOT))
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else end
+        if segment.base_offset >= end or following <= producers.end_offset or not segment.size:
+            continue
+        scan = scans.get(segment.base_offset)
+        if scan is None:
+            scan = scan_headers(segment.file, 0, segment.size, 0)
+        headers = [header for header in scan.notable if header.last_offset < end]
+        replay(headers, segment.file, producers, None, producers.end_offset)
+    producers.end_offset = end
+    return producers
+
+
+def _load_producers(
+    inputs: Inputs, segments: list[Segment], scans: dict[int, Scan], log_start: int, log_end: int, found: Findings
+) -> Producers:
+    bases = {segment.base_offset for segment in segments}
+    stray = [offset for offset in snapshot_offsets(inputs.directory) if offset not in bases]
+    for offset in snapshot_offsets(inputs.directory):
+        kept_stray = stray and offset == stray[-1] and offset > segments[-1].base_offset
+        if offset > log_end or offset <= log_start or (offset in stray and not kept_stray):
+            inputs.files.unlink(names.file_path(inputs.directory, offset, names.SNAPSHOT))
+    producers = producers_at(inputs, segments, scans, log_start, log_end)
+    producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
+    return producers
+
+
+# ---- transaction indexes -------------------------------------------------------------------------------------------
+
+
+def _rebuild_txn_index(
+    inputs: Inputs, segments: list[Segment], scans: dict[int, Scan], scan: Scan, segment: Segment
+) -> None:
+    """The transaction index of a recovered segment, from its markers."""
+    if any(header.is_control and header.producer_id >= 0 for header in scan.notable):
+        first = segments[0].base_offset
+        producers = producers_at(inputs, segments[:-1], scans, max(inputs.log_start_offset, first), segment.base_offset)
+        aborted = replay(scan.notable, segment.file, producers, None, segment.base_offset)
+    else:
+        aborted = []
+    segment.txn_index.write(aborted)
+
+
+def _mend_txn_indexes(inputs: Inputs, segments: list[Segment], found: Findings) -> None:
+    """Rebuild transaction indexes that break their format, crash or not."""
+    for number, segment in enumerate(segments):
+        if not os.path.exists(segment.txn_index.path):
+            continue
+        try:
+            segment.txn_index.check()
+        except CorruptIndex as error:
+            found.note(f"transaction index rebuilt: {error}")
+            scan = scan_headers(segment.file, 0, segment.size, 0)
+            _rebuild_txn_index(inputs, segments[: number + 1], {}, scan, segment)
