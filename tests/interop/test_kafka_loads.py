@@ -45,7 +45,7 @@ def compare(answer: Any, log: klog.Log, where: str, times: list[int]) -> list[st
     equal("leader_epochs", [tuple(item) for item in answer["leader_epochs"]], [tuple(it) for it in log.leader_epochs])
     equal("producers", golden.expected_producers(answer["producers"]), golden.producer_tuples(log))
     equal("aborted", [tuple(item) for item in answer["aborted"]], [])
-    equal("topic_id", answer["topic_id"], None if log.topic_id is None else str(log.topic_id))
+    equal("topic_id", answer["topic_id"], golden.topic_id_text(log.topic_id))
     mine = []
     for time in times:
         found = log.offset_for_timestamp(time)

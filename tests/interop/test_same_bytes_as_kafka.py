@@ -31,7 +31,7 @@ def test_same_files(name: str, judge: Judge, written: dict[str, Written], tmp_pa
     directory = written[name]
     differences = golden.Differences(name)
     with klog.open(directory.directory, read_only=True) as logs:
-        topic_ids = {topic: str(logs.log(topic).topic_id) for topic in directory.topics}
+        topic_ids = {topic: golden.topic_id_text(logs.log(topic).topic_id) for topic in directory.topics}
     for topic in directory.topics:
         mine = contents(directory.partition(topic))
         theirs = tmp_path / f"{topic}-0"

@@ -30,6 +30,7 @@ class Better:
 
 
 WHOLE_EPOCHS = {"leader_epochs": [[0, 0], [1, 47], [3, 106], [4, 154]]}
+OVERFLOW_EPOCHS = {"leader_epochs": [[0, 0], [1, 16], [2, 3000000011], [3, 3000000028]]}
 
 TORN = "torn bytes behind the last whole batch are cut on a clean open too"
 RESCAN = "the log end comes from the batches, not from an index entry that points nowhere"
@@ -51,6 +52,24 @@ BETTER: dict[str, Better] = {
     "garbage-tail-clean": Better(NO_REFUSAL, like="none-clean"),
     "zero-tail-1k-clean": Better(NO_REFUSAL, like="none-clean"),
     "length-negative-clean": Better(NO_REFUSAL, like="length-negative-unclean"),
+    "fuzz-04-clean": Better(TORN, like="fuzz-04-unclean"),
+    "fuzz-05-clean": Better(RESCAN, like="fuzz-09-clean"),
+    "fuzz-13-clean": Better(
+        "the flipped batch at 172 is kept for its readers to meet, the torn bytes behind it are cut",
+        fields={
+            "log_end_offset": 177,
+            "segments": [
+                {"base_offset": 0, "size": 4132},
+                {"base_offset": 47, "size": 4038},
+                {"base_offset": 91, "size": 3861},
+                {"base_offset": 131, "size": 3907},
+                {"base_offset": 172, "size": 447},
+            ],
+            "aborted": [{"producer_id": 7002, "first_offset": 71, "last_offset": 105, "last_stable_offset": 94}],
+            "read_error": True,
+        },
+    ),
+    "fuzz-14-clean": Better(NO_REFUSAL, like="none-clean"),
     # Offsets that go back.
     "batch-repeated-clean": Better("cut before the first batch that goes back", like="none-clean"),
     "batch-repeated-unclean": Better("cut before the first batch that goes back", like="none-unclean"),
@@ -60,6 +79,13 @@ BETTER: dict[str, Better] = {
     "epochs-missing-clean": Better(LEARNED, fields=WHOLE_EPOCHS),
     "epochs-missing-unclean": Better(LEARNED, fields=WHOLE_EPOCHS),
     "epochs-corrupt-clean": Better(LEARNED, like="none-clean"),
+    "fuzz-02-clean": Better(LEARNED, like="none-clean"),
+    "fuzz-11-unclean": Better(LEARNED, like="none-unclean"),
+    "offset-overflow-clean": Better(LEARNED, fields=OVERFLOW_EPOCHS),
+    "offset-overflow-unclean": Better(
+        "one segment is read as it is: offsets too far above its base only lack index entries",
+        fields={"segments": [{"base_offset": 0, "size": 4723}]},
+    ),
     "epochs-corrupt-unclean": Better(LEARNED, like="none-unclean"),
     "flip-leader-epoch-field-clean": Better(LEARNED, like="flip-leader-epoch-field-unclean"),
     "leader-epoch-new-tail-clean": Better(LEARNED, like="leader-epoch-new-tail-unclean"),
@@ -145,7 +171,7 @@ def compare(log: klog.Log, case: golden.LoaderCase, cases: dict[str, golden.Load
     equal("producers", golden.producer_tuples(log), golden.expected_producers(expected["producers"]))
     got_aborted = [tuple(item) for item in log.aborted_transactions(start, end)]
     equal("aborted", got_aborted, golden.expected_aborted(expected["aborted"], start, end))
-    equal("topic_id", str(log.topic_id), case.config["topic_id"])
+    equal("topic_id", golden.topic_id_text(log.topic_id), case.config["topic_id"])
     undecided = expected["first_undecided_offset"]
     equal("last_stable_offset", log.last_stable_offset, end if undecided is None else undecided)
     got_records, error = read_all(log)

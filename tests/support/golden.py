@@ -17,6 +17,7 @@ import json
 import lzma
 import shutil
 import tarfile
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -252,6 +253,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= 300 else f"{text[:300]}… ({len(text)} characters)"
 
 
+def topic_id_text(topic_id: Any) -> str | None:
+    """Kafka's text of an id (URL-safe base64, 22 characters), whether klog hands out that text or a UUID."""
+    if isinstance(topic_id, uuid.UUID):
+        return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+    return None if topic_id is None else str(topic_id)
+
+
 def producer_tuples(log: Any) -> list[tuple[int, int, int, int, int | None, int]]:
     return [
         (
@@ -322,7 +330,7 @@ def compare_log(log: Any, partition: Partition, *, with_producers: bool = True) 
         equal("leader_epochs", [tuple(item) for item in log.leader_epochs], partition.loaded_leader_epochs)
         got = [tuple(item) for item in log.aborted_transactions(start, end)]
         equal("aborted", got, expected_aborted(entry["aborted"], start, end))
-        equal("topic_id", None if log.topic_id is None else str(log.topic_id), partition.topic_id)
+        equal("topic_id", topic_id_text(log.topic_id), partition.topic_id)
         if with_producers:
             equal("producers", producer_tuples(log), expected_producers(entry["producers"]))
 
