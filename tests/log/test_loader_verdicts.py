@@ -69,7 +69,7 @@ BETTER: dict[str, Better] = {
             "read_error": True,
         },
     ),
-    "fuzz-14-clean": Better(NO_REFUSAL, like="none-clean"),
+    "fuzz-14-clean": Better(NO_REFUSAL, like="flip-first-body-of-active-clean"),
     # Offsets that go back.
     "batch-repeated-clean": Better("cut before the first batch that goes back", like="none-clean"),
     "batch-repeated-unclean": Better("cut before the first batch that goes back", like="none-unclean"),
