@@ -300,7 +300,7 @@ def expected_aborted(entries: Iterable[Mapping[str, Any]], start: int, stop: int
 def compare_log(log: Any, partition: Partition, *, read_only: bool = False, with_producers: bool = True) -> None:
     """Everything that the manifest tells about a partition, against klog's public view of it.
 
-    read_only: the epoch file is shown as saved; a writable load drops epochs that begin at the log end, as Kafka's does.
+    read_only: the epoch file is shown as saved; a writable load drops epochs that begin at the end, as Kafka does.
     """
     entry = partition.entry
     differences = Differences(partition.id)
