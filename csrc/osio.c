@@ -17,6 +17,10 @@ const kl_io_t kl_io_libc = {
     .fallocate = fallocate,
 };
 
+const kl_io_t *kl_io_kernel(void) {
+    return &kl_io_libc;
+}
+
 int64_t kl_pread(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at) {
     size_t done = 0;
     while (done < size) {

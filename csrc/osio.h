@@ -22,6 +22,9 @@ typedef struct kl_io {
 
 extern const kl_io_t kl_io_libc;
 
+/* The address of kl_io_libc, for languages that cannot take it. */
+const kl_io_t *kl_io_kernel(void);
+
 /* Read until size bytes or the end of the file: the number of bytes read, or -errno. */
 int64_t kl_pread(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at);
 

@@ -9,7 +9,52 @@
         for record in log.read():
             print(record.offset, record.key, record.value)
 
-The files are Kafka's own. Rooms, left to right: codec, record, disk, segment, log; beside them inspect, cli, spark, demo.
+The files are Kafka's own. Rooms, left to right: codec, record, disk, segment, log; beside them inspect, importing,
+spark, demo, cli.
 """
 
+import logging as _logging
+from typing import TYPE_CHECKING, Any
+
+from klog import clock, errors, record
+from klog.config import LogConfig, ManagerConfig
+from klog.errors import KlogError
+from klog.log import AppendInfo, FetchData, Log, LogManager, LogReader, ProducerState, Recovery, TimestampOffset
+from klog.log import open_directory as open
+from klog.record import Record, RecordBatch, TimestampType
+
+if TYPE_CHECKING:
+    from klog.inspect import verify
+
 __version__ = "0.1.0"
+__all__ = [
+    "AppendInfo",
+    "FetchData",
+    "KlogError",
+    "Log",
+    "LogConfig",
+    "LogManager",
+    "LogReader",
+    "ManagerConfig",
+    "ProducerState",
+    "Record",
+    "RecordBatch",
+    "Recovery",
+    "TimestampOffset",
+    "TimestampType",
+    "clock",
+    "errors",
+    "open",
+    "record",
+    "verify",
+]
+
+_logging.getLogger("klog").addHandler(_logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    if name == "verify":  # looks at files that the engine itself never reads: loaded when first asked for
+        from klog.inspect import verify
+
+        return verify
+    raise AttributeError(f"module 'klog' has no attribute {name!r}")

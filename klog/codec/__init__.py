@@ -3,10 +3,12 @@
 Takes bytes from anybody; gives `record` plain payloads and checksums.
 
     compress, decompress, parse_compression    the one door to gzip, snappy, lz4 and zstd
+    crc32c                                     Castagnoli's checksum, as Kafka uses it
     CODECS                                     their names, by the codec bits of a batch
     decompressed_bytes_max                     how far a payload may grow
 """
 
+from klog.codec.crc32c import crc32c
 from klog.codec.compress import CODECS, compress, decompress, decompressed_bytes_max, parse_compression
 
-__all__ = ["CODECS", "compress", "decompress", "decompressed_bytes_max", "parse_compression"]
+__all__ = ["CODECS", "compress", "crc32c", "decompress", "decompressed_bytes_max", "parse_compression"]

@@ -7,8 +7,8 @@ from cffi import FFI
 builder = FFI()
 builder.cdef(
     """
-    typedef struct kl_io { ...; } kl_io_t;
-    extern const kl_io_t kl_io_libc;
+    typedef struct kl_io kl_io_t;
+    const kl_io_t *kl_io_kernel(void);
     int kl_fsync(const kl_io_t *io, int fd);
     int kl_fdatasync(const kl_io_t *io, int fd);
     int kl_ftruncate(const kl_io_t *io, int fd, int64_t size);

@@ -53,7 +53,7 @@ class RealFiles:
 
     def __init__(self, table: int = 0) -> None:
         self.table = table
-        self._io = ffi.cast("const kl_io_t *", table) if table else ffi.addressof(lib, "kl_io_libc")
+        self._io = ffi.cast("const kl_io_t *", table) if table else lib.kl_io_kernel()
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
         flags = _OPEN | (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)

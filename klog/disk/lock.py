@@ -1,7 +1,8 @@
-"""The lock of a log.dir: an open-file-description lock over the whole of `.lock`, which a JVM's FileChannel lock honours.
+"""The lock of a log.dir: an open-file-description lock over the whole of `.lock`, which a JVM's FileChannel lock obeys.
 
 A POSIX lock would be lost when any descriptor of the file closes, flock(2) is invisible to Kafka. The holder writes its
-process id and start time into the file, since the kernel names no holder of such a lock. A forked child closes its copy.
+process id and start time into the file, since the kernel names no holder of such a lock. A forked child
+closes its copy.
 Kafka: LogManager.lockLogDirs, FileLock.
 """
 
@@ -69,6 +70,14 @@ class DirectoryLock:
             return None  # left over by a process that is gone
         return f"process {pid}" + (" (this one)" if pid == os.getpid() else "")
 
+    def alone(self) -> bool:
+        """Does nobody share this lock? It is exclusive from here on, if so."""
+        try:
+            fcntl.fcntl(self._fd, _F_OFD_SETLK, _flock(fcntl.F_WRLCK))
+        except OSError:
+            return False
+        return True
+
     def release(self) -> None:
         """Let go and remove the file if nobody else holds it; a second time is no error."""
         if self._fd < 0:
@@ -76,8 +85,8 @@ class DirectoryLock:
         _held.discard(self)
         if os.getpid() == self._pid:
             with contextlib.suppress(OSError):
-                fcntl.fcntl(self._fd, _F_OFD_SETLK, _flock(fcntl.F_WRLCK))
-                os.unlink(self.path)
+                if self.alone():
+                    os.unlink(self.path)
         os.close(self._fd)
         self._fd = -1
 

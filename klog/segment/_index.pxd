@@ -1,3 +1,5 @@
+from libc.stdint cimport int32_t, int64_t
+
 from klog._c.index cimport kl_indexer_t
 from klog.disk._mapping cimport Mapping
 
@@ -9,4 +11,8 @@ cdef class IndexPair:
     cdef readonly str offsets_path
     cdef readonly str times_path
     cdef readonly bint writable
+
     cdef int attach(self) except -1
+    cdef int check_one(self, Mapping map, str path, int64_t entries, int width, str kind) except -1
+    cdef int clear_tail(self, int32_t offsets, int32_t times) except -1
+    cdef int keep(self, kl_indexer_t *before) except -1

@@ -103,7 +103,7 @@ cdef class IndexPair:
                 raise CorruptIndex(f"an entry points at byte {position} of a log of {log_size} bytes",
                                    path=self.offsets_path, position=(self.x.offset_count - 1) * KL_OFFSET_ENTRY)
 
-    cdef check_one(self, Mapping map, str path, int64_t entries, int width, str kind):
+    cdef int check_one(self, Mapping map, str path, int64_t entries, int width, str kind) except -1:
         cdef int64_t i
         if map.found % width:
             raise CorruptIndex(f"{map.found} bytes are no whole number of {width}-byte entries",
@@ -229,7 +229,7 @@ cdef class IndexPair:
         self.clear_tail(before.offset_count, before.time_count)
         self.x = before
 
-    cdef clear_tail(self, int32_t offsets, int32_t times):
+    cdef int clear_tail(self, int32_t offsets, int32_t times) except -1:
         if self.x.offset_count > offsets:
             memset(self.offsets.data + <int64_t>offsets * KL_OFFSET_ENTRY, 0,
                    <int64_t>(self.x.offset_count - offsets) * KL_OFFSET_ENTRY)
@@ -273,7 +273,7 @@ cdef class IndexPair:
         self.times.resize(<int64_t>self.x.time_count * KL_TIME_ENTRY)
         self.keep(&before)
 
-    cdef keep(self, kl_indexer_t *before):
+    cdef int keep(self, kl_indexer_t *before) except -1:
         """attach() after a resize, with what only memory knows."""
         self.attach()
         self.x.since = before.since

@@ -188,6 +188,11 @@ class Segment:
         index.close()
         file.close()
 
+    def reopen(self) -> None:
+        """Take appends again after deactivate(), as before it: what undoing a failed append needs."""
+        if self._active_file is None:
+            self.activate()
+
     def sync(self) -> None:
         """Log, indexes and transaction index on disk when it returns. OSError is final for the directory."""
         if self._active_file is not None and self._active_index is not None:
@@ -247,7 +252,7 @@ class Segment:
         self.size = end
 
     def _allocate(self, file: LogFile, end: int) -> None:
-        """Blocks in steps that double from 64 KiB to 16 MiB: small logs stay small, large ones are laid out in one go."""
+        """Blocks in steps that double from 64 KiB to 16 MiB: small logs stay small, large ones lie in one piece."""
         step = min(max(self._allocated, _PREALLOCATE_MIN), _PREALLOCATE_MAX)
         target = max(end, min(self._allocated + step, max(self._config.segment_size, end)))
         file.preallocate(self._allocated, target - self._allocated)
@@ -337,6 +342,13 @@ class Segment:
             return None
         return found
 
+    def locate_at(self, position: int) -> Header:
+        """Header of the batch that begins at a byte where locate() found one."""
+        header = find_offset(self.file, position, self.size, -1)
+        if header is None:
+            raise CorruptBatch("no batch begins here", path=self.path, position=position)
+        return header
+
     def read_chunk(self, position: int, max_bytes: int) -> tuple[AlignedBuffer, int]:
         """Whole batches from byte `position` on, about max_bytes of them but at least one, and the offset behind them.
 
@@ -372,4 +384,3 @@ class Segment:
                 if record.timestamp >= timestamp:
                     return record.timestamp, record.offset
             position = header.position + header.size
-

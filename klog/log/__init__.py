@@ -1,0 +1,23 @@
+"""log: ordered segments, one partition each, and the directory that holds many of them.
+
+Takes segments from the left; gives spark, inspect, cli and users a Log to append to and read from.
+Its door: open_directory (klog.open), LogManager, Log, LogReader.
+"""
+
+from klog.log.load import Recovery
+from klog.log.log import AppendInfo, Log, TimestampOffset
+from klog.log.manager import LogManager, open_directory
+from klog.log.producers import ProducerState
+from klog.log.reader import FetchData, LogReader
+
+__all__ = [
+    "AppendInfo",
+    "FetchData",
+    "Log",
+    "LogManager",
+    "LogReader",
+    "ProducerState",
+    "Recovery",
+    "TimestampOffset",
+    "open_directory",
+]

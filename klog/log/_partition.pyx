@@ -1,0 +1,79 @@
+"""Kafka's default partitioner: murmur2 of the key picks the partition; records without a key go where the caller says.
+
+Kafka: BuiltInPartitioner, Utils.murmur2.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+
+from klog.record._batch import Record
+
+
+cdef uint32_t murmur(const uint8_t *at, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t m = 0x5BD1E995
+    cdef uint32_t h = <uint32_t>0x9747B28CU ^ <uint32_t>size
+    cdef uint32_t k
+    while size >= 4:
+        k = at[0] | (<uint32_t>at[1] << 8) | (<uint32_t>at[2] << 16) | (<uint32_t>at[3] << 24)
+        k *= m
+        k ^= k >> 24
+        k *= m
+        h *= m
+        h ^= k
+        at += 4
+        size -= 4
+    if size == 3:
+        h ^= <uint32_t>at[2] << 16
+    if size >= 2:
+        h ^= <uint32_t>at[1] << 8
+    if size >= 1:
+        h ^= at[0]
+        h *= m
+    h ^= h >> 13
+    h *= m
+    h ^= h >> 15
+    return h
+
+
+def murmur2(data):
+    """Kafka's hash of a key, as a signed 32-bit number."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return <int32_t>murmur(<const uint8_t *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def split(iterator, Py_ssize_t partitions, Py_ssize_t sticky, Py_ssize_t limit):
+    """Take up to `limit` records off an iterator and sort them into one list per partition: (lists, taken).
+
+    Records without a key go to partition `sticky`.
+    """
+    cdef list lists = [[] for _ in range(partitions)]
+    cdef Py_buffer view
+    cdef Py_ssize_t taken = 0, target
+    cdef object key
+    while taken < limit:
+        try:
+            item = next(iterator)
+        except StopIteration:
+            break
+        if isinstance(item, tuple):
+            key = (<tuple>item)[0] if len(<tuple>item) else None
+        elif isinstance(item, Record):
+            key = item.key
+        else:
+            raise TypeError(f"record {taken}: a klog.Record or a (key, value[, timestamp[, headers]]) tuple expected, "
+                            f"not {type(item).__name__}")
+        if key is None:
+            target = sticky
+        else:
+            if isinstance(key, str):
+                raise TypeError(f"record {taken}: the key is str; keys are bytes: use .encode()")
+            PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
+            target = (murmur(<const uint8_t *>view.buf, view.len) & 0x7FFFFFFF) % partitions
+            PyBuffer_Release(&view)
+        (<list>lists[target]).append(item)
+        taken += 1
+    return lists, taken

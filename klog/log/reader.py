@@ -1,0 +1,196 @@
+"""Reading ranges of a log: as records, as batches, as Arrow columns, as raw bytes.
+
+Everything goes by chunks of about 1 MiB of whole batches, read into memory of our own: a reader never sees a file that
+changes under it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from klog import record as record_room
+from klog.disk import AlignedBuffer
+from klog.record import Record, RecordBatch
+from klog.segment import AbortedTransaction
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from klog.log.log import Log
+
+Isolation = Literal["log_end", "high_watermark", "read_committed"]
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedChunk:
+    """Whole batches as stored, and what of them was asked for: records with start <= offset < stop.
+
+    path and file_position say where the bytes lie. aborted: transactions whose records do not count.
+    """
+
+    buffer: AlignedBuffer
+    path: str
+    file_position: int
+    start: int
+    stop: int
+    aborted: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FetchData:
+    """What one fetch found: raw batches of one segment, the first of which may begin below `offset`."""
+
+    offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted_transactions: tuple[AbortedTransaction, ...]
+    chunk: AlignedBuffer | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of whole batches."""
+        return 0 if self.chunk is None else len(self.chunk)
+
+    def memory(self) -> memoryview:
+        """The batches, read-only; the view keeps the bytes alive."""
+        return memoryview(b"" if self.chunk is None else self.chunk)
+
+
+class LogReader:
+    """A range of one or several logs, read lazily and as often as you like. Any thread; one thread per iteration.
+
+    Iterating gives Record; .batches() RecordBatch; .to_arrow() a pyarrow.Table; any library that takes Arrow streams
+    (polars, duckdb, pandas) takes the reader itself.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Log, int, int]], isolation: Isolation, include_control: bool) -> None:
+        self._parts = tuple(parts)
+        self._isolation = isolation
+        self._include_control = include_control
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{log.name}[{start}:{stop}]" for log, start, stop in self._parts)
+        return f"<LogReader {parts} {self._isolation}>"
+
+    def __iter__(self) -> Iterator[Record]:
+        for chunk in self.chunks():
+            yield from record_room.iter_records(
+                chunk.buffer,
+                start=chunk.start,
+                stop=chunk.stop,
+                include_control=self._include_control,
+                aborted=chunk.aborted,
+                path=chunk.path,
+                file_position=chunk.file_position,
+            )
+
+    @property
+    def parts(self) -> tuple[tuple[Log, int, int], ...]:
+        """(log, start, stop) of each range, in reading order."""
+        return self._parts
+
+    def chunks(self, max_bytes: int = CHUNK_BYTES) -> Iterator[FetchedChunk]:
+        """The raw bytes of the range, for columnar readers."""
+        for log, start, stop in self._parts:
+            yield from log.chunks(start, stop, self._isolation, max_bytes)
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """Record batches that hold something of the range; the first and last may reach beyond it."""
+        for chunk in self.chunks():
+            for batch in record_room.decode(chunk.buffer, path=chunk.path, file_position=chunk.file_position):
+                if batch.last_offset >= chunk.start and batch.base_offset < chunk.stop:
+                    yield batch
+
+    def columns(self, fields: Sequence[str] | None = None) -> Iterator[record_room.Columns]:
+        """The range as Arrow arrays, one per chunk, none of them empty."""
+        for chunk in self.chunks():
+            columns = record_room.columns(
+                chunk.buffer,
+                start=chunk.start,
+                stop=chunk.stop,
+                include_control=self._include_control,
+                aborted=chunk.aborted,
+                path=chunk.path,
+                file_position=chunk.file_position,
+                fields=fields,
+            )
+            if columns.num_rows:
+                yield columns
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return record_room.ArrowStream(self.columns()).__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """The range as one pyarrow.Table. Needs pyarrow: pip install 'klog[arrow]'."""
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise ImportError("to_arrow() needs pyarrow: pip install 'klog[arrow]'") from error
+        return pyarrow.table(self)
+
+
+class LogTail:
+    """Records as they arrive, for `for` and `async for`. Sleeps between looks; ends after `timeout` quiet seconds."""
+
+    def __init__(self, log: Log, start: int, timeout: float | None, isolation: Isolation) -> None:
+        self._log = log
+        self._offset = start
+        self._timeout = timeout
+        self._isolation = isolation
+
+    def _ready(self) -> list[Record]:
+        """What has arrived since the last look, at most a chunk of it."""
+        log = self._log
+        log.refresh()
+        for chunk in log.chunks(self._offset, log.bound(self._isolation), self._isolation, CHUNK_BYTES):
+            records = list(
+                record_room.iter_records(
+                    chunk.buffer,
+                    start=chunk.start,
+                    stop=chunk.stop,
+                    aborted=chunk.aborted,
+                    path=chunk.path,
+                    file_position=chunk.file_position,
+                )
+            )
+            self._offset = chunk.stop
+            if records:
+                return records
+        return []
+
+    def __iter__(self) -> Iterator[Record]:
+        clock, quiet_since, pause = self._log.clock, self._log.clock.monotonic(), 0.001
+        while True:
+            records = self._ready()
+            if records:
+                yield from records
+                quiet_since, pause = clock.monotonic(), 0.001
+            elif self._timeout is not None and clock.monotonic() - quiet_since >= self._timeout:
+                return
+            else:
+                clock.sleep(pause)
+                pause = min(pause * 2, 0.05)
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        clock, quiet_since, pause = self._log.clock, self._log.clock.monotonic(), 0.001
+        while True:
+            records = await asyncio.to_thread(self._ready)
+            if records:
+                for record in records:
+                    yield record
+                quiet_since, pause = clock.monotonic(), 0.001
+            elif self._timeout is not None and clock.monotonic() - quiet_since >= self._timeout:
+                return
+            else:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 0.05)
+
+
+def aborted_ranges(aborted: Sequence[AbortedTransaction]) -> tuple[tuple[int, int, int], ...]:
+    """(producer id, first offset, last offset) of each, as the record room takes them."""
+    return tuple((entry.producer_id, entry.first_offset, entry.last_offset) for entry in aborted)

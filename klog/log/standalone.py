@@ -1,0 +1,206 @@
+"""Log.open: one partition directory without a manager of its log.dir.
+
+Two locks keep writers apart: a flock on the partition directory itself (klog against klog), and a shared lock on the
+parent's `.lock`, which a broker or a LogManager holds alone. The parent's clean-shutdown marker speaks for all its
+partitions, so a writer removes it, and puts it back at close only if it was there and nobody else is at work beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from klog.clock import Clock
+from klog.config import LogConfig, split_config
+from klog.disk import DirectoryLock, Files, HandleCache
+from klog.errors import AlreadyLocked, CorruptCheckpoint, InconsistentTopicId, InvalidTopic, UnknownTopicOrPartition
+from klog.log import checkpoint
+from klog.log.load import Policy
+from klog.log.topics import parse_directory_name
+from klog.segment import names
+
+if TYPE_CHECKING:
+    from klog.log.log import Durability, Log
+
+    L = TypeVar("L", bound=Log)
+
+
+class _Owner:
+    """The locks of one Log.open, and what it writes beside the partition when it closes."""
+
+    def __init__(self, path: str, files: Files) -> None:
+        self._files = files
+        self._parent = os.path.dirname(path) or "."
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._lock: DirectoryLock | None = None
+        self.marker_was_there = False
+        try:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno != errno.EWOULDBLOCK:
+                    raise
+                raise AlreadyLocked(
+                    f"{path} is open for writing already; close it there, or open it here with read_only=True",
+                    path=path,
+                ) from None
+            self._lock = DirectoryLock(self._parent, shared=True)
+        except BaseException:
+            self._unlock()
+            raise
+
+    def take_marker(self) -> None:
+        """Remove the clean-shutdown marker before anything is loaded: from here on a crash is a crash."""
+        path = checkpoint.clean_shutdown_path(self._parent)
+        self.marker_was_there = os.path.exists(path)
+        if self.marker_was_there:
+            self._files.unlink(path)
+            self._files.fsync_dir(self._parent)
+
+    def release(self, log: Log, clean: bool) -> None:
+        """Called by Log.close."""
+        try:
+            if clean:
+                self._write_checkpoints(log)
+        finally:
+            self._unlock()
+
+    def _write_checkpoints(self, log: Log) -> None:
+        path = os.path.join(self._parent, checkpoint.RECOVERY_POINT)
+        key = log.topic, log.partition
+        offsets = {**_offsets(path), key: log.recovery_point}
+        checkpoint.write_offsets(self._files, path, offsets)
+        path = os.path.join(self._parent, checkpoint.LOG_START)
+        starts = _offsets(path)
+        base = log.segments[0].base_offset
+        if log.log_start_offset > base:
+            starts[key] = log.log_start_offset
+        elif starts.pop(key, None) is None:
+            starts = {}
+        if starts or os.path.exists(path):
+            checkpoint.write_offsets(self._files, path, starts)
+        path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
+        marks = _offsets(path)
+        if key in marks:
+            checkpoint.write_offsets(self._files, path, {**marks, key: log.high_watermark})
+        if self.marker_was_there and self._lock is not None and self._lock.alone():
+            self._files.replace(checkpoint.clean_shutdown_path(self._parent), checkpoint.CLEAN_SHUTDOWN_TEXT)
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _offsets(path: str) -> dict[checkpoint.Partition, int]:
+    with contextlib.suppress(CorruptCheckpoint):
+        return checkpoint.read_offsets(path)
+    return {}
+
+
+def open_standalone(
+    cls: type[L],
+    path: str,
+    *,
+    config: LogConfig | Mapping[str, Any] | None,
+    recovery: Policy,
+    read_only: bool,
+    durability: Durability,
+    clean_shutdown: bool | None,
+    recovery_point: int | None,
+    log_start_offset: int | None,
+    high_watermark: int | None,
+    topic_id: uuid.UUID | str | None,
+    clock: Clock,
+    files: Files,
+) -> L:
+    """What Log.open documents."""
+    from klog.log.log import Options
+
+    path = os.path.abspath(path)
+    if recovery not in ("strict", "kafka"):
+        raise ValueError(f"recovery={recovery!r}: choose 'strict' or 'kafka'")
+    if durability not in ("os", "sync"):
+        raise ValueError(f"durability={durability!r}: choose 'os' or 'sync'")
+    parsed = parse_directory_name(os.path.basename(path))
+    if parsed is None:
+        raise InvalidTopic(f"{path} is no partition directory: its name must be <topic>-<number>, such as events-0")
+    topic, partition = parsed
+    log_config, broker = split_config(config)
+    if not os.path.isdir(path):
+        if read_only:
+            raise UnknownTopicOrPartition(f"{path} is not there: `klog ls {os.path.dirname(path)}` lists what is")
+        os.mkdir(path, 0o750)
+        files.fsync_dir(os.path.dirname(path))
+    parent, key = os.path.dirname(path), (topic, partition)
+    wanted = _as_uuid(topic_id)
+    owner = None if read_only else _Owner(path, files)
+    try:
+        _check_topic_id(path, wanted)
+        if clean_shutdown is None:
+            clean_shutdown = os.path.exists(checkpoint.clean_shutdown_path(parent))
+        if owner is not None:
+            owner.take_marker()
+        starts = _offsets(os.path.join(parent, checkpoint.LOG_START))
+        points = _offsets(os.path.join(parent, checkpoint.RECOVERY_POINT))
+        marks = _offsets(os.path.join(parent, checkpoint.HIGH_WATERMARK))
+        log = cls(
+            path,
+            Options(
+                topic=topic,
+                partition=partition,
+                config=log_config,
+                read_only=read_only,
+                recovery=recovery,
+                durability=durability,
+                clean_shutdown=clean_shutdown,
+                recovery_point=points.get(key, 0) if recovery_point is None else recovery_point,
+                log_start_offset=max(starts.get(key, 0) if log_start_offset is None else log_start_offset, 0),
+                high_watermark=marks.get(key) if high_watermark is None else high_watermark,
+                topic_id=wanted,
+                clock=clock,
+                files=files,
+                handles=HandleCache(),
+                producer_expiration_ms=broker.producer_id_expiration_ms,
+                config_known=config is not None,
+            ),
+        )
+    except BaseException:
+        if owner is not None:
+            owner._unlock()
+        raise
+    log._owner = owner
+    return log
+
+
+def _as_uuid(value: uuid.UUID | str | None) -> uuid.UUID | None:
+    if value is None or isinstance(value, uuid.UUID):
+        return value
+    parsed = checkpoint.decode_uuid(value)
+    if parsed is None:
+        raise ValueError(f"topic_id={value!r}: a uuid.UUID or Kafka's 22 characters")
+    return parsed
+
+
+def _check_topic_id(path: str, wanted: uuid.UUID | None) -> None:
+    """Raise InconsistentTopicId when partition.metadata names another topic."""
+    if wanted is None:
+        return
+    try:
+        with open(os.path.join(path, names.METADATA), "rb") as file:
+            stored = checkpoint.parse_metadata(file.read(), file.name)
+    except (FileNotFoundError, CorruptCheckpoint):
+        return
+    if stored != wanted:
+        raise InconsistentTopicId(
+            f"{path} belongs to topic id {checkpoint.encode_uuid(stored)}, not {checkpoint.encode_uuid(wanted)}: "
+            f"the topic was created anew, or this is another cluster's directory"
+        )

@@ -1,0 +1,57 @@
+"""Positions as people write them: an offset, "earliest", "latest", an aware datetime, ISO text, "-3h" ago."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from klog.log.log import Log
+
+Position = int | str | datetime.datetime
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_AGO = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+
+
+def timestamp_ms(value: str | datetime.datetime, now_ms: int) -> int:
+    """Milliseconds since 1970 of an aware datetime, ISO text (UTC unless it names a zone) or "-3h".
+
+    Raises ValueError for a naive datetime and for text that is neither.
+    """
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} names no time zone; give datetime(..., tzinfo=timezone.utc)")
+        delta = value - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+        return delta // datetime.timedelta(milliseconds=1)
+    match = _AGO.fullmatch(value.strip())
+    if match:
+        return now_ms - round(float(match[1]) * _UNITS_MS[match[2]])
+    try:
+        parsed = datetime.datetime.fromisoformat(value.strip())
+    except ValueError:
+        raise ValueError(
+            f"{value!r} is no position: give an offset, 'earliest', 'latest', ISO time such as "
+            f"'2013-02-08T05:00Z', or '-3h' (ms, s, m, h, d, w)"
+        ) from None
+    return timestamp_ms(parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC), now_ms)
+
+
+def resolve(log: Log, value: Position | None, default: int, now_ms: int) -> int:
+    """The offset that a position means in a log. A time beyond the last record means the log end."""
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | str | datetime.datetime):
+        raise TypeError(f"an offset, text or datetime expected, not {type(value).__name__}: {value!r}")
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word == "earliest":
+            return log.log_start_offset
+        if word == "latest":
+            return log.log_end_offset
+        if word.isdigit():
+            return int(word)
+    found = log.offset_for_timestamp(timestamp_ms(value, now_ms))
+    return log.log_end_offset if found is None else found.offset
