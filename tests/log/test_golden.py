@@ -47,7 +47,7 @@ def test_read_only_view_equals_the_manifest_and_touches_nothing(case: str, tmp_p
             log = logs.log(partition.topic, partition.number)
             differences.attempt(
                 partition.id,
-                lambda log=log, it=partition: golden.compare_log(log, it, read_only=True, with_producers=False),
+                lambda log=log, it=partition: golden.compare_log(log, it, view="saved", with_producers=False),
             )
     differences.equal("files after reading", golden.file_tree(logdir), before)
     differences.report()
@@ -78,7 +78,7 @@ def test_partition_alone_with_its_producers(partition: golden.Partition, read_on
         clock=ManualClock(partition.largest_timestamp),
     )
     try:
-        golden.compare_log(log, partition, read_only=read_only)
+        golden.compare_log(log, partition, view="saved" if read_only else "loaded")
     finally:
         log.close()
 
@@ -95,7 +95,8 @@ def test_a_closed_copy_opens_cleanly_and_says_the_same(case: str, tmp_path: Path
             log = logs.log(partition.topic, partition.number)
             differences.equal(f"{partition.id} scanned", log.recovery.segments_scanned, 0)
             differences.attempt(
-                partition.id, lambda log=log, it=partition: golden.compare_log(log, it, with_producers=False)
+                partition.id,
+                lambda log=log, it=partition: golden.compare_log(log, it, view="reloaded", with_producers=False),
             )
     differences.report()
 
