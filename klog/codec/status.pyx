@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """C status codes in words, and the one place where they become exceptions."""
 
 from klog._c.status cimport (

@@ -95,7 +95,9 @@ def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
     for epoch, start in parse_lines(data, path, 2):
         entry = _number(epoch, path, "epoch"), _number(start, path, "offset")
         if not (0 <= entry[0] < 2**31 and entry[1] >= 0):
-            raise CorruptCheckpoint(f"epoch {epoch} at offset {start}: neither may be negative", path=path, kind="epoch")
+            raise CorruptCheckpoint(
+                f"epoch {epoch} at offset {start}: neither may be negative", path=path, kind="epoch"
+            )
         entries.append(entry)
     return entries
 

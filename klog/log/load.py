@@ -24,10 +24,9 @@ from klog.disk import Files, HandleCache
 from klog.errors import CorruptIndex, CorruptLog, CorruptSnapshot
 from klog.log.epochs import LeaderEpochs
 from klog.log.leftovers import clear_leftovers
-from klog.log.producers import ProducerState, Producers, parse_snapshot
+from klog.log.producers import Producers, ProducerState, parse_snapshot
 from klog.log.replay import replay
-from klog.segment import Header, Segment, names
-from klog.segment._scan import Scan, find_offset, nul_page_within, scan_headers, search_batch
+from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
 
 _log = logging.getLogger("klog.log")
 SEGMENT_BYTES_MAX = 2**31 - 1
@@ -96,7 +95,7 @@ def new_segment(inputs: Inputs, base_offset: int, *, writable: bool) -> Segment:
     segment = Segment(
         inputs.directory, base_offset, inputs.config, inputs.files, inputs.handles, inputs.clock.wall_ms()
     )
-    segment.writable = writable
+    segment.writable = segment.txn_index.writable = writable
     return segment
 
 
@@ -302,6 +301,7 @@ def _find_end(inputs: Inputs, segment: Segment, found: Findings) -> Scan:
         found.note(_cut_text(segment, scan, size, []))
         segment.cut(scan.end)
     segment.learn_tail(scan)
+    segment.txn_index.truncate_to(segment.next_offset)
     return scan
 
 
@@ -389,7 +389,11 @@ def producers_at(
         if scan is None:
             scan = scan_headers(segment.file, 0, segment.size, 0)
         headers = [header for header in scan.notable if header.last_offset < end]
-        replay(headers, segment.file, producers, None, producers.end_offset)
+        aborted = replay(headers, segment.file, producers, None, producers.end_offset)
+        known = {entry.last_offset for entry in segment.txn_index.entries}
+        missing = [entry for entry in aborted if entry.last_offset not in known]
+        if missing:
+            segment.txn_index.add(missing)
     producers.end_offset = end
     return producers
 

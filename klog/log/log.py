@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from klog.clock import Clock, SystemClock
-from klog.config import LogConfig, split_config
+from klog.config import LogConfig
 from klog.disk import Files, HandleCache, RealFiles
 from klog.errors import (
     CorruptBatch,
@@ -40,10 +40,9 @@ from klog.log.producers import ProducerState, write_snapshot
 from klog.log.reader import CHUNK_BYTES, FetchData, FetchedChunk, Isolation, LogReader, LogTail, aborted_ranges
 from klog.log.times import Position, resolve
 from klog.record import BatchGroup, Encoder, iter_records
-from klog.segment import AbortedTransaction, Segment, names
-from klog.segment._index import base_offset as group_base_offset
-from klog.segment._index import next_offset as group_next_offset
-from klog.segment._scan import count_records
+from klog.segment import AbortedTransaction, Segment, count_records, names
+from klog.segment import base_offset as group_base_offset
+from klog.segment import next_offset as group_next_offset
 
 if TYPE_CHECKING:
     from klog.inspect import Report
@@ -279,7 +278,7 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """Exclusive bound of what consumers see. Of a single copy: the log end, or what a checkpoint says for a reader."""
+        """Exclusive bound of what consumers see. A single copy's log end; for a reader, what a checkpoint says."""
         bound = self._options.high_watermark
         if bound is None or not self.read_only:
             return self._log_end_offset
@@ -397,7 +396,9 @@ class Log:
             batch_bytes_max=min(BATCH_BYTES, limit, config.segment_size),
             message_bytes_max=min(limit, config.segment_size),
             timestamp_default=now,
-            timestamp_min=_TIMESTAMP_LOW if append_time else now - min(config.message_timestamp_before_max_ms, _NO_BOUND),
+            timestamp_min=_TIMESTAMP_LOW
+            if append_time
+            else now - min(config.message_timestamp_before_max_ms, _NO_BOUND),
             timestamp_max=2**63 - 1 if append_time else now + min(config.message_timestamp_after_max_ms, _NO_BOUND),
             log_append_time=now if append_time else -1,
             key_required=config.compacts,
@@ -428,9 +429,8 @@ class Log:
         self._log_end_offset = self._segments[-1].next_offset
         if self._options.durability == "sync":
             self._guard(self._segments[-1].sync_data)
-        if self._log_end_offset - self._recovery_point >= self._config.flush_messages:
-            self.flush()
-        elif self._config.flush_ms < _NO_BOUND and now - self._flushed_ms >= self._config.flush_ms:
+        unflushed, waited = self._log_end_offset - self._recovery_point, now - self._flushed_ms
+        if unflushed >= self._config.flush_messages or waited >= self._config.flush_ms:
             self.flush()
         append_time = now if self._config.message_timestamp_type == "LogAppendTime" else -1
         return AppendInfo(first, self._log_end_offset - 1, group.count, group.max_timestamp, append_time)
@@ -744,9 +744,7 @@ class Log:
             total += records
             for header in crossing:
                 data = segment.file.read(header.position, header.size)
-                records_in = iter_records(
-                    data, start=low, stop=high, path=segment.path, file_position=header.position
-                )
+                records_in = iter_records(data, start=low, stop=high, path=segment.path, file_position=header.position)
                 total += sum(1 for _ in records_in)
         return total
 
@@ -773,7 +771,7 @@ class Log:
 
         return verify(self._directory, progress=progress)
 
-    # ---- following another process -------------------------------------------------------------------------------------
+    # ---- following another process -----------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Look what a writer in another process has done since: new records, new segments, segments gone.

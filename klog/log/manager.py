@@ -365,9 +365,7 @@ class LogManager:
             raise self._unknown(topic)
         chosen: Iterable[int] = partitions if partition is None else (partition,)
         parts = [
-            part
-            for number in chosen
-            for part in self.log(topic, number).read(start, stop, isolation=isolation).parts
+            part for number in chosen for part in self.log(topic, number).read(start, stop, isolation=isolation).parts
         ]
         return LogReader(parts, isolation, include_control)
 

@@ -4,20 +4,25 @@ Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` 
 
     decode, iter_records, validate      out of bytes
     encode, Encoder, BatchGroup         into bytes
-    columns, ArrowStream                to Arrow, without pyarrow
+    columns, Columns, ArrowStream       to Arrow, without pyarrow; FIELDS names the columns
     Record, RecordBatch, TimestampType  what goes in and comes out
 """
 
 from klog.record._batch import Record, RecordBatch, decode, iter_records, validate
 from klog.record._builder import BatchGroup, Encoder, encode
+from klog.record._columns import FIELDS, ArrowStream, Columns, columns
 from klog.record.timestamps import TimestampType
 
 __all__ = [
+    "FIELDS",
+    "ArrowStream",
     "BatchGroup",
+    "Columns",
     "Encoder",
     "Record",
     "RecordBatch",
     "TimestampType",
+    "columns",
     "decode",
     "encode",
     "iter_records",

@@ -55,7 +55,7 @@ cdef class Selection:
     cdef aborted_t *aborted
     cdef Py_ssize_t aborted_count
 
-    cdef bint wants(self, const kl_batch_t *b) noexcept
+    cdef bint wants(self, const kl_batch_t *b) noexcept nogil
 
 
 cdef class RecordIterator:

@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """Batches and records out of bytes: views on the caller's buffer, checked before anything is believed.
 
   R1  every length is asked against what is left before it is used; a count of records must fit into the plain bytes
@@ -19,7 +20,7 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from klog._c.batch cimport (
     KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL,
-    KL_BATCH_HEADER, KL_BATCH_PREFIX, KL_RECORD_MIN, kl_batch_crc, kl_batch_header, kl_batch_last_offset, kl_batch_t,
+    KL_BATCH_HEADER, KL_RECORD_MIN, kl_batch_crc, kl_batch_header, kl_batch_last_offset, kl_batch_t,
     kl_payload_offsets, kl_payload_validate, kl_record_header_next, kl_record_header_t, kl_record_next, kl_record_t,
 )
 from klog._c.status cimport KL_ECOUNT, KL_EMAGIC, KL_ESLACK, KL_ETRUNCATED, KL_OK
@@ -29,9 +30,11 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_
 import operator
 import zlib
 
-from klog.codec import CODECS, decompress, decompressed_bytes_max
+from klog.codec import CODECS as _CODECS
+from klog.codec import decompress, decompressed_bytes_max
 from klog.errors import CorruptBatch, InvalidTimestamp, UnsupportedBatch
-from klog.record.control import CONTROL_TYPES, UNKNOWN
+from klog.record.control import CONTROL_TYPES as _CONTROL_TYPES
+from klog.record.control import UNKNOWN as _UNKNOWN
 from klog.record.timestamps import TimestampType
 
 cdef enum:
@@ -79,7 +82,7 @@ cdef tuple own_headers(object headers):
 
 
 cdef str control_name(int16_t number):
-    return CONTROL_TYPES[number] if 0 <= number < len(CONTROL_TYPES) else UNKNOWN
+    return _CONTROL_TYPES[number] if 0 <= number < len(_CONTROL_TYPES) else _UNKNOWN
 
 
 def _rebuild_record(key, value, headers, timestamp, *rest):
@@ -226,7 +229,10 @@ cdef class Source:
                     f"the checksum of a batch of {b.size} bytes is {b.crc:08x}, its bytes make {crc:08x}",
                     path=self.path, position=self.file_position + at, offset=b.base_offset, kind="crc",
                 )
-        if b.attributes & KL_ATTR_CODEC >= len(CODECS):
+        if b.magic != 2 and self.path is None:  # Kafka reads such a batch from a file, and refuses it from a client
+            raise CorruptBatch(f"magic {b.magic} is no record format", position=self.file_position + at,
+                               offset=b.base_offset)
+        if b.attributes & KL_ATTR_CODEC >= len(_CODECS):
             raise CorruptBatch(
                 f"codec bits {b.attributes & KL_ATTR_CODEC} name no codec",
                 path=self.path, position=self.file_position + at, offset=b.base_offset,
@@ -297,8 +303,8 @@ cdef class Selection:
     def __dealloc__(self):
         PyMem_Free(self.aborted)
 
-    cdef bint wants(self, const kl_batch_t *b) noexcept:
-        """Can this batch hold a record to give? By its header alone, so that the rest goes by unread."""
+    cdef bint wants(self, const kl_batch_t *b) noexcept nogil:
+        # Can this batch hold a record to give? By its header alone, so that the rest goes by unread.
         cdef Py_ssize_t i
         if b.count == 0 or kl_batch_last_offset(b) < self.start:
             return False
@@ -547,7 +553,7 @@ cdef class RecordBatch:
 
     @property
     def compression(self):
-        return CODECS[self.header.attributes & KL_ATTR_CODEC]
+        return _CODECS[self.header.attributes & KL_ATTR_CODEC]
 
     @property
     def timestamp_type(self):

@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """Records into batches: an iterable is read once, each record written straight into a growing buffer of batches.
 
   W1  memory is bounded by the group asked for and one batch, whatever the iterable is.
@@ -21,7 +22,7 @@ from klog._c.batch cimport (
 from klog._c.encode cimport kl_header_write, kl_record_body_size, kl_record_write
 from klog._c.varint cimport KL_VARINT_MAX, kl_varlong_size
 from klog.record._batch cimport FLAG_TIMESTAMP, Record
-from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 

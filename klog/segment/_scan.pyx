@@ -312,12 +312,16 @@ def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offse
     cdef HeaderWalk walk = HeaderWalk(file, position, end)
     cdef Scan scan = Scan()
     cdef kl_batch_t b
+    cdef int64_t unmoved = next_offset   # where offsets would stand had the batch before not jumped
     scan.end = position
     scan.next_offset = next_offset
     while walk.next_header(&b):
-        if b.base_offset < scan.next_offset:
+        if b.base_offset < scan.next_offset and b.base_offset != unmoved:
             scan.reason = "offset_order"
             return scan
+        # A batch that goes on where the one before it should have ended shows that one's base offset to be the liar:
+        # that field is outside the checksum. Nothing is cut for it.
+        unmoved = scan.next_offset + b.last_offset_delta + 1
         scan.note(&b)
     scan.reason = walk.reason
     if walk.reason == "magic":

@@ -1,0 +1,1 @@
+"""pyperf scripts for the small parts: python -m bench.micro.NAME, or `make micro`."""

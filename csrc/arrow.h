@@ -1,0 +1,49 @@
+/* The Arrow C data and stream interfaces: three structs that are the whole contract between two libraries in one process.
+ * https://arrow.apache.org/docs/format/CDataInterface.html, /CStreamInterface.html
+ *
+ * The producer fills a struct; the consumer may move it by a plain copy (and marks the old one released, release = NULL)
+ * and calls release once when done, from any thread.  A child can be moved out of its parent, so it owns its own share.
+ */
+#ifndef KL_ARROW_H
+#define KL_ARROW_H
+
+#include <stdint.h>
+
+enum {
+    KL_ARROW_NULLABLE = 2,
+};
+
+struct ArrowSchema {
+    const char *format;
+    const char *name;
+    const char *metadata;
+    int64_t flags;
+    int64_t n_children;
+    struct ArrowSchema **children;
+    struct ArrowSchema *dictionary;
+    void (*release)(struct ArrowSchema *);
+    void *private_data;
+};
+
+struct ArrowArray {
+    int64_t length;
+    int64_t null_count;
+    int64_t offset;
+    int64_t n_buffers;
+    int64_t n_children;
+    const void **buffers;
+    struct ArrowArray **children;
+    struct ArrowArray *dictionary;
+    void (*release)(struct ArrowArray *);
+    void *private_data;
+};
+
+struct ArrowArrayStream {
+    int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
+    int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
+    const char *(*get_last_error)(struct ArrowArrayStream *);
+    void (*release)(struct ArrowArrayStream *);
+    void *private_data;
+};
+
+#endif

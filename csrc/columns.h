@@ -1,0 +1,59 @@
+/* Records as columns, laid out as Arrow buffers.
+ *
+ *   offset          int64
+ *   timestamp       timestamp[ms, UTC], null for -1
+ *   timestamp_type  int8: 0 create, 1 log append
+ *   key, value      binary, nullable: int32 offsets into one run of bytes
+ *   headers         list<item: struct<key: string, value: binary>>
+ *   leader_epoch    int32
+ *
+ * A kl_columns_t grows batch by batch and is then exported, as often as wanted.  Exported arrays share it: it is counted,
+ * and the last release, on whatever thread, frees it.  No record bytes are referred to once append has returned.
+ * Buffers are 64-byte aligned.  A header key that is no UTF-8 is repaired (utf8.h), since Arrow's consumers trust strings.
+ */
+#ifndef KL_COLUMNS_H
+#define KL_COLUMNS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "arrow.h"
+#include "batch.h"
+
+typedef enum {
+    KL_COLUMN_OFFSET,
+    KL_COLUMN_TIMESTAMP,
+    KL_COLUMN_TIMESTAMP_TYPE,
+    KL_COLUMN_KEY,
+    KL_COLUMN_VALUE,
+    KL_COLUMN_HEADERS,
+    KL_COLUMN_LEADER_EPOCH,
+    KL_COLUMN_KINDS,
+} kl_column_t;
+
+typedef struct kl_columns kl_columns_t;
+
+/* Empty columns of n different kinds, in this order.  KL_OK | -ENOMEM */
+int kl_columns_new(const kl_column_t *kinds, int n, kl_columns_t **out);
+
+/* Give up one share; the last one frees. NULL is fine. */
+void kl_columns_drop(kl_columns_t *columns);
+
+/* Append those records of a batch with start <= offset < stop, from its uncompressed payload of size bytes.
+ * Two passes: the first checks and measures all of it, the second copies.  hint is about how many times as much is
+ * still to come, for the size of a first allocation.
+ * KL_OK | what kl_payload_validate says, with *bad | KL_ELENGTH for a control record without a control key
+ * | KL_ESPACE (2 GiB of keys, values or headers in one set of columns) | -ENOMEM.  After a failure only drop is left. */
+int kl_columns_append(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *payload, size_t size, int64_t start,
+                      int64_t stop, double hint, int32_t *bad);
+
+int64_t kl_columns_rows(const kl_columns_t *columns);
+int64_t kl_columns_nbytes(const kl_columns_t *columns);
+
+/* The schema of such columns: a struct with a nullable field for each.  KL_OK | -ENOMEM */
+int kl_columns_schema(const kl_column_t *kinds, int n, struct ArrowSchema *out);
+
+/* A struct array that shares the columns.  KL_OK | -ENOMEM */
+int kl_columns_export(kl_columns_t *columns, struct ArrowArray *out);
+
+#endif

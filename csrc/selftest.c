@@ -1,0 +1,429 @@
+/* The C of the codec and record rooms, checked without Python: run it under address and undefined sanitizers.
+ *
+ *   cc -std=c11 -D_GNU_SOURCE -g -fsanitize=address,undefined csrc/selftest.c csrc/<the rest>.c && ./a.out [seed]
+ *
+ * Inputs to the walks are copied to the end of their own malloc, so that a read one byte too far is seen.  Random parts
+ * print their seed.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrow.h"
+#include "batch.h"
+#include "bytes.h"
+#include "columns.h"
+#include "crc32c.h"
+#include "encode.h"
+#include "status.h"
+#include "utf8.h"
+#include "varint.h"
+
+static int failures;
+static const char *current;
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s: %s:%d: %s\n", current, __FILE__, __LINE__, #condition);                               \
+            failures++;                                                                                                \
+        }                                                                                                              \
+    } while (0)
+
+/* splitmix64 */
+static uint64_t random_state;
+static uint64_t random_u64(void) {
+    uint64_t z = (random_state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+static size_t random_below(size_t n) { return (size_t)(random_u64() % n); }
+static void random_fill(uint8_t *at, size_t size) {
+    for (size_t i = 0; i < size; i++)
+        at[i] = (uint8_t)random_u64();
+}
+
+/* Exactly these bytes in a block of their own. */
+static uint8_t *exact_copy(const uint8_t *from, size_t size) {
+    uint8_t *copy = malloc(size != 0 ? size : 1);
+    if (copy == NULL)
+        abort();
+    memcpy(copy, from, size);
+    return copy;
+}
+
+/* --- crc ----------------------------------------------------------------------------------------------------------- */
+
+static uint32_t crc_by_bits(uint32_t crc, const uint8_t *data, size_t size) {
+    crc = ~crc;
+    for (size_t i = 0; i < size; i++) {
+        crc ^= data[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc >> 1) ^ ((crc & 1) ? 0x82f63b78u : 0);
+    }
+    return ~crc;
+}
+
+static void test_crc(void) {
+    enum { SIZE = 1 << 17 };
+    uint8_t *data = malloc(SIZE);
+    if (data == NULL)
+        abort();
+    random_fill(data, SIZE);
+    CHECK(kl_crc32c(0, (const uint8_t *)"123456789", 9) == 0xe3069283u);
+    CHECK(kl_crc32c(7, data, 0) == 7);
+    int kernels = 0;
+    for (int number = 0;; number++) {
+        const char *name = NULL;
+        kl_crc32c_fn kernel = kl_crc32c_kernel(number, &name);
+        if (name == NULL)
+            break;
+        if (kernel == NULL) {
+            printf("  kernel %s: needs a processor that has it\n", name);
+            continue;
+        }
+        kernels++;
+        for (size_t size = 0; size < 300; size++)
+            CHECK(kernel(0, data + size % 17, size) == crc_by_bits(0, data + size % 17, size));
+        for (int i = 0; i < 300; i++) {
+            size_t from = random_below(64), size = random_below(SIZE - 64);
+            uint32_t before = (uint32_t)random_u64();
+            uint32_t whole = kl_crc32c_kernel(0, &name)(before, data + from, size);
+            CHECK(kernel(before, data + from, size) == whole);
+            size_t cut = random_below(size + 1);
+            CHECK(kernel(kernel(before, data + from, cut), data + from + cut, size - cut) == whole);
+        }
+    }
+    CHECK(kernels >= 1);
+    free(data);
+}
+
+/* --- varints -------------------------------------------------------------------------------------------------------- */
+
+static void test_varint_table(void) {
+    static const struct {
+        int64_t value;
+        const char *bytes;
+        size_t size;
+    } rows[] = {
+        {0, "\x00", 1},
+        {-1, "\x01", 1},
+        {1, "\x02", 1},
+        {-2, "\x03", 1},
+        {63, "\x7e", 1},
+        {64, "\x80\x01", 2},
+        {-64, "\x7f", 1},
+        {-65, "\x81\x01", 2},
+        {300, "\xd8\x04", 2},
+        {8191, "\xfe\x7f", 2},
+        {8192, "\x80\x80\x01", 3},
+        {INT32_MAX, "\xfe\xff\xff\xff\x0f", 5},
+        {INT32_MIN, "\xff\xff\xff\xff\x0f", 5},
+        {86400000, "\x80\xf0\xb2\x52", 4},
+        {-86400990, "\xbb\xff\xb2\x52", 4},
+        {INT64_MAX, "\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", 10},
+        {INT64_MIN, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 10},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint8_t out[KL_VARLONG_MAX];
+        CHECK(kl_varlong_encode(out, rows[i].value) == rows[i].size);
+        CHECK(kl_varlong_size(rows[i].value) == rows[i].size);
+        CHECK(memcmp(out, rows[i].bytes, rows[i].size) == 0);
+        int64_t wide = 99;
+        size_t used = 99;
+        CHECK(kl_varlong_decode(out, rows[i].size, &wide, &used) == KL_OK);
+        CHECK(wide == rows[i].value && used == rows[i].size);
+        if (rows[i].value >= INT32_MIN && rows[i].value <= INT32_MAX) {
+            int32_t narrow = 99;
+            CHECK(kl_varint_size((int32_t)rows[i].value) == rows[i].size);
+            CHECK(kl_varint_decode(out, rows[i].size, &narrow, &used) == KL_OK);
+            CHECK(narrow == rows[i].value && used == rows[i].size);
+        }
+    }
+}
+
+static void test_varint_ends(void) {
+    uint8_t more[11];
+    memset(more, 0xff, sizeof more);
+    int32_t narrow = 5;
+    int64_t wide = 5;
+    size_t used = 7;
+    for (size_t left = 0; left <= sizeof more; left++) {
+        uint8_t *at = exact_copy(more, left);
+        CHECK(kl_varint_decode(at, left, &narrow, &used) == (left < 5 ? KL_ETRUNCATED : KL_EOVERLONG));
+        CHECK(kl_varlong_decode(at, left, &wide, &used) == (left < 10 ? KL_ETRUNCATED : KL_EOVERLONG));
+        free(at);
+    }
+    CHECK(narrow == 5 && wide == 5 && used == 7); /* untouched on failure */
+    static const uint8_t longer[] = {0x82, 0x80, 0x80, 0x80, 0x00};
+    CHECK(kl_varint_decode(longer, 5, &narrow, &used) == KL_OK && narrow == 1 && used == 5);
+}
+
+static void test_varint_random(void) {
+    for (int i = 0; i < 20000; i++) {
+        int64_t value = (int64_t)(random_u64() >> random_below(64));
+        if (random_u64() & 1)
+            value = -value;
+        uint8_t out[KL_VARLONG_MAX];
+        size_t size = kl_varlong_encode(out, value), used;
+        int64_t back;
+        CHECK(size == kl_varlong_size(value));
+        CHECK(kl_varlong_decode(out, size, &back, &used) == KL_OK && back == value && used == size);
+    }
+}
+
+/* --- batches -------------------------------------------------------------------------------------------------------- */
+
+/* A batch of records with random fields; answers its size. */
+static size_t make_batch(uint8_t *out, int32_t count) {
+    uint8_t *at = out + KL_BATCH_HEADER;
+    for (int32_t i = 0; i < count; i++) {
+        uint8_t headers[256], *end = headers;
+        int32_t header_count = (int32_t)random_below(4);
+        for (int32_t h = 0; h < header_count; h++)
+            end = kl_header_write(end, (const uint8_t *)"h\xff\xc3\xa9zz", (int64_t)random_below(7),
+                                  (const uint8_t *)"0123456789", (int64_t)random_below(12) - 1);
+        uint8_t bytes[300];
+        random_fill(bytes, sizeof bytes);
+        kl_record_in_t r = {
+            .key = bytes,
+            .value = bytes + 30,
+            .headers = headers,
+            .timestamp_delta = (int64_t)random_u64() >> random_below(64),
+            .key_size = (int64_t)random_below(30) - 1,
+            .value_size = (int64_t)random_below(200) - 1,
+            .headers_size = end - headers,
+            .offset_delta = i,
+            .header_count = header_count,
+        };
+        at = kl_record_write(at, &r, kl_record_body_size(&r));
+    }
+    kl_batch_t b = {
+        .base_offset = 1000,
+        .base_timestamp = 1700000000000,
+        .max_timestamp = 1700000000000,
+        .producer_id = -1,
+        .size = (int32_t)(at - out),
+        .leader_epoch = 3,
+        .last_offset_delta = count - 1,
+        .base_sequence = -1,
+        .count = count,
+        .producer_epoch = -1,
+        .magic = 2,
+    };
+    kl_batch_header_store(out, &b);
+    b.crc = kl_batch_crc(out, b.size);
+    kl_batch_header_store(out, &b);
+    return (size_t)b.size;
+}
+
+static void test_header(void) {
+    uint8_t out[8192];
+    size_t size = make_batch(out, 3);
+    kl_batch_t b = {0};
+    for (size_t left = 0; left < KL_BATCH_HEADER; left++) {
+        uint8_t *at = exact_copy(out, left);
+        CHECK(kl_batch_header(at, left, &b) == KL_ETRUNCATED);
+        free(at);
+    }
+    uint8_t *header = exact_copy(out, KL_BATCH_HEADER);
+    CHECK(kl_batch_header(header, KL_BATCH_HEADER, &b) == KL_OK);
+    free(header);
+    CHECK((size_t)b.size == size && b.count == 3 && b.base_offset == 1000 && kl_batch_last_offset(&b) == 1002);
+    CHECK(b.crc == kl_batch_crc(out, b.size));
+
+    static const int32_t bad_lengths[] = {-1, 0, 13, 48, INT32_MIN, INT32_MAX, INT32_MAX - 11};
+    for (size_t i = 0; i < sizeof bad_lengths / sizeof *bad_lengths; i++) {
+        uint8_t copy[KL_BATCH_HEADER];
+        memcpy(copy, out, sizeof copy);
+        kl_store_u32(copy + 8, (uint32_t)bad_lengths[i]);
+        CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_ELENGTH);
+    }
+    static const struct {
+        size_t at;
+        uint32_t value;
+    } bad_fields[] = {{0, 0x80000000u}, {23, 0xffffffffu}, {57, 0xffffffffu}};
+    for (size_t i = 0; i < 3; i++) {
+        uint8_t copy[KL_BATCH_HEADER];
+        memcpy(copy, out, sizeof copy);
+        kl_store_u32(copy + bad_fields[i].at, bad_fields[i].value);
+        CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_ELENGTH);
+    }
+    uint8_t copy[KL_BATCH_HEADER];
+    memcpy(copy, out, sizeof copy);
+    kl_store_u64(copy, INT64_MAX - 2); /* last offset 2^63-1: the next one is no number */
+    CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_ELENGTH);
+    kl_store_u64(copy, INT64_MAX - 3);
+    CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_OK);
+    copy[16] = 1;
+    CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_EMAGIC && b.magic == 1 && (size_t)b.size == size);
+}
+
+static const kl_column_t every_kind[] = {
+    KL_COLUMN_OFFSET, KL_COLUMN_TIMESTAMP, KL_COLUMN_TIMESTAMP_TYPE, KL_COLUMN_KEY,
+    KL_COLUMN_VALUE,  KL_COLUMN_HEADERS,   KL_COLUMN_LEADER_EPOCH,
+};
+
+/* Walk a payload by both readers; they agree about what is good. */
+static int walk(const uint8_t *payload, size_t size, int32_t count) {
+    uint8_t *at = exact_copy(payload, size);
+    int32_t bad = -7;
+    int status = kl_payload_validate(at, size, count, &bad);
+    CHECK(status == KL_OK || (bad >= 0 && bad <= count));
+    kl_batch_t b = {.base_offset = 1000, .count = count, .last_offset_delta = count - 1, .magic = 2};
+    kl_columns_t *columns = NULL;
+    CHECK(kl_columns_new(every_kind, KL_COLUMN_KINDS, &columns) == KL_OK);
+    int appended = kl_columns_append(columns, &b, at, size, INT64_MIN, INT64_MAX, 1, &bad);
+    CHECK(appended == status);
+    free(at);
+    if (appended == KL_OK) {
+        CHECK(kl_columns_rows(columns) == count);
+        struct ArrowArray array;
+        CHECK(kl_columns_export(columns, &array) == KL_OK);
+        kl_columns_drop(columns); /* the array keeps them */
+        columns = NULL;
+        const int32_t *values = array.children[4]->buffers[1];
+        CHECK(values[0] == 0);
+        for (int32_t i = 0; i < count; i++)
+            CHECK(values[i] <= values[i + 1]);
+        array.release(&array);
+    }
+    kl_columns_drop(columns);
+    return status;
+}
+
+static void test_hostile(void) {
+    enum { ROOM = 1 << 15 };
+    uint8_t *out = malloc(ROOM);
+    if (out == NULL)
+        abort();
+    for (int round = 0; round < 40; round++) {
+        int32_t count = 1 + (int32_t)random_below(20);
+        size_t size = make_batch(out, count);
+        uint8_t *payload = out + KL_BATCH_HEADER;
+        size -= KL_BATCH_HEADER;
+        CHECK(walk(payload, size, count) == KL_OK);
+        CHECK(walk(payload, size, count + 1) == KL_ECOUNT);
+        CHECK(walk(payload, size, count - 1) == (count == 1 ? KL_OK : KL_ESLACK));
+        CHECK(walk(payload, size, INT32_MAX) == KL_ECOUNT);
+        for (int i = 0; i < 60; i++)
+            CHECK(walk(payload, random_below(size), count) != KL_OK);
+        for (int i = 0; i < 200; i++) {
+            size_t at = random_below(size);
+            uint8_t before = payload[at];
+            payload[at] ^= (uint8_t)(1u << random_below(8));
+            walk(payload, size, count);
+            payload[at] = before;
+        }
+        for (int i = 0; i < 50; i++) { /* a length that claims the most it can */
+            size_t at = random_below(size - 5);
+            uint8_t before[5];
+            memcpy(before, payload + at, 5);
+            memcpy(payload + at, "\xfe\xff\xff\xff\x0f", 5);
+            walk(payload, size, count);
+            memcpy(payload + at, before, 5);
+        }
+    }
+    for (int round = 0; round < 2000; round++) {
+        size_t size = random_below(200);
+        random_fill(out, size);
+        walk(out, size, (int32_t)random_below(30));
+    }
+    free(out);
+}
+
+static void test_offsets(void) {
+    uint8_t out[8192];
+    size_t size = make_batch(out, 4) - KL_BATCH_HEADER;
+    int32_t bad = -1;
+    CHECK(kl_payload_offsets(out + KL_BATCH_HEADER, size, 4, 3, &bad) == KL_OK);
+    CHECK(kl_payload_offsets(out + KL_BATCH_HEADER, size, 4, 2, &bad) == KL_EORDER && bad == 3);
+}
+
+/* --- columns -------------------------------------------------------------------------------------------------------- */
+
+static void test_columns_shared(void) {
+    uint8_t out[16384];
+    kl_columns_t *columns = NULL;
+    CHECK(kl_columns_new(every_kind, KL_COLUMN_KINDS, &columns) == KL_OK);
+    int32_t bad;
+    for (int i = 0; i < 30; i++) {
+        size_t size = make_batch(out, 20);
+        kl_batch_t b;
+        CHECK(kl_batch_header(out, size, &b) == KL_OK);
+        CHECK(kl_columns_append(columns, &b, out + KL_BATCH_HEADER, size - KL_BATCH_HEADER, 1005, 1015, 3, &bad) == KL_OK);
+    }
+    CHECK(kl_columns_rows(columns) == 300);
+    struct ArrowArray first, second;
+    CHECK(kl_columns_export(columns, &first) == KL_OK);
+    CHECK(kl_columns_export(columns, &second) == KL_OK);
+    kl_columns_drop(columns);
+    first.release(&first);
+    CHECK(first.release == NULL);
+    struct ArrowArray child = *second.children[0]; /* moved out, as a consumer may */
+    second.children[0]->release = NULL;
+    second.release(&second);
+    const int64_t *offsets = child.buffers[1];
+    CHECK(((uintptr_t)offsets & 63) == 0);
+    for (int64_t i = 0; i < child.length; i++)
+        CHECK(offsets[i] == 1005 + i % 10);
+    child.release(&child);
+    struct ArrowSchema schema;
+    CHECK(kl_columns_schema(every_kind, KL_COLUMN_KINDS, &schema) == KL_OK);
+    CHECK(strcmp(schema.format, "+s") == 0 && schema.n_children == KL_COLUMN_KINDS);
+    CHECK(strcmp(schema.children[5]->children[0]->children[0]->format, "u") == 0);
+    schema.release(&schema);
+}
+
+static void test_utf8(void) {
+    static const struct {
+        const char *in, *out;
+    } rows[] = {
+        {"plain", "plain"},
+        {"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"},
+        {"\xff", "\xef\xbf\xbd"},
+        {"\xe2\x82", "\xef\xbf\xbd"},                         /* one for a sequence that began well */
+        {"\xe2\x82z", "\xef\xbf\xbdz"},
+        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* a surrogate */
+        {"\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd"},             /* an overlong form */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t size = strlen(rows[i].in), wanted = strlen(rows[i].out);
+        uint8_t *in = exact_copy((const uint8_t *)rows[i].in, size);
+        uint8_t *out = malloc(wanted);
+        CHECK(out != NULL && kl_utf8_repaired_size(in, size) == wanted);
+        CHECK(kl_utf8_repair(in, size, out, wanted) == wanted && memcmp(out, rows[i].out, wanted) == 0);
+        CHECK(kl_utf8_repair(in, size, out, wanted - 1) == wanted);
+        free(in);
+        free(out);
+    }
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } tests[] = {
+        {"crc", test_crc},
+        {"varint table", test_varint_table},
+        {"varint ends", test_varint_ends},
+        {"varint random", test_varint_random},
+        {"batch header", test_header},
+        {"hostile payloads", test_hostile},
+        {"record offsets", test_offsets},
+        {"shared columns", test_columns_shared},
+        {"utf-8", test_utf8},
+    };
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 20130208;
+    printf("seed %" PRIu64 "\n", seed);
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+        current = tests[i].name;
+        random_state = seed;
+        int before = failures;
+        tests[i].run();
+        printf("%s %s\n", failures == before ? "ok  " : "FAIL", current);
+    }
+    return failures != 0;
+}

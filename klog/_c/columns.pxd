@@ -1,0 +1,26 @@
+from klog._c.arrow cimport ArrowArray, ArrowSchema
+from klog._c.batch cimport kl_batch_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+cdef extern from "columns.h" nogil:
+    ctypedef enum kl_column_t:
+        KL_COLUMN_OFFSET
+        KL_COLUMN_TIMESTAMP
+        KL_COLUMN_TIMESTAMP_TYPE
+        KL_COLUMN_KEY
+        KL_COLUMN_VALUE
+        KL_COLUMN_HEADERS
+        KL_COLUMN_LEADER_EPOCH
+        KL_COLUMN_KINDS
+
+    ctypedef struct kl_columns_t:
+        pass
+
+    int kl_columns_new(const kl_column_t *kinds, int n, kl_columns_t **out)
+    void kl_columns_drop(kl_columns_t *columns)
+    int kl_columns_append(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *payload, size_t size,
+                          int64_t start, int64_t stop, double hint, int32_t *bad)
+    int64_t kl_columns_rows(const kl_columns_t *columns)
+    int64_t kl_columns_nbytes(const kl_columns_t *columns)
+    int kl_columns_schema(const kl_column_t *kinds, int n, ArrowSchema *out)
+    int kl_columns_export(kl_columns_t *columns, ArrowArray *out)

@@ -1,0 +1,54 @@
+# cython: auto_pickle=False
+"""Python face of CRC-32C, the checksum of record batches and producer snapshots."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from klog._c.crc32c cimport kl_crc32c, kl_crc32c_fn, kl_crc32c_kernel
+from libc.stdint cimport uint8_t, uint32_t
+
+cdef enum:
+    NOGIL_MIN = 1 << 20     # 50 to 100 µs of work
+
+
+def kernels():
+    """Names of the kernels that this processor can run, from slow to fast; the last one is in use."""
+    cdef const char *name
+    cdef int number = 0
+    names = []
+    while True:
+        name = NULL
+        if kl_crc32c_kernel(number, &name) != NULL:
+            names.append(name.decode("ascii"))
+        if name == NULL:
+            return tuple(names)
+        number += 1
+
+
+cdef kl_crc32c_fn find_kernel(str wanted) except NULL:
+    cdef const char *name
+    cdef kl_crc32c_fn kernel
+    cdef int number = 0
+    while True:
+        name = NULL
+        kernel = kl_crc32c_kernel(number, &name)
+        if name == NULL:
+            raise ValueError(f"no kernel {wanted!r} on this processor; one of {', '.join(kernels())}")
+        if kernel != NULL and name.decode("ascii") == wanted:
+            return kernel
+        number += 1
+
+
+def crc32c(data, uint32_t value=0, *, kernel=None):
+    """CRC-32C of data; value is that of the bytes before. A kernel by name serves to check one against another."""
+    cdef Py_buffer view
+    cdef kl_crc32c_fn function = kl_crc32c if kernel is None else find_kernel(kernel)
+    cdef uint32_t crc
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        if view.len >= NOGIL_MIN:
+            with nogil:
+                crc = function(value, <const uint8_t *>view.buf, <size_t>view.len)
+        else:
+            crc = function(value, <const uint8_t *>view.buf, <size_t>view.len)
+    finally:
+        PyBuffer_Release(&view)
+    return crc

@@ -1,0 +1,74 @@
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Never, TypeAlias, final
+
+from typing_extensions import Buffer
+
+from klog.record._batch import Record
+from klog.record.timestamps import TimestampType
+
+_Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
+_RecordLike: TypeAlias = (
+    Record
+    | tuple[Buffer | None, Buffer | None]
+    | tuple[Buffer | None, Buffer | None, int | None]
+    | tuple[Buffer | None, Buffer | None, int | None, _Headers | None]
+    | Sequence[Any]
+)
+
+@final
+class RecordInput: ...
+
+@final
+class BatchGroup:
+    def __init__(self, /, *args: Never, **kwargs: Never) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    def __len__(self) -> int: ...
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...
+
+    def assign(self, first_offset: int, leader_epoch: int) -> None: ...
+
+@final
+class Encoder:
+    def __init__(
+        self,
+        records: Iterable[_RecordLike],
+        *,
+        compression: str | tuple[str, int] | None = None,
+        batch_bytes_max: int,
+        message_bytes_max: int,
+        timestamp_default: int,
+        timestamp_min: int,
+        timestamp_max: int,
+        log_append_time: int = -1,
+        key_required: bool = False,
+    ) -> None: ...
+    def next_group(self, bytes_max: int) -> BatchGroup | None: ...
+
+def encode(
+    records: Iterable[_RecordLike],
+    *,
+    base_offset: int = 0,
+    compression: str | tuple[str, int] | None = None,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    timestamp_type: TimestampType = ...,
+    log_append_time: int = -1,
+    base_timestamp: int | None = None,
+    max_timestamp: int | None = None,
+    delete_horizon_ms: int | None = None,
+    last_offset_delta: int | None = None,
+    keep_offsets: bool = False,
+) -> bytes: ...

@@ -1,0 +1,47 @@
+from collections.abc import Iterable
+from os import PathLike
+from typing import Final, Never, final
+
+from typing_extensions import Buffer
+
+FIELDS: Final[tuple[str, ...]]
+
+@final
+class Fields:
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+@final
+class Columns:
+    def __init__(self, /, *args: Never, **kwargs: Never) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+@final
+class ArrowStream:
+    def __init__(self, iterable: Iterable[Columns], fields: Iterable[str] | None = None) -> None: ...
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+    @property
+    def error(self) -> BaseException | None: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+def columns(
+    buffer: Buffer,
+    *,
+    start: int = 0,
+    stop: int = ...,
+    include_control: bool = False,
+    aborted: Iterable[tuple[int, int, int]] = (),
+    path: str | PathLike[str] | None = None,
+    file_position: int = 0,
+    fields: Iterable[str] | None = None,
+) -> Columns: ...

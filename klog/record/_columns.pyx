@@ -1,0 +1,349 @@
+# cython: auto_pickle=False
+"""Batches to Arrow columns, through the Arrow PyCapsule interface: whoever speaks it takes them, pyarrow or not.
+
+  A1  columns own their bytes: the source buffer may go as soon as columns() has returned.
+  A2  what was exported lives until its release callback, whatever becomes of the Python object it came from.
+  A3  runs of uncompressed batches are checked and copied without the GIL, all in one go; nothing of Python is touched.
+
+Kafka's record has no null headers, so the list is empty where there are none.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from klog._c.arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
+from klog._c.batch cimport (
+    KL_ATTR_CODEC, KL_BATCH_HEADER, KL_RECORD_MIN, kl_batch_crc, kl_batch_header, kl_batch_t,
+)
+from klog._c.columns cimport (
+    KL_COLUMN_HEADERS, KL_COLUMN_KEY, KL_COLUMN_KINDS, KL_COLUMN_LEADER_EPOCH, KL_COLUMN_OFFSET, KL_COLUMN_TIMESTAMP,
+    KL_COLUMN_TIMESTAMP_TYPE, KL_COLUMN_VALUE, kl_column_t, kl_columns_append, kl_columns_drop, kl_columns_export,
+    kl_columns_nbytes, kl_columns_new, kl_columns_rows, kl_columns_schema, kl_columns_t,
+)
+from klog._c.status cimport KL_ESPACE, KL_OK
+from klog.record._batch cimport Selection, Source
+from libc.errno cimport EINVAL, EIO, ENOMEM
+from libc.stdint cimport INT64_MAX, int32_t, uint8_t
+from libc.stdlib cimport calloc, free
+
+from klog.errors import KlogError
+
+cdef enum:
+    NOGIL_MIN = 1 << 16     # about 50 µs of work
+
+FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+cdef dict KINDS = {
+    "offset": KL_COLUMN_OFFSET,
+    "timestamp": KL_COLUMN_TIMESTAMP,
+    "timestamp_type": KL_COLUMN_TIMESTAMP_TYPE,
+    "key": KL_COLUMN_KEY,
+    "value": KL_COLUMN_VALUE,
+    "headers": KL_COLUMN_HEADERS,
+    "leader_epoch": KL_COLUMN_LEADER_EPOCH,
+}
+
+
+# Capsules -------------------------------------------------------------------------------------------------------------
+
+cdef void free_schema_capsule(object capsule) noexcept:
+    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, "arrow_schema")
+    if schema.release != NULL:
+        schema.release(schema)
+    free(schema)
+
+
+cdef void free_array_capsule(object capsule) noexcept:
+    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsule, "arrow_array")
+    if array.release != NULL:
+        array.release(array)
+    free(array)
+
+
+cdef void free_stream_capsule(object capsule) noexcept:
+    cdef ArrowArrayStream *stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
+    if stream.release != NULL:
+        stream.release(stream)
+    free(stream)
+
+
+cdef void *zeroed(size_t size) except NULL:
+    cdef void *memory = calloc(1, size)
+    if memory == NULL:
+        raise MemoryError
+    return memory
+
+
+@cython.final
+cdef class Fields:
+    """Names of columns, in order, as C knows them."""
+    cdef readonly tuple names
+    cdef kl_column_t kinds[<int>KL_COLUMN_KINDS]
+    cdef int n
+
+    def __cinit__(self, names):
+        cdef int i
+        self.names = FIELDS if names is None else tuple(names)
+        self.n = len(self.names)
+        if self.n == 0 or len(set(self.names)) != self.n:
+            raise ValueError(f"fields are one or more different names, not {self.names!r}")
+        for i, name in enumerate(self.names):
+            if name not in KINDS:
+                raise ValueError(f"unknown field {name!r}; one of {', '.join(KINDS)}")
+            self.kinds[i] = <kl_column_t><int>KINDS[name]
+
+    cdef object schema_capsule(self):
+        cdef ArrowSchema *schema = <ArrowSchema *>zeroed(sizeof(ArrowSchema))
+        capsule = PyCapsule_New(schema, "arrow_schema", free_schema_capsule)
+        if kl_columns_schema(self.kinds, self.n, schema) != KL_OK:
+            raise MemoryError
+        return capsule
+
+
+# Columns --------------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class Columns:
+    """Records as one Arrow struct array, exported by capsule as often as wanted (`pyarrow.record_batch(columns)`).
+
+    fields: the names in order. num_rows rows, nbytes bytes in all buffers, which are 64-byte aligned.
+    """
+    cdef kl_columns_t *columns
+    cdef Fields layout
+
+    def __init__(self):
+        raise TypeError("columns come from klog.record.columns()")
+
+    def __dealloc__(self):
+        kl_columns_drop(self.columns)
+
+    def __len__(self):
+        return kl_columns_rows(self.columns)
+
+    @property
+    def fields(self):
+        return self.layout.names
+
+    @property
+    def num_rows(self):
+        return kl_columns_rows(self.columns)
+
+    @property
+    def nbytes(self):
+        return kl_columns_nbytes(self.columns)
+
+    def __arrow_c_schema__(self):
+        return self.layout.schema_capsule()
+
+    def __arrow_c_array__(self, requested_schema=None):
+        """(schema, array) capsules. There is one layout, so a requested schema changes nothing, as the protocol allows."""
+        cdef ArrowArray *array
+        schema = self.layout.schema_capsule()
+        array = <ArrowArray *>zeroed(sizeof(ArrowArray))
+        capsule = PyCapsule_New(array, "arrow_array", free_array_capsule)
+        if kl_columns_export(self.columns, array) != KL_OK:
+            raise MemoryError
+        return schema, capsule
+
+    def __repr__(self):
+        return f"Columns({self.num_rows} rows of {', '.join(self.fields)}, {self.nbytes} bytes)"
+
+
+# Append uncompressed batches from at[0] on until the end, the first compressed one, or anything that is not as it should
+# be; at[0] stands before it then. Answers KL_OK, or the code of a record that failed, in b and bad.
+cdef int append_plain_run(
+    const uint8_t *data, Py_ssize_t size, Py_ssize_t *at, Selection wanted, kl_columns_t *columns, kl_batch_t *b,
+    int32_t *bad,
+) noexcept nogil:
+    cdef int status
+    cdef Py_ssize_t payload
+    while at[0] < size:
+        if kl_batch_header(data + at[0], size - at[0], b) != KL_OK or b.size > size - at[0]:
+            return KL_OK
+        if b.base_offset >= wanted.stop:
+            return KL_OK
+        b.position = at[0]
+        if wanted.wants(b):
+            payload = b.size - KL_BATCH_HEADER
+            if b.attributes & KL_ATTR_CODEC or b.count > payload // KL_RECORD_MIN:
+                return KL_OK
+            if kl_batch_crc(data + at[0], b.size) != b.crc:
+                return KL_OK
+            status = kl_columns_append(
+                columns, b, data + at[0] + KL_BATCH_HEADER, <size_t>payload, wanted.start, wanted.stop,
+                <double>(size - at[0]) / b.size, bad,
+            )
+            if status != KL_OK:
+                return status
+        at[0] += b.size
+    return KL_OK
+
+
+cdef int append_batch(Source source, Selection wanted, kl_columns_t *columns, kl_batch_t *b, int32_t *bad) except 1:
+    """One batch, its codec undone."""
+    cdef Py_buffer plain
+    cdef const uint8_t *payload
+    cdef size_t size
+    cdef int status
+    cdef double hint = <double>(source.size - b.position) / b.size
+    held = source.plain_records(b)
+    if held is None:
+        payload = source.data + b.position + KL_BATCH_HEADER
+        return kl_columns_append(
+            columns, b, payload, <size_t>(b.size - KL_BATCH_HEADER), wanted.start, wanted.stop, hint, bad
+        )
+    PyObject_GetBuffer(held, &plain, PyBUF_SIMPLE)
+    try:
+        payload = <const uint8_t *>plain.buf
+        size = <size_t>plain.len
+        if size >= NOGIL_MIN:
+            with nogil:
+                status = kl_columns_append(columns, b, payload, size, wanted.start, wanted.stop, hint, bad)
+        else:
+            status = kl_columns_append(columns, b, payload, size, wanted.start, wanted.stop, hint, bad)
+    finally:
+        PyBuffer_Release(&plain)
+    return status
+
+
+cdef int raise_append(int status, Source source, const kl_batch_t *b, int32_t bad) except -1:
+    if status == -ENOMEM:
+        raise MemoryError("columns of records")
+    if status == KL_ESPACE:
+        raise OverflowError(
+            "one set of columns holds less than 2 GiB of keys, of values and of headers; read in smaller pieces"
+        )
+    return source.raise_record(status, b, bad)
+
+
+def columns(
+    buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, fields=None
+):
+    """The records of a buffer of batches, start <= offset < stop, as one set of Arrow columns.
+
+    Selection and errors are those of iter_records(). fields: names of columns in order; all but leader_epoch if not
+    given. The result holds nothing of the buffer.
+    """
+    cdef Source source = Source(buffer, path, file_position)
+    cdef Selection wanted = Selection(start, stop, include_control, aborted)
+    cdef Columns result = Columns.__new__(Columns)
+    cdef kl_batch_t b
+    cdef Py_ssize_t at = 0
+    cdef int32_t bad = 0
+    cdef int status
+    result.layout = Fields(fields)
+    if kl_columns_new(result.layout.kinds, result.layout.n, &result.columns) != KL_OK:
+        raise MemoryError
+    while True:
+        if source.size - at >= NOGIL_MIN:
+            with nogil:
+                status = append_plain_run(source.data, source.size, &at, wanted, result.columns, &b, &bad)
+        else:
+            status = append_plain_run(source.data, source.size, &at, wanted, result.columns, &b, &bad)
+        if status != KL_OK:
+            raise_append(status, source, &b, bad)
+        # What stopped the run is looked at again, by the door that can raise.
+        if at == source.size or not source.batch_at(at, False, &b) or b.base_offset >= wanted.stop:
+            return result
+        source.batch_at(at, True, &b)
+        status = append_batch(source, wanted, result.columns, &b, &bad)
+        if status != KL_OK:
+            raise_append(status, source, &b, bad)
+        at += b.size
+
+
+# Stream ---------------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class _Pull:
+    """What a stream in the hands of a consumer owns: an iterator of Columns, and the last error in words."""
+    cdef object iterator
+    cdef Fields layout
+    cdef ArrowStream owner
+    cdef bytes message
+
+    cdef int fail(self, object error) noexcept:
+        self.owner.error = error
+        self.message = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+        if isinstance(error, MemoryError):
+            return ENOMEM
+        return EIO if isinstance(error, (KlogError, OSError)) else EINVAL
+
+    cdef int pull(self, ArrowArray *out) except -1:
+        cdef Columns item
+        out.release = NULL  # the end, unless an array follows
+        for chunk in self.iterator:
+            if not isinstance(chunk, Columns):
+                raise TypeError(f"an Arrow stream of klog takes Columns, not {type(chunk).__name__}")
+            item = chunk
+            if item.layout.names != self.layout.names:
+                raise ValueError(f"columns {item.layout.names} in a stream of {self.layout.names}")
+            if kl_columns_export(item.columns, out) != KL_OK:
+                raise MemoryError
+            break
+        return 0
+
+
+cdef int stream_schema(ArrowArrayStream *stream, ArrowSchema *out) noexcept with gil:
+    cdef _Pull pull = <_Pull>stream.private_data
+    return 0 if kl_columns_schema(pull.layout.kinds, pull.layout.n, out) == KL_OK else ENOMEM
+
+
+cdef int stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept with gil:
+    cdef _Pull pull = <_Pull>stream.private_data
+    try:
+        pull.pull(out)
+    except BaseException as error:
+        return pull.fail(error)
+    return 0
+
+
+cdef const char *stream_error(ArrowArrayStream *stream) noexcept with gil:
+    cdef _Pull pull = <_Pull>stream.private_data
+    return NULL if pull.message is None else <const char *>pull.message
+
+
+cdef void stream_release(ArrowArrayStream *stream) noexcept with gil:
+    Py_DECREF(<object>stream.private_data)
+    stream.private_data = NULL
+    stream.release = NULL
+
+
+@cython.final
+cdef class ArrowStream:
+    """An iterable of Columns as an Arrow stream, pulled as the consumer pulls: nothing is read ahead.
+
+    fields must be those of the columns. Each export iterates anew. An exception in the iterable reaches the consumer as
+    its own kind of error with the text; the exception itself stays in `error`.
+    """
+    cdef object iterable
+    cdef Fields layout
+    cdef readonly object error
+
+    def __init__(self, iterable, fields=None):
+        self.iterable = iterable
+        self.layout = Fields(fields)
+
+    @property
+    def fields(self):
+        return self.layout.names
+
+    def __arrow_c_schema__(self):
+        return self.layout.schema_capsule()
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        """The stream as a capsule. There is one layout, so a requested schema changes nothing."""
+        cdef ArrowArrayStream *stream
+        cdef _Pull pull = _Pull.__new__(_Pull)
+        pull.iterator = iter(self.iterable)
+        pull.layout = self.layout
+        pull.owner = self
+        stream = <ArrowArrayStream *>zeroed(sizeof(ArrowArrayStream))
+        capsule = PyCapsule_New(stream, "arrow_array_stream", free_stream_capsule)
+        Py_INCREF(pull)
+        stream.private_data = <void *>pull
+        stream.get_schema = stream_schema
+        stream.get_next = stream_next
+        stream.get_last_error = stream_error
+        stream.release = stream_release
+        return capsule
