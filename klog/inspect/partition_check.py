@@ -78,7 +78,7 @@ class PartitionCheck:
                     for error in check_batches(file):
                         self._report.add_error(error, self._file(name))
         self._read_snapshots(live)
-        epochs = self._metadata(live)
+        epochs = self._metadata(live, bool(logs))
         seeded = self._seed(min(logs)) if logs else []
         self._replay = ProducerReplay(seeded)
         epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs)
@@ -126,7 +126,7 @@ class PartitionCheck:
             return []
         return next((entries for offset, _, entries in self._snapshots if offset == base), None)
 
-    def _metadata(self, live: dict[str, FileName]) -> list[tuple[int, int]] | None:
+    def _metadata(self, live: dict[str, FileName], started: bool) -> list[tuple[int, int]] | None:
         name = "partition.metadata"
         if name in live:
             try:
@@ -139,7 +139,8 @@ class PartitionCheck:
             self._add("checkpoint", name, "missing; a Kafka broker will not serve this partition without its topic id")
         name = "leader-epoch-checkpoint"
         if name not in live:
-            self._add("epoch", name, "missing; the next open rebuilds it from the batches")
+            if started:
+                self._add("epoch", name, "missing; the next open rebuilds it from the batches")
             return None
         try:
             return parse_epochs(read_small(self._file(name)), self._file(name))
