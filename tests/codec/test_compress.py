@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-import zlib
 
 import cramjam
 import lz4.block

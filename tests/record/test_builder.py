@@ -270,7 +270,7 @@ def test_log_append_time() -> None:
 
 def test_key_required() -> None:
     source = encoder([(b"k", b"v"), (None, b"v")], key_required=True)
-    with pytest.raises(InvalidRecord, match="^Compacted topic cannot accept message without key.* record 1"):
+    with pytest.raises(InvalidRecord, match=r"^Compacted topic cannot accept message without key.* record 1"):
         source.next_group(1000)
     assert len(all_records(groups(encoder([(b"", b"v")], key_required=True)))) == 1
 
@@ -278,7 +278,7 @@ def test_key_required() -> None:
 @pytest.mark.parametrize("compression", [None, "gzip", "lz4"])
 def test_too_large(compression) -> None:
     value = random.Random(6).randbytes(5000)
-    with pytest.raises(RecordTooLarge, match="max.message.bytes = 4000"):
+    with pytest.raises(RecordTooLarge, match=r"max\.message\.bytes = 4000"):
         encoder([(None, value, T)], message_bytes_max=4000, compression=compression).next_group(1000)
 
 

@@ -28,7 +28,7 @@ def batches(n: int = 6, per_batch: int = 50) -> bytes:
     for i in range(n):
         records = []
         for j in range(per_batch):
-            headers = [("h%d" % k, None if k == 1 else b"x" * k) for k in range(j % 4)]
+            headers = [(f"h{k}", None if k == 1 else b"x" * k) for k in range(j % 4)]
             key = None if j % 3 == 0 else b"key %d" % j
             value = None if j % 7 == 0 else b"value" * (j % 11)
             records.append((key, value, -1 if j % 5 == 0 else T + i * 1000 + j, headers))

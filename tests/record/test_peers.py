@@ -14,7 +14,7 @@ RECORDS = [
         None if n % 5 == 0 else b"key %d" % n,
         None if n % 7 == 0 else b"value %d " % n * (n % 50),
         T + n * 13 % 100,
-        [("h%d" % k, b"x" * k) for k in range(n % 4)],
+        [(f"h{k}", b"x" * k) for k in range(n % 4)],
     )
     for n in range(3000)
 ]
