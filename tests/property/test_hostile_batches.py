@@ -39,11 +39,11 @@ def reseal(data: bytes) -> bytes:
 
 
 def read(data: bytes) -> tuple[list, bool]:
-    """What comes out, and whether it ended well."""
+    """What comes out, and whether it ended well. A delta that was tampered with may put a record below 0."""
     got = []
     position = None
     try:
-        for record in iter_records(data, include_control=True):
+        for record in iter_records(data, start=-(2**63), include_control=True):
             got.append(record)
     except CorruptBatch as error:
         position = error.position
@@ -101,7 +101,7 @@ def test_flip_any_bit(compression: str | None) -> None:
                 with pytest.raises(CorruptBatch):
                     validate(broken)
             with contextlib.suppress(CorruptBatch):
-                assert columns(broken, include_control=True).num_rows == len(got)
+                assert columns(broken, start=-(2**63), include_control=True).num_rows == len(got)
                 assert well
 
 
@@ -114,7 +114,7 @@ def test_flip_any_bit_under_a_good_checksum(compression: str | None) -> None:
             broken = reseal(flip(data, at, bit))
             got, well = read(broken)
             try:
-                assert columns(broken, include_control=True).num_rows == len(got)
+                assert columns(broken, start=-(2**63), include_control=True).num_rows == len(got)
                 assert well
             except CorruptBatch:
                 assert not well
@@ -161,7 +161,7 @@ def test_the_reference_agrees_about_what_is_good(records: list, steps: list, mis
         assert [(r.key, r.value, r.timestamp, r.headers, r.offset) for r in got] == [
             (r.key, r.value, r.timestamp, r.headers, r.offset) for r in want
         ]
-        assert columns(broken, start=-(2**63)).num_rows == sum(r.offset < 2**63 - 1 for r in want)
+        assert columns(broken, start=-(2**63)).num_rows == len(want)
 
 
 @given(record_lists, mutations, st.sampled_from(COMPRESSIONS[1:]))
@@ -170,7 +170,7 @@ def test_codec_streams_that_were_tampered_with(records: list, steps: list, compr
     broken = reseal(data[:61] + mutate(data[61:], steps))
     got, well = read(broken)
     try:
-        assert columns(broken).num_rows == len(got)
+        assert columns(broken, start=-(2**63)).num_rows == len(got)
         assert well
     except CorruptBatch:
         assert not well
