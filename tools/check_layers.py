@@ -1,7 +1,7 @@
 """Every import arrow of klog, and a complaint about each one that points up.
 
-Rooms in order, left to right: a room may import what stands before it. `python tools/check_layers.py` lists breaches and
-exits 1 if there are any; `--all` lists every arrow.
+Rooms in order, left to right: a room may import what stands before it. `python tools/check_layers.py` lists breaches
+and exits 1 if there are any; `--all` lists every arrow.
 """
 
 from __future__ import annotations

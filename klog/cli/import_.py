@@ -68,31 +68,21 @@ def command(
     klog import flights.csv.gz --dir data --topic flights --key tailnum --timestamp time_hour
     zcat events.jsonl.gz | klog import - --dir data --topic events --partitions 4 --compression zstd
     """
-    import klog
     from klog.importing import import_file
 
-    wanted = compression_of(compression)
-    if wanted is not None:
-        from klog.codec import parse_compression
-
-        parse_compression(wanted)
-    if file != "-":
-        with open(file, "rb"):
-            pass  # a file that is not there must not leave a new directory behind
-    with klog.open(directory, create=True) as logs, progress_bar(progress) as draw:
-        stdin = click.get_binary_stream("stdin") if file == "-" else None
+    with progress_bar(progress) as draw:
         result = import_file(
             file,
-            logs,
+            directory,
             topic,
             key=key,
             timestamp=timestamp,
             partitions=partitions,
-            compression=wanted,
+            compression=compression_of(compression),
             config=config,
             form=form,
             progress=draw,
-            stdin=stdin,
+            stdin=click.get_binary_stream("stdin") if file == "-" else None,
         )
     if as_json:
         spans = [

@@ -220,7 +220,7 @@ class LogConfig(_Config):
 
 
 class ManagerConfig(_Config):
-    """Configuration of a log.dir: broker-level keys, and broker synonyms as defaults of its topics (`.topic_defaults`)."""
+    """Configuration of a log.dir: broker-level keys, and broker synonyms as defaults of its topics."""
 
     __slots__ = ("topic_defaults",)
     topic_defaults: Mapping[str, Any]

@@ -104,6 +104,26 @@ def walk(file: ReadOnlyFile, start: int = 0) -> Iterator[Item]:
         position = end
 
 
+def check_batches(file: ReadOnlyFile) -> Iterator[CorruptBatch]:
+    """What is wrong in a file of batches that is no segment: a metadata snapshot, bootstrap.checkpoint. Their offsets
+    count from 0, without a hole."""
+    due = 0
+    for item in walk(file):
+        if isinstance(item, Broken):
+            yield item.error
+        elif isinstance(item, Found):
+            if item.error is not None:
+                yield item.error
+            elif item.batch.base_offset != due:
+                message = f"the batch begins at offset {item.batch.base_offset}, {due} is due"
+                yield CorruptBatch(message, path=file.path, position=item.position, offset=due, kind="offset_order")
+            due = item.batch.next_offset
+        elif isinstance(item, Legacy) and not item.valid:
+            yield CorruptBatch(
+                f"checksum of a message of magic {item.magic}", path=file.path, position=item.position, kind="crc"
+            )
+
+
 def batch_at(file: ReadOnlyFile, position: int) -> RecordBatch | None:
     """The batch that begins at position, None if none does."""
     window = file.read_at(position, _window_for(file, position))

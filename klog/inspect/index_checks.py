@@ -5,7 +5,7 @@
       may end some batches later: such entries pass, unless one stands alone among entries that name their own batch
   T1  timestamps rise, offsets do not fall; behind the first unused slot all is zero
   T2  an entry (t, o): t is the largest timestamp up to offset o, and o the last offset of the first batch that has it
-      (Kafka up to 3.7: of the record in it that has it)
+      (Kafka up to 3.7: of the first record in it that has it)
   T3  of a closed segment, the last entry has the segment's largest timestamp
 
 One checker per segment; the caller feeds it every sound batch in order and then calls finish().

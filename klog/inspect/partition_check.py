@@ -2,8 +2,8 @@
 
   L1  every byte of .log belongs to a batch whose frame, checksum and records hold
   L2  offsets rise from batch to batch and across segments, and lie in the segment's span
-  L3  no offset is missing but by compaction (below the cleaner's checkpoint; without one, in a log that shows other signs
-      of it: a thinned batch, a delete horizon, three holes and more)
+  L3  no offset is missing but by compaction: below the cleaner's checkpoint, or in a log that shows other signs of it (a
+      thinned batch, a delete horizon, three holes and more: a follower copies its leader's holes)
   L4  the checkpoints of the log.dir do not point beyond the log; after a clean stop the recovery point is its end
   L5  no file waits to be deleted or renamed
 
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from klog.errors import CorruptBatch, CorruptData
-from klog.inspect.batches import Broken, Found, Legacy, batch_at, walk
+from klog.inspect.batches import Broken, Found, Legacy, batch_at, check_batches, walk
 from klog.inspect.entries import (
     ProducerEntry,
     TxnEntry,
@@ -73,8 +73,12 @@ class PartitionCheck:
                 continue
             if what.kind in ("index", "timeindex", "txnindex") and what.base_offset not in logs:
                 self._add("leftover", name, "an index without its .log; the next open removes it")
+            if what.kind == "log" and not name.endswith(".log"):  # a snapshot of the metadata log
+                with ReadOnlyFile(self._file(name)) as file:
+                    for error in check_batches(file):
+                        self._report.add_error(error, self._file(name))
         self._read_snapshots(live)
-        epochs = self._metadata(live)
+        epochs = self._metadata(live, bool(logs))
         seeded = self._seed(min(logs)) if logs else []
         self._replay = ProducerReplay(seeded)
         epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs)
@@ -122,7 +126,7 @@ class PartitionCheck:
             return []
         return next((entries for offset, _, entries in self._snapshots if offset == base), None)
 
-    def _metadata(self, live: dict[str, FileName]) -> list[tuple[int, int]] | None:
+    def _metadata(self, live: dict[str, FileName], started: bool) -> list[tuple[int, int]] | None:
         name = "partition.metadata"
         if name in live:
             try:
@@ -135,7 +139,8 @@ class PartitionCheck:
             self._add("checkpoint", name, "missing; a Kafka broker will not serve this partition without its topic id")
         name = "leader-epoch-checkpoint"
         if name not in live:
-            self._add("epoch", name, "missing; the next open rebuilds it from the batches")
+            if started:
+                self._add("epoch", name, "missing; the next open rebuilds it from the batches")
             return None
         try:
             return parse_epochs(read_small(self._file(name)), self._file(name))
@@ -149,7 +154,7 @@ class PartitionCheck:
         path = self._file(f"{base:020d}.log")
         closed = not last or self._facts.clean is True
         with ReadOnlyFile(path) as file:
-            offsets = self._offset_check(base, live)
+            offsets = self._offset_check(base, live, file)
             times = self._time_check(base, live, file)
             txns = self._txn_entries(base, live)
             self._begin(path, base)
@@ -236,7 +241,7 @@ class PartitionCheck:
         if batch.delete_horizon_ms is not None:
             self._compacted = True
         self._check_snapshots(batch.base_offset)
-        epochs.batch(path, item.position, batch)
+        epochs.batch(path, item.position, batch, complete=not self._holes and not self._compacted)
         if offsets is not None:
             offsets.batch(item.position, batch)
         if times is not None:
@@ -292,10 +297,11 @@ class PartitionCheck:
 
     # ---- files beside the log ----------------------------------------------------------------------------------
 
-    def _offset_check(self, base: int, live: dict[str, FileName]) -> OffsetIndexCheck | None:
+    def _offset_check(self, base: int, live: dict[str, FileName], file: ReadOnlyFile) -> OffsetIndexCheck | None:
         name = f"{base:020d}.index"
         if name not in live:
-            self._add("index", name, "missing; the next open rebuilds it")
+            if file.size:  # of an empty segment a broker makes it with the first append
+                self._add("index", name, "missing; the next open rebuilds it")
             return None
         try:
             data = read_small(self._file(name))
@@ -310,7 +316,8 @@ class PartitionCheck:
     def _time_check(self, base: int, live: dict[str, FileName], file: ReadOnlyFile) -> TimeIndexCheck | None:
         name = f"{base:020d}.timeindex"
         if name not in live:
-            self._add("timeindex", name, "missing; the next open rebuilds it")
+            if file.size:  # of an empty segment a broker makes it with the first append
+                self._add("timeindex", name, "missing; the next open rebuilds it")
             return None
         try:
             data = read_small(self._file(name))
@@ -357,7 +364,7 @@ class PartitionCheck:
 
     def _judge_holes(self) -> None:
         cleaned_to = self._facts.cleaned_to
-        signs = self._compacted or (cleaned_to is None and len(self._holes) >= HOLES_OF_COMPACTION)
+        signs = self._compacted or len(self._holes) >= HOLES_OF_COMPACTION
         for path, position, start, stop, what in self._holes:
             if signs or (cleaned_to is not None and stop <= cleaned_to):
                 continue
@@ -415,7 +422,6 @@ _LEFTOVER = {
 
 
 def _has_record(file: ReadOnlyFile, position: int, offset: int, timestamp: int) -> bool:
+    """Is `offset` the first record of that batch with this time? So said Kafka up to 3.7."""
     batch = batch_at(file, position)
-    return batch is not None and any(
-        record.offset == offset and record.timestamp == timestamp for record in batch
-    )
+    return batch is not None and next((r.offset for r in batch if r.timestamp == timestamp), None) == offset

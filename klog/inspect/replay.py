@@ -1,7 +1,8 @@
 """What the batches of a partition say about epochs, transactions and producers, told against the files that keep it.
 
   E1  leader epochs do not fall from batch to batch
-  E2  the epoch of a batch is that of the cache's entry for its offset (offsets below the first entry: not above its epoch)
+  E2  the epoch of a batch is that of the cache's entry for its offset (offsets below the first entry: not above its epoch),
+      and an entry begins where a batch does
   X1  each abort marker that ends a transaction has its .txnindex entry, with this transaction's first offset and the last
       stable offset behind it; and each entry has its marker
   P1  a snapshot of offset N knows nothing from N on, and agrees with the batches below N
@@ -41,10 +42,13 @@ class EpochCheck:
         self._report, self._path, self._entries = report, path, entries
         self._at = -1
         self._last = -1
+        self._first: int | None = None
 
-    def batch(self, path: str, position: int, batch: RecordBatch) -> None:
-        """The next sound batch, of the file at path."""
+    def batch(self, path: str, position: int, batch: RecordBatch, *, complete: bool) -> None:
+        """The next sound batch, of the file at path. complete: no offset is missing so far."""
         epoch, offset = batch.leader_epoch, batch.base_offset
+        if self._first is None:
+            self._first = offset
         if epoch < 0:  # converted from magic 0 or 1
             return
         if epoch < self._last:
@@ -54,6 +58,11 @@ class EpochCheck:
         if entries is not None:
             while self._at + 1 < len(entries) and entries[self._at + 1][1] <= offset:
                 self._at += 1
+                start = entries[self._at][1]
+                if complete and self._first < start < offset:
+                    self._report.add(
+                        "epoch", self._path, f"epoch {entries[self._at][0]} from {start}, where no batch begins", offset=start
+                    )
             if not entries:
                 self._bad(path, position, offset, f"leader epoch {epoch}, and leader-epoch-checkpoint has no entry")
                 self._entries = None

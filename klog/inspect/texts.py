@@ -6,6 +6,9 @@
     meta.properties    Java properties
     .kafka_cleanshutdown  {"version":0,"brokerEpoch":n}, or nothing (before Kafka 3.7)
 
+Stricter than the engine, which goes on without a checkpoint that it cannot read: here each error names the position of its
+line, ids and counts must be in the form that is written, and epochs must rise.
+
 An empty checkpoint is one without entries: Kafka creates it so. Everything that Kafka's reader refuses is a
 CorruptCheckpoint here, with the position of the line. Kafka: CheckpointFile, LeaderEpochCheckpointFile, PartitionMetadataFile.
 """
@@ -57,9 +60,7 @@ def _entries(data: bytes, path: str | None, fields: int) -> list[tuple[int, list
     count = _number(lines[1][1], 32, "entry count", path, lines[1][0])
     found = []
     for position, line in lines[2:]:
-        parts = re.split(r"[ \t\n\x0b\f\r]+", line)
-        while parts and not parts[-1]:
-            parts.pop()  # as Java's split drops what is empty at the end
+        parts = line.split(" ")  # Kafka's reader takes other blanks too, but nobody writes them
         if len(parts) != fields:
             raise CorruptCheckpoint(f"line {line[:80]!r} has not {fields} fields", path=path, position=position)
         found.append((position, parts))
@@ -148,6 +149,8 @@ def parse_properties(data: bytes, path: str | None = None) -> dict[str, str]:
             raise CorruptCheckpoint(f"line {line[:80]!r} is not key=value", path=path, position=position)
         values[name.strip()] = value.strip()
     version = values.get("version", "0")
+    if "node.id" in values and "version" not in values:
+        raise CorruptCheckpoint("no version", path=path, position=0)
     if version not in ("0", "1"):
         raise CorruptCheckpoint(f"version {version[:40]!r}; known are 0 and 1", path=path, position=0)
     for name in ("cluster.id", "node.id") if version == "1" else ():
@@ -156,7 +159,18 @@ def parse_properties(data: bytes, path: str | None = None) -> dict[str, str]:
     for name in ("node.id", "broker.id"):
         if name in values:
             _number(values[name], 32, name, path, 0)
+    directory = values.get("directory.id")
+    if directory is not None and not (_ID.fullmatch(directory) and _canonical(directory)):
+        raise CorruptCheckpoint(f"directory.id {directory[:40]!r} is no id", path=path, position=0)
     return values
+
+
+def parse_clean_shutdown(data: bytes, path: str | None = None) -> Any:
+    """The stop marker: {"version": 0, "brokerEpoch": n}, or None for the empty file of older brokers."""
+    value = parse_json(data, path)
+    if value is not None and (value.get("version") != 0 or not isinstance(value.get("brokerEpoch"), int)):
+        raise CorruptCheckpoint("version 0 and brokerEpoch are wanted", path=path, position=0)
+    return value
 
 
 def parse_json(data: bytes, path: str | None = None) -> Any:

@@ -7,10 +7,17 @@ P); here the files at the root:
   R2  a checkpoint names no partition that is not there
   R3  a sub-directory is a partition's (Kafka refuses to start with any other)
 
-What no redundancy guards, and verify therefore cannot see: a flip in a checkpoint's number that stays plausible (but after
-a clean stop the recovery point must be the log end), in topic_id or meta.properties' ids that keeps their form, in .lock;
-the leader epoch of batches below the first entry of the epoch file, if it still does not fall; an entry cut off the end of
-an index of the segment that is still open.
+What no redundancy guards, and verify therefore cannot see, even where every byte of .log, .index, .timeindex, .txnindex and
+.snapshot is guarded by another:
+
+    - a number in a checkpoint that stays plausible (but after a clean stop the recovery point is the log end)
+    - ids that keep their form: topic_id (unless klog-topics.json knows it), cluster, node and directory; comments; .lock
+    - the leader epoch in bootstrap.checkpoint; in .log, of batches below the first entry of leader-epoch-checkpoint, as long
+      as it does not fall; the start of that first entry
+    - the only entry of an .index, moved to the end of a later batch (Kafka up to 3.9.0 wrote such entries)
+    - entries missing at the end of the indexes of a segment that is still open
+    - a partition directory alone, without its log.dir: the end of the log, cut off between two batches with all that speaks
+      of it (snapshot, index entries)
 """
 
 from __future__ import annotations
@@ -19,8 +26,10 @@ import os
 from typing import Any
 
 from klog.errors import CorruptData
+from klog.inspect.batches import check_batches
 from klog.inspect.files import (
     ROOT_CHECKPOINTS,
+    ReadOnlyFile,
     classify,
     is_partition_directory,
     moved_name,
@@ -29,7 +38,7 @@ from klog.inspect.files import (
 )
 from klog.inspect.partition_check import Facts, PartitionCheck
 from klog.inspect.report import Report
-from klog.inspect.texts import parse_checkpoint, parse_json, parse_properties
+from klog.inspect.texts import parse_checkpoint, parse_clean_shutdown, parse_json, parse_properties
 from klog.progress import Event, Progress
 
 EVENT_BYTES = 8 << 20
@@ -108,7 +117,9 @@ class _Root:
         if "meta.properties" in names:
             self._parse("meta.properties", parse_properties)
         if self.clean:
-            self._parse(".kafka_cleanshutdown", parse_json)
+            self._parse(".kafka_cleanshutdown", parse_clean_shutdown)
+        if "bootstrap.checkpoint" in names:
+            self._bootstrap(os.path.join(path, "bootstrap.checkpoint"))
         topics = self._parse("klog-topics.json", parse_json) if "klog-topics.json" in names else None
         self._topic_ids = _topic_ids(topics)
 
@@ -121,6 +132,11 @@ class _Root:
         except OSError as error:
             self._report.add("checkpoint", path, f"cannot be read: {error.strerror}")
         return None
+
+    def _bootstrap(self, path: str) -> None:
+        with ReadOnlyFile(path) as file:
+            for error in check_batches(file):
+                self._report.add_error(error, path)
 
     def check_names(self, present: set[tuple[str, int] | None]) -> None:
         """R2."""

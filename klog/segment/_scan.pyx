@@ -198,11 +198,11 @@ def find_timestamp(LogFile file, int64_t position, int64_t end, int64_t timestam
 def frame(AlignedBuffer chunk, str path, int64_t position):
     """Cut a chunk read at `position` to its whole batches: (bytes they take, offset behind the last, bytes wanted).
 
-    The last number is 0, or the size of the first batch when the chunk is too short for it. Raises CorruptBatch where
-    no batch can begin.
+    The last number is 0, or the size of the first batch when the chunk is too short for it. Raises CorruptBatch when
+    the very first batch is none, or lies about its offset; a later bad place ends the chunk before it.
     """
     cdef kl_batch_t b
-    cdef int64_t at = 0, next_offset = -1, left
+    cdef int64_t at = 0, next_offset = -1, kept = -1, left, before = 0, unmoved = -1
     cdef int status
     while at < chunk.size:
         left = chunk.size - at
@@ -211,16 +211,29 @@ def frame(AlignedBuffer chunk, str path, int64_t position):
             if at == 0:
                 raise CorruptBatch("the file ends inside a batch header", path=path, position=position)
             break
+        if status != KL_OK and at > 0:
+            break
         if status == KL_EMAGIC and b.magic in (0, 1):
             raise UnsupportedBatch(f"a batch of the old format, magic {b.magic}, which this klog does not read",
                                    path=path, position=position + at)
         if status != KL_OK:
             raise CorruptBatch("no batch begins here: run `klog verify` on the directory", path=path,
-                               position=position + at, offset=next_offset if next_offset >= 0 else None)
+                               position=position)
         if b.size > left:
             if at == 0:
                 return 0, b.base_offset, b.size
             break
+        if b.base_offset < next_offset:
+            if b.base_offset == unmoved:   # the batch before jumped, this one goes on where that should have ended
+                if before == 0:
+                    raise CorruptBatch("a batch whose base offset jumps ahead of those behind it: run `klog verify`",
+                                       path=path, position=position, offset=next_offset - 1, kind="offset_order")
+                at = before
+                next_offset = kept
+            break
+        unmoved = (next_offset if next_offset >= 0 else b.base_offset) + b.last_offset_delta + 1
+        kept = next_offset
+        before = at
         at += b.size
         next_offset = kl_batch_last_offset(&b) + 1
     chunk.size = at
@@ -312,12 +325,16 @@ def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offse
     cdef HeaderWalk walk = HeaderWalk(file, position, end)
     cdef Scan scan = Scan()
     cdef kl_batch_t b
+    cdef int64_t unmoved = next_offset   # where offsets would stand had the batch before not jumped
     scan.end = position
     scan.next_offset = next_offset
     while walk.next_header(&b):
-        if b.base_offset < scan.next_offset:
+        if b.base_offset < scan.next_offset and b.base_offset != unmoved:
             scan.reason = "offset_order"
             return scan
+        # A batch that goes on where the one before it should have ended shows that one's base offset to be the liar:
+        # that field is outside the checksum. Nothing is cut for it.
+        unmoved = scan.next_offset + b.last_offset_delta + 1
         scan.note(&b)
     scan.reason = walk.reason
     if walk.reason == "magic":
