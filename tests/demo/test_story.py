@@ -224,7 +224,8 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
         [
             sys.executable,
             "-c",
-            "import sys; from klog import demo; from klog.demo import crash, place\n"
+            "import signal, sys; from klog import demo; from klog.demo import crash, place\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it\n"
             "from pathlib import Path; import klog\n"
             "crash.APPENDS_BEFORE_KILL = 10**6\n"
             "directory = Path(sys.argv[1]); place.prepare(directory)\n"
