@@ -31,6 +31,7 @@ from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_wit
 _log = logging.getLogger("klog.log")
 SEGMENT_BYTES_MAX = 2**31 - 1
 EMPTY_SNAPSHOT_BYTES = 10
+BATCH_HEADER = 61
 DELETE_HORIZON = 0x40  # attribute bit
 Policy = Literal["strict", "kafka"]
 
@@ -260,6 +261,8 @@ def _allow_cut(inputs: Inputs, segment: Segment, scan: Scan, size: int, later: l
         return
     if nul_page_within(segment.file, scan.end, min(size, scan.end + (2 << 20))) >= 0:
         return
+    if not bytes(segment.file.read(scan.end, BATCH_HEADER)).strip(b"\0"):
+        return  # a whole write never came, only the length of the file and a later write did
     behind: Header | None = search_batch(segment.file, scan.end, size, segment.base_offset, scan.next_offset)
     where = "" if behind is None else f"a good batch of offset {behind.base_offset} stands at byte {behind.position}"
     if behind is None:

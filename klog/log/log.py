@@ -27,6 +27,7 @@ from klog.config import LogConfig
 from klog.disk import Files, HandleCache, RealFiles
 from klog.errors import (
     CorruptBatch,
+    CorruptCheckpoint,
     ForkedHandle,
     LogClosed,
     OffsetOutOfRange,
@@ -258,7 +259,7 @@ class Log:
         try:
             with open(os.path.join(self._directory, names.METADATA), "rb") as file:
                 return checkpoint.parse_metadata(file.read(), file.name)
-        except (FileNotFoundError, checkpoint.CorruptCheckpoint):
+        except (FileNotFoundError, CorruptCheckpoint):
             return self._options.topic_id
 
     @property
@@ -442,7 +443,8 @@ class Log:
         epoch = self._epochs.latest
         if epoch is None:
             epoch = 0
-            self._guard(lambda: (self._epochs.assign(0, first), self._epochs.flush()))
+            self._epochs.assign(0, first)
+            self._guard(self._epochs.flush)
         group.assign(first, epoch)
         before, mark = self._segments, self._segments[-1].mark()
         try:

