@@ -29,7 +29,7 @@ int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out) {
     int8_t magic = (int8_t)at[AT_MAGIC];
     if (length < KL_LEGACY_LENGTH_MIN || length > INT32_MAX - KL_BATCH_PREFIX)
         return KL_ELENGTH;
-    if (magic != 2) {
+    if (magic < 2) {
         out->size = length + KL_BATCH_PREFIX;
         out->magic = magic;
         return KL_EMAGIC;

@@ -53,7 +53,8 @@ static inline int64_t kl_batch_last_offset(const kl_batch_t *b) {
 /* Read the header at at[0..left).  Only KL_BATCH_HEADER bytes need to be there; position is not set.
  * KL_OK | KL_ETRUNCATED (fewer bytes than the fields asked for) | KL_ELENGTH (length below 49, or count or
  * last_offset_delta negative, or base_offset negative or the next offset past 2^63-1, or length + 12 past 2^31-1)
- * | KL_EMAGIC (magic is not 2; size and magic ARE set in *out then, when length >= 14)
+ * | KL_EMAGIC (magic below 2; size and magic ARE set in *out then, when length >= 14)
+ * A magic above 2 is read as 2, as Kafka does: the byte lies outside the crc, which still has to match.
  */
 int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out);
 

@@ -9,7 +9,8 @@
         for record in log.read():
             print(record.offset, record.key, record.value)
 
-The files are Kafka's own. Rooms, left to right: codec, record, disk, segment, log; beside them inspect, cli, spark, demo.
+The files are Kafka's own. Rooms, left to right: codec, record, disk, segment, log; beside them inspect, importing,
+spark, demo, cli.
 """
 
 import logging as _logging

@@ -159,7 +159,7 @@ class InvalidConfig(KlogError, ValueError):
 
 
 class StorageOffline(KlogError):
-    """Kafka: KafkaStorageException (56): an earlier I/O error took the directory offline; reopen to decide from disk."""
+    """Kafka: KafkaStorageException (56): an I/O error took the directory offline; reopen to decide from disk."""
 
     code = 56
 

@@ -173,7 +173,9 @@ class LogConfig(_Config):
 
     def _check(self) -> None:
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
-            raise InvalidConfig("min.compaction.lag.ms exceeds max.compaction.lag.ms; lower the first or raise the second")
+            raise InvalidConfig(
+                "min.compaction.lag.ms exceeds max.compaction.lag.ms; lower the first or raise the second"
+            )
         for unit in ("ms", "bytes"):
             local, total = self[f"local.retention.{unit}"], self[f"retention.{unit}"]
             if local != -2 and total != -1 and (local == -1 or local > total):
@@ -218,7 +220,7 @@ class LogConfig(_Config):
 
 
 class ManagerConfig(_Config):
-    """Configuration of a log.dir: broker-level keys, and broker synonyms as defaults of its topics (`.topic_defaults`)."""
+    """Configuration of a log.dir: broker-level keys, and broker synonyms as defaults of its topics."""
 
     __slots__ = ("topic_defaults",)
     topic_defaults: Mapping[str, Any]

@@ -1,7 +1,8 @@
-"""The lock of a log.dir: an open-file-description lock over the whole of `.lock`, which a JVM's FileChannel lock honours.
+"""The lock of a log.dir: an open-file-description lock over the whole of `.lock`, which a JVM's FileChannel lock obeys.
 
 A POSIX lock would be lost when any descriptor of the file closes, flock(2) is invisible to Kafka. The holder writes its
-process id and start time into the file, since the kernel names no holder of such a lock. A forked child closes its copy.
+process id and start time into the file, since the kernel names no holder of such a lock. A forked child
+closes its copy.
 Kafka: LogManager.lockLogDirs, FileLock.
 """
 

@@ -95,7 +95,9 @@ def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
     for epoch, start in parse_lines(data, path, 2):
         entry = _number(epoch, path, "epoch"), _number(start, path, "offset")
         if not (0 <= entry[0] < 2**31 and entry[1] >= 0):
-            raise CorruptCheckpoint(f"epoch {epoch} at offset {start}: neither may be negative", path=path, kind="epoch")
+            raise CorruptCheckpoint(
+                f"epoch {epoch} at offset {start}: neither may be negative", path=path, kind="epoch"
+            )
         entries.append(entry)
     return entries
 
@@ -136,6 +138,16 @@ def decode_uuid(text: str) -> uuid.UUID | None:
     except (binascii.Error, ValueError):
         return None
     return uuid.UUID(bytes=raw) if len(raw) == 16 else None
+
+
+def as_uuid(value: uuid.UUID | str | None) -> uuid.UUID | None:
+    """An id given as such or in Kafka's text. Raises ValueError."""
+    if value is None or isinstance(value, uuid.UUID):
+        return value
+    parsed = decode_uuid(value)
+    if parsed is None:
+        raise ValueError(f"topic_id={value!r}: a uuid.UUID or Kafka's 22 characters")
+    return parsed
 
 
 def clean_shutdown_path(directory: str) -> str:

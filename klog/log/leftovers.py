@@ -16,8 +16,7 @@ from collections.abc import Callable
 
 from klog.disk import Files
 from klog.errors import CorruptBatch
-from klog.segment import names
-from klog.segment._scan import scan_checked
+from klog.segment import names, scan_checked
 
 
 def clear_leftovers(directory: str, files: Files, note: Callable[[str], None]) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from klog.clock import Clock, SystemClock
-from klog.config import LogConfig, split_config
+from klog.config import LogConfig
 from klog.disk import Files, HandleCache, RealFiles
 from klog.errors import (
     CorruptBatch,
@@ -35,15 +35,25 @@ from klog.errors import (
     StorageOffline,
 )
 from klog.log import checkpoint
-from klog.log.load import Inputs, Loaded, Policy, Recovery, load_read_only, load_writable, new_segment, producers_at
+from klog.log.load import (
+    Inputs,
+    Loaded,
+    Policy,
+    Recovery,
+    has_producers,
+    load_read_only,
+    load_writable,
+    new_segment,
+    producers_at,
+    rebuild_txn_index,
+)
 from klog.log.producers import ProducerState, write_snapshot
 from klog.log.reader import CHUNK_BYTES, FetchData, FetchedChunk, Isolation, LogReader, LogTail, aborted_ranges
 from klog.log.times import Position, resolve
 from klog.record import BatchGroup, Encoder, iter_records
-from klog.segment import AbortedTransaction, Segment, names
-from klog.segment._index import base_offset as group_base_offset
-from klog.segment._index import next_offset as group_next_offset
-from klog.segment._scan import count_records
+from klog.segment import AbortedTransaction, Segment, count_records, names
+from klog.segment import base_offset as group_base_offset
+from klog.segment import next_offset as group_next_offset
 
 if TYPE_CHECKING:
     from klog.inspect import Report
@@ -279,7 +289,7 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """Exclusive bound of what consumers see. Of a single copy: the log end, or what a checkpoint says for a reader."""
+        """Exclusive bound of what consumers see. A single copy's log end; for a reader, what a checkpoint says."""
         bound = self._options.high_watermark
         if bound is None or not self.read_only:
             return self._log_end_offset
@@ -326,9 +336,11 @@ class Log:
         producers = self._producers
         if self.read_only and producers.end_offset != self._log_end_offset:
             with self._lock:
-                producers = producers_at(
-                    self._inputs(), list(self._segments), {}, self._log_start_offset, self._log_end_offset
-                )
+                start, end, trusted = self._log_start_offset, self._log_end_offset, None
+                if not self._options.clean_shutdown:
+                    point = self._options.recovery_point
+                    trusted = max((s.base_offset for s in self._segments if s.base_offset <= point), default=start)
+                producers = producers_at(self._inputs(), self._segments, {}, start, end, trusted)
                 producers.expire(self.clock.wall_ms(), self._options.producer_expiration_ms)
                 self._producers = producers
         return producers
@@ -341,9 +353,20 @@ class Log:
             entry
             for segment in self._segments
             if segment.next_offset > low or segment is self._segments[-1]
-            for entry in segment.txn_index.entries
+            for entry in self._aborted_in(segment)
             if entry.last_offset >= low and entry.first_offset < high
         ]
+
+    def _aborted_in(self, segment: Segment) -> Sequence[AbortedTransaction]:
+        """A segment's aborted transactions. Where the file is missing in a log that has producers, the markers are
+        looked up once: a lost cache must not make aborted records visible."""
+        index = segment.txn_index
+        if not index.checked:
+            with self._lock:
+                if not index.checked and not index.present and has_producers(self._directory):
+                    rebuild_txn_index(self._inputs(), self._segments, segment)
+                index.checked = True
+        return index.entries
 
     # ---- append ----------------------------------------------------------------------------------------------------
 
@@ -397,7 +420,9 @@ class Log:
             batch_bytes_max=min(BATCH_BYTES, limit, config.segment_size),
             message_bytes_max=min(limit, config.segment_size),
             timestamp_default=now,
-            timestamp_min=_TIMESTAMP_LOW if append_time else now - min(config.message_timestamp_before_max_ms, _NO_BOUND),
+            timestamp_min=_TIMESTAMP_LOW
+            if append_time
+            else now - min(config.message_timestamp_before_max_ms, _NO_BOUND),
             timestamp_max=2**63 - 1 if append_time else now + min(config.message_timestamp_after_max_ms, _NO_BOUND),
             log_append_time=now if append_time else -1,
             key_required=config.compacts,
@@ -428,9 +453,8 @@ class Log:
         self._log_end_offset = self._segments[-1].next_offset
         if self._options.durability == "sync":
             self._guard(self._segments[-1].sync_data)
-        if self._log_end_offset - self._recovery_point >= self._config.flush_messages:
-            self.flush()
-        elif self._config.flush_ms < _NO_BOUND and now - self._flushed_ms >= self._config.flush_ms:
+        unflushed, waited = self._log_end_offset - self._recovery_point, now - self._flushed_ms
+        if unflushed >= self._config.flush_messages or waited >= self._config.flush_ms:
             self.flush()
         append_time = now if self._config.message_timestamp_type == "LogAppendTime" else -1
         return AppendInfo(first, self._log_end_offset - 1, group.count, group.max_timestamp, append_time)
@@ -648,10 +672,21 @@ class Log:
                 return
             segment, position = found
             while offset < stop and position < segment.size:
-                chunk, next_offset = segment.read_chunk(position, max_bytes)
-                if next_offset <= offset and position == found[1]:
+                try:
+                    chunk, next_offset = segment.read_chunk(position, max_bytes)
+                except CorruptBatch as error:
+                    if segment is self._segments[-1] or offset < segment.next_offset:
+                        raise
+                    # Bytes behind the last record of a closed segment: nothing is missing, the next one goes on.
+                    _log.warning("event=trailing_bytes reason=%s", error)
+                    break
+                if next_offset > max(segment.next_offset, self._log_end_offset):
                     raise CorruptBatch(
-                        "offsets go back", path=segment.path, position=position, offset=next_offset, kind="offset_order"
+                        "a batch lies beyond the end of its segment: run `klog verify`",
+                        path=segment.path,
+                        position=position,
+                        offset=next_offset - 1,
+                        kind="offset_order",
                     )
                 aborted: Sequence[AbortedTransaction] = ()
                 if isolation == "read_committed":
@@ -744,9 +779,7 @@ class Log:
             total += records
             for header in crossing:
                 data = segment.file.read(header.position, header.size)
-                records_in = iter_records(
-                    data, start=low, stop=high, path=segment.path, file_position=header.position
-                )
+                records_in = iter_records(data, start=low, stop=high, path=segment.path, file_position=header.position)
                 total += sum(1 for _ in records_in)
         return total
 
@@ -773,7 +806,7 @@ class Log:
 
         return verify(self._directory, progress=progress)
 
-    # ---- following another process -------------------------------------------------------------------------------------
+    # ---- following another process -----------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Look what a writer in another process has done since: new records, new segments, segments gone.

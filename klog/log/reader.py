@@ -194,4 +194,3 @@ class LogTail:
 def aborted_ranges(aborted: Sequence[AbortedTransaction]) -> tuple[tuple[int, int, int], ...]:
     """(producer id, first offset, last offset) of each, as the record room takes them."""
     return tuple((entry.producer_id, entry.first_offset, entry.last_offset) for entry in aborted)
-

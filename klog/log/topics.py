@@ -79,9 +79,7 @@ class TopicFile:
             version = document["version"]
             if isinstance(version, int) and version > VERSION:
                 raise NewerFormat(f"{self.path} has version {version}, this klog reads {VERSION}: upgrade klog")
-            self.entries = {
-                check_topic_name(name): self._entry(entry) for name, entry in document["topics"].items()
-            }
+            self.entries = {check_topic_name(name): self._entry(entry) for name, entry in document["topics"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptCheckpoint(
                 f"not the topics of a log.dir ({error}); move the file away to open the topics without configuration",

@@ -229,6 +229,9 @@ cdef class Source:
                     f"the checksum of a batch of {b.size} bytes is {b.crc:08x}, its bytes make {crc:08x}",
                     path=self.path, position=self.file_position + at, offset=b.base_offset, kind="crc",
                 )
+        if b.magic != 2 and self.path is None:  # Kafka reads such a batch from a file, and refuses it from a client
+            raise CorruptBatch(f"magic {b.magic} is no record format", position=self.file_position + at,
+                               offset=b.base_offset)
         if b.attributes & KL_ATTR_CODEC >= len(_CODECS):
             raise CorruptBatch(
                 f"codec bits {b.attributes & KL_ATTR_CODEC} name no codec",

@@ -1,12 +1,41 @@
 """segment: one base offset, four files. Takes encoded batches from record, gives byte ranges of .log and answers of the
 indexes; on the right of it log strings segments together.
 
-Its door: Segment, AbortedTransaction, Header, HeaderWalk, names.
+Its door: Segment and AbortedTransaction; names of files; Header, HeaderWalk and the walks over a .log file, for those
+who load, count and inspect logs.
 """
 
 from klog.segment import names
-from klog.segment._scan import Header, HeaderWalk
+from klog.segment._index import IndexPair, base_offset, next_offset
+from klog.segment._scan import (
+    Header,
+    HeaderWalk,
+    Scan,
+    count_records,
+    find_offset,
+    nul_page_within,
+    scan_checked,
+    scan_headers,
+    search_batch,
+)
 from klog.segment.segment import Segment
 from klog.segment.txn_index import AbortedTransaction, parse_txn_index
 
-__all__ = ["AbortedTransaction", "Header", "HeaderWalk", "Segment", "names", "parse_txn_index"]
+__all__ = [
+    "AbortedTransaction",
+    "Header",
+    "HeaderWalk",
+    "IndexPair",
+    "Scan",
+    "Segment",
+    "base_offset",
+    "count_records",
+    "find_offset",
+    "names",
+    "next_offset",
+    "nul_page_within",
+    "parse_txn_index",
+    "scan_checked",
+    "scan_headers",
+    "search_batch",
+]

@@ -252,7 +252,7 @@ class Segment:
         self.size = end
 
     def _allocate(self, file: LogFile, end: int) -> None:
-        """Blocks in steps that double from 64 KiB to 16 MiB: small logs stay small, large ones are laid out in one go."""
+        """Blocks in steps that double from 64 KiB to 16 MiB: small logs stay small, large ones lie in one piece."""
         step = min(max(self._allocated, _PREALLOCATE_MIN), _PREALLOCATE_MAX)
         target = max(end, min(self._allocated + step, max(self._config.segment_size, end)))
         file.preallocate(self._allocated, target - self._allocated)
@@ -357,7 +357,7 @@ class Segment:
         wanted = min(max_bytes, self.size - position)
         while True:
             chunk = self.file.read(position, wanted)
-            end, next_offset, needed = frame(chunk, self.path, position)
+            end, next_offset, needed = frame(chunk, self.path, position, self.next_offset)
             if end:
                 return chunk, next_offset
             if needed > self.size - position or needed <= wanted:
@@ -384,4 +384,3 @@ class Segment:
                 if record.timestamp >= timestamp:
                     return record.timestamp, record.offset
             position = header.position + header.size
-

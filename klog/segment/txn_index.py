@@ -56,6 +56,8 @@ class TxnIndex:
 
     def __init__(self, path: str, base_offset: int, files: Files) -> None:
         self.path = path
+        self.writable = False
+        self.checked = False  # has somebody made sure that a missing file misses nothing?
         self._base_offset = base_offset
         self._files = files
         self._entries: tuple[AbortedTransaction, ...] | None = None
@@ -71,6 +73,11 @@ class TxnIndex:
                 data = b""
             self._entries = tuple(parse_txn_index(data, self.path))
         return self._entries
+
+    @property
+    def present(self) -> bool:
+        """Is there a file?"""
+        return os.path.exists(self.path)
 
     def check(self) -> None:
         """Raise CorruptIndex when an entry lies below the segment."""
@@ -96,6 +103,14 @@ class TxnIndex:
         finally:
             file.close()
         self._entries = tuple(entries)
+
+    def add(self, entries: list[AbortedTransaction]) -> None:
+        """Markers that a replay met and the file does not know join it; of a log that is only read, in memory."""
+        merged = sorted((*self.entries, *entries), key=lambda entry: entry.last_offset)
+        if self.writable:
+            self.write(merged)
+        else:
+            self._entries = tuple(merged)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries whose marker is at or above offset."""

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from klog.record import FIELDS, columns, decode, encode, iter_records, validate
-from tests.support.golden import GoldenPartition, partitions
+from tests.support.golden_batches import GoldenPartition, partitions
 
 PARTITIONS = partitions()
 

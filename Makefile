@@ -1,0 +1,98 @@
+# The short names of everyday work. `make demo` and `make test` each start from a fresh clone.
+# PYTHON picks the interpreter (3.11 or newer) that .venv is made from.
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+NATIVE := $(shell find klog csrc -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' | grep -v '/_os\.c$$') setup.py klog/disk/_os_build.py
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: help demo test test-deep test-c check bench micro debug asan build clean format
+
+help:
+	@echo 'make demo       real flight data in, a killed writer, out through Spark: the whole story in about two minutes'
+	@echo 'make test       unit, property and golden tests'
+	@echo 'make check      ruff, cython-lint, mypy, stubtest, layering'
+	@echo 'make test-deep  slower: Kafka itself as judge, long properties, sanitizers'
+	@echo 'make bench      klog beside its peers, as ratios of one run'
+	@echo 'make format     let ruff format the tree'
+
+$(VENV)/made:
+	@if [ -z '$(PYTHON)' ]; then echo 'klog needs Python 3.11 or newer with its venv module.'; \
+		echo 'On Debian or Ubuntu: sudo apt-get install python3 python3-venv python3-dev; or name one: make PYTHON=/path/to/python3.12 demo'; exit 1; fi
+	@command -v $${CC:-cc} >/dev/null || { echo 'klog needs a C compiler. On Debian or Ubuntu: sudo apt-get install gcc libc6-dev'; exit 1; }
+	@$(PYTHON) -c 'import os, sys, sysconfig as s; p = os.path.join(s.get_paths()["include"], "Python.h"); os.path.exists(p) or sys.exit(f"klog needs Python.h, which is not at {p}. On Debian or Ubuntu: sudo apt-get install python3-dev")'
+	@echo 'making .venv with $(PYTHON) ...'
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --upgrade pip 'setuptools>=77' wheel 'cython>=3.1' 'cffi>=1.17'
+	@touch $@
+
+# Two sets of libraries: what the demo needs, and what working on klog needs. Each is installed once per change of
+# pyproject.toml; the native build follows its sources.
+$(VENV)/demo: $(VENV)/made pyproject.toml
+	@echo 'installing klog with what the demo needs (a minute or two the first time) ...'
+	@$(PIP) --no-build-isolation --config-settings editable_mode=compat -e '.[demo]'
+	@touch $@ $(VENV)/built
+
+$(VENV)/dev: $(VENV)/made pyproject.toml
+	@echo 'installing klog with what its tests need (a minute or two the first time) ...'
+	@$(PIP) --no-build-isolation --config-settings editable_mode=compat -e '.[dev]'
+	@touch $@ $(VENV)/built
+
+$(VENV)/built: $(NATIVE) | $(VENV)/made
+	@echo 'building the native modules ...'
+	@$(BIN)/python setup.py -q build_ext --inplace
+	@touch $@
+
+build: $(VENV)/built
+
+demo: $(VENV)/demo $(VENV)/built
+	@$(BIN)/klog demo
+
+test: $(VENV)/dev $(VENV)/built
+	$(BIN)/python -m pytest -m 'not deep'
+
+test-deep: $(VENV)/dev $(VENV)/built test-c
+	tools/install_tools.sh
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest --only-needs-skips
+
+check: $(VENV)/dev $(VENV)/built
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/cython-lint klog
+	$(BIN)/mypy
+	$(BIN)/python tools/check_stubs.py
+	$(BIN)/python tools/check_layers.py
+
+format: $(VENV)/dev
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+# The C core alone, under sanitizers.
+test-c:
+	@mkdir -p build/selftest
+	$${CC:-cc} -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=undefined \
+		-Icsrc csrc/*.c -o build/selftest/selftest
+	build/selftest/selftest
+
+debug: $(VENV)/dev
+	KLOG_BUILD=debug $(BIN)/python setup.py -q build_ext --inplace --force
+	@touch $(VENV)/built
+
+# The unit tests on a build with address and undefined sanitizers, in a tree of its own.
+asan: $(VENV)/dev
+	tools/asan.sh
+
+bench: $(VENV)/dev $(VENV)/built
+	$(BIN)/python -m bench.compare
+	$(BIN)/python -m pytest bench --benchmark-only --benchmark-disable-gc
+
+micro: $(VENV)/dev $(VENV)/built
+	@for script in bench/micro/*.py; do $(BIN)/python $$script --fast; done
+
+clean:
+	rm -rf build .venv *.egg-info
+	find klog -name '*.so' -delete

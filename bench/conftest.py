@@ -1,0 +1,41 @@
+"""pytest-benchmark over the contests: one benchmark per contestant, grouped by contest, answers checked first.
+
+pytest bench                                      all; KLOG_BENCH_TINY=1 for a few records each
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from bench.compare import FACTORIES
+from bench.contest import Contest
+
+TINY = os.environ.get("KLOG_BENCH_TINY", "") not in ("", "0")
+
+
+@pytest.fixture
+def contest(request, tmp_path):
+    """The contest whose name parametrizes the test."""
+    made = FACTORIES[request.param](TINY, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def measure(benchmark):
+    """Check the contest, then measure the contestant at `place`; the last place is the peer."""
+
+    def measure(contest: Contest, place: int) -> None:
+        contest.check()
+        who = contest.contestants[place]
+        benchmark.group = contest.name
+        benchmark.name = who.name
+        benchmark.extra_info.update(records=contest.records, bytes=contest.bytes, peer=contest.peer.name)
+        if who.before is None:
+            benchmark(who.run)
+        else:
+            benchmark.pedantic(who.run, setup=who.before, rounds=2 if TINY else 7)
+
+    return measure

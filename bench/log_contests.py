@@ -1,0 +1,261 @@
+"""One partition's log on disk, each against a bare loop over the same bytes: append, recovery, read, lookup.
+
+Files are written just before they are read, so everything is in the page cache: what is measured is klog's own work.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import klog
+from bench.contest import Contest, Contestant, Factory
+from bench.workloads import workload
+from klog import record
+from klog.segment._index import IndexPair
+
+MIB = 1 << 20
+_BLOCK = MIB
+_CONFIG = {"segment.bytes": 16 * MIB, "retention.ms": -1}
+_ONE_SEGMENT = {"segment.bytes": 1 << 30, "retention.ms": -1}
+
+
+def _append(name: str, tiny: bool, folder: Path) -> Contest:
+    """The same MiB of records again and again into a new log, against a new file.
+
+    One segment: a roll flushes the segment it closes, and the peer's loop has no fdatasync to set against that.
+    """
+    load = workload(name, tiny=tiny)
+    tuples, times = load.tuples(), 2 if tiny else 32
+    encoded = record.encode(tuples)
+    directory, plain = folder / "append-0", folder / "plain"
+    state: dict[str, klog.Log] = {}
+
+    def fresh() -> None:
+        close()
+        state["log"] = klog.Log.open(directory, config=_ONE_SEGMENT)
+
+    def close() -> None:
+        if "log" in state:
+            state.pop("log").close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+    def append() -> None:
+        log = state["log"]
+        for _ in range(times):
+            log.append(tuples)
+
+    def encode_and_write() -> None:
+        _write(plain, lambda: record.encode(tuples), times)
+
+    def check() -> None:
+        fresh()
+        append()
+        log = state["log"]
+        assert log.log_end_offset == times * load.count == log.count()
+        assert [(r.key, r.value, r.timestamp) for r in log.read()] == tuples * times
+        _write(plain, lambda: encoded, times)
+        assert plain.stat().st_size == times * len(encoded)
+
+    return Contest(
+        f"append {name}",
+        times * load.count,
+        times * load.bytes,
+        (
+            Contestant("klog Log.append of tuples", append, before=fresh),
+            Contestant("klog.record.encode, then pwrite", encode_and_write, before=lambda: _remove(plain)),
+            Contestant(
+                "pwrite of the encoded bytes", lambda: _write(plain, lambda: encoded, times), lambda: _remove(plain)
+            ),
+        ),
+        check,
+        close,
+    )
+
+
+def _recover(tiny: bool, folder: Path) -> Contest:
+    """A log that was not closed cleanly: every batch checked, indexes rebuilt."""
+    directory, records, size = _written(folder / "recover-0", "100B", tiny)
+
+    state: dict[str, klog.Log] = {}
+
+    def recover() -> None:
+        state["log"] = klog.Log.open(directory, config=_CONFIG, clean_shutdown=False, recovery_point=0)
+
+    def close() -> None:
+        if "log" in state:
+            state.pop("log").close()
+
+    def check() -> None:
+        recover()
+        log = state["log"]
+        assert log.recovery.segments_scanned == len(log.segments)
+        assert log.recovery.bytes_truncated == 0
+        assert log.log_end_offset == records
+        assert sum(map(len, _read_blocks(directory))) == size
+
+    return Contest(
+        "recover 100B",
+        records,
+        size,
+        (
+            Contestant("klog Log.open after a crash", recover, before=close),
+            Contestant("pread loop, 1 MiB", lambda: _pread(directory)),
+        ),
+        check,
+        close,
+    )
+
+
+def _read(name: str, tiny: bool, folder: Path) -> Contest:
+    """From the first record to the last: as raw batches, as Arrow columns, as records."""
+    directory, records, size = _written(folder / "read-0", name, tiny)
+    log = klog.Log.open(directory, config=_CONFIG)
+
+    def fetch() -> None:
+        offset, end = 0, log.log_end_offset
+        while offset < end:
+            batches = log.fetch(offset, _BLOCK).memory()
+            offset = _next_offset(batches)
+
+    def columns() -> int:
+        return sum(chunk.num_rows for chunk in log.read().columns())
+
+    def check() -> None:
+        raw, offset = [], 0
+        while offset < log.log_end_offset:
+            raw.append(bytes(log.fetch(offset, _BLOCK).memory()))
+            offset = _next_offset(raw[-1])
+        assert b"".join(raw) == b"".join(_read_blocks(directory))
+        assert columns() == records == sum(1 for _ in log.read())
+
+    return Contest(
+        f"read {name}",
+        records,
+        size,
+        (
+            Contestant("klog Log.fetch, 1 MiB", fetch),
+            Contestant("klog Log.read().columns()", columns),
+            Contestant("klog Log.read(), every record", lambda: sum(1 for _ in log.read())),
+            Contestant("pread loop, 1 MiB", lambda: _pread(directory)),
+        ),
+        check,
+        log.close,
+    )
+
+
+def _lookup(tiny: bool, folder: Path) -> Contest:
+    """Random offsets in the index of one segment, against the same search written in Python."""
+    directory, _, _ = _written(folder / "lookup-0", "100B", tiny)
+    base = min(path for path in directory.glob("*.index"))
+    pair = IndexPair(str(base), str(base.with_suffix(".timeindex")), 0)
+    view = mmap.mmap(os.open(base, os.O_RDONLY), 0, access=mmap.ACCESS_READ)
+    chance, count = random.Random(7), 64 if tiny else 1024
+    highest = pair.entry(pair.entries - 1)[0] if pair.entries else 0
+    offsets = [chance.randrange(highest + 1) for _ in range(count)]
+
+    def floor_in_python(offset: int) -> tuple[int, int]:
+        low, high = 0, pair_entries
+        while low < high:
+            middle = (low + high) // 2
+            if struct.unpack_from(">i", view, 8 * middle)[0] <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return struct.unpack_from(">ii", view, 8 * (low - 1)) if low else (0, 0)
+
+    def klog_search() -> None:
+        for offset in offsets:
+            pair.floor(offset)
+
+    def python_search() -> None:
+        for offset in offsets:
+            floor_in_python(offset)
+
+    def check() -> None:
+        assert pair.entries > 0
+        for offset in offsets:
+            assert pair.floor(offset) == floor_in_python(offset)
+
+    def close() -> None:
+        pair.close()
+        view.close()
+
+    pair_entries = pair.entries
+    return Contest(
+        "lookup",
+        count,
+        0,
+        (Contestant("klog offset index", klog_search), Contestant("binary search in Python", python_search)),
+        check,
+        close,
+    )
+
+
+def _written(directory: Path, name: str, tiny: bool) -> tuple[Path, int, int]:
+    """A closed log of 64 MiB (tiny: some KB): its directory, records and bytes on disk."""
+    load = workload(name, tiny=tiny)
+    tuples, times = load.tuples(), 40 if tiny else 64
+    config = {**_CONFIG, "segment.bytes": 2 * MIB} if tiny else _CONFIG
+    with klog.Log.open(directory, config=config) as log:
+        for _ in range(times):
+            log.append(tuples)
+        log.flush()
+    return directory, times * load.count, sum(path.stat().st_size for path in directory.glob("*.log"))
+
+
+def _write(path: Path, block: Callable[[], bytes], times: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        position = 0
+        for _ in range(times):
+            position += os.pwrite(descriptor, block(), position)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _pread(directory: Path) -> None:
+    """All .log files into one buffer that is aligned to a page, a MiB at a time."""
+    with mmap.mmap(-1, _BLOCK) as buffer:
+        for path in sorted(directory.glob("*.log")):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                position = 0
+                while read := os.preadv(descriptor, [buffer], position):
+                    position += read
+            finally:
+                os.close(descriptor)
+
+
+def _read_blocks(directory: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(directory.glob("*.log"))]
+
+
+def _next_offset(batches: bytes | memoryview) -> int:
+    """Offset after the last batch of the buffer, from the headers alone."""
+    position, following = 0, 0
+    while position < len(batches):
+        base, length = struct.unpack_from(">qi", batches, position)
+        (last_delta,) = struct.unpack_from(">i", batches, position + 23)
+        following = base + last_delta + 1
+        position += 12 + length
+    return following
+
+
+FACTORIES: dict[str, Factory] = {
+    "append 100B": lambda tiny, folder: _append("100B", tiny, folder),
+    "append 1KiB": lambda tiny, folder: _append("1KiB", tiny, folder),
+    "recover 100B": _recover,
+    "read 100B": lambda tiny, folder: _read("100B", tiny, folder),
+    "read 1KiB": lambda tiny, folder: _read("1KiB", tiny, folder),
+    "lookup": _lookup,
+}

@@ -1,0 +1,11 @@
+"""One batch to columns and to records, against its peer: see codec_contests.py and log_contests.py."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("contest", ["decode 100B", "decode 1KiB"], indirect=True)
+def test_decode(contest, place, measure):
+    measure(contest, place)

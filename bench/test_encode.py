@@ -1,0 +1,11 @@
+"""Tuples to one batch, against its peer: see codec_contests.py and log_contests.py."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("contest", ["encode 100B", "encode 1KiB"], indirect=True)
+def test_encode(contest, place, measure):
+    measure(contest, place)

@@ -1,0 +1,5 @@
+"""python -m klog.cli VERB"""
+
+from klog.cli import main
+
+main()

@@ -1,0 +1,201 @@
+"""klog cat --dir DIR --topic T"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from klog.cli.output import json_list, json_option, jsonl_option, moment, printable, to_json
+from klog.clock import SystemClock
+
+if TYPE_CHECKING:
+    from klog.log import Log
+    from klog.record import Record
+
+POLL_SECONDS = 0.2
+
+
+def _start(ctx: click.Context, parameter: click.Parameter, text: str | None) -> int | str | None:
+    if text is None:
+        return None
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
+@click.command("cat")
+@click.option("--dir", "directory", metavar="DIR", required=True, type=click.Path(exists=True, file_okay=False))
+@click.option("--topic", metavar="T", required=True)
+@click.option(
+    "--partition", metavar="P", type=click.IntRange(0), help="One partition; default all, one after the other."
+)
+@click.option(
+    "--from",
+    "start",
+    metavar="OFFSET|TIME",
+    callback=_start,
+    help="An offset, earliest, latest, ISO text with its zone, or -3h. Default earliest, with -f latest.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on as records are appended, until interrupted.")
+@click.option("-n", "--max", "limit", metavar="N", type=click.IntRange(0), help="Stop after N records.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["log_end", "high_watermark", "read_committed"]),
+    default="log_end",
+    show_default=True,
+    help="How much counts: all that is there, what is replicated, what is committed.",
+)
+@click.option("--control", is_flag=True, help="Control records too.")
+@json_option
+@jsonl_option
+def command(
+    directory: str,
+    topic: str,
+    partition: int | None,
+    start: int | str | None,
+    follow: bool,
+    limit: int | None,
+    isolation: str,
+    control: bool,
+    as_json: bool,
+    as_jsonl: bool,
+) -> None:
+    """Records out: partition, offset, time, key and value; --json and --jsonl give every field of a record.
+
+    In JSON, bytes that are not UTF-8 appear as value_b64 and key_b64 instead of value and key. The directory is opened
+    read-only and without its lock, so a writer may be at work in it. With -f, --json prints one object a line.
+
+    \b
+    klog cat --dir data --topic flights --from 2013-02-08T05:00:00Z --max 5
+    klog cat --dir data --topic flights -f --jsonl | jq .key
+    """
+    import klog
+
+    with klog.open(directory, read_only=True) as logs:
+        numbers = _partitions(logs, topic, partition)
+        if start is None:
+            start = "latest" if follow else "earliest"
+        feeds = [_Feed(logs.log(topic, number), start, isolation, control, len(numbers) > 1) for number in numbers]
+        records = _limited(_followed(feeds) if follow else _once(feeds), limit)
+        if as_json and not follow:
+            with json_list({"directory": directory, "topic": topic}, "records") as item:
+                _print(records, lambda number, record: item(_json(topic, number, record)))
+        elif as_json or as_jsonl:
+            _print(records, lambda number, record: print(_json(topic, number, record)), follow=follow)
+        else:
+            _print(records, lambda number, record: print(_text(number, record)), follow=follow)
+
+
+def _partitions(logs: Any, topic: str, partition: int | None) -> list[int]:
+    from klog.errors import UnknownTopicOrPartition
+
+    topics = logs.topics()
+    if topic not in topics:
+        import difflib
+
+        near = difflib.get_close_matches(topic, topics, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "klog ls shows what is there"
+        raise UnknownTopicOrPartition(f"no topic {topic!r}; {hint}")
+    if partition is None:
+        return sorted(topics[topic])
+    if partition not in topics[topic]:
+        raise UnknownTopicOrPartition(f"topic {topic!r} has no partition {partition}; it has {sorted(topics[topic])}")
+    return [partition]
+
+
+class _Feed:
+    """Where reading of one partition stands."""
+
+    def __init__(self, log: Log, start: int | str, isolation: str, control: bool, clamp: bool) -> None:
+        self._log, self._isolation, self._control = log, isolation, control
+        self.number = log.partition
+        if clamp and isinstance(start, int):  # one offset for many partitions: in each as far as it goes
+            start = min(max(start, log.log_start_offset), log.log_end_offset)
+        self._next: int | str = start
+
+    def read(self) -> Iterator[tuple[int, Record]]:
+        """The records from there to the end as it is now. A bad start: click.BadParameter."""
+        try:
+            reader = self._log.read(start=self._next, isolation=self._isolation, include_control=self._control)
+        except (ValueError, TypeError) as error:
+            if isinstance(error, click.ClickException) or hasattr(error, "code"):
+                raise
+            raise click.BadParameter(str(error), param_hint="--from") from None
+        for record in reader:
+            self._next = record.offset + 1
+            yield self.number, record
+
+    def settle(self) -> None:
+        """Turn a time or a word into an offset, so that following goes on from there."""
+        if self._next == "latest":
+            self._next = self._log.log_end_offset
+
+    def refresh(self) -> None:
+        """See what was appended since."""
+        self._log.refresh()
+
+
+def _once(feeds: list[_Feed]) -> Iterator[tuple[int, Record]]:
+    for feed in feeds:
+        yield from feed.read()
+
+
+def _followed(feeds: list[_Feed]) -> Iterator[tuple[int, Record]]:
+    clock = SystemClock()
+    for feed in feeds:
+        feed.settle()
+    while True:
+        found = False
+        for feed in feeds:
+            for item in feed.read():
+                found = True
+                yield item
+            feed.refresh()
+        if not found:
+            sys.stdout.flush()
+            clock.sleep(POLL_SECONDS)
+
+
+def _limited(records: Iterator[tuple[int, Record]], limit: int | None) -> Iterator[tuple[int, Record]]:
+    if limit is None:
+        yield from records
+        return
+    if limit == 0:
+        return
+    for count, item in enumerate(records, 1):
+        yield item
+        if count == limit:
+            return
+
+
+def _print(records: Iterator[tuple[int, Record]], show: Callable[[int, Record], Any], *, follow: bool = False) -> None:
+    for number, record in records:
+        show(number, record)
+    sys.stdout.flush()
+
+
+def _json(topic: str, number: int, record: Record) -> str:
+    from klog.inspect.dump import record_fields
+
+    return to_json({"topic": topic, "partition": number, **record_fields(record)})
+
+
+def _text(number: int, record: Record) -> str:
+    parts = [f"{number}:{record.offset}", moment(record.timestamp) or "-"]
+    if record.is_control:
+        parts.append(f"[{record.control_type}]")
+    else:
+        parts += [_bytes(record.key), _bytes(record.value)]
+        if record.headers:
+            parts.append("{" + ", ".join(f"{printable(name)}: {_bytes(value)}" for name, value in record.headers) + "}")
+    return "\t".join(parts)
+
+
+def _bytes(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    try:
+        return printable(value.decode())
+    except UnicodeDecodeError:
+        return f"hex:{value.hex()}"

@@ -1,0 +1,145 @@
+"""The group of verbs: loads them by name, and turns what they raise into one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from klog import __version__
+from klog.errors import AlreadyLocked, CorruptData, InvalidConfig, InvalidTopic, KlogError, UnsupportedCompression
+
+OK, FAILURE, USAGE, DATA_PROBLEM, LOCKED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+# verb: (module of klog.cli, one line)
+VERBS = {
+    "demo": ("demo", "The main job on real data, end to end."),
+    "import": ("import_", "CSV, JSON lines or Parquet into a topic."),
+    "cat": ("cat", "Records out, as text or JSON; -f follows."),
+    "dump": ("dump", "Any file of a log directory, decoded."),
+    "verify": ("verify", "Every invariant of a log directory, read-only."),
+    "ls": ("ls", "Topics, partitions, offsets, sizes, time span."),
+}
+
+
+def exit_code(error: BaseException) -> int:
+    """Which code says best what went wrong."""
+    if isinstance(error, AlreadyLocked):
+        return LOCKED
+    if isinstance(error, (InvalidConfig, InvalidTopic, UnsupportedCompression)):
+        return USAGE
+    if isinstance(error, CorruptData):
+        return DATA_PROBLEM
+    from klog.importing.errors import RowError, UnknownColumn, UnknownFormat
+
+    if isinstance(error, RowError):
+        return DATA_PROBLEM
+    return USAGE if isinstance(error, (UnknownColumn, UnknownFormat)) else FAILURE
+
+
+class VerbGroup(click.Group):
+    """Verbs by VERBS. main() is where errors end, for the script and for tests alike."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, (module, _) in VERBS.items() if importlib.util.find_spec(f"klog.cli.{module}")]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"klog.cli.{VERBS[cmd_name][0]}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f"did you mean {near[0]}?" if near else "klog --help lists them."
+            ctx.fail(f"No verb {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, VERBS[name][1]) for name in self.list_commands(ctx)])
+
+    def main(self, *args: Any, standalone_mode: bool = True, **named: Any) -> Any:
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **named)
+        for stream in (sys.stdout, sys.stderr):
+            reconfigure = getattr(stream, "reconfigure", None)
+            if reconfigure is not None:
+                reconfigure(errors="backslashreplace")  # a file name that is no UTF-8 must not end in a traceback
+        sys.exit(self._run(args, named))
+
+    def _run(self, args: tuple[Any, ...], named: dict[str, Any]) -> int:
+        try:
+            code = super().main(*args, standalone_mode=False, **named)
+            sys.stdout.flush()
+            return code if isinstance(code, int) else OK
+        except click.ClickException as error:
+            error.show()
+            return USAGE if isinstance(error, click.UsageError) else error.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            _say("interrupted")
+            return INTERRUPTED
+        except KlogError as error:
+            _say(str(error), *getattr(error, "__notes__", ()))
+            return exit_code(error)
+        except BrokenPipeError:
+            return _closed_pipe()
+        except OSError as error:
+            _say(_os_error(error), *getattr(error, "__notes__", ()))
+            return FAILURE
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # before click sees it, which would make it exit code 1
+            ctx.exit(_closed_pipe())
+
+
+def _say(message: str, *notes: str) -> None:
+    click.echo(f"klog: {message}", err=True)
+    for note in notes:
+        click.echo(f"klog: {note}", err=True)
+
+
+def _os_error(error: OSError) -> str:
+    text = error.strerror or str(error)
+    return text if error.filename is None else f"{os.fsdecode(error.filename)}: {text}"
+
+
+def _closed_pipe() -> int:
+    """The reader has seen enough (klog cat | head): no message, no error. What is still buffered goes nowhere."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass
+    return OK
+
+
+@click.group(
+    cls=VerbGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 ok, 1 failure, 2 usage, 3 data problem found, 4 locked, 130 interrupted.",
+)
+@click.version_option(__version__, prog_name="klog")
+def cli() -> None:
+    """Kafka's storage engine on the command line: the files are Kafka's own.
+
+    \b
+    klog import flights.csv.gz --dir data --topic flights --key tailnum --timestamp time_hour
+    klog cat --dir data --topic flights --from 2013-02-08T05:00:00Z --max 5
+    klog verify /var/lib/kafka/data
+    """
+
+
+def main() -> NoReturn:
+    """The `klog` script."""
+    cli.main(prog_name="klog")
+    raise AssertionError("cli.main exits")

@@ -1,0 +1,113 @@
+"""klog import FILE"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from klog.cli.output import json_option, moment, print_json, progress_bar, progress_option
+
+
+def _setting(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE, as in retention.ms=-1")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def compression_of(text: str | None) -> Any:
+    """lz4, none, or zstd:19 with a level."""
+    if text is None or ":" not in text:
+        return text
+    name, _, level = text.partition(":")
+    try:
+        return name, int(level)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r}: the level is a number, as in zstd:19", param_hint="--compression"
+        ) from None
+
+
+@click.command("import")
+@click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
+@click.option("--dir", "directory", metavar="DIR", required=True, help="Log directory; made if it is not there.")
+@click.option("--topic", metavar="T", required=True, help="Topic; made if it is not there.")
+@click.option("--key", metavar="COL", help="Column whose text becomes the key; an empty cell is a null key.")
+@click.option(
+    "--timestamp", metavar="COL", help="Column of times: ISO text (UTC unless it says otherwise) or milliseconds."
+)
+@click.option("--partitions", metavar="N", type=click.IntRange(1), help="Of a new topic; default 1.")
+@click.option("--compression", metavar="C", help="none, gzip, snappy, lz4 or zstd; with a level: zstd:19.")
+@click.option(
+    "--config", metavar="K=V", multiple=True, callback=_setting, help="Of a new topic, e.g. segment.bytes=16777216."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "tsv", "jsonl", "parquet"]),
+    help="Where name and content do not tell.",
+)
+@json_option
+@progress_option
+def command(
+    file: str,
+    directory: str,
+    topic: str,
+    key: str | None,
+    timestamp: str | None,
+    partitions: int | None,
+    compression: str | None,
+    config: dict[str, str],
+    form: str | None,
+    as_json: bool,
+    progress: bool,
+) -> None:
+    """CSV, JSON lines or Parquet into a topic; also .gz, and - for standard input.
+
+    A record's value is its row as a JSON object, columns in file order. The whole file is read once before anything is
+    written: a row that cannot be read stops with file and line, and leaves the topic as it was. A new topic keeps its
+    records for ever (retention.ms=-1) unless --config says otherwise.
+
+    \b
+    klog import flights.csv.gz --dir data --topic flights --key tailnum --timestamp time_hour
+    zcat events.jsonl.gz | klog import - --dir data --topic events --partitions 4 --compression zstd
+    """
+    from klog.importing import import_file
+
+    with progress_bar(progress) as draw:
+        result = import_file(
+            file,
+            directory,
+            topic,
+            key=key,
+            timestamp=timestamp,
+            partitions=partitions,
+            compression=compression_of(compression),
+            config=config,
+            form=form,
+            progress=draw,
+            stdin=click.get_binary_stream("stdin") if file == "-" else None,
+        )
+    if as_json:
+        spans = [
+            {"partition": number, "first_offset": first, "next_offset": following}
+            for number, (first, following) in sorted(result.partitions.items())
+        ]
+        print_json({"directory": directory, **asdict(result), "partitions": spans})
+        return
+    span = ""
+    if result.min_timestamp is not None:
+        span = f", {moment(result.min_timestamp)} to {moment(result.max_timestamp)}"
+    made = "new topic" if result.created else "topic"
+    click.echo(f"{result.records:,} records into {made} {topic} in {directory}{span}")
+    for number, (first, following) in sorted(result.partitions.items()):
+        click.echo(f"  partition {number}: offsets {first} to {following}")
+    if result.null_keys and key is not None:
+        click.echo(f"klog: {result.null_keys:,} rows have no {key}: their key is null", err=True)
+    if result.max_timestamp is not None and result.max_timestamp < 86_400_000_000:
+        click.echo("klog: all times lie before October 1972: numbers are read as milliseconds", err=True)

@@ -1,0 +1,46 @@
+"""klog verify DIR"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from klog.cli.group import DATA_PROBLEM
+from klog.cli.output import json_option, print_json, printable, progress_bar, progress_option, size, styled
+
+
+@click.command("verify")
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@json_option
+@progress_option
+@click.pass_context
+def command(ctx: click.Context, directory: str, as_json: bool, progress: bool) -> None:
+    """Check every invariant of a log directory, offline and read-only.
+
+    DIR is a log.dir or one partition directory. Exit code 3 says that something is wrong; each problem names file,
+    position, offset and kind: crc, length, offset_order, epoch, index, timeindex, txnindex, snapshot, checkpoint,
+    leftover, gap.
+
+    \b
+    klog verify data
+    klog verify /var/lib/kafka/data --json | jq '.problems[]'
+    """
+    from klog.inspect import verify
+
+    with progress_bar(progress) as draw:
+        report = verify(directory, draw)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        for problem in report.problems:
+            click.echo(printable(str(problem)))
+        read = (
+            f"{report.partitions} partitions, {report.segments} segments, {report.batches:,} batches, "
+            f"{report.records:,} records, {size(report.bytes)}"
+        )
+        verdict = styled("sound", fg="green") if report.ok else styled(f"{len(report.problems)} problems", fg="red")
+        click.echo(f"{verdict}: {read}")
+    sys.stdout.flush()
+    if not report.ok:
+        ctx.exit(DATA_PROBLEM)

@@ -1,3 +1,0 @@
-from collections.abc import Buffer
-
-def crc32c(data: Buffer, crc: int = 0) -> int: ...

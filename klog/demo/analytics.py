@@ -1,0 +1,136 @@
+"""Step 5: a question to the same directory through Spark, or a word on what Spark needs. The job is spark_job.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from klog.demo.child import python_module
+from klog.demo.events import airline_names
+from klog.demo.failure import DemoFailed
+from klog.demo.narrator import Narrator, duration
+from klog.demo.place import FLIGHTS, SPARK_LOG
+from klog.demo.spark_job import QUESTION
+
+JAVA_MIN = 17  # Spark 4
+
+
+@dataclass(frozen=True, slots=True)
+class DelayRow:
+    carrier: str
+    name: str
+    hour: int
+    departures: int
+    mean_delay_minutes: float
+
+
+@dataclass(frozen=True, slots=True)
+class SparkResult:
+    version: str
+    rows: int
+    count_seconds: float
+    answer: tuple[DelayRow, ...]
+    answer_seconds: float
+    seconds: float
+
+
+def missing() -> str | None:
+    """What keeps Spark from running here and how to get it, or None."""
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        return "PySpark is not installed. Get it with: pip install 'klog[demo]'"
+    cure = (
+        "Get it with: apt install default-jre-headless (Debian 13, Ubuntu 24.04) or openjdk-17-jre-headless (before), "
+        "or from https://adoptium.net, then set JAVA_HOME"
+    )
+    java = _java()
+    if java is None:
+        return f"Spark runs on Java {JAVA_MIN} or newer, and there is none on the PATH nor at JAVA_HOME. {cure}"
+    version = _java_version(java)
+    if version is not None and version < JAVA_MIN:
+        return f"Spark runs on Java {JAVA_MIN} or newer, and {java} is Java {version}. {cure}"
+    return None
+
+
+def _java() -> str | None:
+    """The java that Spark's launcher will take: JAVA_HOME first."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(os.path.join(home, "bin", "java")) if home else shutil.which("java")
+
+
+def _java_version(java: str) -> int | None:
+    """17 for `openjdk version "17.0.15"`, 8 for `"1.8.0_402"`; None where java does not say."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    return int(match[1]) if match else None
+
+
+def ask(directory: Path) -> SparkResult:
+    """Run the job over the closed directory. What Spark has to say goes to spark.log there, kept if the job fails."""
+    log = directory / SPARK_LOG
+    started = time.perf_counter()
+    with (
+        tempfile.TemporaryDirectory(prefix="klog-demo-spark-", ignore_cleanup_errors=True) as scratch,
+        log.open("wb") as errors,
+        python_module("klog.demo.spark_job", str(directory), FLIGHTS, scratch, stderr=errors) as job,
+    ):
+        output, _ = job.communicate()
+        status = job.returncode
+    seconds = time.perf_counter() - started
+    if status != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        raise DemoFailed(f"the Spark job failed with status {status}; all it said is in {log}, which ends:\n{tail}")
+    log.unlink()
+    found = json.loads(output.splitlines()[-1])
+    names = airline_names()
+    return SparkResult(
+        version=found["version"],
+        rows=found["rows"],
+        count_seconds=found["count_seconds"],
+        answer=tuple(
+            DelayRow(carrier, names[carrier], hour, departures, delay)
+            for carrier, hour, departures, delay in found["answer"]
+        ),
+        answer_seconds=found["answer_seconds"],
+        seconds=seconds,
+    )
+
+
+def introduce(to: Narrator) -> None:
+    to.say(
+        "The same files, now as a DataFrame: no JAR, no broker, no registration. At what hour does which airline leave "
+        "late? Hours with fewer than one departure a day are left out."
+    )
+    to.code(
+        f'events = spark.read.format("klog").option("subscribe", "{FLIGHTS}").load(directory)\n'
+        'events.createOrReplaceTempView("events")\n'
+        f'spark.sql("""{QUESTION.strip()}""")'
+    )
+
+
+def tell(result: SparkResult, to: Narrator) -> None:
+    to.table(
+        ["carrier", "name", "hour", "departures", "minutes late"],
+        [
+            [row.carrier, row.name, f"{row.hour:02}", f"{row.departures:,}", f"{row.mean_delay_minutes:.1f}"]
+            for row in result.answer
+        ],
+        left=2,
+    )
+    to.facts(
+        [
+            ("rows", f"{result.rows:,} counted by Spark {result.version} in {duration(result.count_seconds)}"),
+            ("answer", f"in {duration(result.answer_seconds)}, JSON parsed by Spark"),
+            ("in all", f"{duration(result.seconds)} with the start of the JVM; the session is stopped"),
+        ]
+    )

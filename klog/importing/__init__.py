@@ -1,0 +1,10 @@
+"""Rows of files into topics: CSV, JSON lines, Parquet.
+
+Takes a file, gives records to klog.log. import_file does it all; RowError and UnknownColumn name file and line.
+Importing this package loads neither pyarrow nor pandas.
+"""
+
+from klog.importing.errors import RowError, UnknownColumn, UnknownFormat
+from klog.importing.load import ImportResult, import_file
+
+__all__ = ["ImportResult", "RowError", "UnknownColumn", "UnknownFormat", "import_file"]

@@ -1,0 +1,126 @@
+"""Rows of a Parquet file, through pyarrow (extra [arrow]). Types without a JSON of their own:
+
+timestamp, date, time   ISO text, microseconds at the finest; a time zone ends it with its offset from UTC
+decimal                 a number, digits unchanged (inside a list or struct: the nearest double)
+binary                  text where it is UTF-8, else base64
+NaN, infinite           null
+duration                seconds as a number
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from klog.errors import KlogError
+from klog.importing.errors import RowError, UnknownColumn
+from klog.importing.source import Source
+from klog.importing.values import milliseconds, quote
+
+if TYPE_CHECKING:
+    from klog.importing.rows import Row
+
+BATCH_ROWS = 4096
+
+
+def parquet_rows(source: Source, *, key: str | None, timestamp: str | None) -> Iterator[Row]:
+    """See klog.importing.rows; `line` counts rows from 1."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise KlogError(f"{source.name}: Parquet needs pyarrow; pip install 'klog[arrow]'") from error
+    stream = source.open()
+    line = 0
+    try:
+        file = pyarrow.parquet.ParquetFile(stream)
+        names = [str(name) for name in file.schema_arrow.names]
+        for name in (key, timestamp):
+            if name is not None and name not in names:
+                raise UnknownColumn(source.name, name, names)
+        heads = [("{" if i == 0 else ",") + quote(name) + ":" for i, name in enumerate(names)]
+        for batch in file.iter_batches(batch_size=BATCH_ROWS):
+            lists = [_microseconds(pyarrow, column).to_pylist() for column in batch.columns]
+            texts = [[_json(value) for value in column] for column in lists]
+            keys = lists[names.index(key)] if key is not None else [None] * batch.num_rows
+            times = lists[names.index(timestamp)] if timestamp is not None else None
+            for i, cells in enumerate(zip(*texts, strict=True)):
+                line += 1
+                ms = None
+                if times is not None:
+                    try:
+                        ms = milliseconds(times[i])
+                    except ValueError as error:
+                        raise RowError(f"column {timestamp!r}: {error}", path=source.name, line=line) from None
+                value = "".join([head + cell for head, cell in zip(heads, cells, strict=True)]) + "}"
+                yield line, _key(keys[i]), value.encode(errors="surrogatepass"), ms
+    except (pyarrow.ArrowException, OSError) as error:
+        raise RowError(f"no sound Parquet: {error}", path=source.name, line=line + 1) from error
+
+
+def _microseconds(pyarrow: Any, column: Any) -> Any:
+    """Nanoseconds would need pandas to become Python objects: cut them to microseconds."""
+    kind = column.type
+    if pyarrow.types.is_timestamp(kind) and kind.unit == "ns":
+        return column.cast(pyarrow.timestamp("us", tz=kind.tz), safe=False)
+    if pyarrow.types.is_time64(kind) and kind.unit == "ns":
+        return column.cast(pyarrow.time64("us"), safe=False)
+    if pyarrow.types.is_duration(kind) and kind.unit == "ns":
+        return column.cast(pyarrow.duration("us"), safe=False)
+    return column
+
+
+def _json(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else "null"
+    if isinstance(value, Decimal):
+        return format(value, "f") if value.is_finite() else "null"
+    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(value: object) -> Any:
+    """A value of Arrow as something that json knows."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Decimal):
+        return float(value) if value.is_finite() else None
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    return value
+
+
+def _key(value: object) -> bytes | None:
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode(errors="surrogatepass")
+    plain = _plain(value)
+    return plain.encode() if isinstance(plain, str) else _json(value).encode()

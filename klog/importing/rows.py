@@ -1,0 +1,152 @@
+"""Rows of an input as records to be: (line, key, value, timestamp).
+
+value      the row as one JSON object in UTF-8, columns in file order
+key        the key column's text in UTF-8; None where the cell is empty, null or absent
+timestamp  the timestamp column in milliseconds; None where no column was named
+
+    CSV, TSV     header line first; cells typed by klog.importing.values; quotes as in RFC 4180, checked strictly
+    JSON lines   one object a line, kept byte for byte without the blanks around it; empty lines are skipped
+    Parquet      see klog.importing.parquet
+
+`line` is where the row begins. A row that cannot be read raises RowError, a named column that the file lacks UnknownColumn.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from typing import NoReturn
+
+from klog.importing.errors import RowError, UnknownColumn
+from klog.importing.source import LINE_BYTES_MAX, Source
+from klog.importing.values import CellCache, milliseconds, quote
+
+Row = tuple[int, bytes | None, bytes, int | None]
+
+
+def rows(source: Source, form: str, *, key: str | None = None, timestamp: str | None = None) -> Iterator[Row]:
+    """All rows of the source, read from its start."""
+    if form == "parquet":
+        from klog.importing.parquet import parquet_rows
+
+        return parquet_rows(source, key=key, timestamp=timestamp)
+    if form == "jsonl":
+        return json_rows(source, key=key, timestamp=timestamp)
+    return csv_rows(source, key=key, timestamp=timestamp, delimiter="\t" if form == "tsv" else ",")
+
+
+def csv_rows(source: Source, *, key: str | None, timestamp: str | None, delimiter: str = ",") -> Iterator[Row]:
+    reader = csv.reader(_texts(source), delimiter=delimiter, strict=True)
+    before = csv.field_size_limit(LINE_BYTES_MAX)  # a setting of the whole process: put back at the end
+    line = 1
+    try:
+        names: list[str] | None = None
+        for cells in reader:
+            if not cells:  # an empty line
+                line = reader.line_num + 1
+                continue
+            if names is None:
+                names = _header(source, cells, line)
+                width = len(names)
+                heads = [("{" if i == 0 else ",") + quote(name) + ":" for i, name in enumerate(names)]
+                key_at = _column(source, names, key, line)
+                timestamp_at = _column(source, names, timestamp, line)
+                to_json = CellCache()
+                line = reader.line_num + 1
+                continue
+            if len(cells) != width:
+                raise RowError(f"{len(cells)} cells where the header has {width} columns", path=source.name, line=line)
+            ms = None if timestamp_at is None else _time(source, line, names[timestamp_at], cells[timestamp_at])
+            name = None if key_at is None else cells[key_at]
+            value = "".join([head + to_json(cell) for head, cell in zip(heads, cells, strict=True)]) + "}"
+            yield line, name.encode() if name else None, value.encode(), ms
+            line = reader.line_num + 1
+        if names is None and (key or timestamp):
+            raise UnknownColumn(source.name, key or timestamp or "", [])
+    except csv.Error as error:
+        raise RowError(f"no CSV: {error} (in the row that begins here)", path=source.name, line=line) from error
+    finally:
+        csv.field_size_limit(before)
+
+
+def json_rows(source: Source, *, key: str | None, timestamp: str | None) -> Iterator[Row]:
+    seen: dict[str, None] = {}
+    decode = json.JSONDecoder(parse_constant=_no_json).decode
+    missing = {name for name in (key, timestamp) if name is not None}
+    first = 1
+    for line, text in source.lines():
+        text = text.strip()
+        if not text:
+            continue
+        try:
+            row = decode(text)
+        except (ValueError, RecursionError) as error:
+            if line == 1 and text.startswith("["):
+                raise RowError(
+                    "a JSON array; wanted is one object a line (jq -c '.[]' makes them)", path=source.name, line=1
+                ) from None
+            raise RowError(f"no JSON: {error}", path=source.name, line=line) from error
+        if not isinstance(row, dict):
+            raise RowError(f"a JSON {_kind(row)} where an object is wanted, one a line", path=source.name, line=line)
+        if missing:
+            if not seen and timestamp in missing and timestamp not in row:
+                raise UnknownColumn(source.name, timestamp, row, line=line)
+            first = line if not seen else first
+            seen.update(dict.fromkeys(row))
+            missing.difference_update(row)
+        ms = None
+        if timestamp is not None:
+            if timestamp not in row:
+                raise RowError(f"the row has no {timestamp!r}", path=source.name, line=line)
+            ms = _time(source, line, timestamp, row[timestamp])
+        yield line, None if key is None else _key(row.get(key)), text.encode(), ms
+    for name in (key, timestamp):
+        if name in missing and name is not None:
+            raise UnknownColumn(source.name, name, seen, line=first)
+
+
+def _texts(source: Source) -> Iterator[str]:
+    for _, text in source.lines():
+        yield text
+
+
+def _header(source: Source, names: list[str], line: int) -> list[str]:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise RowError(f"the header names {twice[0]!r} twice", path=source.name, line=line)
+    return names
+
+
+def _column(source: Source, names: list[str], name: str | None, line: int) -> int | None:
+    if name is None:
+        return None
+    if name not in names:
+        raise UnknownColumn(source.name, name, names, line=line)
+    return names.index(name)
+
+
+def _time(source: Source, line: int, name: str, value: object) -> int:
+    try:
+        return milliseconds(value)
+    except ValueError as error:
+        raise RowError(f"column {name!r}: {error}", path=source.name, line=line) from None
+
+
+def _key(value: object) -> bytes | None:
+    """A key of a typed row: text as it is, null as null, everything else as its JSON."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        return value.encode(errors="surrogatepass")
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
+
+
+def _no_json(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "null"
+    return {bool: "boolean", int: "number", float: "number", str: "string", list: "array"}[type(value)]

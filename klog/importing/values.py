@@ -1,0 +1,117 @@
+"""Cells to JSON, cells to milliseconds. Pure: no file, no clock.
+
+A CSV cell has no type, so its text decides, cell by cell:
+
+    empty                       null
+    an integer of JSON's form   that number, its digits unchanged (at most 18: they fit 64 bits)
+    a decimal of JSON's form    that number, its digits unchanged (at most 17: a double holds them)
+    true, false                 the boolean
+    anything else               a string: 007, +1, 1., NA, NaN, True, 1e5 and longer numbers too
+
+An exponent counts only with its sign (1e-05, 1.5e+20: what programs write), since 12e4 is as likely a name.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from json.encoder import encode_basestring
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+TIMESTAMP_MAX = (1 << 63) - 1
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-][0-9]+)?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_FIRST_OF_NUMBER = frozenset("-0123456789")
+
+
+def quote(text: str) -> str:
+    """Text as a JSON string, with characters beyond ASCII as they are."""
+    return encode_basestring(text)
+
+
+def cell_to_json(text: str) -> str:
+    """The JSON of one CSV cell by the table above."""
+    if not text:
+        return "null"
+    if text[0] in _FIRST_OF_NUMBER:
+        found = _NUMBER.fullmatch(text)
+        if found is not None:
+            digits = sum(character.isdigit() for character in text.partition("e")[0].partition("E")[0])
+            if digits <= (17 if found[2] or found[3] else 18):
+                return text
+    elif text in ("true", "false"):
+        return text
+    return encode_basestring(text)
+
+
+class CellCache:
+    """cell_to_json with a memory: most columns of a table hold few values. Bounded, and emptied when full."""
+
+    def __init__(self, entries_max: int = 1 << 16) -> None:
+        self._entries_max = entries_max
+        self._known: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        found = self._known.get(text)
+        if found is None:
+            if len(self._known) >= self._entries_max:
+                self._known.clear()
+            found = cell_to_json(text)
+            if len(text) <= 64:
+                self._known[text] = found
+        return found
+
+
+def milliseconds(value: object) -> int:
+    """Milliseconds since 1970 of an integer of milliseconds, ISO text, datetime or date.
+
+    A time without a zone is UTC. ValueError says what is wrong with the value, without naming file or line.
+    """
+    if isinstance(value, bool) or value is None or value == "":
+        raise ValueError(f"no time: {'empty' if value in (None, '') else str(value).lower()}")
+    if isinstance(value, str):
+        text = value.strip()
+        if _INTEGER.fullmatch(text):
+            return _checked(int(text) if len(text) < 40 else TIMESTAMP_MAX + 1, value)
+        try:
+            value = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(
+                f"{_shown(value)} is no time; wanted is ISO text (2013-02-08T05:00:00Z) or an integer of milliseconds"
+            ) from None
+    if isinstance(value, float):
+        if not value.is_integer():
+            raise ValueError(f"{value} is no time; wanted is ISO text or an integer of milliseconds")
+        value = int(value)
+    if isinstance(value, int):
+        return _checked(value, value)
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return _checked((aware - EPOCH) // MILLISECOND, value)
+    raise ValueError(f"{_shown(value)} is no time; wanted is ISO text or an integer of milliseconds")
+
+
+def _checked(ms: int, value: object) -> int:
+    if ms < 0:
+        raise ValueError(f"{_shown(value)} lies before 1970, where Kafka's timestamps begin")
+    if ms > TIMESTAMP_MAX:
+        raise ValueError(f"{_shown(value)} does not fit 64 bits of milliseconds")
+    return ms
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def iso(ms: int) -> str:
+    """Milliseconds as ISO text in UTC; a number beyond the calendar as itself."""
+    try:
+        moment = EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return f"{ms} ms"
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"

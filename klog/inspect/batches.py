@@ -1,0 +1,243 @@
+"""Walk over a .log file, batch by batch, past damage.
+
+    walk(file)    Found      a batch whose frame holds; `error` says what is wrong inside it (crc, a record), or None
+                  Legacy     a batch of magic 0 or 1, its checksum checked, its records not read
+                  Broken     [position, end) where no batch begins; `torn` if nothing whole follows: the usual end of a crash
+
+Where a frame breaks, the next batch is looked for byte by byte: magic 2, a plausible header, a matching checksum. The bytes
+spent on checksums there are bounded by RESYNC_FACTOR times the file, so that a hostile file costs no more than a large one.
+
+Memory: a window, or one batch where that is larger, and never more than the file has.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from klog.codec import crc32c
+from klog.errors import CorruptBatch, UnsupportedBatch
+from klog.inspect.files import WINDOW, ReadOnlyFile
+from klog.record import RecordBatch, decode, validate
+
+PREFIX = struct.Struct(">qi")
+HEADER = struct.Struct(">qiibIhiqqqhii")  # base_offset .. count, 61 bytes
+LEGACY_HEADER_BYTES = 18  # offset, size, crc, magic, attributes
+CRC_FROM = 21
+RESYNC_FACTOR = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A framed batch. position: byte in the file; the batch is batch.size long."""
+
+    position: int
+    batch: RecordBatch
+    error: CorruptBatch | None
+
+    @property
+    def end(self) -> int:
+        """First byte behind it."""
+        return self.position + self.batch.size
+
+
+@dataclass(frozen=True, slots=True)
+class Legacy:
+    """A message of magic 0 or 1. offset: as stored, which is the last one of a compressed wrapper."""
+
+    position: int
+    end: int
+    magic: int
+    offset: int
+    valid: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Bytes without a frame. zeros: nothing but NUL in them, as preallocation or a lost write leaves them."""
+
+    position: int
+    end: int
+    error: CorruptBatch
+    torn: bool
+    zeros: bool
+
+
+Item = Found | Legacy | Broken
+
+
+def walk(file: ReadOnlyFile, start: int = 0) -> Iterator[Item]:
+    """Every byte of the file from start belongs to exactly one item; items come in order."""
+    budget = RESYNC_FACTOR * file.size + WINDOW
+    position = start
+    while position < file.size:
+        window = file.read_at(position, _window_for(file, position))
+        error: CorruptBatch | None = None
+        base = position
+        try:
+            for batch in decode(window, path=file.path, file_position=base, verify_crc=False, allow_partial=True):
+                found = Found(position, batch, _inside(batch, file.path, position))
+                if found.error is not None and not _leads_on(file, found.end):
+                    error = found.error
+                    break
+                yield found
+                position = found.end
+        except UnsupportedBatch as unsupported:
+            legacy = _legacy(file, position)
+            if legacy is not None:
+                yield legacy
+                position = legacy.end
+                continue
+            error = unsupported
+        except CorruptBatch as corrupt:
+            error = corrupt
+        if error is None:
+            if position > base:
+                continue  # the window cut the next batch: read on from there
+            error = _cut(file, position)
+        end, budget = _resync(file, position + 1, budget)
+        rest = file.size - position if end == file.size else 0
+        zeros = _only_zeros(file, position, end)
+        yield Broken(position, end, error, torn=rest > 0, zeros=zeros)
+        position = end
+
+
+def check_batches(file: ReadOnlyFile) -> Iterator[CorruptBatch]:
+    """What is wrong in a file of batches that is no segment: a metadata snapshot, bootstrap.checkpoint. Their offsets
+    count from 0, without a hole."""
+    due = 0
+    for item in walk(file):
+        if isinstance(item, Broken):
+            yield item.error
+        elif isinstance(item, Found):
+            if item.error is not None:
+                yield item.error
+            elif item.batch.base_offset != due:
+                message = f"the batch begins at offset {item.batch.base_offset}, {due} is due"
+                yield CorruptBatch(message, path=file.path, position=item.position, offset=due, kind="offset_order")
+            due = item.batch.next_offset
+        elif isinstance(item, Legacy) and not item.valid:
+            yield CorruptBatch(
+                f"checksum of a message of magic {item.magic}", path=file.path, position=item.position, kind="crc"
+            )
+
+
+def batch_at(file: ReadOnlyFile, position: int) -> RecordBatch | None:
+    """The batch that begins at position, None if none does."""
+    window = file.read_at(position, _window_for(file, position))
+    try:
+        return next(iter(decode(window, path=file.path, file_position=position, allow_partial=True)), None)
+    except CorruptBatch:
+        return None
+
+
+def _window_for(file: ReadOnlyFile, position: int) -> int:
+    """WINDOW, or the whole of one larger batch, if the file is long enough to hold it."""
+    prefix = file.read_at(position, PREFIX.size)
+    if len(prefix) < PREFIX.size:
+        return WINDOW
+    size = PREFIX.unpack(prefix)[1] + PREFIX.size
+    return size if WINDOW < size <= file.size - position else WINDOW
+
+
+def _inside(batch: RecordBatch, path: str, position: int) -> CorruptBatch | None:
+    try:
+        validate(batch.raw, path=path, file_position=position)
+    except CorruptBatch as error:
+        return error
+    return None
+
+
+def _leads_on(file: ReadOnlyFile, end: int) -> bool:
+    """Does the frame of a batch with a wrong checksum end at the end of the file, or where another header stands?"""
+    if end == file.size:
+        return True
+    header = file.read_at(end, HEADER.size)
+    return plausible(header, file.size - end)
+
+
+def plausible(header: bytes, left: int) -> bool:
+    """Could a batch of magic 2 that fits into `left` bytes begin with this header?"""
+    if len(header) < HEADER.size:
+        return False
+    base_offset, length, epoch, magic, _, attributes, delta, _, _, producer, _, _, count = HEADER.unpack(header)
+    return (
+        magic == 2
+        and 49 <= length <= left - PREFIX.size
+        and base_offset >= 0
+        and epoch >= -1
+        and attributes & 7 <= 4
+        and delta >= 0
+        and count >= 0
+        and producer >= -1
+    )
+
+
+def _cut(file: ReadOnlyFile, position: int) -> CorruptBatch:
+    left = file.size - position
+    prefix = file.read_at(position, PREFIX.size)
+    if len(prefix) < PREFIX.size:
+        return CorruptBatch(f"{left} bytes, too few for a batch", path=file.path, position=position)
+    base_offset, length = PREFIX.unpack(prefix)
+    return CorruptBatch(
+        f"a batch of {length + PREFIX.size} bytes where the file has {left} left",
+        path=file.path,
+        position=position,
+        offset=base_offset if base_offset >= 0 else None,
+    )
+
+
+def _legacy(file: ReadOnlyFile, position: int) -> Legacy | None:
+    head = file.read_at(position, LEGACY_HEADER_BYTES)
+    if len(head) < LEGACY_HEADER_BYTES:
+        return None
+    offset, length = PREFIX.unpack_from(head)
+    magic = head[16]
+    if magic > 1 or length < (14 if magic == 0 else 22) or length > file.size - position - PREFIX.size:
+        return None
+    (stored,) = struct.unpack_from(">I", head, 12)
+    crc, at, end = 0, position + 16, position + PREFIX.size + length
+    while at < end:
+        part = file.read_at(at, min(WINDOW, end - at))
+        crc, at = zlib.crc32(part, crc), at + len(part)
+        if not part:
+            return None
+    return Legacy(position, end, magic, offset, crc == stored) if crc == stored or _leads_on(file, end) else None
+
+
+def _resync(file: ReadOnlyFile, position: int, budget: int) -> tuple[int, int]:
+    """First byte at or behind position where a sound batch begins, else the end of the file; and what is left to spend."""
+    while position < file.size:
+        window = file.read_at(position, WINDOW)
+        at = window.find(b"\x02", 16)
+        while at >= 0:
+            start = at - 16
+            header = window[start : start + HEADER.size]
+            if len(header) < HEADER.size:
+                header = file.read_at(position + start, HEADER.size)
+            if plausible(header, file.size - position - start):
+                size = PREFIX.unpack_from(header)[1] + PREFIX.size
+                if size <= budget:
+                    budget -= size
+                    whole = file.read_at(position + start, size)
+                    if (
+                        len(whole) == size
+                        and crc32c(memoryview(whole)[CRC_FROM:]) == struct.unpack_from(">I", whole, 17)[0]
+                    ):
+                        return position + start, budget
+            at = window.find(b"\x02", at + 1)
+        if len(window) < WINDOW:
+            break
+        position += len(window) - 16
+    return file.size, budget
+
+
+def _only_zeros(file: ReadOnlyFile, position: int, end: int) -> bool:
+    while position < end:
+        part = file.read_at(position, min(WINDOW, end - position))
+        if not part or part.count(0) != len(part):
+            return False
+        position += len(part)
+    return True

@@ -1,0 +1,273 @@
+"""dump: the content of any file of a log directory as values, entry by entry.
+
+dump(path) yields one DumpedFile per file; of a directory its files in order of name, of a log.dir those of its partitions
+too. A DumpedFile's `entries` is an iterator: read it before asking for the next file, and once. What cannot be read
+becomes an entry {"type": "problem", ...}; dump never stops at damage. Keys are stable; bytes appear as `key`, `value` where
+they are UTF-8 and as `key_b64`, `value_b64` where not.
+
+    kind of file       entries
+    log                {"type": "batch", ...}, each with its "records" when asked for; {"type": "legacy"} for magic 0 and 1
+    index              {"type": "offset_entry", "offset", "position"}
+    timeindex          {"type": "time_entry", "timestamp", "offset"}
+    txnindex           {"type": "aborted_transaction", "producer_id", "first_offset", "last_offset", "last_stable_offset"}
+    snapshot           {"type": "producer", ...}
+    checkpoint         {"type": "offset", "topic", "partition", "offset"}
+    epochs             {"type": "epoch", "epoch", "start_offset"}
+    partition_metadata, properties, clean_shutdown, topics, quorum_state      {"type": "document", "content": {...}}
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from klog.errors import CorruptBatch, CorruptData
+from klog.inspect.batches import Broken, Found, Legacy, walk
+from klog.inspect.entries import IndexFile, parse_offset_index, parse_snapshot, parse_time_index, parse_txn_index
+from klog.inspect.files import FileName, ReadOnlyFile, classify, moved_name, partition_name, read_small
+from klog.inspect.texts import parse_checkpoint, parse_epochs, parse_json, parse_partition_metadata, parse_properties
+from klog.record import Record, RecordBatch, TimestampType
+
+TIMESTAMP_TYPES = {
+    TimestampType.NO_TIMESTAMP: "none",
+    TimestampType.CREATE_TIME: "create_time",
+    TimestampType.LOG_APPEND_TIME: "log_append_time",
+}
+Entry = dict[str, Any]
+
+
+@dataclass(slots=True)
+class DumpedFile:
+    """One file. kind: see above, or "unknown". base_offset: of a segment's file. leftover: deleted, cleaned, swap, tmp."""
+
+    path: str
+    kind: str
+    size: int
+    base_offset: int | None
+    leftover: str | None
+    entries: Iterator[Entry]
+
+
+def dump(path: str | os.PathLike[str], *, records: bool = True) -> Iterator[DumpedFile]:
+    """Everything in a file, a partition directory or a log.dir. records=False: batches by their headers alone."""
+    where = os.fspath(path)
+    if not os.path.isdir(where):
+        yield _file(where, records)
+        return
+    directories = []
+    for name in sorted(os.listdir(where)):
+        whole = os.path.join(where, name)
+        if os.path.isdir(whole) and not os.path.islink(whole):
+            if partition_name(name) or moved_name(name):
+                directories.append(whole)
+        elif classify(name).kind != "unknown":
+            yield _file(whole, records)
+    for directory in directories:
+        for name in sorted(os.listdir(directory)):
+            if classify(name).kind != "unknown":
+                yield _file(os.path.join(directory, name), records)
+
+
+def _file(path: str, records: bool) -> DumpedFile:
+    what = classify(os.path.basename(path))
+    size = os.lstat(path).st_size
+    return DumpedFile(path, what.kind, size, what.base_offset, what.leftover, _entries(path, what, records))
+
+
+def _entries(path: str, what: FileName, records: bool) -> Iterator[Entry]:
+    try:
+        if what.kind == "log":
+            yield from _log_entries(path, records)
+        else:
+            yield from _small_entries(path, what, read_small(path))
+    except CorruptData as error:
+        yield problem(error)
+
+
+def problem(error: CorruptData) -> Entry:
+    """What cannot be read, as an entry."""
+    return {
+        "type": "problem",
+        "kind": error.kind,
+        "message": error.reason,
+        "position": error.position,
+        "offset": error.offset,
+    }
+
+
+def _small_entries(path: str, what: FileName, data: bytes) -> Iterator[Entry]:
+    base = what.base_offset or 0
+    match what.kind:
+        case "index":
+            parsed = parse_offset_index(data, base)
+            for entry in parsed.entries:
+                yield {"type": "offset_entry", "offset": entry.offset, "position": entry.position}
+            yield from _rest(parsed)
+        case "timeindex":
+            parsed = parse_time_index(data, base)
+            for entry in parsed.entries:
+                yield {"type": "time_entry", "timestamp": entry.timestamp, "offset": entry.offset}
+            yield from _rest(parsed)
+        case "txnindex":
+            for txn in parse_txn_index(data, path):
+                yield {
+                    "type": "aborted_transaction",
+                    "producer_id": txn.producer_id,
+                    "first_offset": txn.first_offset,
+                    "last_offset": txn.last_offset,
+                    "last_stable_offset": txn.last_stable_offset,
+                }
+        case "snapshot":
+            for producer in parse_snapshot(data, path):
+                yield {
+                    "type": "producer",
+                    **{
+                        name: getattr(producer, name)
+                        for name in producer.__slots__
+                        if name != "current_txn_first_offset"
+                    },
+                    "current_txn_first_offset": (
+                        None if producer.current_txn_first_offset < 0 else producer.current_txn_first_offset
+                    ),
+                }
+        case "checkpoint":
+            for topic, partition, offset in parse_checkpoint(data, path):
+                yield {"type": "offset", "topic": topic, "partition": partition, "offset": offset}
+        case "epochs":
+            for epoch, start in parse_epochs(data, path):
+                yield {"type": "epoch", "epoch": epoch, "start_offset": start}
+        case "partition_metadata":
+            version, topic_id = parse_partition_metadata(data, path)
+            yield {"type": "document", "content": {"version": version, "topic_id": topic_id}}
+        case "properties":
+            yield {"type": "document", "content": parse_properties(data, path)}
+        case "clean_shutdown" | "topics" | "quorum_state":
+            yield {"type": "document", "content": parse_json(data, path)}
+        case "lock":
+            yield {"type": "document", "content": data.decode(errors="replace")}
+        case _:
+            raise CorruptData("no name of a file that a log directory holds", path=path)
+
+
+def _rest(parsed: IndexFile) -> Iterator[Entry]:
+    if parsed.stray is not None:
+        yield {
+            "type": "problem", "kind": "index", "message": "bytes behind the first unused entry, where all must be zero",
+            "position": parsed.stray, "offset": None,
+        }  # fmt: skip
+    elif parsed.tail:
+        yield {"type": "unused", "position": parsed.used, "size": parsed.tail}
+
+
+# ---- record logs -----------------------------------------------------------------------------------------------
+
+
+def _log_entries(path: str, records: bool) -> Iterator[Entry]:
+    with ReadOnlyFile(path) as file:
+        for item in walk(file):
+            if isinstance(item, Found):
+                yield _batch_entry(item, records)
+            elif isinstance(item, Legacy):
+                yield {
+                    "type": "legacy",
+                    "position": item.position,
+                    "size": item.end - item.position,
+                    "magic": item.magic,
+                    "offset": item.offset,
+                    "valid": item.valid,
+                }
+            else:
+                yield {
+                    **problem(item.error),
+                    "position": item.position,
+                    "size": item.end - item.position,
+                    **_tail(item),
+                }
+
+
+def _tail(item: Broken) -> Entry:
+    return {"torn": item.torn, "zeros": item.zeros}
+
+
+def _batch_entry(item: Found, records: bool) -> Entry:
+    batch = item.batch
+    entry = {
+        "type": "batch",
+        **batch_fields(batch),
+        "position": item.position,
+        "valid": item.error is None,
+        "error": None if item.error is None else item.error.reason,
+    }
+    if records:
+        listed: list[Entry] = []
+        entry["records"] = listed
+        if item.error is None or item.error.kind != "crc":
+            try:
+                listed.extend(record_fields(record) for record in batch)
+            except CorruptBatch:
+                pass  # item.error says it
+    return entry
+
+
+def batch_fields(batch: RecordBatch) -> Entry:
+    """The header of a batch."""
+    return {
+        "base_offset": batch.base_offset,
+        "last_offset": batch.last_offset,
+        "count": batch.count,
+        "size": batch.size,
+        "magic": batch.magic,
+        "crc": batch.crc,
+        "compression": batch.compression,
+        "timestamp_type": TIMESTAMP_TYPES[batch.timestamp_type],
+        "base_timestamp": batch.base_timestamp,
+        "max_timestamp": batch.max_timestamp,
+        "leader_epoch": batch.leader_epoch,
+        "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "base_sequence": batch.base_sequence,
+        "is_transactional": batch.is_transactional,
+        "is_control": batch.is_control,
+        "delete_horizon_ms": batch.delete_horizon_ms,
+    }
+
+
+def record_fields(record: Record) -> Entry:
+    """The fields of a Record; a control record also says what it is and, of a transaction marker, whose coordinator's."""
+    entry: Entry = {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": TIMESTAMP_TYPES[record.timestamp_type],
+        **as_text("key", record.key),
+        **as_text("value", record.value),
+        "headers": [{"key": _printable(name), **as_text("value", value)} for name, value in record.headers],
+        "leader_epoch": record.leader_epoch,
+        "producer_id": record.producer_id,
+        "producer_epoch": record.producer_epoch,
+        "sequence": record.sequence,
+        "is_transactional": record.is_transactional,
+        "is_control": record.is_control,
+        "control_type": record.control_type,
+    }
+    if record.control_type in ("commit", "abort") and record.value is not None and len(record.value) >= 6:
+        entry["coordinator_epoch"] = struct.unpack_from(">i", record.value, 2)[0]
+    return entry
+
+
+def as_text(name: str, value: bytes | None) -> Entry:
+    """{name: text} for UTF-8 (and None), {name_b64: base64} for other bytes."""
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_b64": base64.b64encode(value).decode()}
+
+
+def _printable(name: str) -> str:
+    """A header key; undecodable bytes, which came in as surrogates, as backslash escapes, since JSON must be UTF-8."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")

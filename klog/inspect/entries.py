@@ -1,0 +1,141 @@
+"""The fixed-width files beside a .log: offset index, time index, transaction index, producer snapshot.
+
+    .index      (relative_offset:u32 position:u32)*  zero*           8 bytes
+    .timeindex  (timestamp:i64 relative_offset:u32)* zero*          12 bytes
+    .txnindex   (version:i16 producer_id first_offset last_offset last_stable_offset:i64)*   34 bytes
+    .snapshot   version:i16=1 crc:u32 count:i32 (46 bytes)*          crc-32c of all behind it
+
+An index of an active segment, or of one whose writer was killed, is preallocated: the first unused slot ends it, and from
+there on all is zero. The engine forgives what it can rebuild; here every entry keeps its place in the file, and half an
+entry or a version that is not 0 is an error. Kafka: OffsetIndex, TimeIndex, TransactionIndex, ProducerStateManager.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from klog.errors import CorruptIndex
+from klog.log import producers
+
+OFFSET_ENTRY = struct.Struct(">II")
+TIME_ENTRY = struct.Struct(">qI")
+TXN_ENTRY = struct.Struct(">hqqqq")
+
+
+class OffsetEntry(NamedTuple):
+    """slot: byte in the .index. The batch at `position` ends with `offset` (or an append that begins there does)."""
+
+    slot: int
+    offset: int
+    position: int
+
+
+class TimeEntry(NamedTuple):
+    """slot: byte in the .timeindex. No record at or below `offset` is newer than `timestamp`."""
+
+    slot: int
+    timestamp: int
+    offset: int
+
+
+class TxnEntry(NamedTuple):
+    """An aborted transaction; last_offset is its marker. slot: byte in the .txnindex."""
+
+    slot: int
+    version: int
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerEntry:
+    """What a snapshot knows of one producer; -1 where there is nothing to know."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """Entries up to the first unused slot. used: bytes they take. tail: bytes behind them, `stray` the first byte there
+    that is not zero (None: all zero)."""
+
+    entries: list[Any]
+    used: int
+    tail: int
+    stray: int | None
+
+
+def parse_offset_index(data: bytes, base_offset: int) -> IndexFile:
+    """Position 0 is no entry's: the first batch of a segment gets none."""
+    entries: list[Any] = []
+    for slot in range(0, len(data) - 7, 8):
+        relative, position = OFFSET_ENTRY.unpack_from(data, slot)
+        if position == 0 and relative == 0:
+            return _ended(entries, slot, data)
+        entries.append(OffsetEntry(slot, base_offset + relative, position))
+    return _ended(entries, len(data) // 8 * 8, data)
+
+
+def parse_time_index(data: bytes, base_offset: int) -> IndexFile:
+    """(0, 0) in the first slot may be an entry (1970, first offset): it is one if something follows it or nothing does."""
+    entries: list[Any] = []
+    for slot in range(0, len(data) - 11, 12):
+        timestamp, relative = TIME_ENTRY.unpack_from(data, slot)
+        if timestamp == 0 and relative == 0 and (slot > 0 or _is_zero_tail(data)):
+            return _ended(entries, slot, data)
+        entries.append(TimeEntry(slot, timestamp, base_offset + relative))
+    return _ended(entries, len(data) // 12 * 12, data)
+
+
+def _is_zero_tail(data: bytes) -> bool:
+    return len(data) > 12 and not any(data)
+
+
+def _ended(entries: list[Any], used: int, data: bytes) -> IndexFile:
+    rest = data[used:]
+    stray = len(rest) - len(rest.lstrip(b"\0"))
+    return IndexFile(entries, used, len(rest), used + stray if stray < len(rest) else None)
+
+
+def parse_txn_index(data: bytes, path: str | None = None) -> list[TxnEntry]:
+    """CorruptIndex for an unknown version or half an entry at the end."""
+    entries = [TxnEntry(slot, *TXN_ENTRY.unpack_from(data, slot)) for slot in range(0, len(data) - 33, 34)]
+    for entry in entries:
+        if entry.version != 0:
+            raise CorruptIndex(f"version {entry.version}; known is 0", path=path, position=entry.slot, kind="txnindex")
+    if len(data) % 34:
+        raise CorruptIndex(
+            f"{len(data) % 34} bytes behind the last whole entry of 34",
+            path=path,
+            position=len(data) // 34 * 34,
+            kind="txnindex",
+        )
+    return entries
+
+
+def parse_snapshot(data: bytes, path: str = "") -> list[ProducerEntry]:
+    """CorruptSnapshot for a wrong version, size or checksum."""
+    return [
+        ProducerEntry(
+            producer_id,
+            state.epoch,
+            state.last_sequence,
+            state.last_offset,
+            state.offset_delta,
+            state.timestamp,
+            state.coordinator_epoch,
+            -1 if state.current_txn_first_offset is None else state.current_txn_first_offset,
+        )
+        for producer_id, state in producers.parse_snapshot(data, path).items()
+    ]

@@ -1,0 +1,152 @@
+"""Which file of a log directory is what, and its bytes, read without leaving a trace.
+
+Nothing here changes a byte, a name or a time: files are opened read-only, without following a link in the last place and
+without waiting for a FIFO; O_NOATIME where the kernel allows it. No file is mapped, since a broker beside us may cut it
+short. Memory: a window of WINDOW bytes for .log, whole files for the others, which have natural bounds (SMALL_BYTES_MAX).
+
+    root of a log.dir   meta.properties  *-checkpoint  .kafka_cleanshutdown  .lock  klog-topics.json  bootstrap.checkpoint
+    partition           <20 digits>.log .index .timeindex .txnindex .snapshot   leader-epoch-checkpoint  partition.metadata
+    waiting             any of them with .deleted .cleaned .swap .tmp behind;  <topic>-<n>.<32 hex>-delete -future -stray
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from klog.errors import CorruptData
+from klog.log.topics import parse_directory_name as partition_name
+
+__all__ = [
+    "KINDS_BY_NAME",
+    "ROOT_CHECKPOINTS",
+    "WINDOW",
+    "FileName",
+    "ReadOnlyFile",
+    "classify",
+    "is_partition_directory",
+    "moved_name",
+    "partition_name",
+    "read_small",
+]
+
+WINDOW = 4 << 20
+SMALL_BYTES_MAX = 1 << 30
+
+_SEGMENT = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")
+_LOOSE = re.compile(r".*\.(log|index|timeindex|txnindex|snapshot)")
+_METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint(\.part)?")
+_MOVED = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)")
+LEFTOVERS = (".deleted", ".cleaned", ".swap")
+
+ROOT_CHECKPOINTS = (
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+)
+KINDS_BY_NAME = {
+    **dict.fromkeys(ROOT_CHECKPOINTS, "checkpoint"),
+    "leader-epoch-checkpoint": "epochs",
+    "partition.metadata": "partition_metadata",
+    "meta.properties": "properties",
+    ".kafka_cleanshutdown": "clean_shutdown",
+    "klog-topics.json": "topics",
+    "quorum-state": "quorum_state",
+    "bootstrap.checkpoint": "log",
+    ".lock": "lock",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """What a name says. kind: log, index, timeindex, txnindex, snapshot, checkpoint, epochs, ..., or unknown.
+
+    base_offset: of a segment's file (of a snapshot: the offset it stands before). leftover: deleted, cleaned, swap, tmp.
+    """
+
+    kind: str
+    base_offset: int | None = None
+    leftover: str | None = None
+
+
+def classify(name: str) -> FileName:
+    """By the name alone."""
+    for suffix in (*LEFTOVERS, ".tmp"):
+        if name.endswith(suffix) and len(name) > len(suffix):
+            inner = classify(name[: -len(suffix)])
+            return FileName(inner.kind, inner.base_offset, suffix[1:])
+    found = _SEGMENT.fullmatch(name)
+    if found:
+        return FileName(found[2], int(found[1]))
+    if name in KINDS_BY_NAME:
+        return FileName(KINDS_BY_NAME[name])
+    found = _METADATA_SNAPSHOT.fullmatch(name)
+    if found:
+        return FileName("log", int(found[1]), "part" if found[3] else None)
+    if _LOOSE.fullmatch(name):
+        return FileName("misnamed")
+    return FileName("unknown")
+
+
+def moved_name(name: str) -> str | None:
+    """delete, future or stray for the directory of a partition on its way, else None."""
+    found = _MOVED.fullmatch(name)
+    return found[4] if found else None
+
+
+def is_partition_directory(path: str) -> bool:
+    """By its name, or, for a copy under another name, by what lies in it."""
+    name = os.path.basename(os.path.abspath(path))
+    if partition_name(name) is not None or moved_name(name) is not None:
+        return True
+    return any(classify(entry).base_offset is not None for entry in os.listdir(path))
+
+
+class ReadOnlyFile:
+    """One regular file, opened for reading. Any thread; a context manager."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            self._fd = os.open(path, flags | os.O_NOATIME)
+        except PermissionError:  # O_NOATIME is the owner's right
+            self._fd = os.open(path, flags)
+        info = os.fstat(self._fd)
+        if not stat.S_ISREG(info.st_mode):
+            os.close(self._fd)
+            raise CorruptData("no regular file; a log directory holds files and nothing else", path=path)
+        self.size = info.st_size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._fd)
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to size bytes from position; fewer only where the file ends."""
+        parts = []
+        while size > 0:
+            part = os.pread(self._fd, size, position)
+            if not part:
+                break
+            parts.append(part)
+            position += len(part)
+            size -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def read_small(path: str) -> bytes:
+    """A whole file other than a .log. CorruptData where it is no regular file or too large to be what it says."""
+    with ReadOnlyFile(path) as file:
+        if file.size > SMALL_BYTES_MAX:
+            raise CorruptData(f"{file.size} bytes, which no file of this kind has", path=path)
+        return file.read_at(0, file.size)

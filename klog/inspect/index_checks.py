@@ -1,0 +1,188 @@
+"""Do the entries of .index and .timeindex tell the truth about the .log beside them? Checked in one walk, in step with it.
+
+  I1  offsets and positions rise from entry to entry; behind the first unused slot all is zero
+  I2  an entry lands where a batch begins, and names its last offset. Kafka up to 3.9.0 wrote one entry per append, which
+      may end some batches later: such entries pass, unless one stands alone among entries that name their own batch
+  T1  timestamps rise, offsets do not fall; behind the first unused slot all is zero
+  T2  an entry (t, o): t is the largest timestamp up to offset o, and o the last offset of the first batch that has it
+      (Kafka up to 3.7: of the first record in it that has it)
+  T3  of a closed segment, the last entry has the segment's largest timestamp
+
+One checker per segment; the caller feeds it every sound batch in order and then calls finish().
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from klog.inspect.entries import IndexFile, OffsetEntry, TimeEntry
+from klog.inspect.report import Kind, Report
+from klog.record import RecordBatch
+
+
+def check_shape(report: Report, kind: Kind, path: str, parsed: IndexFile, entry_bytes: int, size: int) -> None:
+    """The zero tail, and a file that does not end with an entry."""
+    if parsed.stray is not None:
+        report.add(kind, path, "bytes behind the first unused entry, where all must be zero", position=parsed.stray)
+    elif size % entry_bytes:
+        report.add(
+            kind,
+            path,
+            f"{size} bytes are no multiple of an entry's {entry_bytes}",
+            position=size // entry_bytes * entry_bytes,
+        )
+
+
+class OffsetIndexCheck:
+    """I1, I2. exact and later count the entries that name their own batch and a later one."""
+
+    def __init__(self, report: Report, path: str, entries: list[OffsetEntry]) -> None:
+        self._report, self._path = report, path
+        self._waiting: deque[OffsetEntry] = deque()
+        self._open: OffsetEntry | None = None  # landed, and its offset still to come
+        self.exact = 0
+        self.later: list[OffsetEntry] = []
+        last: OffsetEntry | None = None
+        for entry in entries:
+            if last is not None and (entry.offset <= last.offset or entry.position <= last.position):
+                self._bad(
+                    entry,
+                    f"entry ({entry.offset}, {entry.position}) does not rise above ({last.offset}, {last.position})",
+                )
+                continue
+            last = entry
+            self._waiting.append(entry)
+
+    def _bad(self, entry: OffsetEntry, message: str) -> None:
+        self._report.add("index", self._path, message, position=entry.slot, offset=entry.offset)
+
+    def batch(self, position: int, batch: RecordBatch) -> None:
+        """The next sound batch."""
+        last_offset = batch.last_offset
+        if self._waiting and self._waiting[0].position <= position:
+            self._settle(None)
+            while self._waiting and self._waiting[0].position < position:
+                entry = self._waiting.popleft()
+                self._bad(
+                    entry, f"no batch begins at {entry.position}, where the entry of offset {entry.offset} points"
+                )
+            if self._waiting and self._waiting[0].position == position:
+                entry = self._waiting.popleft()
+                if entry.offset == last_offset:
+                    self.exact += 1
+                elif entry.offset < last_offset:
+                    self._bad(
+                        entry, f"the entry says {entry.offset}, the batch at {position} ends with offset {last_offset}"
+                    )
+                else:
+                    self._open = entry
+        elif self._open is not None and last_offset >= self._open.offset:
+            self._settle(last_offset)
+
+    def damaged(self, position: int, end: int) -> None:
+        """[position, end) cannot be read: entries that point there are not judged."""
+        self._open = None
+        while self._waiting and self._waiting[0].position < end:
+            entry = self._waiting.popleft()
+            if entry.position < position:
+                self._bad(
+                    entry, f"no batch begins at {entry.position}, where the entry of offset {entry.offset} points"
+                )
+
+    def _settle(self, last_offset: int | None) -> None:
+        entry, self._open = self._open, None
+        if entry is None:
+            return
+        if last_offset == entry.offset:
+            self.later.append(entry)
+        else:
+            self._bad(entry, f"no batch near {entry.position} ends with the entry's offset {entry.offset}")
+
+    def lone(self, entry: OffsetEntry) -> None:
+        """Report an entry of `later` that turned out to be the only one of its log."""
+        self._bad(
+            entry,
+            f"the batch at {entry.position} does not end with offset {entry.offset}, as all other entries' batches do",
+        )
+
+    def finish(self) -> None:
+        """The segment has no more batches."""
+        self._settle(None)
+        for entry in self._waiting:
+            self._bad(entry, f"points to {entry.position}, where no batch begins; the log has none from there on")
+        self._waiting.clear()
+
+
+class TimeIndexCheck:
+    """T1, T2, T3. has_record(position, offset, timestamp) reads one batch again: the slow way of old entries."""
+
+    def __init__(
+        self, report: Report, path: str, entries: list[TimeEntry], has_record: Callable[[int, int, int], bool]
+    ) -> None:
+        self._report, self._path, self._has_record = report, path, has_record
+        self._waiting: deque[TimeEntry] = deque()
+        self._last: TimeEntry | None = None
+        self._unsure = False
+        self._leader: tuple[int, int, int, int] = (-1, -1, -1, -1)  # timestamp, position, first and last offset
+        last: TimeEntry | None = None
+        for entry in entries:
+            if entry.timestamp < 0 or (
+                last is not None and (entry.timestamp <= last.timestamp or entry.offset < last.offset)
+            ):
+                above = f"does not rise above ({last.timestamp}, {last.offset})" if last else "has no time"
+                self._bad(entry, f"entry ({entry.timestamp}, {entry.offset}) {above}")
+                continue
+            last = entry
+            self._waiting.append(entry)
+        self._last = last
+
+    def _bad(self, entry: TimeEntry, message: str) -> None:
+        self._report.add("timeindex", self._path, message, position=entry.slot, offset=entry.offset)
+
+    def batch(self, position: int, batch: RecordBatch) -> None:
+        """The next sound batch."""
+        first, last = batch.base_offset, batch.last_offset
+        while self._waiting and self._waiting[0].offset < first:
+            self._judge(self._waiting.popleft())
+        if batch.max_timestamp > self._leader[0]:
+            self._leader = (batch.max_timestamp, position, first, last)
+        while self._waiting and self._waiting[0].offset <= last:
+            self._judge(self._waiting.popleft())
+
+    def damaged(self) -> None:
+        """Some of the log cannot be read: from here on the largest time is not known."""
+        while self._waiting and self._waiting[0].offset <= self._leader[3]:
+            self._judge(self._waiting.popleft())
+        self._unsure = True
+
+    def _judge(self, entry: TimeEntry) -> None:
+        if self._unsure:
+            return
+        timestamp, position, first, last = self._leader
+        if timestamp != entry.timestamp:
+            self._bad(
+                entry,
+                f"the entry says {entry.timestamp} is the largest time up to offset {entry.offset}; it is {timestamp}",
+            )
+        elif entry.offset != last and not (
+            first <= entry.offset < last and self._has_record(position, entry.offset, timestamp)
+        ):
+            self._bad(entry, f"the first batch with time {timestamp} ends with offset {last}, not {entry.offset}")
+
+    def finish(self, *, closed: bool) -> None:
+        """The segment has no more batches; closed: nothing will be appended to it."""
+        if self._unsure:
+            return
+        for entry in self._waiting:
+            self._bad(entry, f"offset {entry.offset} is beyond the segment's last one")
+        self._waiting.clear()
+        timestamp, _, _, last_offset = self._leader
+        if closed and timestamp >= 0 and (self._last is None or self._last.timestamp < timestamp):
+            found = "there is no entry" if self._last is None else f"the last entry says {self._last.timestamp}"
+            self._report.add(
+                "timeindex",
+                self._path,
+                f"the largest time of this closed segment is {timestamp}; {found}",
+                offset=last_offset,
+            )

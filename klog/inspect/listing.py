@@ -1,0 +1,205 @@
+"""ls: topics, partitions, offsets, sizes, segments and time spans of a log.dir or of one partition, read-only.
+
+Of each partition only a little is read: the header of the first batch, the last entry of each time index, and the last
+segment from its last index entry on. So the time span is what the files claim; `verify` is who checks it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from klog.errors import CorruptData
+from klog.inspect.batches import HEADER, Found, plausible, walk
+from klog.inspect.entries import parse_offset_index, parse_time_index
+from klog.inspect.files import (
+    ReadOnlyFile,
+    classify,
+    is_partition_directory,
+    moved_name,
+    partition_name,
+    read_small,
+)
+from klog.inspect.texts import parse_checkpoint, parse_partition_metadata
+
+Entry = dict[str, Any]
+
+
+def ls(path: str | os.PathLike[str]) -> Entry:
+    """{"path", "clean_shutdown", "topics": [{"topic", "partitions": [...], ...}], "other": [...]}.
+
+    A partition: topic, partition, path, topic_id, log_start_offset, log_end_offset, high_watermark, size (.log bytes),
+    files_size, segments, min_timestamp, max_timestamp (ms; None: no records with a time), problem (why a number is missing).
+    """
+    where = os.fspath(path)
+    names = sorted(os.listdir(where))
+    if is_partition_directory(where):
+        parent = os.path.dirname(os.path.abspath(where))
+        clean = os.path.exists(os.path.join(parent, ".kafka_cleanshutdown"))
+        return _result(where, clean, [_partition(where, _Points(parent))], [])
+    points = _Points(where)
+    found, other = [], []
+    for name in names:
+        whole = os.path.join(where, name)
+        if not os.path.isdir(whole) or os.path.islink(whole):
+            continue
+        moved = moved_name(name)
+        if moved is None and partition_name(name) is not None:
+            found.append(_partition(whole, points))
+        else:
+            other.append({"path": whole, "state": moved or "foreign"})
+    return _result(where, ".kafka_cleanshutdown" in names, found, other)
+
+
+def _result(path: str, clean: bool, partitions: list[Entry], other: list[Entry]) -> Entry:
+    topics: dict[str, Entry] = {}
+    for entry in sorted(partitions, key=lambda found: (found["topic"], found["partition"])):
+        topic = topics.setdefault(
+            entry["topic"],
+            {
+                "topic": entry["topic"],
+                "topic_id": entry["topic_id"],
+                "size": 0,
+                "segments": 0,
+                "offsets": 0,
+                "partitions": [],
+            },
+        )
+        topic["partitions"].append(entry)
+        topic["size"] += entry["size"]
+        topic["segments"] += entry["segments"]
+        topic["offsets"] += (entry["log_end_offset"] or 0) - (entry["log_start_offset"] or 0)
+    for topic in topics.values():
+        for name, pick in (("min_timestamp", min), ("max_timestamp", max)):
+            times = [entry[name] for entry in topic["partitions"] if entry[name] is not None]
+            topic[name] = pick(times) if times else None
+    return {"path": path, "clean_shutdown": clean, "topics": list(topics.values()), "other": other}
+
+
+class _Points:
+    """Log starts and high watermarks by the checkpoints of a log.dir; a file that cannot be read says nothing."""
+
+    def __init__(self, path: str) -> None:
+        self.log_start = self._read(path, "log-start-offset-checkpoint")
+        self.high_watermark = self._read(path, "replication-offset-checkpoint")
+
+    def _read(self, path: str, name: str) -> dict[tuple[str, int], int]:
+        whole = os.path.join(path, name)
+        try:
+            return {
+                (topic, partition): offset for topic, partition, offset in parse_checkpoint(read_small(whole), whole)
+            }
+        except (CorruptData, OSError):
+            return {}
+
+
+def _partition(path: str, points: _Points) -> Entry:
+    name = os.path.basename(os.path.abspath(path))
+    key = partition_name(name) or (name, 0)
+    bases = []
+    size = files_size = 0
+    with os.scandir(path) as entries:
+        for file in entries:
+            what = classify(file.name)
+            try:
+                length = (
+                    file.stat(follow_symlinks=False).st_blocks * 512
+                    if what.kind in ("index", "timeindex")
+                    else file.stat().st_size
+                )
+            except FileNotFoundError:
+                continue
+            files_size += length
+            if (
+                what.kind == "log"
+                and what.leftover is None
+                and what.base_offset is not None
+                and file.name.endswith(".log")
+            ):
+                bases.append(what.base_offset)
+                size += length
+    bases.sort()
+    result: Entry = {
+        "topic": key[0],
+        "partition": key[1],
+        "path": path,
+        "topic_id": _topic_id(path),
+        "log_start_offset": None,
+        "log_end_offset": None,
+        "high_watermark": points.high_watermark.get(key),
+        "size": size,
+        "files_size": files_size,
+        "segments": len(bases),
+        "min_timestamp": None,
+        "max_timestamp": None,
+        "problem": None if bases else "no segment",
+    }
+    if not bases:
+        return result
+    try:
+        end, latest = _last_segment(path, bases[-1])
+        result["log_start_offset"] = min(max(points.log_start.get(key, 0), bases[0]), end)
+        result["log_end_offset"] = end
+        times = [latest, *(_last_time(path, base) for base in bases[:-1])]
+        result["max_timestamp"] = max((time for time in times if time is not None and time >= 0), default=None)
+        result["min_timestamp"] = next((time for base in bases if (time := _first_time(path, base)) is not None), None)
+    except (CorruptData, OSError) as error:
+        result["problem"] = str(error)
+    return result
+
+
+def _topic_id(path: str) -> str | None:
+    whole = os.path.join(path, "partition.metadata")
+    try:
+        return parse_partition_metadata(read_small(whole), whole)[1]
+    except (CorruptData, OSError):
+        return None
+
+
+def _last_segment(path: str, base: int) -> tuple[int, int | None]:
+    """(end offset, largest timestamp) of the last segment: from its last index entry that holds on."""
+    start = 0
+    try:
+        entries = parse_offset_index(read_small(os.path.join(path, f"{base:020d}.index")), base).entries
+    except (CorruptData, OSError):
+        entries = []
+    latest = _last_time(path, base)
+    with ReadOnlyFile(os.path.join(path, f"{base:020d}.log")) as file:
+        if entries and _begins_at(file, entries[-1].position, entries[-1].offset):
+            start = entries[-1].position
+        end = base
+        for item in walk(file, start):
+            if isinstance(item, Found) and item.error is None:
+                end = item.batch.next_offset
+                latest = max(latest if latest is not None else -1, item.batch.max_timestamp)
+            else:
+                break
+    return end, latest
+
+
+def _begins_at(file: ReadOnlyFile, position: int, offset: int) -> bool:
+    header = file.read_at(position, HEADER.size)
+    if not plausible(header, file.size - position):
+        return False
+    fields = HEADER.unpack(header)
+    return int(fields[0]) <= offset and int(fields[0]) + int(fields[6]) <= offset
+
+
+def _last_time(path: str, base: int) -> int | None:
+    try:
+        entries = parse_time_index(read_small(os.path.join(path, f"{base:020d}.timeindex")), base).entries
+    except (CorruptData, OSError):
+        return None
+    return entries[-1].timestamp if entries else None
+
+
+def _first_time(path: str, base: int) -> int | None:
+    """Time of the first record of a segment; None for one without records or times."""
+    with ReadOnlyFile(os.path.join(path, f"{base:020d}.log")) as file:
+        for item in walk(file):
+            if not isinstance(item, Found) or item.error is not None:
+                return None
+            if item.batch.count and not item.batch.is_control:
+                first = next(iter(item.batch)).timestamp
+                return first if first >= 0 else None
+    return None

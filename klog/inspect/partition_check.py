@@ -1,0 +1,446 @@
+"""Every invariant of one partition directory. Segments in order, batches in order, each byte of .log looked at once.
+
+  L1  every byte of .log belongs to a batch whose frame, checksum and records hold
+  L2  offsets rise from batch to batch and across segments, and lie in the segment's span
+  L3  no offset is missing but by compaction: below the cleaner's checkpoint, or in a log that shows other signs of it (a
+      thinned batch, a delete horizon, three holes and more: a follower copies its leader's holes)
+  L4  the checkpoints of the log.dir do not point beyond the log; after a clean stop the recovery point is its end
+  L5  no file waits to be deleted or renamed
+
+Indexes are read before the .log they belong to: of a log that is being written they then know no more than it holds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from klog.errors import CorruptBatch, CorruptData
+from klog.inspect.batches import Broken, Found, Legacy, batch_at, check_batches, walk
+from klog.inspect.entries import (
+    ProducerEntry,
+    TxnEntry,
+    parse_offset_index,
+    parse_snapshot,
+    parse_time_index,
+    parse_txn_index,
+)
+from klog.inspect.files import FileName, ReadOnlyFile, classify, read_small
+from klog.inspect.index_checks import OffsetIndexCheck, TimeIndexCheck, check_shape
+from klog.inspect.replay import Abort, EpochCheck, ProducerReplay, check_txn_index
+from klog.inspect.report import Kind, Report
+from klog.inspect.texts import parse_epochs, parse_partition_metadata
+
+HOLES_OF_COMPACTION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the log.dir says of a partition; None where it says nothing, or where there is no log.dir around."""
+
+    clean: bool | None = None
+    recovery_point: int | None = None
+    log_start: int | None = None
+    high_watermark: int | None = None
+    cleaned_to: int | None = None
+    topic_id: str | None = None
+
+
+class PartitionCheck:
+    """One run over one directory; read-only. One caller."""
+
+    def __init__(self, report: Report, path: str, facts: Facts, progress: Callable[[int], None] | None = None) -> None:
+        self._report, self._path, self._facts = report, path, facts
+        self._progress = progress or (lambda size: None)
+        self._expected: int | None = None  # next offset by the batches so far
+        self._holes: list[tuple[str, int, int, int, str]] = []  # path, position, from, to, what
+        self._compacted = False
+        self._exact = 0
+        self._later: list[tuple[OffsetIndexCheck, int]] = []
+        self._snapshots: list[tuple[int, str, list[ProducerEntry]]] = []
+        self._replay = ProducerReplay([])
+
+    def run(self) -> int | None:
+        """Check all; the log end offset, None for a directory without a segment."""
+        names = sorted(os.listdir(self._path))
+        self._leftovers(names)
+        live = {name: classify(name) for name in names}
+        bases = [
+            n.base_offset for n in live.values() if n.kind == "log" and n.leftover is None and n.base_offset is not None
+        ]
+        logs = {base: f"{base:020d}.log" for base in bases if f"{base:020d}.log" in live}
+        for name, what in live.items():
+            if what.leftover or what.base_offset is None:
+                continue
+            if what.kind in ("index", "timeindex", "txnindex") and what.base_offset not in logs:
+                self._add("leftover", name, "an index without its .log; the next open removes it")
+            if what.kind == "log" and not name.endswith(".log"):  # a snapshot of the metadata log
+                with ReadOnlyFile(self._file(name)) as file:
+                    for error in check_batches(file):
+                        self._report.add_error(error, self._file(name))
+        self._read_snapshots(live)
+        epochs = self._metadata(live, bool(logs))
+        seeded = self._seed(min(logs)) if logs else []
+        self._replay = ProducerReplay(seeded)
+        epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs)
+        for base in sorted(logs):
+            self._segment(base, live, epoch_check, last=base == max(logs))
+        end = self._expected
+        self._judge_holes()
+        self._judge_later()
+        if end is not None:
+            self._ends(end, epochs)
+        return end
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self._path, name)
+
+    def _add(
+        self, kind: Kind, name: str, message: str, *, position: int | None = None, offset: int | None = None
+    ) -> None:
+        self._report.add(kind, self._file(name), message, position=position, offset=offset)
+
+    # ---- names and small files ---------------------------------------------------------------------------------
+
+    def _leftovers(self, names: list[str]) -> None:
+        for name in names:
+            what = classify(name)
+            if what.leftover is not None and what.kind != "unknown":
+                self._add("leftover", name, _LEFTOVER[what.leftover])
+            elif what.kind == "misnamed":
+                self._add("leftover", name, "no name of a segment's file (20 digits); Kafka refuses or overlooks it")
+
+    def _read_snapshots(self, live: dict[str, FileName]) -> None:
+        for name in live:
+            what = classify(name)
+            if what.kind != "snapshot" or what.leftover or what.base_offset is None:
+                continue
+            try:
+                entries = parse_snapshot(read_small(self._file(name)), self._file(name))
+                self._snapshots.append((what.base_offset, self._file(name), entries))
+            except CorruptData as error:
+                self._report.add_error(error, self._file(name))
+            except FileNotFoundError:
+                pass  # gone since the directory was listed
+        self._snapshots.sort()
+
+    def _seed(self, base: int) -> list[ProducerEntry] | None:
+        if base == 0:
+            return []
+        return next((entries for offset, _, entries in self._snapshots if offset == base), None)
+
+    def _metadata(self, live: dict[str, FileName], started: bool) -> list[tuple[int, int]] | None:
+        name = "partition.metadata"
+        if name in live:
+            try:
+                _, topic_id = parse_partition_metadata(read_small(self._file(name)), self._file(name))
+                if self._facts.topic_id not in (None, topic_id):
+                    self._add(
+                        "checkpoint", name, f"topic id {topic_id}, by klog-topics.json it is {self._facts.topic_id}"
+                    )
+            except CorruptData as error:
+                self._report.add_error(error, self._file(name))
+        else:
+            self._add("checkpoint", name, "missing; a Kafka broker will not serve this partition without its topic id")
+        name = "leader-epoch-checkpoint"
+        if name not in live:
+            if started:
+                self._add("epoch", name, "missing; the next open rebuilds it from the batches")
+            return None
+        try:
+            return parse_epochs(read_small(self._file(name)), self._file(name))
+        except CorruptData as error:
+            self._report.add_error(error, self._file(name))
+            return None
+
+    # ---- segments ----------------------------------------------------------------------------------------------
+
+    def _segment(self, base: int, live: dict[str, FileName], epochs: EpochCheck, *, last: bool) -> None:
+        path = self._file(f"{base:020d}.log")
+        closed = not last or self._facts.clean is True
+        with ReadOnlyFile(path) as file:
+            offsets = self._offset_check(base, live, file)
+            times = self._time_check(base, live, file)
+            txns = self._txn_entries(base, live)
+            self._begin(path, base)
+            aborts: list[Abort] = []
+            for item in walk(file):
+                self._report.bytes += item.end - item.position
+                self._progress(item.end - item.position)
+                if isinstance(item, Broken):
+                    self._broken(item, path, last, offsets, times)
+                elif isinstance(item, Legacy):
+                    self._legacy(item, path, offsets, times)
+                else:
+                    self._found(item, path, base, epochs, offsets, times, aborts)
+        self._report.segments += 1
+        if self._expected is None or self._expected < base:
+            self._expected = base
+        if offsets is not None:
+            offsets.finish()
+            self._exact += offsets.exact
+            self._later += [(offsets, number) for number in range(len(offsets.later))]
+        if times is not None:
+            times.finish(closed=closed)
+        if txns is not None:
+            check_txn_index(
+                self._report,
+                self._file(f"{base:020d}.txnindex"),
+                path,
+                txns,
+                aborts,
+                complete=self._replay.complete,
+                base_offset=base,
+                next_offset=self._expected,
+            )
+
+    def _begin(self, path: str, base: int) -> None:
+        """A segment begins: its base is the end of the one before."""
+        expected = self._expected
+        if expected is None or expected == base:
+            return
+        if expected > base:
+            self._report.add(
+                "offset_order",
+                path,
+                f"the segment begins at {base}, the one before ends at {expected}",
+                position=0,
+                offset=base,
+            )
+        else:
+            self._hole(path, 0, expected, base, "between segments")
+        self._expected = base
+
+    def _found(
+        self, item: Found, path: str, base: int, epochs: EpochCheck, offsets: OffsetIndexCheck | None,
+        times: TimeIndexCheck | None, aborts: list[Abort],
+    ) -> None:  # fmt: skip
+        batch = item.batch
+        if item.error is not None:
+            self._report.add_error(item.error, path)
+            self._damaged(item.position, item.end, offsets, times)
+            # The frame holds, so its offsets most likely do; believe them only if they fit.
+            if self._expected is not None and batch.base_offset == self._expected:
+                self._expected = batch.next_offset
+            return
+        self._report.batches += 1
+        self._report.records += batch.count
+        expected = self._expected if self._expected is not None else base
+        if batch.base_offset < expected:
+            self._report.add(
+                "offset_order",
+                path,
+                f"the batch begins at offset {batch.base_offset}, where {expected} or a later one is due",
+                position=item.position,
+                offset=batch.base_offset,
+            )
+        elif batch.base_offset > expected:
+            self._hole(path, item.position, expected, batch.base_offset, "between batches")
+        if batch.last_offset - base > 2**31 - 1:
+            self._report.add(
+                "offset_order",
+                path,
+                f"offset {batch.last_offset} is further from the segment's base than 2147483647",
+                position=item.position,
+                offset=batch.last_offset,
+            )
+        if batch.count != batch.last_offset - batch.base_offset + 1:
+            self._compacted = True
+            self._replay.hole()
+        if batch.delete_horizon_ms is not None:
+            self._compacted = True
+        self._check_snapshots(batch.base_offset)
+        epochs.batch(path, item.position, batch, complete=not self._holes and not self._compacted)
+        if offsets is not None:
+            offsets.batch(item.position, batch)
+        if times is not None:
+            times.batch(item.position, batch)
+        abort = self._replay.batch(item.position, batch)
+        if abort is not None:
+            aborts.append(abort)
+        self._expected = max(expected, batch.next_offset)
+
+    def _broken(
+        self, item: Broken, path: str, last: bool, offsets: OffsetIndexCheck | None, times: TimeIndexCheck | None
+    ) -> None:
+        self._damaged(item.position, item.end, offsets, times)
+        error, length = item.error, item.end - item.position
+        if item.torn and last:
+            what = "zeros" if item.zeros else "bytes"
+            message = (
+                f"{length} {what} at the end are no batch: {error.reason}. The next open cuts a tail torn by a crash"
+            )
+        elif item.torn:
+            message = f"{length} bytes at the end of a closed segment are no batch: {error.reason}"
+        else:
+            message = f"{length} bytes are no batch: {error.reason}. The next whole batch begins at {item.end}"
+        self._report.add_error(
+            CorruptBatch(message, path=path, position=item.position, offset=error.offset, kind=error.kind), path
+        )
+
+    def _damaged(self, position: int, end: int, offsets: OffsetIndexCheck | None, times: TimeIndexCheck | None) -> None:
+        """What [position, end) held is not known: nothing may be concluded from its absence."""
+        self._replay.hole()
+        if offsets is not None:
+            offsets.damaged(position, end)
+        if times is not None:
+            times.damaged()
+
+    def _legacy(self, item: Legacy, path: str, offsets: OffsetIndexCheck | None, times: TimeIndexCheck | None) -> None:
+        self._report.batches += 1
+        self._damaged(item.position, item.end, offsets, times)
+        if not item.valid:
+            self._report.add(
+                "crc", path, f"checksum of a message of magic {item.magic}", position=item.position, offset=item.offset
+            )
+        elif self._expected is not None and item.offset < self._expected:
+            self._report.add(
+                "offset_order",
+                path,
+                f"the message has offset {item.offset}, where {self._expected} or a later one is due",
+                position=item.position,
+                offset=item.offset,
+            )
+        else:
+            self._expected = item.offset + 1
+
+    # ---- files beside the log ----------------------------------------------------------------------------------
+
+    def _offset_check(self, base: int, live: dict[str, FileName], file: ReadOnlyFile) -> OffsetIndexCheck | None:
+        name = f"{base:020d}.index"
+        if name not in live:
+            if file.size:  # of an empty segment a broker makes it with the first append
+                self._add("index", name, "missing; the next open rebuilds it")
+            return None
+        try:
+            data = read_small(self._file(name))
+        except CorruptData as error:
+            self._report.add("index", self._file(name), error.reason)
+            return None
+        parsed = parse_offset_index(data, base)
+        check_shape(self._report, "index", self._file(name), parsed, 8, len(data))
+        self._untrimmed("index", name, parsed.tail, 8)
+        return OffsetIndexCheck(self._report, self._file(name), parsed.entries)
+
+    def _time_check(self, base: int, live: dict[str, FileName], file: ReadOnlyFile) -> TimeIndexCheck | None:
+        name = f"{base:020d}.timeindex"
+        if name not in live:
+            if file.size:  # of an empty segment a broker makes it with the first append
+                self._add("timeindex", name, "missing; the next open rebuilds it")
+            return None
+        try:
+            data = read_small(self._file(name))
+        except CorruptData as error:
+            self._report.add("timeindex", self._file(name), error.reason)
+            return None
+        parsed = parse_time_index(data, base)
+        check_shape(self._report, "timeindex", self._file(name), parsed, 12, len(data))
+        self._untrimmed("timeindex", name, parsed.tail, 12)
+
+        def has_record(position: int, offset: int, timestamp: int) -> bool:
+            return _has_record(file, position, offset, timestamp)
+
+        return TimeIndexCheck(self._report, self._file(name), parsed.entries, has_record)
+
+    def _untrimmed(self, kind: Kind, name: str, tail: int, entry_bytes: int) -> None:
+        if self._facts.clean and tail >= entry_bytes:
+            self._add(
+                kind,
+                name,
+                f"{tail} unused bytes, and the log.dir says it was stopped cleanly: Kafka would take them for entries",
+            )
+
+    def _txn_entries(self, base: int, live: dict[str, FileName]) -> list[TxnEntry] | None:
+        name = f"{base:020d}.txnindex"
+        if name not in live:
+            return []
+        try:
+            return parse_txn_index(read_small(self._file(name)), self._file(name))
+        except CorruptData as error:
+            self._report.add("txnindex", self._file(name), error.reason, position=error.position)
+            return None
+
+    def _check_snapshots(self, offset: int) -> None:
+        """Snapshots at or below the next batch's first offset stand before it."""
+        while self._snapshots and self._snapshots[0][0] <= offset:
+            at, path, entries = self._snapshots.pop(0)
+            self._replay.check_snapshot(self._report, path, at, entries)
+
+    # ---- at the end --------------------------------------------------------------------------------------------
+
+    def _hole(self, path: str, position: int, start: int, stop: int, what: str) -> None:
+        self._replay.hole()
+        if len(self._holes) < 1000:
+            self._holes.append((path, position, start, stop, what))
+
+    def _judge_holes(self) -> None:
+        cleaned_to = self._facts.cleaned_to
+        signs = self._compacted or len(self._holes) >= HOLES_OF_COMPACTION
+        for path, position, start, stop, what in self._holes:
+            if signs or (cleaned_to is not None and stop <= cleaned_to):
+                continue
+            self._report.add(
+                "gap",
+                path,
+                f"offsets {start} to {stop - 1} are missing {what}, and this log was not compacted",
+                position=position,
+                offset=start,
+            )
+
+    def _judge_later(self) -> None:
+        if len(self._later) == 1 and self._exact:
+            check, number = self._later[0]
+            check.lone(check.later[number])
+
+    def _ends(self, end: int, epochs: list[tuple[int, int]] | None) -> None:
+        self._check_snapshots(end)
+        for offset, path, _ in self._snapshots:
+            self._report.add(
+                "snapshot", path, f"a snapshot of offset {offset}, and the log ends at {end}", offset=offset
+            )
+        for epoch, start in epochs or ():
+            if start > end:
+                self._add(
+                    "epoch",
+                    "leader-epoch-checkpoint",
+                    f"epoch {epoch} from {start}, and the log ends at {end}",
+                    offset=start,
+                )
+        root = os.path.dirname(os.path.abspath(self._path))
+        for name, value in (
+            ("recovery-point-offset-checkpoint", self._facts.recovery_point),
+            ("replication-offset-checkpoint", self._facts.high_watermark),
+            ("log-start-offset-checkpoint", self._facts.log_start),
+            ("cleaner-offset-checkpoint", self._facts.cleaned_to),
+        ):
+            if value is not None and value > end:
+                self._report.add(
+                    "checkpoint",
+                    os.path.join(root, name),
+                    f"{os.path.basename(self._path)} at {value}, and its log ends at {end}",
+                    offset=value,
+                )
+        point = self._facts.recovery_point
+        if self._facts.clean and point is not None and point < end:
+            self._report.add(
+                "checkpoint",
+                os.path.join(root, "recovery-point-offset-checkpoint"),
+                f"{os.path.basename(self._path)} at {point} after a clean stop, and its log ends at {end}",
+                offset=point,
+            )
+
+
+_LEFTOVER = {
+    "deleted": "waits to be deleted",
+    "cleaned": "a compaction that was not finished; the next open removes it",
+    "swap": "a compaction whose last step is due; the next open finishes it",
+    "tmp": "a file whose replacement was not finished; the old one holds",
+    "part": "a snapshot that was not finished",
+}
+
+
+def _has_record(file: ReadOnlyFile, position: int, offset: int, timestamp: int) -> bool:
+    """Is `offset` the first record of that batch with this time? So said Kafka up to 3.7."""
+    batch = batch_at(file, position)
+    return batch is not None and next((r.offset for r in batch if r.timestamp == timestamp), None) == offset

@@ -1,0 +1,230 @@
+"""What the batches of a partition say about epochs, transactions and producers, told against the files that keep it.
+
+  E1  leader epochs do not fall from batch to batch
+  E2  the epoch of a batch is that of the cache's entry for its offset (offsets below the first entry: not above its epoch),
+      and an entry begins where a batch does
+  X1  each abort marker that ends a transaction has its .txnindex entry, with this transaction's first offset and the last
+      stable offset behind it; and each entry has its marker
+  P1  a snapshot of offset N knows nothing from N on, and agrees with the batches below N
+
+The replay begins at the first batch there is, from the snapshot at its segment's base. `complete` says that nothing is
+missing: it began at offset 0 or from a snapshot, and no offset is missing since. Compaction leaves holes, and from there on
+only what must hold in spite of them is checked. Kafka: ProducerStateManager, LeaderEpochFileCache, TransactionIndex.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from klog.inspect.entries import ProducerEntry, TxnEntry
+from klog.inspect.report import Report
+from klog.record import RecordBatch
+
+NO_PRODUCER = ProducerEntry(-1, -1, -1, -1, 0, -1, -1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """A transaction that a marker aborted. data: batches with records of it were seen."""
+
+    position: int
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    data: bool
+
+
+class EpochCheck:
+    """E1, E2 over all batches of a partition, in order."""
+
+    def __init__(self, report: Report, path: str, entries: list[tuple[int, int]] | None) -> None:
+        self._report, self._path, self._entries = report, path, entries
+        self._at = -1
+        self._last = -1
+        self._first: int | None = None
+
+    def batch(self, path: str, position: int, batch: RecordBatch, *, complete: bool) -> None:
+        """The next sound batch, of the file at path. complete: no offset is missing so far."""
+        epoch, offset = batch.leader_epoch, batch.base_offset
+        if self._first is None:
+            self._first = offset
+        if epoch < 0:  # converted from magic 0 or 1
+            return
+        if epoch < self._last:
+            self._bad(path, position, offset, f"leader epoch {epoch} after {self._last}; epochs never fall")
+            return
+        entries = self._entries
+        if entries is not None:
+            while self._at + 1 < len(entries) and entries[self._at + 1][1] <= offset:
+                self._at += 1
+                start = entries[self._at][1]
+                if complete and self._first < start < offset:
+                    self._report.add(
+                        "epoch",
+                        self._path,
+                        f"epoch {entries[self._at][0]} from {start}, where no batch begins",
+                        offset=start,
+                    )
+            if not entries:
+                self._bad(path, position, offset, f"leader epoch {epoch}, and leader-epoch-checkpoint has no entry")
+                self._entries = None
+            elif self._at >= 0 and entries[self._at][0] != epoch:
+                self._bad(
+                    path,
+                    position,
+                    offset,
+                    f"leader epoch {epoch}, where leader-epoch-checkpoint has {entries[self._at][0]} from {entries[self._at][1]}",
+                )
+                return
+            elif self._at < 0 and epoch > entries[0][0]:
+                self._bad(
+                    path,
+                    position,
+                    offset,
+                    f"leader epoch {epoch} below epoch {entries[0][0]} of leader-epoch-checkpoint",
+                )
+                return
+        self._last = epoch
+
+    def _bad(self, path: str, position: int, offset: int, message: str) -> None:
+        self._report.add("epoch", path, message, position=position, offset=offset)
+
+
+class ProducerReplay:
+    """Producers and open transactions after the batches so far."""
+
+    def __init__(self, seed: list[ProducerEntry] | None) -> None:
+        self.complete = seed is not None
+        self.producers: dict[int, ProducerEntry] = {}
+        self._open: dict[int, tuple[int, bool]] = {}  # producer → first offset, data seen
+        for entry in seed or ():
+            self.producers[entry.producer_id] = entry
+            if entry.current_txn_first_offset >= 0:
+                self._open[entry.producer_id] = (entry.current_txn_first_offset, True)
+        self._seen: set[int] = set()
+
+    def hole(self) -> None:
+        """Offsets are missing here."""
+        self.complete = False
+
+    def batch(self, position: int, batch: RecordBatch) -> Abort | None:
+        """The next sound batch; an Abort where it ends a transaction so."""
+        producer_id = batch.producer_id
+        if producer_id < 0:
+            return None
+        if batch.is_control:
+            return self._control(position, batch) if batch.count else None
+        if batch.is_transactional:
+            first, data = self._open.get(producer_id, (batch.base_offset, False))
+            self._open[producer_id] = (first, data or batch.count > 0)
+        self._seen.add(producer_id)
+        known = self.producers.get(producer_id, NO_PRODUCER)
+        last_sequence = batch.base_sequence
+        if last_sequence >= 0:
+            last_sequence = (last_sequence + batch.last_offset - batch.base_offset) & 0x7FFFFFFF
+        self.producers[producer_id] = ProducerEntry(
+            producer_id,
+            batch.producer_epoch,
+            last_sequence,
+            batch.last_offset,
+            batch.last_offset - batch.base_offset,
+            batch.max_timestamp,
+            known.coordinator_epoch,
+            self._open.get(producer_id, (-1, False))[0],
+        )
+        return None
+
+    def _control(self, position: int, batch: RecordBatch) -> Abort | None:
+        kind = batch.control_type
+        if kind not in ("abort", "commit"):
+            return None
+        producer_id = batch.producer_id
+        self._seen.add(producer_id)
+        known = self.producers.get(producer_id, NO_PRODUCER)
+        if known.epoch == batch.producer_epoch:
+            self.producers[producer_id] = replace(known, current_txn_first_offset=-1)
+        else:
+            self.producers[producer_id] = replace(NO_PRODUCER, producer_id=producer_id, epoch=batch.producer_epoch)
+        transaction = self._open.pop(producer_id, None)
+        if transaction is None or kind == "commit":
+            return None
+        stable = min((first for first, _ in self._open.values()), default=batch.last_offset + 1)
+        return Abort(position, producer_id, transaction[0], batch.last_offset, stable, transaction[1])
+
+    def check_snapshot(self, report: Report, path: str, offset: int, entries: list[ProducerEntry]) -> None:
+        """P1: entries of the snapshot `offset`, told against the batches below it, which were all fed."""
+        for number, entry in enumerate(entries):
+            position = 10 + 46 * number
+            if entry.last_offset >= offset or entry.current_txn_first_offset >= offset:
+                report.add(
+                    "snapshot",
+                    path,
+                    f"producer {entry.producer_id} with offset {max(entry.last_offset, entry.current_txn_first_offset)}, "
+                    f"which does not lie below the snapshot's {offset}",
+                    position=position,
+                )
+                continue
+            known = self.producers.get(entry.producer_id)
+            if not self.complete or (known is not None and entry.producer_id not in self._seen):
+                continue
+            if known is None:
+                report.add(
+                    "snapshot", path, f"producer {entry.producer_id}, of which the log has no batch", position=position
+                )
+                continue
+            for name in ("epoch", "last_sequence", "last_offset", "current_txn_first_offset"):
+                said, found = getattr(entry, name), getattr(known, name)
+                if said != found:
+                    report.add(
+                        "snapshot",
+                        path,
+                        f"producer {entry.producer_id}: {name} {said}, by the log it is {found}",
+                        position=position,
+                        offset=offset,
+                    )
+                    break
+
+
+def check_txn_index(
+    report: Report, path: str, log_path: str, entries: list[TxnEntry], aborts: list[Abort], *, complete: bool, base_offset: int,
+    next_offset: int,
+) -> None:  # fmt: skip
+    """X1 for one segment: the entries of its file and the aborts its batches showed."""
+    expected = {abort.last_offset: abort for abort in aborts}
+    before = -1
+    for entry in entries:
+        message = None
+        abort = expected.pop(entry.last_offset, None)
+        if entry.last_offset <= before:
+            message = f"marker {entry.last_offset} after {before}; they rise from entry to entry"
+        elif not base_offset <= entry.last_offset < next_offset:
+            message = f"marker {entry.last_offset} lies outside the segment [{base_offset}, {next_offset})"
+        elif not 0 <= entry.first_offset < entry.last_offset:
+            message = f"first offset {entry.first_offset} does not lie below the marker {entry.last_offset}"
+        elif not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
+            message = f"last stable offset {entry.last_stable_offset} lies beyond the marker {entry.last_offset}"
+        elif abort is not None and entry.producer_id != abort.producer_id:
+            message = f"producer {entry.producer_id}, by the log it is {abort.producer_id}"
+        elif abort is None and complete:
+            message = f"no transaction of producer {entry.producer_id} is aborted at offset {entry.last_offset}"
+        elif (
+            abort is not None
+            and entry.first_offset != abort.first_offset
+            and (complete or entry.first_offset > abort.first_offset)
+        ):
+            message = f"first offset {entry.first_offset}, by the log it is {abort.first_offset}"
+        elif abort is not None and complete and entry.last_stable_offset != abort.last_stable_offset:
+            message = f"last stable offset {entry.last_stable_offset}, by the log it is {abort.last_stable_offset}"
+        before = max(before, entry.last_offset)
+        if message is not None:
+            report.add("txnindex", path, message, position=entry.slot, offset=entry.last_offset)
+    for abort in expected.values():
+        if complete or abort.data:
+            report.add(
+                "txnindex",
+                path,
+                f"no entry for the transaction of producer {abort.producer_id}, offsets {abort.first_offset} to "
+                f"{abort.last_offset}, which the marker at position {abort.position} of {log_path} aborts",
+                offset=abort.last_offset,
+            )

@@ -1,0 +1,73 @@
+"""What verify found: problems, and how much was looked at. Plain values that become JSON as they are."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from klog.errors import CorruptData
+
+Kind = Literal[
+    "crc",
+    "length",
+    "offset_order",
+    "epoch",
+    "index",
+    "timeindex",
+    "txnindex",
+    "snapshot",
+    "checkpoint",
+    "leftover",
+    "gap",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One broken invariant. position: byte in the file; offset: of the record concerned; None where there is none."""
+
+    path: str
+    position: int | None
+    offset: int | None
+    message: str
+    kind: str
+
+    def __str__(self) -> str:
+        where = "".join(
+            f", {name} {value}"
+            for name, value in (("position", self.position), ("offset", self.offset))
+            if value is not None
+        )
+        return f"{self.path}{where}: {self.kind}: {self.message}"
+
+
+@dataclass(slots=True)
+class Report:
+    """problems in the order of files; the counts say what was read. `not report.problems` is a sound directory."""
+
+    path: str
+    problems: list[Problem] = field(default_factory=list)
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong."""
+        return not self.problems
+
+    def add(
+        self, kind: Kind, path: str, message: str, *, position: int | None = None, offset: int | None = None
+    ) -> None:
+        """Note a problem."""
+        self.problems.append(Problem(path, position, offset, message, kind))
+
+    def add_error(self, error: CorruptData, path: str) -> None:
+        """Note what a parser raised."""
+        self.problems.append(Problem(error.path or path, error.position, error.offset, error.reason, error.kind))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON-able values."""
+        return {"ok": self.ok, **asdict(self)}

@@ -1,0 +1,187 @@
+"""verify: every invariant of a log directory, offline and read-only.
+
+Takes a log.dir or one partition directory. What is checked, by name: partition_check (L), index_checks (I, T), replay (E, X,
+P); here the files at the root:
+
+  R1  the checkpoints, meta.properties, klog-topics.json and the stop marker parse
+  R2  a checkpoint names no partition that is not there
+  R3  a sub-directory is a partition's (Kafka refuses to start with any other)
+
+What no redundancy guards, and verify therefore cannot see, even where every byte of .log, .index, .timeindex, .txnindex and
+.snapshot is guarded by another:
+
+    - a number in a checkpoint that stays plausible (but after a clean stop the recovery point is the log end)
+    - ids that keep their form: topic_id (unless klog-topics.json knows it), cluster, node and directory; comments; .lock
+    - the leader epoch in bootstrap.checkpoint; in .log, of batches below the first entry of leader-epoch-checkpoint, as long
+      as it does not fall; the start of that first entry
+    - the only entry of an .index, moved to the end of a later batch (Kafka up to 3.9.0 wrote such entries)
+    - entries missing at the end of the indexes of a segment that is still open
+    - a partition directory alone, without its log.dir: the end of the log, cut off between two batches with all that speaks
+      of it (snapshot, index entries)
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from klog.errors import CorruptData
+from klog.inspect.batches import check_batches
+from klog.inspect.files import (
+    ROOT_CHECKPOINTS,
+    ReadOnlyFile,
+    classify,
+    is_partition_directory,
+    moved_name,
+    partition_name,
+    read_small,
+)
+from klog.inspect.partition_check import Facts, PartitionCheck
+from klog.inspect.report import Report
+from klog.inspect.texts import parse_checkpoint, parse_clean_shutdown, parse_json, parse_properties
+from klog.progress import Event, Progress
+
+EVENT_BYTES = 8 << 20
+Positions = dict[tuple[str, int], int]
+
+
+def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Report:
+    """Check a log.dir, or one partition directory, and say what is wrong. Changes nothing, takes no lock.
+
+    Raises OSError where the directory itself cannot be read; everything else is a problem of the report.
+    """
+    where = os.fspath(path)
+    report = Report(where)
+    os.listdir(where)  # NotADirectoryError, FileNotFoundError: the caller's mistake, not the directory's
+    if is_partition_directory(where):
+        parent = os.path.dirname(os.path.abspath(where))
+        root = _Root(Report(parent), parent)  # its problems are not asked for; its facts help
+        _partitions(report, root, [where], progress)
+        return report
+    root = _Root(report, where)
+    found = []
+    for name in sorted(os.listdir(where)):
+        whole = os.path.join(where, name)
+        if os.path.islink(whole) or not os.path.isdir(whole):
+            what = classify(name)
+            if what.leftover is not None and what.kind != "unknown":
+                report.add("leftover", whole, "a file whose replacement was not finished; the old one holds")
+            continue
+        moved = moved_name(name)
+        if moved is not None:
+            report.add("leftover", whole, _MOVED[moved])
+        elif partition_name(name) is None:
+            if name != "remote-log-index-cache":
+                report.add("leftover", whole, "a directory that is no partition's; Kafka refuses to start with it")
+        else:
+            found.append(whole)
+    root.check_names({partition_name(os.path.basename(name)) for name in found})
+    _partitions(report, root, found, progress)
+    return report
+
+
+def _partitions(report: Report, root: _Root, paths: list[str], progress: Progress | None) -> None:
+    total = sum(_log_bytes(path) for path in paths) if progress is not None else 0
+    done = told = 0
+
+    def step(size: int) -> None:
+        nonlocal done, told
+        done += size
+        if progress is not None and done - told >= EVENT_BYTES:
+            told = done
+            progress(Event("verify", done, total, "bytes", os.path.basename(path)))
+
+    for path in paths:
+        PartitionCheck(report, path, root.facts(os.path.basename(os.path.abspath(path))), step).run()
+        report.partitions += 1
+    if progress is not None:
+        progress(Event("verify", done, max(done, total), "bytes"))
+
+
+def _log_bytes(path: str) -> int:
+    with os.scandir(path) as entries:
+        return sum(entry.stat().st_size for entry in entries if entry.name.endswith(".log"))
+
+
+class _Root:
+    """The files of a log.dir that speak of all partitions. `known`: there is a log.dir around at all."""
+
+    def __init__(self, report: Report, path: str) -> None:
+        self._report, self._path = report, path
+        names = set(os.listdir(path))
+        self.known = bool(names & {"meta.properties", "klog-topics.json", *ROOT_CHECKPOINTS})
+        self.clean = ".kafka_cleanshutdown" in names
+        self._points: dict[str, Positions | None] = {}
+        for name in ROOT_CHECKPOINTS:
+            self._points[name] = self._parse(name, _positions) if name in names else None
+        if "meta.properties" in names:
+            self._parse("meta.properties", parse_properties)
+        if self.clean:
+            self._parse(".kafka_cleanshutdown", parse_clean_shutdown)
+        if "bootstrap.checkpoint" in names:
+            self._bootstrap(os.path.join(path, "bootstrap.checkpoint"))
+        topics = self._parse("klog-topics.json", parse_json) if "klog-topics.json" in names else None
+        self._topic_ids = _topic_ids(topics)
+
+    def _parse(self, name: str, parser: Any) -> Any:
+        path = os.path.join(self._path, name)
+        try:
+            return parser(read_small(path), path)
+        except CorruptData as error:
+            self._report.add("checkpoint", path, error.reason, position=error.position)
+        except OSError as error:
+            self._report.add("checkpoint", path, f"cannot be read: {error.strerror}")
+        return None
+
+    def _bootstrap(self, path: str) -> None:
+        with ReadOnlyFile(path) as file:
+            for error in check_batches(file):
+                self._report.add_error(error, path)
+
+    def check_names(self, present: set[tuple[str, int] | None]) -> None:
+        """R2."""
+        for name, points in self._points.items():
+            for topic, partition in points or ():
+                if (topic, partition) not in present:
+                    self._report.add(
+                        "checkpoint",
+                        os.path.join(self._path, name),
+                        f"names {topic}-{partition}, which is not in the directory",
+                    )
+
+    def facts(self, name: str) -> Facts:
+        """What is known of the partition directory with this name."""
+        if not self.known:
+            return Facts()
+        key = partition_name(name) or ("", -1)
+        recovery, start, high, cleaner = (self._points[name] for name in ROOT_CHECKPOINTS)
+        return Facts(
+            clean=self.clean,
+            recovery_point=(recovery or {}).get(key),
+            log_start=(start or {}).get(key),
+            high_watermark=(high or {}).get(key),
+            cleaned_to=None if cleaner is None else cleaner.get(key, 0),
+            topic_id=self._topic_ids.get(key[0]),
+        )
+
+
+def _positions(data: bytes, path: str) -> Positions:
+    return {(topic, partition): offset for topic, partition, offset in parse_checkpoint(data, path)}
+
+
+def _topic_ids(topics: Any) -> dict[str, str]:
+    """{topic: id} of klog-topics.json; nothing where it says nothing."""
+    found: dict[str, str] = {}
+    listed = topics.get("topics") if isinstance(topics, dict) else None
+    for name, entry in listed.items() if isinstance(listed, dict) else ():
+        topic_id = entry.get("topic_id") or entry.get("id") if isinstance(entry, dict) else None
+        if isinstance(topic_id, str):
+            found[name] = topic_id
+    return found
+
+
+_MOVED = {
+    "delete": "the directory of a deleted partition; the next start removes it",
+    "future": "a partition that was being moved here from another log.dir",
+    "stray": "a partition that the cluster did not know; kept, not served",
+}

@@ -1,0 +1,54 @@
+"""The shim by which Spark finds format("klog"): it imports all modules named pyspark_* and asks for DefaultSource.
+
+  H1  Importing this module never fails. One pyspark_* module that raises hides all Python sources of the session: users
+      would see DATA_SOURCE_NOT_FOUND for formats that have nothing to do with klog.
+  H2  It loads neither klog nor pyarrow: the look-up runs in every session, also where nobody reads a klog directory.
+
+So what can go wrong does so when a DataFrame asks for the source, with a cure in the message.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource, DataSourceReader
+    from pyspark.sql.types import StructType
+else:
+    try:
+        from pyspark.sql.datasource import DataSource
+    except Exception:  # H1: no pyspark, one from before 4.0, or a broken one
+        DataSource = object
+
+
+class DefaultSource(DataSource):  # type: ignore[misc]
+    """format("klog"): stands in for klog.spark.source.KlogSource until Spark asks for rows."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._source = _source_class()(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "klog"
+
+    def schema(self) -> str:
+        return str(self._source.schema())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return self._source.reader(schema)
+
+
+def _source_class() -> Any:
+    try:
+        import pyarrow  # noqa: F401  named here, where the message can say what to do
+
+        from klog.spark.source import KlogSource
+    except Exception as error:
+        raise ImportError(
+            f"format('klog') was found, but klog does not load in Spark's Python ({sys.executable}): "
+            f"{type(error).__name__}: {error}. Install it there with: {sys.executable} -m pip install 'klog[spark]'; "
+            f"or start Spark with PYSPARK_PYTHON set to a Python that has it"
+        ) from error
+    return KlogSource

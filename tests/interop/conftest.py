@@ -1,0 +1,31 @@
+"""One JVM per Kafka version for the whole session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop import kafka as kafka_jars
+from tests.interop.writers import WRITERS, Written
+
+
+@pytest.fixture(scope="session", params=kafka_jars.VERSIONS, ids=lambda version: f"kafka-{version}")
+def kafka(request: pytest.FixtureRequest) -> kafka_jars.Kafka:
+    try:
+        return kafka_jars.get(request.param)
+    except kafka_jars.Unavailable as missing:
+        pytest.skip(f"needs: {missing}")
+
+
+@pytest.fixture(scope="session")
+def judge(kafka: kafka_jars.Kafka) -> Iterator[kafka_jars.Judge]:
+    with kafka_jars.Judge(kafka) as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
+    """Every directory of writers.py, written once. Nobody may open these for writing: copy first."""
+    root = tmp_path_factory.mktemp("written")
+    return {name: writer(root / name) for name, writer in WRITERS.items()}

@@ -1,0 +1,51 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+
+import java.io.BufferedReader;
+import java.io.BufferedWriter;
+import java.io.InputStreamReader;
+import java.io.OutputStreamWriter;
+import java.nio.charset.StandardCharsets;
+
+/**
+ * Answers questions about files with Kafka's own classes: one JSON request per line on stdin, one JSON answer per line
+ * on stdout, {"error": ...} where Kafka threw. It stays alive because starting a JVM costs more than any answer.
+ *
+ *   {"ask": "records", "path": FILE}                                    -> Records.read
+ *   {"ask": "load", "path": DIRECTORY, "clean": bool, ...}              -> Loader.load
+ *   {"ask": "append", "path": NEW DIRECTORY, "from": [FILE], ...}       -> Loader.append
+ *   {"ask": "lock", "path": FILE}   {"ask": "unlock", "path": FILE}     -> Locks
+ */
+public final class Judge {
+    static final ObjectMapper JSON = new ObjectMapper();
+
+    public static void main(String[] args) throws Exception {
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        BufferedWriter out = new BufferedWriter(new OutputStreamWriter(System.out, StandardCharsets.UTF_8));
+        for (String line; (line = in.readLine()) != null; ) {
+            ObjectNode answer;
+            try {
+                answer = answer(JSON.readTree(line));
+            } catch (Throwable error) {
+                answer = JSON.createObjectNode().put("error", error.getClass().getName() + ": " + error.getMessage());
+            }
+            out.write(JSON.writeValueAsString(answer));
+            out.newLine();
+            out.flush();
+        }
+        System.exit(0);   // Kafka's scheduler threads would keep the JVM alive
+    }
+
+    private static ObjectNode answer(JsonNode request) throws Exception {
+        String path = request.get("path").asText();
+        switch (request.get("ask").asText()) {
+            case "records": return Records.read(path);
+            case "load": return Loader.load(path, request);
+            case "append": return Loader.append(path, request);
+            case "lock": return Locks.lock(path);
+            case "unlock": return Locks.unlock(path);
+            default: throw new IllegalArgumentException("unknown question: " + request);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.record.internal.FileRecords;
+import org.apache.kafka.common.record.internal.MemoryRecords;
+import org.apache.kafka.common.record.internal.Record;
+import org.apache.kafka.common.record.internal.RecordBatch;
+import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.server.storage.log.FetchIsolation;
+import org.apache.kafka.server.util.KafkaScheduler;
+import org.apache.kafka.storage.internals.log.AbortedTxn;
+import org.apache.kafka.storage.internals.log.FetchDataInfo;
+import org.apache.kafka.storage.internals.log.LogConfig;
+import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
+import org.apache.kafka.storage.internals.log.LogSegment;
+import org.apache.kafka.storage.internals.log.OffsetIndex;
+import org.apache.kafka.storage.internals.log.ProducerStateEntry;
+import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
+import org.apache.kafka.storage.internals.log.TimeIndex;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
+import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
+
+import java.io.File;
+import java.io.IOException;
+import java.lang.reflect.Proxy;
+import java.nio.ByteBuffer;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeMap;
+
+/**
+ * Opens a partition directory with Kafka's own loader and reports what it made of it; then closes it as a broker that
+ * stops cleanly does; or fills a new directory with Kafka's own appends.
+ * Requests: clean, recovery_point, log_start_offset, now_ms, config {name: value}, topic_id?; timestamps [ms] | from [file].
+ */
+final class Loader {
+    private static final KafkaScheduler SCHEDULER = new KafkaScheduler(1);
+
+    static {
+        SCHEDULER.startup();
+    }
+
+    static ObjectNode load(String path, JsonNode request) throws Exception {
+        UnifiedLog log = open(path, request);
+        try {
+            return describe(log, request);
+        } finally {
+            log.close();
+        }
+    }
+
+    /** Appends each batch of the files `from`, in order and one by one, as a follower does; then closes. */
+    static ObjectNode append(String path, JsonNode request) throws Exception {
+        if (!new File(path).mkdirs()) throw new IOException("not a new directory: " + path);
+        UnifiedLog log = open(path, request);
+        long batches = 0;
+        try {
+            for (JsonNode from : request.get("from")) {
+                try (FileRecords file = FileRecords.open(new File(from.asText()), false)) {
+                    for (RecordBatch batch : file.batches()) {
+                        ByteBuffer bytes = ByteBuffer.allocate(batch.sizeInBytes());
+                        batch.writeTo(bytes);
+                        bytes.flip();
+                        log.appendAsFollower(MemoryRecords.readableRecords(bytes), batch.partitionLeaderEpoch());
+                        batches++;
+                    }
+                }
+            }
+        } finally {
+            log.close();
+        }
+        return Judge.JSON.createObjectNode().put("batches", batches);
+    }
+
+    private static UnifiedLog open(String path, JsonNode request) throws Exception {
+        Map<String, String> properties = new HashMap<>();
+        for (Iterator<String> names = request.get("config").fieldNames(); names.hasNext(); ) {
+            String name = names.next();
+            properties.put(name, request.get("config").get(name).asText());
+        }
+        return UnifiedLog.create(
+            new File(path), new LogConfig(properties), request.get("log_start_offset").asLong(),
+            request.get("recovery_point").asLong(), SCHEDULER, new BrokerTopicStats(false),
+            standingStill(request.get("now_ms").asLong()), 900_000, new ProducerStateManagerConfig(86_400_000, false),
+            600_000, new LogDirFailureChannel(10), request.get("clean").asBoolean(),
+            request.hasNonNull("topic_id") ? Optional.of(Uuid.fromString(request.get("topic_id").asText())) : Optional.empty());
+    }
+
+    /** Kafka's clock with the hands held: producers expire against it. */
+    private static Time standingStill(long nowMs) {
+        return (Time) Proxy.newProxyInstance(Loader.class.getClassLoader(), new Class<?>[] {Time.class}, (proxy, method, args) ->
+            method.getName().equals("milliseconds") ? (Object) nowMs : method.invoke(Time.SYSTEM, args));
+    }
+
+    private static ObjectNode describe(UnifiedLog log, JsonNode request) throws Exception {
+        ObjectNode answer = Judge.JSON.createObjectNode();
+        answer.put("log_start_offset", log.logStartOffset()).put("log_end_offset", log.logEndOffset())
+            .put("recovery_point", log.recoveryPoint()).put("topic_id", log.topicId().map(Object::toString).orElse(null));
+        ArrayNode segments = answer.putArray("segments");
+        for (LogSegment segment : log.logSegments()) segments.add(describe(segment));
+        ArrayNode epochs = answer.putArray("leader_epochs");
+        log.leaderEpochCache().epochWithOffsets().forEach((epoch, start) -> epochs.addArray().add(epoch).add(start));
+        ArrayNode producers = answer.putArray("producers");
+        Map<Long, Integer> sequences = log.activeProducersWithLastSequence();
+        new TreeMap<>(log.producerStateManager().activeProducers()).forEach((id, entry) ->
+            producers.add(describe(entry).put("last_sequence", sequences.get(id))));
+        ArrayNode aborted = answer.putArray("aborted");
+        for (AbortedTxn txn : log.collectAbortedTransactions(log.logStartOffset(), log.logEndOffset()))
+            aborted.addArray().add(txn.producerId()).add(txn.firstOffset()).add(txn.lastOffset()).add(txn.lastStableOffset());
+        ArrayNode times = answer.putArray("timestamps");
+        for (JsonNode query : request.get("timestamps")) times.add(lookUp(log, query.asLong()));
+        records(log, answer.putArray("records"));
+        return answer;
+    }
+
+    private static ObjectNode describe(LogSegment segment) throws Exception {
+        ObjectNode node = Judge.JSON.createObjectNode();
+        node.put("base_offset", segment.baseOffset()).put("size", segment.size()).put("max_timestamp", segment.largestTimestamp());
+        ArrayNode offsets = node.putArray("offset_index");
+        OffsetIndex offsetIndex = segment.offsetIndex();
+        offsetIndex.sanityCheck();
+        for (int n = 0; n < offsetIndex.entries(); n++) offsets.addArray().add(offsetIndex.entry(n).indexKey()).add(offsetIndex.entry(n).indexValue());
+        ArrayNode times = node.putArray("time_index");
+        TimeIndex timeIndex = segment.timeIndex();
+        timeIndex.sanityCheck();
+        for (int n = 0; n < timeIndex.entries(); n++) times.addArray().add(timeIndex.entry(n).indexKey()).add(timeIndex.entry(n).indexValue());
+        return node;
+    }
+
+    private static ObjectNode describe(ProducerStateEntry entry) {
+        ObjectNode node = Judge.JSON.createObjectNode();
+        node.put("producer_id", entry.producerId()).put("epoch", entry.producerEpoch())
+            .put("last_offset", entry.lastDataOffset()).put("coordinator_epoch", entry.coordinatorEpoch()).put("last_timestamp", entry.lastTimestamp());
+        if (entry.currentTxnFirstOffset().isPresent()) node.put("current_txn_first_offset", entry.currentTxnFirstOffset().getAsLong());
+        else node.putNull("current_txn_first_offset");
+        return node;
+    }
+
+    private static ArrayNode lookUp(UnifiedLog log, long timestamp) {
+        ArrayNode answer = Judge.JSON.createArrayNode();
+        log.fetchOffsetByTimestamp(timestamp, Optional.empty()).timestampAndOffsetOpt()
+            .ifPresent(found -> answer.add(found.timestamp).add(found.offset));
+        return answer;
+    }
+
+    /** Every record by fetches of 64 KiB, as a consumer would come by them. */
+    private static void records(UnifiedLog log, ArrayNode into) throws Exception {
+        for (long next = log.logStartOffset(); next < log.logEndOffset(); ) {
+            FetchDataInfo fetched = log.read(next, 64 << 10, FetchIsolation.LOG_END, true);
+            long from = next;
+            for (RecordBatch batch : fetched.records.batches()) {
+                batch.ensureValid();
+                for (Record record : batch) if (record.offset() >= from) into.add(Records.describe(batch, record));
+                next = batch.nextOffset();
+            }
+            if (next == from) break;   // nothing below the log end: a hole, which the caller sees as missing records
+        }
+    }
+}

@@ -1,0 +1,239 @@
+"""Apache Kafka as a judge: its jars by Maven, its dump tool as a program, its classes in one long-lived JVM.
+
+    build/kafka/<version>/lib/       jars, copied once by `mvn dependency:copy-dependencies` over pom.xml
+    build/kafka/<version>/classes/   tests/interop/java/*.java compiled against them
+
+Both lie outside git and are made again when missing. Kafka 4.2 moved the record classes to `common.record.internal`:
+the Java sources are written for the new place and rewritten for 4.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+HOME = HERE.parents[1] / "build" / "kafka"
+VERSIONS = ("4.1.0", "4.3.1")
+DUMP_CLASS = {"4.1.0": "kafka.tools.DumpLogSegments", "4.3.1": "org.apache.kafka.tools.DumpLogSegments"}
+RECORDS_MOVED_IN = (4, 2)
+
+# One JVM per call of the dump tool. A single argument may not pass 128 KiB on Linux.
+DUMP_ARGUMENT_BYTES = 100_000
+
+
+class Unavailable(Exception):
+    """Something this machine lacks; the text says what."""
+
+
+@dataclass(frozen=True)
+class Kafka:
+    version: str
+    lib: Path
+    classes: Path
+
+    @property
+    def class_path(self) -> str:
+        return f"{self.classes}:{self.lib}/*"
+
+    def dump(self, files: Sequence[Path], *options: str) -> tuple[str, str]:
+        """stdout and stderr of DumpLogSegments over `files`; an exit status other than 0 fails."""
+        out, err = [], []
+        for chunk in _chunks([str(path) for path in files], DUMP_ARGUMENT_BYTES):
+            command = ["java", "-cp", self.class_path, DUMP_CLASS[self.version], *options, "--files", ",".join(chunk)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+            if done.returncode != 0:
+                raise AssertionError(
+                    f"DumpLogSegments {self.version} ended with {done.returncode}:\n{done.stderr[-4000:]}"
+                )
+            out.append(done.stdout)
+            err.append(done.stderr)
+        return "".join(out), "".join(err)
+
+
+class Judge:
+    """java/Judge.java: ask it things about files. Any thread may start it, one at a time may ask."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.kafka = kafka
+        self._process = subprocess.Popen(
+            ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", kafka.class_path, "Judge"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+
+    def ask(self, question: str, path: Path, **details: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"ask": question, "path": str(path), **details}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise AssertionError(f"the JVM of Kafka {self.kafka.version} ended: exit {self._process.wait(10)}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise AssertionError(f"Kafka {self.kafka.version}: {answer['error']}")
+        return answer
+
+    def records(self, path: Path) -> Any:
+        return self.ask("records", path)
+
+    def load(
+        self,
+        directory: Path,
+        *,
+        clean: bool,
+        now_ms: int,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        config: Mapping[str, object] | None = None,
+        timestamps: Iterable[int] = (),
+    ) -> Any:
+        return self.ask(
+            "load",
+            directory,
+            clean=clean,
+            now_ms=now_ms,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            config=_properties(config),
+            timestamps=list(timestamps),
+        )
+
+    def append(
+        self, directory: Path, files: Sequence[Path], *, now_ms: int, config: Mapping[str, object], topic_id: str | None
+    ) -> int:
+        """Kafka writes a new partition directory from the batches in `files`; returns how many there were."""
+        answer = self.ask(
+            "append",
+            directory,
+            clean=True,
+            now_ms=now_ms,
+            recovery_point=0,
+            log_start_offset=0,
+            config=_properties(config),
+            topic_id=topic_id,
+            **{"from": [str(path) for path in files]},
+        )
+        return int(answer["batches"])
+
+    def try_lock(self, path: Path) -> bool:
+        return bool(self.ask("lock", path)["got"])
+
+    def unlock(self, path: Path) -> None:
+        self.ask("unlock", path)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _properties(config: Mapping[str, object] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (config or {}).items()}
+
+
+def get(version: str) -> Kafka:
+    """Jars and classes of one version, made if missing. Raises Unavailable where the machine cannot."""
+    if not all(shutil.which(program) for program in ("java", "javac", "mvn")):
+        raise Unavailable("a JDK and Maven")
+    home = HOME / version
+    kafka = Kafka(version, home / "lib", home / "classes")
+    _resolve(kafka)
+    _compile(kafka)
+    return kafka
+
+
+def _resolve(kafka: Kafka) -> None:
+    pom = HERE / "pom.xml"
+    stamp = kafka.lib / "complete"
+    wanted = hashlib.sha256(pom.read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    shutil.rmtree(kafka.lib, ignore_errors=True)
+    kafka.lib.mkdir(parents=True)
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    command += [f"-Dkafka.version={kafka.version}", f"-DoutputDirectory={kafka.lib}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        said = done.stdout + done.stderr
+        if re.search(r"Unknown host|Could not transfer|Connection refused|timed out|offline mode", said):
+            raise Unavailable(f"Maven Central, for the jars of Kafka {kafka.version}")
+        raise AssertionError(f"Maven could not resolve Kafka {kafka.version}:\n{said[-4000:]}")
+    stamp.write_text(wanted)
+
+
+def _compile(kafka: Kafka) -> None:
+    sources = {path.name: path.read_text() for path in sorted((HERE / "java").glob("*.java"))}
+    if tuple(int(part) for part in kafka.version.split(".")[:2]) < RECORDS_MOVED_IN:
+        sources = {name: text.replace("common.record.internal.", "common.record.") for name, text in sources.items()}
+    wanted = hashlib.sha256(json.dumps(sources).encode()).hexdigest()
+    stamp = kafka.classes / "complete"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    shutil.rmtree(kafka.classes, ignore_errors=True)
+    folder = kafka.classes / "src"
+    folder.mkdir(parents=True)
+    for name, text in sources.items():
+        (folder / name).write_text(text)
+    command = ["javac", "-nowarn", "-proc:none", "-cp", f"{kafka.lib}/*", "-d", str(kafka.classes)]
+    command += [str(folder / name) for name in sources]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"javac against Kafka {kafka.version}:\n{done.stderr}"
+    stamp.write_text(wanted)
+
+
+def complaints(version: str, stderr: str) -> list[str]:
+    """What the dump tool says on stderr, without its known false alarm.
+
+    The tool was rewritten for 4.3 and takes -1 for the offset before a file's first one, so every file whose base
+    offset is above 0 gets "Non-consecutive offsets in FILE" and "-1 is followed by BASE".
+    """
+    lines = [line for line in stderr.split("\n") if line]
+    if version != "4.3.1":
+        return lines
+    left = []
+    for number, line in enumerate(lines):
+        heading = re.fullmatch(r"Non-consecutive offsets in (.*/(\d{20})\.log)", line)
+        follows = [f"  -1 is followed by {int(heading[2])}"] if heading else []
+        if heading and lines[number + 1 : number + 2] == follows:
+            lines[number + 1] = ""
+        elif line:
+            left.append(line)
+    return left
+
+
+def _chunks(paths: Iterable[str], limit: int) -> Iterable[list[str]]:
+    chunk: list[str] = []
+    size = 0
+    for path in paths:
+        assert "," not in path, f"the tool splits its argument at commas: {path}"
+        if chunk and size + len(path) + 1 > limit:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(path)
+        size += len(path) + 1
+    if chunk:
+        yield chunk

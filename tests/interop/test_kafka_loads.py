@@ -1,0 +1,149 @@
+"""Kafka's own loader opens klog's directories, as left by a clean close and as after a crash, and agrees with klog."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from tests.interop.kafka import Judge
+from tests.interop.writers import KILLED_SETTINGS, START_MS, Written, run_until_killed
+from tests.support import golden
+
+pytestmark = [pytest.mark.java, pytest.mark.deep]
+
+# What only klog reads from a topic's settings, or Kafka takes from the broker.
+NOT_FOR_KAFKA = {"retention.ms"}
+
+
+def queries(written: Written, topic: str) -> list[int]:
+    """Times on, just before and just after records, and outside all of them. Below 0 Kafka has names, not times."""
+    times = sorted({record.timestamp for record in written.topics[topic] if record.timestamp is not None})
+    chosen = times[:: max(1, len(times) // 25)]
+    around = [time + step for time in chosen for step in (-1, 0, 1) if time + step >= 0]
+    return [0, START_MS - 1, *around, written.now_ms + 10**9]
+
+
+def copy_of(partition: Path, into: Path) -> Path:
+    return Path(shutil.copytree(partition, into / partition.name))
+
+
+def compare(answer: Any, log: klog.Log, where: str, times: list[int]) -> list[str]:
+    """Kafka's view of its copy against klog's view of its own."""
+    differences = golden.Differences(where)
+    equal = differences.equal
+    equal("log_start_offset", answer["log_start_offset"], log.log_start_offset)
+    equal("log_end_offset", answer["log_end_offset"], log.log_end_offset)
+    got = [(item["base_offset"], item["size"]) for item in answer["segments"]]
+    equal("segments", got, [(segment.base_offset, segment.size) for segment in log.segments])
+    for item, segment in zip(answer["segments"], log.segments, strict=False):
+        if item["size"]:  # Kafka takes the file's modification time where there is no record
+            equal(f"max_timestamp of {item['base_offset']}", item["max_timestamp"], segment.max_timestamp)
+    equal("leader_epochs", [tuple(item) for item in answer["leader_epochs"]], [tuple(it) for it in log.leader_epochs])
+    equal("producers", golden.expected_producers(answer["producers"]), golden.producer_tuples(log))
+    equal("aborted", [tuple(item) for item in answer["aborted"]], [])
+    equal("topic_id", answer["topic_id"], golden.topic_id_text(log.topic_id))
+    mine = []
+    for time in times:
+        found = log.offset_for_timestamp(time)
+        mine.append([] if found is None else [found.timestamp, found.offset])
+    differences.equal_lists("timestamps", answer["timestamps"], mine)
+    got_records = [golden.golden_record(line) for line in answer["records"]]
+    differences.equal_lists("records", got_records, [golden.record_tuple(record) for record in log.read()])
+    return [f"{where}: {text}" for text in differences.found]
+
+
+def stored_indexes(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix in {".index", ".timeindex"}}
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_kafka_loads_what_klog_closed(judge: Judge, written: dict[str, Written], clean: bool, tmp_path: Path) -> None:
+    found: list[str] = []
+    for name, directory in written.items():
+        for topic in directory.topics:
+            where = f"{name}/{topic}"
+            config = {key: value for key, value in directory.config[topic].items() if key not in NOT_FOR_KAFKA}
+            times = queries(directory, topic)
+            theirs = copy_of(directory.partition(topic), tmp_path / "kafka" / name)
+            mine = copy_of(directory.partition(topic), tmp_path / "klog" / name)
+            answer = judge.load(
+                theirs,
+                clean=clean,
+                now_ms=directory.now_ms,
+                recovery_point=answer_end(directory, topic) if clean else 0,
+                config=config,
+                timestamps=times,
+            )
+            log = klog.Log.open(
+                mine,
+                config=config,
+                recovery="kafka",
+                clean_shutdown=clean,
+                recovery_point=answer_end(directory, topic) if clean else 0,
+                clock=ManualClock(directory.now_ms),
+            )
+            try:
+                assert log.log_end_offset == answer_end(directory, topic), where
+                found += compare(answer, log, where, times)
+            finally:
+                log.close()
+            # Both have closed their copy: the sparse indexes were kept (clean) or rebuilt (unclean) alike.
+            if stored_indexes(mine) != stored_indexes(theirs):
+                odd = sorted(
+                    file
+                    for file in stored_indexes(mine).keys() | stored_indexes(theirs).keys()
+                    if stored_indexes(mine).get(file) != stored_indexes(theirs).get(file)
+                )
+                found.append(f"{where}: index files differ: {odd}")
+    assert not found, "\n".join(found)
+
+
+def answer_end(written: Written, topic: str) -> int:
+    return len(written.topics[topic])
+
+
+def test_klog_goes_on_where_kafka_stopped(judge: Judge, written: dict[str, Written], tmp_path: Path) -> None:
+    """Kafka loads and closes the directory, klog opens that, appends and closes, Kafka loads it again."""
+    directory = written["segments"]
+    for topic in ("by-size", "every-batch", "index-full"):
+        config = {key: value for key, value in directory.config[topic].items() if key not in NOT_FOR_KAFKA}
+        partition = copy_of(directory.partition(topic), tmp_path)
+        end = answer_end(directory, topic)
+        judge.load(partition, clean=True, now_ms=directory.now_ms, recovery_point=end, config=config)
+        clock = ManualClock(directory.now_ms)
+        log = klog.Log.open(partition, config=config, clean_shutdown=True, recovery_point=end, clock=clock)
+        try:
+            info = log.append([(b"after", b"kafka", directory.now_ms)] * 3, compression="lz4")
+        finally:
+            log.close()
+        assert (info.first_offset, info.last_offset) == (end, end + 2)
+        answer = judge.load(partition, clean=True, now_ms=directory.now_ms, recovery_point=end, config=config)
+        assert answer["log_end_offset"] == end + 3
+        tail = [golden.golden_record(line) for line in answer["records"][-3:]]
+        assert [(record.offset, record.key, record.value) for record in tail] == [
+            (end + index, b"after", b"kafka") for index in range(3)
+        ]
+
+
+def test_kafka_and_klog_recover_the_same_from_a_killed_writer(judge: Judge, tmp_path: Path) -> None:
+    """The bare leavings of SIGKILL, which neither has touched: untrimmed indexes, no marker."""
+    acknowledged = run_until_killed(tmp_path / "live", after_appends=60)
+    theirs = copy_of(tmp_path / "live" / "killed-0", tmp_path / "kafka")
+    mine = copy_of(tmp_path / "live" / "killed-0", tmp_path / "klog")
+    config = {key: value for key, value in KILLED_SETTINGS.items() if key not in NOT_FOR_KAFKA}
+    answer = judge.load(theirs, clean=False, now_ms=START_MS, config=config)
+    assert answer["log_end_offset"] > acknowledged
+    log = klog.Log.open(
+        mine, config=config, recovery="kafka", clean_shutdown=False, recovery_point=0, clock=ManualClock(START_MS)
+    )
+    try:
+        found = compare(answer, log, "killed", [])
+    finally:
+        log.close()
+    assert not found, "\n".join(found)
+    assert stored_indexes(mine) == stored_indexes(theirs)

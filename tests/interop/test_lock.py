@@ -1,0 +1,47 @@
+"""The lock of a log directory holds between klog and a live JVM, in both directions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.errors import AlreadyLocked
+from tests.interop.kafka import Judge
+
+pytestmark = [pytest.mark.java, pytest.mark.deep]
+
+
+def test_a_broker_keeps_klog_out(judge: Judge, tmp_path: Path) -> None:
+    klog.open(tmp_path, create=True).close()
+    lock = tmp_path / ".lock"
+    assert judge.try_lock(lock)
+    try:
+        with pytest.raises(AlreadyLocked):
+            klog.open(tmp_path)
+        klog.open(tmp_path, read_only=True).close()  # readers take no lock
+    finally:
+        judge.unlock(lock)
+    klog.open(tmp_path).close()
+
+
+def test_klog_keeps_a_broker_out(judge: Judge, tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    with klog.open(tmp_path, create=True) as logs:
+        assert not judge.try_lock(lock)
+        logs.create_topic("t")
+        logs.log("t").append([(b"k", b"v")])
+        assert not judge.try_lock(lock)
+    assert judge.try_lock(lock)
+    judge.unlock(lock)
+
+
+def test_a_second_refused_open_does_not_drop_the_first_ones_lock(judge: Judge, tmp_path: Path) -> None:
+    """A POSIX record lock would be lost as soon as any descriptor of the file is closed."""
+    lock = tmp_path / ".lock"
+    with klog.open(tmp_path, create=True):
+        with pytest.raises(AlreadyLocked):
+            klog.open(tmp_path)
+        lock.read_bytes()
+        assert not judge.try_lock(lock)

@@ -1,0 +1,100 @@
+"""Log directories that the Spark tests read. They are small: what costs time here is the JVM."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import klog
+
+START_MS = 1360299600000  # 2013-02-08T05:00:00Z, the storm
+STEP_MS = 60_000
+FLIGHTS = 900
+PARTITIONS = 3
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What Spark should show of one record."""
+
+    key: bytes | None
+    value: bytes | None
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True)
+class Directory:
+    path: Path
+    rows: tuple[Row, ...]
+
+    def of(self, partition: int) -> list[Row]:
+        return [row for row in self.rows if row.partition == partition]
+
+
+def flights(partition: int, first: int, count: int) -> list[klog.Record]:
+    """Records number first, first + 1, … of a partition: null keys, null values, headers on every fourth."""
+    records = []
+    for number in range(first, first + count):
+        value = {"flight": number, "carrier": "AABBUADL"[number % 4 * 2 :][:2], "dep_delay": number % 37 - 5}
+        records.append(
+            klog.Record(
+                key=None if number % 10 == 0 else b"N%03d" % (number % 50),
+                value=None if number % 25 == 7 else json.dumps(value).encode(),
+                timestamp=START_MS + STEP_MS * number + partition,
+                headers=[("source", b"nyc"), ("source", None)] if number % 4 == 1 else [],
+            )
+        )
+    return records
+
+
+def rows(topic: str, partition: int, records: list[klog.Record], first_offset: int = 0) -> list[Row]:
+    return [
+        Row(record.key, record.value, topic, partition, offset, record.timestamp, tuple(record.headers))
+        for offset, record in enumerate(records, first_offset)
+    ]
+
+
+def fill(path: Path) -> Directory:
+    """Three partitions of flights in many small segments, and a topic that nobody wrote to."""
+    expected = []
+    with klog.open(path, create=True) as logs:
+        logs.create_topic("flights", partitions=PARTITIONS, config={"segment.bytes": 8192})
+        logs.create_topic("empty")
+        for partition in range(PARTITIONS):
+            log = logs.log("flights", partition)
+            for first in range(0, FLIGHTS // PARTITIONS, 20):
+                log.append(flights(partition, first, 20), compression="lz4" if partition else None)
+            expected += rows("flights", partition, flights(partition, 0, FLIGHTS // PARTITIONS))
+    return Directory(path, tuple(expected))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Directory:
+    """A directory of this test's own, to write to."""
+    return fill(tmp_path / "data")
+
+
+@pytest.fixture(scope="module")
+def shared_data(tmp_path_factory: pytest.TempPathFactory) -> Directory:
+    """The same for all tests of a module: for reading only."""
+    return fill(tmp_path_factory.mktemp("shared") / "data")
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Callable[[str], Path]:
+    """A copy of a directory that Kafka wrote, with its manifest's records."""
+
+    def copy(case: str) -> Path:
+        return Path(shutil.copytree(GOLDEN / case, tmp_path / case))
+
+    return copy

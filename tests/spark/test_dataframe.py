@@ -1,0 +1,346 @@
+"""format("klog") in Spark sessions: one JVM for the module, and one each for the sessions that must start bare."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import klog.spark
+
+from .conftest import FLIGHTS, PARTITIONS, Directory, flights
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not (shutil.which("java") or os.environ.get("JAVA_HOME")), reason="needs: a JDK"),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+EACH = FLIGHTS // PARTITIONS
+
+# Spark's KafkaRecordToRowConverter.kafkaSchema, written out.
+KAFKA_SCHEMA = [
+    ("key", "binary"),
+    ("value", "binary"),
+    ("topic", "string"),
+    ("partition", "int"),
+    ("offset", "bigint"),
+    ("timestamp", "timestamp"),
+    ("timestampType", "int"),
+]
+KAFKA_HEADERS = ("headers", "array<struct<key:string,value:binary>>")
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    home = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        patch.delenv("PYSPARK_PYTHON", raising=False)
+        # local[2,3]: a task may fail twice before the job does, so that a test can make one fail.
+        session = klog.spark.session(
+            {
+                "spark.master": "local[2,3]",
+                "spark.ui.enabled": False,
+                "spark.sql.shuffle.partitions": 2,
+                "spark.sql.session.timeZone": "America/New_York",
+                "spark.sql.warehouse.dir": str(home / "warehouse"),
+                "spark.local.dir": str(home),
+            }
+        )
+        session.sparkContext.setLogLevel("OFF")
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+@pytest.fixture
+def load(spark: SparkSession, shared_data: Directory) -> Callable[..., DataFrame]:
+    def load(**options: str) -> DataFrame:
+        return spark.read.format("klog").options(**options).load(str(shared_data.path))
+
+    return load
+
+
+def test_schema_is_that_of_sparks_kafka_source(load: Callable[..., DataFrame]) -> None:
+    def fields(frame: DataFrame) -> list[tuple[str, str]]:
+        assert all(field.nullable for field in frame.schema.fields)
+        return [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
+
+    assert fields(load()) == KAFKA_SCHEMA
+    assert fields(load(includeHeaders="true")) == [*KAFKA_SCHEMA, KAFKA_HEADERS]
+
+
+def test_every_row_and_column(load: Callable[..., DataFrame], shared_data: Directory) -> None:
+    found = load(includeHeaders="true").orderBy("partition", "offset").collect()
+    assert len(found) == FLIGHTS
+    for row, expected in zip(found, shared_data.rows, strict=True):
+        assert (row.key, row.value) == (expected.key, expected.value)
+        assert (row.topic, row.partition, row.offset) == ("flights", expected.partition, expected.offset)
+        assert row.timestamp.astimezone(UTC) == datetime.fromtimestamp(expected.timestamp_ms / 1000, UTC)
+        assert row.timestampType == 0
+        headers = [(header.key, header.value) for header in row.headers] if row.headers is not None else None
+        assert headers == (list(expected.headers) or None)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"subscribe": "flights"}, FLIGHTS),
+        ({"subscribePattern": "fl.*s"}, FLIGHTS),
+        ({"assign": '{"flights":[0,2]}'}, 2 * EACH),
+        ({"startingOffsets": "earliest", "endingOffsets": '{"flights":{"0":10,"1":20,"2":-1}}'}, 30 + EACH),
+        ({"STARTINGOFFSETS": '{"flights":{"0":10,"1":-2,"2":300}}'}, 2 * EACH - 10),
+        ({"subscribe": "flights", "startingTimestamp": "2013-02-08T09:00:00Z"}, 3 * (EACH - 240)),
+        ({"endingTimestamp": "1360299900000"}, 15),
+        ({"startingOffsetsByTimestamp": '{"flights":{"1":"2013-02-08T09:59:00Z"}}', "assign": '{"flights":[1]}'}, 1),
+        ({"kafka.bootstrap.servers": "broker:9092"}, FLIGHTS),
+    ],
+)
+def test_options_bound_the_rows(load: Callable[..., DataFrame], options: dict[str, str], expected: int) -> None:
+    assert load(**options).count() == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"subscribee": "x"}, "unknown option 'subscribee'. Did you mean 'subscribe'"),
+        ({"minPartitions": "4"}, "option 'minPartitions' is not served by this version"),
+        ({"view": "batches"}, "option 'view' is not served by this version"),
+        ({"startingOffsets": "latest"}, "option 'startingOffsets' can't be 'latest' in a batch query"),
+        ({"subscribe": "a", "assign": "{}"}, "exclude each other"),
+    ],
+)
+def test_a_bad_option_fails_the_load(load: Callable[..., DataFrame], options: dict[str, str], why: str) -> None:
+    with pytest.raises(Exception, match=why):
+        load(**options)
+
+
+def test_a_missing_topic_fails_the_query(load: Callable[..., DataFrame]) -> None:
+    with pytest.raises(Exception, match="no topic flight here; topics: empty, flights"):
+        load(subscribe="flight").count()
+
+
+def test_several_directories(spark: SparkSession, shared_data: Directory) -> None:
+    paths = [f"{shared_data.path}/flights-0", f"{shared_data.path}/flights-2"]
+    assert spark.read.format("klog").load(paths).count() == 2 * EACH
+
+
+@pytest.mark.parametrize(
+    "ddl", ["offset long", "value binary, key binary", "topic string", "timestampType int, offset long"]
+)
+def test_a_narrow_schema(spark: SparkSession, shared_data: Directory, load: Callable[..., DataFrame], ddl: str) -> None:
+    narrow = spark.read.format("klog").schema(ddl).load(str(shared_data.path))
+    names = [part.split()[0] for part in ddl.split(", ")]
+    assert narrow.columns == names
+    assert Counter(narrow.collect()) == Counter(load().select(*names).collect())
+
+
+@pytest.mark.parametrize(
+    ("ddl", "why"),
+    [("ofset long", "klog has no column 'ofset'; it has: key binary"), ("value string", "is binary, not string")],
+)
+def test_a_schema_that_klog_cannot_give(spark: SparkSession, shared_data: Directory, ddl: str, why: str) -> None:
+    with pytest.raises(Exception, match=why):
+        spark.read.format("klog").schema(ddl).load(str(shared_data.path)).count()
+
+
+def test_an_empty_topic(load: Callable[..., DataFrame]) -> None:
+    empty = load(subscribe="empty")
+    assert [field.name for field in empty.schema] == [name for name, _ in KAFKA_SCHEMA]
+    assert (empty.count(), empty.collect()) == (0, [])
+
+
+def test_sql_equals_plain_python(spark: SparkSession, shared_data: Directory) -> None:
+    spark.sql(
+        f"CREATE OR REPLACE TEMP VIEW flights USING klog OPTIONS (path '{shared_data.path}', subscribe 'flights')"
+    )
+    found = spark.sql(
+        "SELECT carrier, partition, count(*) AS flights, sum(delay) AS delay FROM ("
+        "  SELECT partition, get_json_object(string(value), '$.carrier') AS carrier,"
+        "         int(get_json_object(string(value), '$.dep_delay')) AS delay FROM flights WHERE value IS NOT NULL"
+        ") GROUP BY carrier, partition"
+    ).collect()
+    count: Counter[tuple[str, int]] = Counter()
+    delay: Counter[tuple[str, int]] = Counter()
+    for row in shared_data.rows:
+        if row.value is not None:
+            value = json.loads(row.value)
+            count[value["carrier"], row.partition] += 1
+            delay[value["carrier"], row.partition] += value["dep_delay"]
+    assert {(row.carrier, row.partition): (row.flights, row.delay) for row in found} == {
+        group: (count[group], delay[group]) for group in count
+    }
+
+
+def test_aggregates_and_limits(load: Callable[..., DataFrame], shared_data: Directory) -> None:
+    found = load().groupBy("key").agg({"offset": "max"}).collect()
+    newest: dict[bytes | None, int] = {}
+    for row in shared_data.rows:
+        newest[row.key] = max(row.offset, newest.get(row.key, -1))
+    assert {row.key: row["max(offset)"] for row in found} == newest
+    assert len(load().limit(7).collect()) == 7
+
+
+@pytest.mark.parametrize("pushdown", ["true", "false"])
+def test_filters_under_both_pushdown_settings(
+    spark: SparkSession, load: Callable[..., DataFrame], pushdown: str
+) -> None:
+    before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", pushdown)
+    try:
+        assert load().where("offset >= 10 AND offset < 30 AND partition = 1").count() == 20
+        assert load().where("timestamp < timestamp'2013-02-08 05:05:00Z'").count() == 15
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
+
+
+def test_small_partitions_share_a_task(load: Callable[..., DataFrame]) -> None:
+    assert load().rdd.getNumPartitions() == 1
+
+
+@pytest.mark.parametrize("case", ["txn", "appendtime", "codecs"])
+def test_what_kafka_wrote(spark: SparkSession, golden: Callable[[str], Path], case: str) -> None:
+    """Transactions, both kinds of timestamp, every codec; control records are never rows."""
+    import base64
+    import gzip
+
+    home = golden(case)
+    expected = Counter()
+    for partition in json.loads((home / "manifest.json").read_text())["partitions"]:
+        if partition["records_file"] is None:
+            continue
+        with gzip.open(home / partition["records_file"], "rt") as lines:
+            for record in map(json.loads, lines):
+                inside = partition["log_start_offset"] <= record["o"] < partition["high_watermark"]
+                if record["ctl"] is None and inside:
+                    value = None if record["v"] is None else base64.b64decode(record["v"])
+                    kind = 1 if record["tt"] == "append" else 0
+                    expected[partition["topic"], partition["partition"], record["o"], kind, value] += 1
+    found = spark.read.format("klog").load(str(home / "logdir"))
+    rows = found.select("topic", "partition", "offset", "timestampType", "value").collect()
+    assert Counter((*row[:4], None if row.value is None else bytes(row.value)) for row in rows) == expected
+
+
+def test_a_retried_task_reads_the_same_rows(spark: SparkSession, data: Directory) -> None:
+    """The first attempt reads all rows, appends to the log it reads and dies; the second sees what was planned."""
+    directory = str(data.path / "flights-0")
+    more = [(record.key, record.value) for record in flights(0, EACH, 40)]
+
+    def die_once(batches: Iterator[object]) -> Iterator[object]:
+        from pyspark import TaskContext
+
+        import klog
+
+        held = list(batches)
+        if TaskContext.get().attemptNumber() == 0:
+            with klog.Log.open(directory) as log:
+                log.append(more)
+            raise RuntimeError("first attempt")
+        yield from held
+
+    def load() -> DataFrame:
+        return spark.read.format("klog").option("assign", '{"flights":[0]}').load(str(data.path))
+
+    frame = load()
+    offsets = [row.offset for row in frame.mapInArrow(die_once, frame.schema).select("offset").collect()]
+    assert offsets == list(range(EACH))
+    assert load().count() == EACH + 40  # the append did happen
+    assert frame.count() == EACH  # what was planned stays: Spark plans a DataFrame once
+
+
+def test_writing_and_streaming_are_refused(spark: SparkSession, tmp_path: Path, shared_data: Directory) -> None:
+    with pytest.raises(Exception, match=r"(?i)not.?implemented|unsupported"):
+        spark.range(3).write.format("klog").mode("append").save(str(shared_data.path))
+    stream = spark.readStream.format("klog").load(str(shared_data.path)).writeStream.format("noop")
+    query = stream.option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(Exception, match=r"(?i)not.?implemented|unsupported"):
+        query.processAllAvailable()
+
+
+def test_a_running_session_takes_what_can_be_changed(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    again = klog.spark.session({"spark.sql.shuffle.partitions": 2, "spark.buffer.size": 4096})
+    assert again is spark
+    assert "a running session cannot take these; stop it and start it again: spark.buffer.size" in caplog.text
+
+
+def run_bare(script: str, cwd: Path, *first: Path) -> subprocess.CompletedProcess[str]:
+    """A process of its own whose Spark has no klog setting and finds its Python by the PATH alone."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, (*first, ROOT)))
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_a_session_that_knows_nothing_of_klog(shared_data: Directory, tmp_path: Path) -> None:
+    script = f"""
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+print("rows", spark.read.format("klog").load({str(shared_data.path)!r}).count())
+try:
+    spark.sql("CREATE TABLE lost USING klog OPTIONS (path {str(shared_data.path)!r})")
+    spark.sql("SELECT * FROM lost").show()
+except Exception as error:
+    print("table", "CREATE TEMPORARY VIEW" in str(error))
+spark.stop()
+"""
+    done = run_bare(script, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "rows 900" in done.stdout
+    assert "table True" in done.stdout
+
+
+def test_a_broken_klog_harms_no_other_source(shared_data: Directory, tmp_path: Path) -> None:
+    """A klog that does not import: format("klog") says so, and another pyspark_* source of the session still works."""
+    (tmp_path / "klog").mkdir()
+    (tmp_path / "klog" / "__init__.py").write_text("raise RuntimeError('a dependency is missing')\n")
+    (tmp_path / "pyspark_other.py").write_text(
+        "from pyspark.sql.datasource import DataSource, DataSourceReader\n"
+        "class Reader(DataSourceReader):\n"
+        "    def read(self, partition):\n"
+        "        yield (42,)\n"
+        "class DefaultSource(DataSource):\n"
+        "    @classmethod\n"
+        "    def name(cls):\n"
+        "        return 'other'\n"
+        "    def schema(self):\n"
+        "        return 'n int'\n"
+        "    def reader(self, schema):\n"
+        "        return Reader()\n"
+    )
+    script = f"""
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    spark.read.format("klog").load({str(shared_data.path)!r}).count()
+except Exception as error:
+    print("klog", "klog does not load in Spark's Python" in str(error), "a dependency is missing" in str(error))
+print("other", spark.read.format("other").load().collect()[0].n)
+spark.stop()
+"""
+    (tmp_path / "elsewhere").mkdir()
+    done = run_bare(script, tmp_path / "elsewhere", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "klog True True" in done.stdout
+    assert "other 42" in done.stdout

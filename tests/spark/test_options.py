@@ -1,0 +1,305 @@
+"""Options as text → Options: every form that is served, every option that is ignored, every one that is refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klog.spark.bounds import EARLIEST, LATEST, Bound, TopicPartition
+from klog.spark.options import NOT_SERVED, SERVED, Options, parse
+
+FEB_8 = 1360299600000  # 2013-02-08T05:00:00Z
+
+
+def read(**options: str) -> Options:
+    return parse({"path": "/data", **options})
+
+
+def test_path_alone_reads_every_topic_from_earliest_to_latest() -> None:
+    options = read()
+    assert options.paths == ("/data",)
+    assert options.subscription.topics is options.subscription.pattern is options.subscription.assigned is None
+    assert (options.start.default, options.end.default) == (EARLIEST, LATEST)
+    assert (options.start.option, options.end.option) == (None, None)
+    assert (options.no_match, options.include_headers, options.ignored) == ("error", False, ())
+
+
+def test_options_pickle() -> None:
+    options = read(assign='{"t":[0]}', startingOffsets='{"t":{"0":3}}')
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize("key", ["includeHeaders", "includeheaders", "INCLUDEHEADERS"])
+def test_keys_are_case_insensitive(key: str) -> None:
+    assert read(**{key: "true"}).include_headers
+
+
+class TestPaths:
+    def test_load_with_a_list_arrives_as_json(self) -> None:
+        assert parse({"paths": '["/a","/b"]'}).paths == ("/a", "/b")
+
+    @pytest.mark.parametrize("given", [{}, {"path": ""}])
+    def test_no_path_says_what_a_catalog_table_loses(self, given: dict[str, str]) -> None:
+        with pytest.raises(ValueError, match=r"no path: use \.load.*CREATE TEMPORARY VIEW"):
+            parse(given)
+
+    def test_a_catalog_table_is_shown_the_way_to_a_view(self) -> None:
+        with pytest.raises(ValueError, match=r"no catalog tables.*CREATE TEMPORARY VIEW"):
+            parse({"location": "file:/data"})
+
+    def test_both_forms_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="'path' and 'paths' are both set"):
+            parse({"path": "/a", "paths": '["/b"]'})
+
+    @pytest.mark.parametrize("value", ["", "/a,/b", "[]", '"/a"', "[1]", '[""]', "{}", '{"a":1}', "null"])
+    def test_paths_must_be_a_list_of_directories(self, value: str) -> None:
+        with pytest.raises(ValueError, match="option 'paths' must be"):
+            parse({"paths": value})
+
+
+class TestSubscription:
+    @pytest.mark.parametrize(
+        ("value", "topics"),
+        [("flights", ("flights",)), (" a , b ", ("a", "b")), ("a,,b,", ("a", "b")), ("b,a,b", ("b", "a"))],
+    )
+    def test_subscribe(self, value: str, topics: tuple[str, ...]) -> None:
+        assert read(subscribe=value).subscription.topics == topics
+
+    @pytest.mark.parametrize("value", ["", " ", ",", " , "])
+    def test_subscribe_without_a_name(self, value: str) -> None:
+        with pytest.raises(ValueError, match=r"option 'subscribe' .* names no topic"):
+            read(subscribe=value)
+
+    def test_pattern(self) -> None:
+        assert read(subscribePattern="flights-.*").subscription.pattern == "flights-.*"
+
+    @pytest.mark.parametrize(("value", "why"), [("a(", "no regular expression"), ("", "is empty")])
+    def test_bad_pattern(self, value: str, why: str) -> None:
+        with pytest.raises(ValueError, match=f"option 'subscribePattern'.*{why}"):
+            read(subscribePattern=value)
+
+    def test_assign(self) -> None:
+        assigned = read(assign='{"b":[1,0],"a":[2,2]}').subscription.assigned
+        assert assigned == (TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("b", 1))
+
+    @pytest.mark.parametrize(
+        "value",
+        ["", "t", "{}", "[]", "3", '{"t":[]}', '{"t":0}', '{"t":["0"]}', '{"t":[-1]}', '{"t":[true]}', '{"t":[0.5]}'],
+    )
+    def test_bad_assign(self, value: str) -> None:
+        with pytest.raises(ValueError, match="option 'assign' must"):
+            read(assign=value)
+
+    @pytest.mark.parametrize(
+        "pair", [("subscribe", "assign"), ("subscribe", "subscribePattern"), ("subscribePattern", "assign")]
+    )
+    def test_two_of_them_exclude_each_other(self, pair: tuple[str, str]) -> None:
+        with pytest.raises(ValueError, match=f"'{pair[0]}' and '{pair[1]}' exclude each other"):
+            read(**dict.fromkeys(pair, "x"))
+
+
+class TestOffsets:
+    @pytest.mark.parametrize("word", ["earliest", "Earliest", " EARLIEST "])
+    def test_earliest(self, word: str) -> None:
+        assert read(startingOffsets=word).start.default == EARLIEST
+
+    @pytest.mark.parametrize("word", ["latest", "LATEST", " latest"])
+    def test_latest(self, word: str) -> None:
+        assert read(endingOffsets=word).end.default == LATEST
+
+    @pytest.mark.parametrize(
+        ("option", "word"),
+        [("startingOffsets", "latest"), ("endingOffsets", "earliest"), ("endingOffsets", "EARLIEST")],
+    )
+    def test_the_other_word_makes_no_batch(self, option: str, word: str) -> None:
+        with pytest.raises(ValueError, match=f"option '{option}' can't be '{word.lower()}'"):
+            read(**{option: word})
+
+    def test_json(self) -> None:
+        bounds = read(startingOffsets='{"a":{"0":23,"1":-2},"b":{"7":0}}').start
+        assert bounds.by_partition == {
+            TopicPartition("a", 0): Bound.at_offset(23),
+            TopicPartition("a", 1): EARLIEST,
+            TopicPartition("b", 7): Bound.at_offset(0),
+        }
+        assert bounds.of(TopicPartition("a", 9)) == EARLIEST
+
+    def test_json_of_ends(self) -> None:
+        bounds = read(endingOffsets='{"a":{"0":23,"1":-1}}').end
+        assert bounds.by_partition == {TopicPartition("a", 0): Bound.at_offset(23), TopicPartition("a", 1): LATEST}
+        assert bounds.of(TopicPartition("a", 9)) == LATEST
+
+    @pytest.mark.parametrize(
+        ("option", "number", "word"), [("startingOffsets", -1, "latest"), ("endingOffsets", -2, "earliest")]
+    )
+    def test_the_other_number_is_refused(self, option: str, number: int, word: str) -> None:
+        with pytest.raises(ValueError, match=rf"option '{option}' for a-0 can't be {number} \({word}\)"):
+            read(**{option: json.dumps({"a": {"0": number}})})
+
+    @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+    @pytest.mark.parametrize(
+        "value",
+        ["", "first", "12", "[]", '{"a":{"0":23}', '{"a":23}', '{"a":{"x":1}}', '{"a":{"-1":1}}', '{"a":{"²":1}}',
+         '{"a":{"0":-3}}', '{"a":{"0":"23"}}', '{"a":{"0":1.0}}', '{"a":{"0":true}}', '{"a":{"0":null}}',
+         '{"a":{"0":9223372036854775808}}', '{"a":{"0":' + "9" * 5000 + "}}", '{"a":' * 100_000],
+    )  # fmt: skip
+    def test_bad_values(self, option: str, value: str) -> None:
+        with pytest.raises(ValueError, match=f"option '{option}'"):
+            read(**{option: value})
+
+    @given(st.dictionaries(st.text(min_size=1), st.dictionaries(st.integers(0, 99), st.integers(0, 2**63 - 1))))
+    def test_any_json_of_offsets_reads_back(self, offsets: dict[str, dict[int, int]]) -> None:
+        bounds = read(startingOffsets=json.dumps(offsets)).start
+        assert bounds.by_partition == {
+            TopicPartition(topic, number): Bound.at_offset(offset)
+            for topic, partitions in offsets.items()
+            for number, offset in partitions.items()
+        }
+
+
+class TestTimestamps:
+    @pytest.mark.parametrize(
+        ("value", "ms"),
+        [
+            ("0", 0),
+            (str(FEB_8), FEB_8),
+            (f" {FEB_8} ", FEB_8),
+            ("2013-02-08T05:00:00Z", FEB_8),
+            ("2013-02-08 05:00:00+00:00", FEB_8),
+            ("2013-02-08T00:00:00-05:00", FEB_8),
+            ("2013-02-08T05:00:00.001Z", FEB_8 + 1),
+            ("2013-02-08T05:00:00.000001Z", FEB_8 + 1),  # "at or after" goes up to the next millisecond
+            ("1970-01-01T00:00:00Z", 0),
+        ],
+    )
+    @pytest.mark.parametrize("edge", ["starting", "ending"])
+    def test_global(self, edge: str, value: str, ms: int) -> None:
+        options = read(**{f"{edge}Timestamp": value})
+        bounds = options.start if edge == "starting" else options.end
+        assert (bounds.default, bounds.by_partition) == (Bound.at_timestamp(ms), {})
+
+    @pytest.mark.parametrize(
+        ("value", "why"),
+        [
+            ("-1", "is out of range"),
+            ("9" * 30, "is out of range"),
+            ("9" * 5000, "is no time"),
+            ("", "is no time"),
+            ("yesterday", "is no time"),
+            ("1.5", "is no time"),
+            ("2013-02-30T00:00:00Z", "is no time"),
+            ("2013-02-08T05:00:00", "has no time zone; add 'Z'"),
+            ("2013-02-08", "has no time zone"),
+            ("1969-12-31T23:59:59Z", "before 1970"),
+        ],
+    )
+    @pytest.mark.parametrize("option", ["startingTimestamp", "endingTimestamp"])
+    def test_bad_global(self, option: str, value: str, why: str) -> None:
+        with pytest.raises(ValueError, match=f"option '{option}' = .*{why}"):
+            read(**{option: value})
+
+    @pytest.mark.parametrize(("edge", "default"), [("starting", EARLIEST), ("ending", LATEST)])
+    def test_per_partition(self, edge: str, default: Bound) -> None:
+        value = json.dumps({"a": {"0": FEB_8, "1": str(FEB_8), "2": "2013-02-08T05:00:00Z"}})
+        options = read(**{f"{edge}OffsetsByTimestamp": value})
+        bounds = options.start if edge == "starting" else options.end
+        assert bounds.by_partition == {TopicPartition("a", n): Bound.at_timestamp(FEB_8) for n in range(3)}
+        assert bounds.of(TopicPartition("a", 3)) == default
+
+    @pytest.mark.parametrize(
+        "value", ["", "3", "latest", "[]", '{"a":3}', '{"a":{"0":-1}}', '{"a":{"0":true}}', '{"a":{"0":null}}',
+                  '{"a":{"0":1.5}}', '{"a":{"0":[]}}', '{"a":{"0":"soon"}}', '{"a":{"zero":1}}'],
+    )  # fmt: skip
+    @pytest.mark.parametrize("option", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
+    def test_bad_per_partition(self, option: str, value: str) -> None:
+        with pytest.raises(ValueError, match=f"option '{option}"):
+            read(**{option: value})
+
+    @pytest.mark.parametrize(("value", "strategy"), [("error", "error"), ("latest", "latest"), (" LATEST", "latest")])
+    def test_strategy(self, value: str, strategy: str) -> None:
+        assert read(startingOffsetsByTimestampStrategy=value).no_match == strategy
+
+    def test_bad_strategy(self) -> None:
+        with pytest.raises(ValueError, match="'startingOffsetsByTimestampStrategy' must be 'error' or 'latest'"):
+            read(startingOffsetsByTimestampStrategy="earliest")
+
+
+class TestPrecedence:
+    """O2, with the losers broken on purpose: they are not even read."""
+
+    @pytest.mark.parametrize("edge", ["starting", "ending"])
+    def test_global_timestamp_wins(self, edge: str) -> None:
+        options = read(
+            **{f"{edge}Timestamp": "5", f"{edge}OffsetsByTimestamp": '{"a":{"0":7}}', f"{edge}Offsets": "nonsense"}
+        )
+        bounds = options.start if edge == "starting" else options.end
+        assert (bounds.default, bounds.by_partition) == (Bound.at_timestamp(5), {})
+        assert bounds.option == f"{edge}Timestamp"
+
+    @pytest.mark.parametrize("edge", ["starting", "ending"])
+    def test_timestamps_per_partition_win_over_offsets(self, edge: str) -> None:
+        options = read(**{f"{edge}OffsetsByTimestamp": '{"a":{"0":7}}', f"{edge}Offsets": "nonsense"})
+        bounds = options.start if edge == "starting" else options.end
+        assert bounds.by_partition == {TopicPartition("a", 0): Bound.at_timestamp(7)}
+
+
+@pytest.mark.parametrize(("value", "on"), [("true", True), ("TRUE", True), ("false", False), (" False ", False)])
+def test_include_headers(value: str, on: bool) -> None:
+    assert read(includeHeaders=value).include_headers is on
+
+
+@pytest.mark.parametrize("value", ["", "1", "yes"])
+def test_include_headers_is_true_or_false(value: str) -> None:
+    with pytest.raises(ValueError, match="'includeHeaders' must be 'true' or 'false'"):
+        read(includeHeaders=value)
+
+
+class TestNoOptionIsDroppedInSilence:
+    """O1"""
+
+    def test_options_of_a_kafka_client_are_ignored_and_listed(self) -> None:
+        given = {
+            "kafka.bootstrap.servers": "h:9092",
+            "Kafka.Group.Id": "g",
+            "groupIdPrefix": "g",
+            "kafkaConsumer.pollTimeoutMs": "1",
+            "fetchOffset.numRetries": "3",
+            "kafka.isolation.level": "read_uncommitted",
+        }
+        assert read(**given).ignored == tuple(sorted(key.lower() for key in given))
+
+    def test_the_kafka_option_that_would_change_rows_is_not_ignored(self) -> None:
+        with pytest.raises(ValueError, match=r"'kafka.isolation.level' = 'read_committed' is not served"):
+            read(**{"kafka.isolation.level": "read_committed"})
+
+    @pytest.mark.parametrize("name", NOT_SERVED)
+    def test_known_options_are_refused_by_name(self, name: str) -> None:
+        with pytest.raises(ValueError, match=f"option '{name}' is not served by this version"):
+            read(**{name.lower(): "1"})
+
+    @pytest.mark.parametrize(
+        ("typo", "meant"),
+        [
+            ("subscribes", "subscribe"),
+            ("subscribe_pattern", "subscribePattern"),
+            ("startingOffset", "startingOffsets"),
+            ("endingTimestamps", "endingTimestamp"),
+            ("startOffsets", "startingOffsets"),
+            ("includeHeader", "includeHeaders"),
+            ("minPartition", "minPartitions"),
+        ],
+    )
+    def test_a_typo_is_told_what_was_meant(self, typo: str, meant: str) -> None:
+        with pytest.raises(ValueError, match=f"unknown option '{typo.lower()}'.* Did you mean '{meant}'") as caught:
+            read(**{typo: "1"})
+        assert ("does not serve it" in str(caught.value)) == (meant in NOT_SERVED)
+
+    def test_an_unknown_option_lists_those_that_are_served(self) -> None:
+        with pytest.raises(ValueError, match="unknown option 'delimiter'") as caught:
+            read(delimiter=",")
+        assert "Did you mean" not in str(caught.value)
+        assert all(name in str(caught.value) for name in SERVED)

@@ -1,0 +1,128 @@
+"""Columns → Arrow batches with exactly the schema that Spark expects. pyarrow only, no session."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as t
+
+from klog.spark.rows import RowShaper, arrow_schema, check_schema, full_schema
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+DECODED = {
+    "offset": pa.array([5, 6, 9], pa.int64()),
+    "timestamp": pa.array([1357034400000, None, 0], pa.timestamp("ms", "UTC")),
+    "timestamp_type": pa.array([0, 0, 1], pa.int8()),
+    "key": pa.array([b"k", None, b""], pa.binary()),
+    "value": pa.array([None, b"v", b""], pa.binary()),
+    "headers": pa.array([[("h", b"1"), ("h", None)], [], [("", b"")]], HEADERS),
+}
+
+
+class Columns:
+    """What the record room hands over, as far as the shaper looks: one struct array through the C interface."""
+
+    def __init__(self, fields: tuple[str, ...], start: int = 0) -> None:
+        arrays = [DECODED[name][start:] for name in fields]
+        self._struct = pa.StructArray.from_arrays(arrays, names=list(fields))
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> object:
+        return self._struct.__arrow_c_array__(requested_schema)
+
+
+def shape(*names: str) -> pa.RecordBatch:
+    wanted = t.StructType([column for name in names for column in full_schema().fields if column.name == name])
+    shaper = RowShaper(arrow_schema(wanted), "flights", 3)
+    return shaper.batch(Columns(shaper.fields))
+
+
+def test_all_columns() -> None:
+    batch = shape(*full_schema().names)
+    assert batch.schema.equals(arrow_schema(full_schema()))
+    assert batch.column("key").to_pylist() == [b"k", None, b""]
+    assert batch.column("value").to_pylist() == [None, b"v", b""]
+    assert batch.column("topic").to_pylist() == ["flights"] * 3
+    assert batch.column("partition").to_pylist() == [3] * 3
+    assert batch.column("offset").to_pylist() == [5, 6, 9]
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [1357034400000000, None, 0]
+    assert batch.column("timestampType").to_pylist() == [0, 0, 1]
+    assert batch.column("headers").to_pylist() == [
+        [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
+        None,  # as Spark's Kafka source has it
+        [{"key": "", "value": b""}],
+    ]
+    batch.validate(full=True)
+
+
+@pytest.mark.parametrize("names", [("offset",), ("value", "offset", "key"), ("timestampType", "topic"), ("headers",)])
+def test_a_subset_in_any_order(names: tuple[str, ...]) -> None:
+    assert shape(*names).schema.names == list(names)
+
+
+def test_constant_columns_alone_still_count_the_rows() -> None:
+    batch = shape("partition", "topic")
+    assert batch.to_pylist() == [{"partition": 3, "topic": "flights"}] * 3
+
+
+def test_only_wanted_columns_are_asked_for() -> None:
+    wanted = t.StructType([t.StructField("timestamp", t.TimestampType()), t.StructField("topic", t.StringType())])
+    assert RowShaper(arrow_schema(wanted), "t", 0).fields == ("timestamp",)
+
+
+def test_batches_of_other_lengths_keep_the_schema() -> None:
+    """R1: topic and partition are slices of the longest seen so far, values unharmed."""
+    shaper = RowShaper(arrow_schema(full_schema()), "flights", 3)
+    shapes = [shaper.batch(Columns(shaper.fields, start)) for start in (2, 0, 1)]
+    assert [batch.num_rows for batch in shapes] == [1, 3, 2]
+    assert len({str(batch.schema) for batch in shapes}) == 1
+    assert [batch.column("topic").to_pylist() for batch in shapes] == [["flights"] * n for n in (1, 3, 2)]
+    assert shapes[2].column("headers").to_pylist() == [None, [{"key": "", "value": b""}]]
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (t.StructField("ofset", t.LongType()), "no column 'ofset'; it has: key binary, value binary"),
+        (t.StructField("Offset", t.LongType()), "no column 'Offset'"),
+        (t.StructField("value", t.StringType()), "column 'value' is binary, not string"),
+        (t.StructField("offset", t.IntegerType()), "column 'offset' is bigint, not int"),
+        (t.StructField("key", t.BinaryType(), nullable=False), "leave NOT NULL out"),
+    ],
+)
+def test_schemas_that_klog_cannot_give(column: t.StructField, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        check_schema(t.StructType([t.StructField("partition", t.IntegerType()), column]))
+
+
+def test_empty_and_doubled_schemas() -> None:
+    with pytest.raises(ValueError, match="names no column"):
+        check_schema(t.StructType([]))
+    with pytest.raises(ValueError, match="'offset' twice"):
+        check_schema(t.StructType([t.StructField("offset", t.LongType())] * 2))
+
+
+def test_arrow_schema_is_the_one_that_spark_checks() -> None:
+    """Types as Spark's plain readers take them: no large_binary, no dictionary, microseconds in UTC."""
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    assert arrow_schema(full_schema()).types == [
+        pa.binary(),
+        pa.binary(),
+        pa.string(),
+        pa.int32(),
+        pa.int64(),
+        pa.timestamp("us", "UTC"),
+        pa.int32(),
+        pa.list_(pa.field("element", header)),
+    ]
+
+
+def test_arrow_schema_of_a_spark_that_does_not_ask_for_the_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql.pandas import types
+
+    expected, newer = arrow_schema(full_schema()), types.to_arrow_schema
+
+    def older(schema: t.StructType, timestamp_utc: bool = True) -> pa.Schema:
+        return newer(schema, timezone="UTC")
+
+    monkeypatch.setattr(types, "to_arrow_schema", older)
+    assert arrow_schema(full_schema()) == expected

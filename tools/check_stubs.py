@@ -1,0 +1,25 @@
+"""Every native module has a stub, and mypy.stubtest finds nothing in it that the module does not have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> int:
+    sources = sorted((ROOT / "klog").rglob("*.pyx"))
+    missing = [str(path.relative_to(ROOT)) for path in sources if not path.with_suffix(".pyi").exists()]
+    if missing:
+        print("no stub beside", ", ".join(missing))
+        return 1
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sources]
+    allow = ROOT / "tools" / "stubtest-allow.txt"
+    command = [sys.executable, "-m", "mypy.stubtest", "--allowlist", str(allow), *names]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
