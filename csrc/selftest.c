@@ -334,6 +334,35 @@ static void test_hostile(void) {
     free(out);
 }
 
+/* Fields of one record that no record may have. */
+static void test_record_fields(void) {
+    static const struct {
+        const char *bytes;
+        size_t size;
+        int status;
+    } rows[] = {
+        {"\x0c\x00\x00\x00\x01\x01\x00", 7, KL_OK},
+        {"\x0c\x00\x00\x00\x0d\x0d\x00", 7, KL_OK},         /* any negative length is null */
+        {"\x0e\x00\x00\x00\x01\x01\x00\x00", 8, KL_ESLACK},
+        {"\x0c\x00\x00\x00\x01\x01\x01", 7, KL_ELENGTH},     /* header count -1 */
+        {"\x0c\x00\x00\x00\x01\x01\x02", 7, KL_ELENGTH},     /* a header that is not there */
+        {"\x10\x00\x00\x00\x01\x01\x02\x01\x01", 9, KL_ELENGTH}, /* a null header key */
+        {"\x10\x00\x00\x00\x01\x01\x02\x00\x01", 9, KL_OK},
+        {"\x0a\x00\x00\x00\x01\x01", 6, KL_ELENGTH},         /* too short for any record */
+        {"\x0c\x00\x00\x00\x04\x01\x00", 7, KL_ELENGTH},     /* a key longer than its record */
+        {"\x0c\x00\x00\x00\x01\x01", 6, KL_ETRUNCATED},
+        {"\x01", 1, KL_ELENGTH},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint8_t *at = exact_copy((const uint8_t *)rows[i].bytes, rows[i].size);
+        kl_record_t r;
+        size_t used = 0;
+        CHECK(kl_record_next(at, rows[i].size, &r, &used) == rows[i].status);
+        CHECK(used == (rows[i].status == KL_OK ? rows[i].size : 0));
+        free(at);
+    }
+}
+
 static void test_offsets(void) {
     uint8_t out[8192];
     size_t size = make_batch(out, 4) - KL_BATCH_HEADER;
@@ -387,7 +416,9 @@ static void test_utf8(void) {
         {"\xe2\x82", "\xef\xbf\xbd"},                         /* one for a sequence that began well */
         {"\xe2\x82z", "\xef\xbf\xbdz"},
         {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* a surrogate */
-        {"\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd"},             /* an overlong form */
+        {"\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd"},             /* overlong forms */
+        {"\xe0\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* past U+10FFFF */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t size = strlen(rows[i].in), wanted = strlen(rows[i].out);
@@ -411,6 +442,7 @@ int main(int argc, char **argv) {
         {"varint ends", test_varint_ends},
         {"varint random", test_varint_random},
         {"batch header", test_header},
+        {"record fields", test_record_fields},
         {"hostile payloads", test_hostile},
         {"record offsets", test_offsets},
         {"shared columns", test_columns_shared},

@@ -8,7 +8,7 @@ Takes bytes from anybody; gives `record` plain payloads and checksums.
     decompressed_bytes_max                     how far a payload may grow
 """
 
-from klog.codec.crc32c import crc32c
 from klog.codec.compress import CODECS, compress, decompress, decompressed_bytes_max, parse_compression
+from klog.codec.crc32c import crc32c
 
 __all__ = ["CODECS", "compress", "crc32c", "decompress", "decompressed_bytes_max", "parse_compression"]

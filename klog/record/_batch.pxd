@@ -30,6 +30,7 @@ cdef class Source:
     cdef Py_ssize_t size
     cdef readonly object path
     cdef readonly int64_t file_position
+    cdef bint newer_magic           # from a file, magic above 2 is read as 2; from memory it is refused. As Kafka does
 
     # Read and check the batch at byte `at`: 1, or 0 where the bytes end before the batch does; raises on bad bytes.
     # b.position is the byte in this source.

@@ -196,6 +196,7 @@ cdef class Source:
         self.size = self.view.len
         self.path = path
         self.file_position = file_position
+        self.newer_magic = path is not None
 
     def __dealloc__(self):
         PyBuffer_Release(&self.view)
@@ -229,9 +230,8 @@ cdef class Source:
                     f"the checksum of a batch of {b.size} bytes is {b.crc:08x}, its bytes make {crc:08x}",
                     path=self.path, position=self.file_position + at, offset=b.base_offset, kind="crc",
                 )
-        if b.magic != 2 and self.path is None:  # Kafka reads such a batch from a file, and refuses it from a client
-            raise CorruptBatch(f"magic {b.magic} is no record format", position=self.file_position + at,
-                               offset=b.base_offset)
+        if b.magic != 2 and not self.newer_magic:
+            self.refuse(at, b, verify_crc)
         if b.attributes & KL_ATTR_CODEC >= len(_CODECS):
             raise CorruptBatch(
                 f"codec bits {b.attributes & KL_ATTR_CODEC} name no codec",

@@ -152,15 +152,15 @@ cdef class Columns:
 # Append uncompressed batches from at[0] on until the end, the first compressed one, or anything that is not as it should
 # be; at[0] stands before it then. Answers KL_OK, or the code of a record that failed, in b and bad.
 cdef int append_plain_run(
-    const uint8_t *data, Py_ssize_t size, Py_ssize_t *at, Selection wanted, kl_columns_t *columns, kl_batch_t *b,
-    int32_t *bad,
+    const uint8_t *data, Py_ssize_t size, bint newer_magic, Py_ssize_t *at, Selection wanted, kl_columns_t *columns,
+    kl_batch_t *b, int32_t *bad,
 ) noexcept nogil:
     cdef int status
     cdef Py_ssize_t payload
     while at[0] < size:
         if kl_batch_header(data + at[0], size - at[0], b) != KL_OK or b.size > size - at[0]:
             return KL_OK
-        if b.base_offset >= wanted.stop:
+        if b.base_offset >= wanted.stop or (b.magic != 2 and not newer_magic):
             return KL_OK
         b.position = at[0]
         if kl_batch_crc(data + at[0], b.size) != b.crc:
@@ -237,9 +237,13 @@ def columns(
     while True:
         if source.size - at >= NOGIL_MIN:
             with nogil:
-                status = append_plain_run(source.data, source.size, &at, wanted, result.columns, &b, &bad)
+                status = append_plain_run(
+                    source.data, source.size, source.newer_magic, &at, wanted, result.columns, &b, &bad
+                )
         else:
-            status = append_plain_run(source.data, source.size, &at, wanted, result.columns, &b, &bad)
+            status = append_plain_run(
+                source.data, source.size, source.newer_magic, &at, wanted, result.columns, &b, &bad
+            )
         if status != KL_OK:
             raise_append(status, source, &b, bad)
         # What stopped the run is looked at again, by the door that can raise.

@@ -243,6 +243,21 @@ def test_magic_from_nowhere(magic: int) -> None:
     assert type(caught.value) is CorruptBatch
 
 
+def test_magic_above_2_is_read_as_2_from_a_file_only() -> None:
+    """Kafka's file reader does, its memory reader does not; the byte lies outside the checksum."""
+    data = encode(records(3))
+    data = data[:16] + b"\x03" + data[17:]
+    for function in (lambda **options: list(iter_records(data, **options)), lambda **options: columns(data, **options)):
+        assert len(function(path="x.log")) == 3
+        with pytest.raises(CorruptBatch, match="magic 3 is no record format"):
+            function()
+    (batch,) = decode(data, path="x.log")
+    assert batch.magic == 3
+    broken = data[:-1] + b"\xff"
+    with pytest.raises(CorruptBatch, match="checksum"):
+        list(decode(broken, path="x.log"))
+
+
 # iter_records ---------------------------------------------------------------------------------------------------------
 
 
