@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -28,7 +29,9 @@ def compression_of(text: str | None) -> Any:
     try:
         return name, int(level)
     except ValueError:
-        raise click.BadParameter(f"{text!r}: the level is a number, as in zstd:19", param_hint="--compression") from None
+        raise click.BadParameter(
+            f"{text!r}: the level is a number, as in zstd:19", param_hint="--compression"
+        ) from None
 
 
 @click.command("import")
@@ -36,12 +39,19 @@ def compression_of(text: str | None) -> Any:
 @click.option("--dir", "directory", metavar="DIR", required=True, help="Log directory; made if it is not there.")
 @click.option("--topic", metavar="T", required=True, help="Topic; made if it is not there.")
 @click.option("--key", metavar="COL", help="Column whose text becomes the key; an empty cell is a null key.")
-@click.option("--timestamp", metavar="COL", help="Column of times: ISO text (UTC unless it says otherwise) or milliseconds.")
+@click.option(
+    "--timestamp", metavar="COL", help="Column of times: ISO text (UTC unless it says otherwise) or milliseconds."
+)
 @click.option("--partitions", metavar="N", type=click.IntRange(1), help="Of a new topic; default 1.")
 @click.option("--compression", metavar="C", help="none, gzip, snappy, lz4 or zstd; with a level: zstd:19.")
-@click.option("--config", metavar="K=V", multiple=True, callback=_setting, help="Of a new topic, e.g. segment.bytes=16777216.")
 @click.option(
-    "--format", "form", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), help="Where name and content do not tell."
+    "--config", metavar="K=V", multiple=True, callback=_setting, help="Of a new topic, e.g. segment.bytes=16777216."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "tsv", "jsonl", "parquet"]),
+    help="Where name and content do not tell.",
 )
 @json_option
 @progress_option
@@ -82,7 +92,7 @@ def command(
             config=config,
             form=form,
             progress=draw,
-            stdin=click.get_binary_stream("stdin") if file == "-" else None,
+            stdin=sys.stdin.buffer if file == "-" else None,
         )
     if as_json:
         spans = [

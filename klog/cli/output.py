@@ -1,7 +1,7 @@
 """What verbs share: options, JSON, tables, progress. Nothing here is imported at start but click.
 
---json prints one object; where many things come out one by one, --jsonl prints one object a line. Without them the output
-is text for people. Colour only on a terminal and without NO_COLOR; progress only where stderr is a terminal.
+--json prints one object; where many things come out one by one, --jsonl prints one object a line. Without them the
+output is text for people. Colour only on a terminal and without NO_COLOR; progress only where stderr is a terminal.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def jsonl_option(function: F) -> F:
 
 def progress_option(function: F) -> F:
     """--no-progress"""
-    return click.option("--progress/--no-progress", "progress", default=True, help="Progress on stderr, on a terminal only.")(
-        function
-    )
+    return click.option(
+        "--progress/--no-progress", "progress", default=True, help="Progress on stderr, on a terminal only."
+    )(function)
 
 
 def to_json(value: Any) -> str:
@@ -58,7 +58,7 @@ def json_list(head: dict[str, Any], name: str) -> Iterator[Callable[[str], None]
     """
     write = sys.stdout.write
     opening = to_json(head)[:-1] + ("," if head else "")
-    write(f'{opening}{to_json(name)}:[')
+    write(f"{opening}{to_json(name)}:[")
     first = True
 
     def item(text: str) -> None:

@@ -62,10 +62,10 @@ def import_file(
 ) -> ImportResult:
     """Append every row of a CSV, JSON lines or Parquet file (also .gz; "-" is standard input) to a topic.
 
-    path: the file; form: csv, tsv, jsonl or parquet where its name and first bytes do not tell. logs: an open LogManager, or
-    a directory, which is made if it is not there. key, timestamp: names of columns; without timestamp, records get the time
-    of the append. partitions, config: of a new topic (default 1, and retention.ms=-1); for a topic that exists they may only
-    repeat what it has. Rows and values: klog.importing.rows.
+    path: the file; form: csv, tsv, jsonl or parquet where its name and first bytes do not tell. logs: an open
+    LogManager, or a directory, which is made if it is not there. key, timestamp: names of columns; without timestamp,
+    records get the time of the append. partitions, config: of a new topic (default 1, and retention.ms=-1); for a topic
+    that exists they may only repeat what it has. Rows and values: klog.importing.rows.
 
     RowError, UnknownColumn, UnknownFormat, InvalidConfig, InvalidTopic: nothing was created or appended.
     """
@@ -77,7 +77,9 @@ def import_file(
     clock = clock or SystemClock()
     check_topic_name(topic)
     with Source(path, stdin=stdin) as source:
-        job = _Job(source, form or source.format(), topic, key, timestamp, partitions, compression, wanted, progress, clock)
+        job = _Job(
+            source, form or source.format(), topic, key, timestamp, partitions, compression, wanted, progress, clock
+        )
         if isinstance(logs, LogManager):
             return job.run(logs)
         if not os.path.isdir(logs):
@@ -135,7 +137,9 @@ class _Job:
             null_keys=checked.null_keys,
             min_timestamp=checked.min_timestamp,
             max_timestamp=checked.max_timestamp,
-            partitions={number: (start, logs.log(self.topic, number).log_end_offset) for number, start in before.items()},
+            partitions={
+                number: (start, logs.log(self.topic, number).log_end_offset) for number, start in before.items()
+            },
         )
 
     def _append(self, logs: LogManager, checked: _Check, before: dict[int, int]) -> None:
@@ -161,7 +165,7 @@ class _Job:
         for name, value in self.config.given.items():
             if has[name] != value:
                 raise InvalidConfig(
-                    f"topic {topic!r} exists with {name}={has[name]}; leave --config {name}=... out, or name another topic"
+                    f"topic {topic!r} exists with {name}={has[name]}; leave that setting out, or name another topic"
                 )
         return has
 
@@ -207,7 +211,9 @@ class _Check:
         except (InvalidRecord, RecordTooLarge) as error:
             raise self._refused(line, str(error)) from error
         if size > self._size_max:
-            raise self._refused(line, f"a record of {size} bytes; raise max.message.bytes={self._size_max} with --config")
+            raise self._refused(
+                line, f"a record of {size} bytes; raise max.message.bytes={self._size_max} with --config"
+            )
 
     def _refused(self, line: int, message: str) -> RowError:
         return RowError(message, path=self._source.name, line=line)

@@ -1,7 +1,7 @@
 """One input that can be read twice: a file, a .gz file, or standard input kept in a temporary file.
 
-Lines are found in bytes and decoded one by one, so that bad UTF-8 has a line number; a line longer than LINE_BYTES_MAX is
-refused rather than kept in memory. Progress is counted in bytes of the file as it lies on disk, compressed or not.
+Lines are found in bytes and decoded one by one, so that bad UTF-8 has a line number; a line longer than LINE_BYTES_MAX
+is refused rather than kept in memory. Progress is counted in bytes of the file as it lies on disk, compressed or not.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Source:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -110,7 +112,9 @@ class Source:
             try:
                 raw = stream.readline(LINE_BYTES_MAX + 1)
             except _GZIP_ERRORS as error:
-                raise RowError(f"the .gz data are damaged or cut short ({error})", path=self.name, line=number) from error
+                raise RowError(
+                    f"the .gz data are damaged or cut short ({error})", path=self.name, line=number
+                ) from error
             if not raw:
                 return
             if len(raw) > LINE_BYTES_MAX:

@@ -1,8 +1,9 @@
-"""Do the entries of .index and .timeindex tell the truth about the .log beside them? Checked in one walk, in step with it.
+"""Do the entries of .index and .timeindex tell the truth about the .log beside them? Checked in one walk with it.
 
   I1  offsets and positions rise from entry to entry; behind the first unused slot all is zero
-  I2  an entry lands where a batch begins, and names its last offset. Kafka up to 3.9.0 wrote one entry per append, which
-      may end some batches later: such entries pass, unless one stands alone among entries that name their own batch
+  I2  an entry lands where a batch begins, and names its last offset. Kafka up to 3.9.0 wrote one entry per append,
+      which may end some batches later: such entries pass, unless one stands alone among entries that name their own
+      batch
   T1  timestamps rise, offsets do not fall; behind the first unused slot all is zero
   T2  an entry (t, o): t is the largest timestamp up to offset o, and o the last offset of the first batch that has it
       (Kafka up to 3.7: of the first record in it that has it)
@@ -27,7 +28,10 @@ def check_shape(report: Report, kind: Kind, path: str, parsed: IndexFile, entry_
         report.add(kind, path, "bytes behind the first unused entry, where all must be zero", position=parsed.stray)
     elif size % entry_bytes:
         report.add(
-            kind, path, f"{size} bytes are no multiple of an entry's {entry_bytes}", position=size // entry_bytes * entry_bytes
+            kind,
+            path,
+            f"{size} bytes are no multiple of an entry's {entry_bytes}",
+            position=size // entry_bytes * entry_bytes,
         )
 
 
@@ -61,7 +65,9 @@ class OffsetIndexCheck:
             self._settle(None)
             while self._waiting and self._waiting[0].position < position:
                 entry = self._waiting.popleft()
-                self._bad(entry, f"no batch begins at {entry.position}, where the entry of offset {entry.offset} points")
+                self._bad(
+                    entry, f"no batch begins at {entry.position}, where the entry of offset {entry.offset} points"
+                )
             if self._waiting and self._waiting[0].position == position:
                 entry = self._waiting.popleft()
                 if entry.offset == last_offset:
@@ -81,7 +87,9 @@ class OffsetIndexCheck:
         while self._waiting and self._waiting[0].position < end:
             entry = self._waiting.popleft()
             if entry.position < position:
-                self._bad(entry, f"no batch begins at {entry.position}, where the entry of offset {entry.offset} points")
+                self._bad(
+                    entry, f"no batch begins at {entry.position}, where the entry of offset {entry.offset} points"
+                )
 
     def _settle(self, last_offset: int | None) -> None:
         entry, self._open = self._open, None
@@ -95,7 +103,8 @@ class OffsetIndexCheck:
     def lone(self, entry: OffsetEntry) -> None:
         """Report an entry of `later` that turned out to be the only one of its log."""
         self._bad(
-            entry, f"the batch at {entry.position} does not end with offset {entry.offset}, as all other entries' batches do"
+            entry,
+            f"the batch at {entry.position} does not end with offset {entry.offset}, as all other entries' batches do",
         )
 
     def finish(self) -> None:
@@ -154,7 +163,8 @@ class TimeIndexCheck:
         timestamp, position, first, last = self._leader
         if timestamp != entry.timestamp:
             self._bad(
-                entry, f"the entry says {entry.timestamp} is the largest time up to offset {entry.offset}; it is {timestamp}"
+                entry,
+                f"the entry says {entry.timestamp} is the largest time up to offset {entry.offset}; it is {timestamp}",
             )
         elif entry.offset != last and not (
             first <= entry.offset < last and self._has_record(position, entry.offset, timestamp)
@@ -172,5 +182,8 @@ class TimeIndexCheck:
         if closed and timestamp >= 0 and (self._last is None or self._last.timestamp < timestamp):
             found = "there is no entry" if self._last is None else f"the last entry says {self._last.timestamp}"
             self._report.add(
-                "timeindex", self._path, f"the largest time of this closed segment is {timestamp}; {found}", offset=last_offset
+                "timeindex",
+                self._path,
+                f"the largest time of this closed segment is {timestamp}; {found}",
+                offset=last_offset,
             )

@@ -29,7 +29,8 @@ def ls(path: str | os.PathLike[str]) -> Entry:
     """{"path", "clean_shutdown", "topics": [{"topic", "partitions": [...], ...}], "other": [...]}.
 
     A partition: topic, partition, path, topic_id, log_start_offset, log_end_offset, high_watermark, size (.log bytes),
-    files_size, segments, min_timestamp, max_timestamp (ms; None: no records with a time), problem (why a number is missing).
+    files_size, segments, min_timestamp, max_timestamp (ms; None: no records with a time), problem (why a number is
+    missing).
     """
     where = os.fspath(path)
     names = sorted(os.listdir(where))
@@ -56,7 +57,14 @@ def _result(path: str, clean: bool, partitions: list[Entry], other: list[Entry])
     for entry in sorted(partitions, key=lambda found: (found["topic"], found["partition"])):
         topic = topics.setdefault(
             entry["topic"],
-            {"topic": entry["topic"], "topic_id": entry["topic_id"], "size": 0, "segments": 0, "offsets": 0, "partitions": []},
+            {
+                "topic": entry["topic"],
+                "topic_id": entry["topic_id"],
+                "size": 0,
+                "segments": 0,
+                "offsets": 0,
+                "partitions": [],
+            },
         )
         topic["partitions"].append(entry)
         topic["size"] += entry["size"]
@@ -79,7 +87,9 @@ class _Points:
     def _read(self, path: str, name: str) -> dict[tuple[str, int], int]:
         whole = os.path.join(path, name)
         try:
-            return {(topic, partition): offset for topic, partition, offset in parse_checkpoint(read_small(whole), whole)}
+            return {
+                (topic, partition): offset for topic, partition, offset in parse_checkpoint(read_small(whole), whole)
+            }
         except (CorruptData, OSError):
             return {}
 
@@ -93,11 +103,20 @@ def _partition(path: str, points: _Points) -> Entry:
         for file in entries:
             what = classify(file.name)
             try:
-                length = file.stat(follow_symlinks=False).st_blocks * 512 if what.kind in ("index", "timeindex") else file.stat().st_size
+                length = (
+                    file.stat(follow_symlinks=False).st_blocks * 512
+                    if what.kind in ("index", "timeindex")
+                    else file.stat().st_size
+                )
             except FileNotFoundError:
                 continue
             files_size += length
-            if what.kind == "log" and what.leftover is None and what.base_offset is not None and file.name.endswith(".log"):
+            if (
+                what.kind == "log"
+                and what.leftover is None
+                and what.base_offset is not None
+                and file.name.endswith(".log")
+            ):
                 bases.append(what.base_offset)
                 size += length
     bases.sort()
@@ -183,5 +202,5 @@ def _first_time(path: str, base: int) -> int | None:
                 return None
             if item.batch.count and not item.batch.is_control:
                 first = next(iter(item.batch)).timestamp
-                return first if first >= 0 else None
+                return first if first is not None and first >= 0 else None
     return None

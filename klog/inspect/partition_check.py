@@ -2,8 +2,8 @@
 
   L1  every byte of .log belongs to a batch whose frame, checksum and records hold
   L2  offsets rise from batch to batch and across segments, and lie in the segment's span
-  L3  no offset is missing but by compaction: below the cleaner's checkpoint, or in a log that shows other signs of it (a
-      thinned batch, a delete horizon, three holes and more: a follower copies its leader's holes)
+  L3  no offset is missing but by compaction: below the cleaner's checkpoint, or in a log that shows other signs of it
+      (a thinned batch, a delete horizon, three holes and more: a follower copies its leader's holes)
   L4  the checkpoints of the log.dir do not point beyond the log; after a clean stop the recovery point is its end
   L5  no file waits to be deleted or renamed
 
@@ -33,6 +33,7 @@ from klog.inspect.report import Kind, Report
 from klog.inspect.texts import parse_epochs, parse_partition_metadata
 
 HOLES_OF_COMPACTION = 3
+ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class PartitionCheck:
         self._progress = progress or (lambda size: None)
         self._expected: int | None = None  # next offset by the batches so far
         self._holes: list[tuple[str, int, int, int, str]] = []  # path, position, from, to, what
-        self._compacted = False
+        self._compacted = os.path.basename(os.path.abspath(path)).rpartition("-")[0] in ALWAYS_COMPACTED
+        self._lost = False  # bytes without a frame came before: offsets may be missing with them
         self._exact = 0
         self._later: list[tuple[OffsetIndexCheck, int]] = []
         self._snapshots: list[tuple[int, str, list[ProducerEntry]]] = []
@@ -66,7 +68,9 @@ class PartitionCheck:
         names = sorted(os.listdir(self._path))
         self._leftovers(names)
         live = {name: classify(name) for name in names}
-        bases = [n.base_offset for n in live.values() if n.kind == "log" and n.leftover is None and n.base_offset is not None]
+        bases = [
+            n.base_offset for n in live.values() if n.kind == "log" and n.leftover is None and n.base_offset is not None
+        ]
         logs = {base: f"{base:020d}.log" for base in bases if f"{base:020d}.log" in live}
         for name, what in live.items():
             if what.leftover or what.base_offset is None:
@@ -83,7 +87,12 @@ class PartitionCheck:
         self._replay = ProducerReplay(seeded)
         epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs)
         for base in sorted(logs):
-            self._segment(base, live, epoch_check, last=base == max(logs))
+            try:
+                self._segment(base, live, epoch_check, last=base == max(logs))
+            except FileNotFoundError:
+                self._replay.hole()  # gone since the directory was listed: retention at work
+            except CorruptData as error:  # no regular file
+                self._report.add_error(error, self._file(logs[base]))
         end = self._expected
         self._judge_holes()
         self._judge_later()
@@ -94,7 +103,9 @@ class PartitionCheck:
     def _file(self, name: str) -> str:
         return os.path.join(self._path, name)
 
-    def _add(self, kind: Kind, name: str, message: str, *, position: int | None = None, offset: int | None = None) -> None:
+    def _add(
+        self, kind: Kind, name: str, message: str, *, position: int | None = None, offset: int | None = None
+    ) -> None:
         self._report.add(kind, self._file(name), message, position=position, offset=offset)
 
     # ---- names and small files ---------------------------------------------------------------------------------
@@ -132,7 +143,9 @@ class PartitionCheck:
             try:
                 _, topic_id = parse_partition_metadata(read_small(self._file(name)), self._file(name))
                 if self._facts.topic_id not in (None, topic_id):
-                    self._add("checkpoint", name, f"topic id {topic_id}, by klog-topics.json it is {self._facts.topic_id}")
+                    self._add(
+                        "checkpoint", name, f"topic id {topic_id}, by klog-topics.json it is {self._facts.topic_id}"
+                    )
             except CorruptData as error:
                 self._report.add_error(error, self._file(name))
         else:
@@ -192,15 +205,19 @@ class PartitionCheck:
     def _begin(self, path: str, base: int) -> None:
         """A segment begins: its base is the end of the one before."""
         expected = self._expected
+        self._expected = base
         if expected is None or expected == base:
             return
         if expected > base:
             self._report.add(
-                "offset_order", path, f"the segment begins at {base}, the one before ends at {expected}", position=0, offset=base
+                "offset_order",
+                path,
+                f"the segment begins at {base}, the one before ends at {expected}",
+                position=0,
+                offset=base,
             )
         else:
             self._hole(path, 0, expected, base, "between segments")
-        self._expected = base
 
     def _found(
         self, item: Found, path: str, base: int, epochs: EpochCheck, offsets: OffsetIndexCheck | None,
@@ -250,15 +267,19 @@ class PartitionCheck:
         if abort is not None:
             aborts.append(abort)
         self._expected = max(expected, batch.next_offset)
+        self._lost = False
 
     def _broken(
         self, item: Broken, path: str, last: bool, offsets: OffsetIndexCheck | None, times: TimeIndexCheck | None
     ) -> None:
         self._damaged(item.position, item.end, offsets, times)
+        self._lost = True
         error, length = item.error, item.end - item.position
         if item.torn and last:
             what = "zeros" if item.zeros else "bytes"
-            message = f"{length} {what} at the end are no batch: {error.reason}. The next open cuts a tail torn by a crash"
+            message = (
+                f"{length} {what} at the end are no batch: {error.reason}. The next open cuts a tail torn by a crash"
+            )
         elif item.torn:
             message = f"{length} bytes at the end of a closed segment are no batch: {error.reason}"
         else:
@@ -267,9 +288,7 @@ class PartitionCheck:
             CorruptBatch(message, path=path, position=item.position, offset=error.offset, kind=error.kind), path
         )
 
-    def _damaged(
-        self, position: int, end: int, offsets: OffsetIndexCheck | None, times: TimeIndexCheck | None
-    ) -> None:
+    def _damaged(self, position: int, end: int, offsets: OffsetIndexCheck | None, times: TimeIndexCheck | None) -> None:
         """What [position, end) held is not known: nothing may be concluded from its absence."""
         self._replay.hole()
         if offsets is not None:
@@ -336,7 +355,9 @@ class PartitionCheck:
     def _untrimmed(self, kind: Kind, name: str, tail: int, entry_bytes: int) -> None:
         if self._facts.clean and tail >= entry_bytes:
             self._add(
-                kind, name, f"{tail} unused bytes, and the log.dir says it was stopped cleanly: Kafka would take them for entries"
+                kind,
+                name,
+                f"{tail} unused bytes, and the log.dir says it was stopped cleanly: Kafka would take them for entries",
             )
 
     def _txn_entries(self, base: int, live: dict[str, FileName]) -> list[TxnEntry] | None:
@@ -359,7 +380,9 @@ class PartitionCheck:
 
     def _hole(self, path: str, position: int, start: int, stop: int, what: str) -> None:
         self._replay.hole()
-        if len(self._holes) < 1000:
+        if self._lost:  # said already: the bytes that held them are broken
+            self._lost = False
+        elif len(self._holes) < 1000:
             self._holes.append((path, position, start, stop, what))
 
     def _judge_holes(self) -> None:
@@ -384,10 +407,17 @@ class PartitionCheck:
     def _ends(self, end: int, epochs: list[tuple[int, int]] | None) -> None:
         self._check_snapshots(end)
         for offset, path, _ in self._snapshots:
-            self._report.add("snapshot", path, f"a snapshot of offset {offset}, and the log ends at {end}", offset=offset)
+            self._report.add(
+                "snapshot", path, f"a snapshot of offset {offset}, and the log ends at {end}", offset=offset
+            )
         for epoch, start in epochs or ():
             if start > end:
-                self._add("epoch", "leader-epoch-checkpoint", f"epoch {epoch} from {start}, and the log ends at {end}", offset=start)
+                self._add(
+                    "epoch",
+                    "leader-epoch-checkpoint",
+                    f"epoch {epoch} from {start}, and the log ends at {end}",
+                    offset=start,
+                )
         root = os.path.dirname(os.path.abspath(self._path))
         for name, value in (
             ("recovery-point-offset-checkpoint", self._facts.recovery_point),
