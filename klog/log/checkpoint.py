@@ -140,6 +140,16 @@ def decode_uuid(text: str) -> uuid.UUID | None:
     return uuid.UUID(bytes=raw) if len(raw) == 16 else None
 
 
+def as_uuid(value: uuid.UUID | str | None) -> uuid.UUID | None:
+    """An id given as such or in Kafka's text. Raises ValueError."""
+    if value is None or isinstance(value, uuid.UUID):
+        return value
+    parsed = decode_uuid(value)
+    if parsed is None:
+        raise ValueError(f"topic_id={value!r}: a uuid.UUID or Kafka's 22 characters")
+    return parsed
+
+
 def clean_shutdown_path(directory: str) -> str:
     """Where the marker of a clean stop stands."""
     return os.path.join(directory, CLEAN_SHUTDOWN)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,12 +24,14 @@ from klog.disk import Files, HandleCache
 from klog.errors import CorruptIndex, CorruptLog, CorruptSnapshot
 from klog.log.epochs import LeaderEpochs
 from klog.log.leftovers import clear_leftovers
-from klog.log.producers import Producers, ProducerState, parse_snapshot
+from klog.log.producers import ProducerState, Producers, parse_snapshot, write_snapshot
 from klog.log.replay import replay
 from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
 
 _log = logging.getLogger("klog.log")
 SEGMENT_BYTES_MAX = 2**31 - 1
+EMPTY_SNAPSHOT_BYTES = 10
+DELETE_HORIZON = 0x40  # attribute bit
 Policy = Literal["strict", "kafka"]
 
 
@@ -226,6 +228,7 @@ def _recover(inputs: Inputs, segments: list[Segment], scans: dict[int, Scan], fo
         scan = segment.recover(inputs.progress)
         scans[segment.base_offset] = scan
         _rebuild_txn_index(inputs, segments[: number + 1], scans, scan, segment)
+        _report_liars(inputs, segment, scan, found, refuse=inputs.policy == "strict")
         if scan.end == size:
             continue
         later = segments[number + 1 :]
@@ -294,7 +297,10 @@ def _find_end(inputs: Inputs, segment: Segment, found: Findings) -> Scan:
     size = segment.size
     position = tail_position(segment)
     floor = segment.base_offset if inputs.policy == "strict" else 0
-    scan = scan_headers(segment.file, position, size, floor)
+    scan = scan_headers(segment.file, position, size, floor, segment.base_offset)
+    if scan.reason == "offset_order" and position:  # who lies can only be told from the beginning
+        scan = scan_headers(segment.file, 0, size, floor, segment.base_offset)
+    _report_liars(inputs, segment, scan, found, refuse=False)
     if scan.reason:
         _allow_cut(inputs, segment, scan, size, [])
         found.bytes_truncated += size - scan.end
@@ -303,6 +309,20 @@ def _find_end(inputs: Inputs, segment: Segment, found: Findings) -> Scan:
     segment.learn_tail(scan)
     segment.txn_index.truncate_to(segment.next_offset)
     return scan
+
+
+def _report_liars(inputs: Inputs, segment: Segment, scan: Scan, found: Findings, *, refuse: bool) -> None:
+    """A batch with a wrong base offset stays where it is: readers meet CorruptBatch there."""
+    for position in scan.liars:
+        text = "a batch whose base offset jumps ahead of the good batches behind it"
+        if refuse:
+            raise CorruptLog(
+                f'{text}. Nothing was changed. `klog verify` lists the damage; recovery="kafka" opens the log as it is',
+                path=segment.path,
+                position=position,
+                kind="offset_order",
+            )
+        found.note(f"{segment.path}: {text} at byte {position}, left as it is")
 
 
 def _delete(inputs: Inputs, segments: list[Segment]) -> None:
@@ -366,13 +386,22 @@ def read_snapshot(directory: str, offset: int) -> dict[int, ProducerState]:
 
 
 def producers_at(
-    inputs: Inputs, segments: list[Segment], scans: dict[int, Scan], log_start: int, end: int
+    inputs: Inputs,
+    segments: Sequence[Segment],
+    scans: dict[int, Scan],
+    log_start: int,
+    end: int,
+    snapshot_max: int | None = None,
 ) -> Producers:
-    """Producer state below offset `end`: the newest usable snapshot, and a replay of what follows it."""
+    """Producer state below offset `end`: the newest usable snapshot, and a replay of what follows it.
+
+    snapshot_max: believe no snapshot above this offset. After a crash that is the first segment that was recovered:
+    what follows it is replayed anyway, and its snapshots are written anew.
+    """
     producers = Producers()
     producers.end_offset = log_start
     for offset in reversed(snapshot_offsets(inputs.directory)):
-        if log_start < offset <= end:
+        if log_start < offset <= (end if snapshot_max is None else min(end, snapshot_max)):
             try:
                 producers.load(read_snapshot(inputs.directory, offset), offset)
                 producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
@@ -388,6 +417,9 @@ def producers_at(
         scan = scans.get(segment.base_offset)
         if scan is None:
             scan = scan_headers(segment.file, 0, segment.size, 0)
+        if snapshot_max is not None and segment.base_offset > snapshot_max and segment.writable:
+            path = names.file_path(inputs.directory, segment.base_offset, names.SNAPSHOT)
+            write_snapshot(inputs.files, path, producers.states)
         headers = [header for header in scan.notable if header.last_offset < end]
         aborted = replay(headers, segment.file, producers, None, producers.end_offset)
         known = {entry.last_offset for entry in segment.txn_index.entries}
@@ -407,7 +439,8 @@ def _load_producers(
         kept_stray = stray and offset == stray[-1] and offset > segments[-1].base_offset
         if offset > log_end or offset <= log_start or (offset in stray and not kept_stray):
             inputs.files.unlink(names.file_path(inputs.directory, offset, names.SNAPSHOT))
-    producers = producers_at(inputs, segments, scans, log_start, log_end)
+    snapshot_max = min(scans) if scans else None
+    producers = producers_at(inputs, segments, scans, log_start, log_end, snapshot_max)
     producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
     return producers
 
@@ -426,6 +459,32 @@ def _rebuild_txn_index(
     else:
         aborted = []
     segment.txn_index.write(aborted)
+
+
+def has_producers(directory: str) -> bool:
+    """Does any snapshot or transaction index say that producers with ids write here?"""
+    for entry in os.scandir(directory):
+        parsed = names.parse_name(entry.name)
+        if parsed is not None and (
+            parsed[1] == names.TXN_INDEX
+            or (parsed[1] == names.SNAPSHOT and entry.stat().st_size > EMPTY_SNAPSHOT_BYTES)
+        ):
+            return True
+    return False
+
+
+def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segment) -> None:
+    """The aborted transactions whose markers lie in a segment, from its batches."""
+    scan = scan_headers(segment.file, 0, segment.size, 0)
+    if any(header.is_control and header.producer_id >= 0 for header in scan.notable):
+        upto = [other for other in segments if other.base_offset < segment.base_offset]
+        producers = producers_at(inputs, upto, {}, segments[0].base_offset, segment.base_offset)
+        aborted = replay(scan.notable, segment.file, producers, None, segment.base_offset)
+        # A marker with a delete horizon is one whose records the cleaner has removed, and the entry with them.
+        emptied = {header.last_offset for header in scan.notable if header.attributes & DELETE_HORIZON}
+        aborted = [entry for entry in aborted if entry.last_offset not in emptied]
+        if aborted:
+            segment.txn_index.add(aborted)
 
 
 def _mend_txn_indexes(inputs: Inputs, segments: list[Segment], found: Findings) -> None:

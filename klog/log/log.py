@@ -35,7 +35,18 @@ from klog.errors import (
     StorageOffline,
 )
 from klog.log import checkpoint
-from klog.log.load import Inputs, Loaded, Policy, Recovery, load_read_only, load_writable, new_segment, producers_at
+from klog.log.load import (
+    Inputs,
+    Loaded,
+    Policy,
+    Recovery,
+    has_producers,
+    load_read_only,
+    load_writable,
+    new_segment,
+    producers_at,
+    rebuild_txn_index,
+)
 from klog.log.producers import ProducerState, write_snapshot
 from klog.log.reader import CHUNK_BYTES, FetchData, FetchedChunk, Isolation, LogReader, LogTail, aborted_ranges
 from klog.log.times import Position, resolve
@@ -325,9 +336,11 @@ class Log:
         producers = self._producers
         if self.read_only and producers.end_offset != self._log_end_offset:
             with self._lock:
-                producers = producers_at(
-                    self._inputs(), list(self._segments), {}, self._log_start_offset, self._log_end_offset
-                )
+                start, end, trusted = self._log_start_offset, self._log_end_offset, None
+                if not self._options.clean_shutdown:
+                    point = self._options.recovery_point
+                    trusted = max((s.base_offset for s in self._segments if s.base_offset <= point), default=start)
+                producers = producers_at(self._inputs(), self._segments, {}, start, end, trusted)
                 producers.expire(self.clock.wall_ms(), self._options.producer_expiration_ms)
                 self._producers = producers
         return producers
@@ -340,9 +353,20 @@ class Log:
             entry
             for segment in self._segments
             if segment.next_offset > low or segment is self._segments[-1]
-            for entry in segment.txn_index.entries
+            for entry in self._aborted_in(segment)
             if entry.last_offset >= low and entry.first_offset < high
         ]
+
+    def _aborted_in(self, segment: Segment) -> Sequence[AbortedTransaction]:
+        """A segment's aborted transactions. Where the file is missing in a log that has producers, the markers are
+        looked up once: a lost cache must not make aborted records visible."""
+        index = segment.txn_index
+        if not index.checked:
+            with self._lock:
+                if not index.checked and not index.present and has_producers(self._directory):
+                    rebuild_txn_index(self._inputs(), self._segments, segment)
+                index.checked = True
+        return index.entries
 
     # ---- append ----------------------------------------------------------------------------------------------------
 
@@ -648,10 +672,21 @@ class Log:
                 return
             segment, position = found
             while offset < stop and position < segment.size:
-                chunk, next_offset = segment.read_chunk(position, max_bytes)
-                if next_offset <= offset and position == found[1]:
+                try:
+                    chunk, next_offset = segment.read_chunk(position, max_bytes)
+                except CorruptBatch as error:
+                    if segment is self._segments[-1] or offset < segment.next_offset:
+                        raise
+                    # Bytes behind the last record of a closed segment: nothing is missing, the next one goes on.
+                    _log.warning("event=trailing_bytes reason=%s", error)
+                    break
+                if next_offset > max(segment.next_offset, self._log_end_offset):
                     raise CorruptBatch(
-                        "offsets go back", path=segment.path, position=position, offset=next_offset, kind="offset_order"
+                        "a batch lies beyond the end of its segment: run `klog verify`",
+                        path=segment.path,
+                        position=position,
+                        offset=next_offset - 1,
+                        kind="offset_order",
                     )
                 aborted: Sequence[AbortedTransaction] = ()
                 if isolation == "read_committed":

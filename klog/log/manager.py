@@ -194,7 +194,7 @@ class LogManager:
         name: str,
         partitions: int = 1,
         config: LogConfig | Mapping[str, Any] | None = None,
-        topic_id: uuid.UUID | None = None,
+        topic_id: uuid.UUID | str | None = None,
     ) -> None:
         """Create a topic's partition directories and note its configuration in klog-topics.json.
 
@@ -208,13 +208,13 @@ class LogManager:
         with self._lock:
             if name in self.topics():
                 raise TopicExists(f"topic {name!r} is there already; logs.log({name!r}, 0) opens it")
-            topic_id = topic_id or uuid.uuid4()
+            given_id = checkpoint.as_uuid(topic_id) or uuid.uuid4()
             for partition in range(partitions):
                 directory = os.path.join(self._path, f"{name}-{partition}")
                 os.mkdir(directory, 0o750)
-                self._files.replace(os.path.join(directory, names.METADATA), checkpoint.format_metadata(topic_id))
+                self._files.replace(os.path.join(directory, names.METADATA), checkpoint.format_metadata(given_id))
             self._files.fsync_dir(self._path)
-            self._topic_file.put(name, TopicEntry(topic_id, partitions, _plain(given)))
+            self._topic_file.put(name, TopicEntry(given_id, partitions, _plain(given)))
 
     def topic_config(self, name: str) -> LogConfig:
         """The configuration that a topic's logs are opened with."""

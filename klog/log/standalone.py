@@ -141,7 +141,7 @@ def open_standalone(
         os.mkdir(path, 0o750)
         files.fsync_dir(os.path.dirname(path))
     parent, key = os.path.dirname(path), (topic, partition)
-    wanted = _as_uuid(topic_id)
+    wanted = checkpoint.as_uuid(topic_id)
     owner = None if read_only else _Owner(path, files)
     try:
         _check_topic_id(path, wanted)
@@ -179,15 +179,6 @@ def open_standalone(
         raise
     log._owner = owner
     return log
-
-
-def _as_uuid(value: uuid.UUID | str | None) -> uuid.UUID | None:
-    if value is None or isinstance(value, uuid.UUID):
-        return value
-    parsed = checkpoint.decode_uuid(value)
-    if parsed is None:
-        raise ValueError(f"topic_id={value!r}: a uuid.UUID or Kafka's 22 characters")
-    return parsed
 
 
 def _check_topic_id(path: str, wanted: uuid.UUID | None) -> None:

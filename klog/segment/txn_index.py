@@ -57,6 +57,7 @@ class TxnIndex:
     def __init__(self, path: str, base_offset: int, files: Files) -> None:
         self.path = path
         self.writable = False
+        self.checked = False  # has somebody made sure that a missing file misses nothing?
         self._base_offset = base_offset
         self._files = files
         self._entries: tuple[AbortedTransaction, ...] | None = None
@@ -72,6 +73,11 @@ class TxnIndex:
                 data = b""
             self._entries = tuple(parse_txn_index(data, self.path))
         return self._entries
+
+    @property
+    def present(self) -> bool:
+        """Is there a file?"""
+        return os.path.exists(self.path)
 
     def check(self) -> None:
         """Raise CorruptIndex when an entry lies below the segment."""

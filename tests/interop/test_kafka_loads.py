@@ -21,10 +21,11 @@ NOT_FOR_KAFKA = {"retention.ms"}
 
 
 def queries(written: Written, topic: str) -> list[int]:
-    """Times on, just before and just after records, and outside all of them."""
+    """Times on, just before and just after records, and outside all of them. Below 0 Kafka has names, not times."""
     times = sorted({record.timestamp for record in written.topics[topic] if record.timestamp is not None})
     chosen = times[:: max(1, len(times) // 25)]
-    return [0, START_MS - 1, *[time + step for time in chosen for step in (-1, 0, 1)], written.now_ms + 10**9]
+    around = [time + step for time in chosen for step in (-1, 0, 1) if time + step >= 0]
+    return [0, START_MS - 1, *around, written.now_ms + 10**9]
 
 
 def copy_of(partition: Path, into: Path) -> Path:

@@ -107,7 +107,7 @@ def segments(directory: Path) -> Written:
         "by-size": {"internal.segment.bytes": 4096, "index.interval.bytes": 100},
         "every-batch": {"internal.segment.bytes": 16384, "index.interval.bytes": 0},
         "index-full": {"segment.index.bytes": 96, "index.interval.bytes": 64},
-        "by-time": {"segment.ms": 60_000, "index.interval.bytes": 300},
+        "by-time": {"segment.ms": 1000, "index.interval.bytes": 300},
         "no-entries": {"index.interval.bytes": 1 << 20},
         "preallocated": {"internal.segment.bytes": 8192, "preallocate": "true", "index.interval.bytes": 200},
     }

@@ -46,7 +46,8 @@ def test_read_only_view_equals_the_manifest_and_touches_nothing(case: str, tmp_p
         for partition in golden.partitions(case):
             log = logs.log(partition.topic, partition.number)
             differences.attempt(
-                partition.id, lambda log=log, it=partition: golden.compare_log(log, it, with_producers=False)
+                partition.id,
+                lambda log=log, it=partition: golden.compare_log(log, it, view="saved", with_producers=False),
             )
     differences.equal("files after reading", golden.file_tree(logdir), before)
     differences.report()
@@ -77,7 +78,7 @@ def test_partition_alone_with_its_producers(partition: golden.Partition, read_on
         clock=ManualClock(partition.largest_timestamp),
     )
     try:
-        golden.compare_log(log, partition)
+        golden.compare_log(log, partition, view="saved" if read_only else "loaded")
     finally:
         log.close()
 
@@ -85,14 +86,17 @@ def test_partition_alone_with_its_producers(partition: golden.Partition, read_on
 @by_case
 def test_a_closed_copy_opens_cleanly_and_says_the_same(case: str, tmp_path: Path) -> None:
     logdir = golden.copy_logdir(case, tmp_path)
-    klog.open(logdir, recovery="kafka", clock=last_moment(case)).close()
+    with klog.open(logdir, recovery="kafka", clock=last_moment(case)) as logs:
+        for partition in golden.partitions(case):
+            logs.log(partition.topic, partition.number)
     differences = golden.Differences(case)
     with klog.open(logdir, clock=last_moment(case)) as logs:
         for partition in golden.partitions(case):
             log = logs.log(partition.topic, partition.number)
             differences.equal(f"{partition.id} scanned", log.recovery.segments_scanned, 0)
             differences.attempt(
-                partition.id, lambda log=log, it=partition: golden.compare_log(log, it, with_producers=False)
+                partition.id,
+                lambda log=log, it=partition: golden.compare_log(log, it, view="reloaded", with_producers=False),
             )
     differences.report()
 
