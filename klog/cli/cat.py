@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -12,10 +12,11 @@ from klog.cli.output import json_list, json_option, jsonl_option, moment, printa
 from klog.clock import SystemClock
 
 if TYPE_CHECKING:
-    from klog.log import Log
+    from klog.log import Log, LogManager
     from klog.record import Record
 
 POLL_SECONDS = 0.2
+Isolation = Literal["log_end", "high_watermark", "read_committed"]
 
 
 def _start(ctx: click.Context, parameter: click.Parameter, text: str | None) -> int | str | None:
@@ -56,7 +57,7 @@ def command(
     start: int | str | None,
     follow: bool,
     limit: int | None,
-    isolation: str,
+    isolation: Isolation,
     control: bool,
     as_json: bool,
     as_jsonl: bool,
@@ -87,7 +88,7 @@ def command(
             _print(records, lambda number, record: print(_text(number, record)), follow=follow)
 
 
-def _partitions(logs: Any, topic: str, partition: int | None) -> list[int]:
+def _partitions(logs: LogManager, topic: str, partition: int | None) -> list[int]:
     from klog.errors import UnknownTopicOrPartition
 
     topics = logs.topics()
@@ -107,7 +108,7 @@ def _partitions(logs: Any, topic: str, partition: int | None) -> list[int]:
 class _Feed:
     """Where reading of one partition stands."""
 
-    def __init__(self, log: Log, start: int | str, isolation: str, control: bool, clamp: bool) -> None:
+    def __init__(self, log: Log, start: int | str, isolation: Isolation, control: bool, clamp: bool) -> None:
         self._log, self._isolation, self._control = log, isolation, control
         self.number = log.partition
         if clamp and isinstance(start, int):  # one offset for many partitions: in each as far as it goes

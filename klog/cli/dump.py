@@ -226,7 +226,8 @@ def _document(e: dict[str, Any]) -> str:
 _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "batch": _batch,
     "legacy": lambda e: (
-        f"offset: {e['offset']} position: {e['position']} size: {e['size']} magic: {e['magic']} isvalid: {_flag(e['valid'])}"
+        f"offset: {e['offset']} position: {e['position']} size: {e['size']} magic: {e['magic']} "
+        f"isvalid: {_flag(e['valid'])}"
     ),
     "offset_entry": lambda e: f"offset: {e['offset']} position: {e['position']}",
     "time_entry": lambda e: f"timestamp: {e['timestamp']} offset: {e['offset']}",

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
@@ -67,18 +68,24 @@ class VerbGroup(click.Group):
         with formatter.section("Verbs"):
             formatter.write_dl([(name, VERBS[name][1]) for name in self.list_commands(ctx)])
 
-    def main(self, *args: Any, standalone_mode: bool = True, **named: Any) -> Any:
+    def main(  # type: ignore[override]
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
         if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **named)
+            return super().main(args, prog_name, standalone_mode=False, **extra)
         for stream in (sys.stdout, sys.stderr):
             reconfigure = getattr(stream, "reconfigure", None)
             if reconfigure is not None:
                 reconfigure(errors="backslashreplace")  # a file name that is no UTF-8 must not end in a traceback
-        sys.exit(self._run(args, named))
+        sys.exit(self._run(args, prog_name, extra))
 
-    def _run(self, args: tuple[Any, ...], named: dict[str, Any]) -> int:
+    def _run(self, args: Sequence[str] | None, prog_name: str | None, extra: dict[str, Any]) -> int:
         try:
-            code = super().main(*args, standalone_mode=False, **named)
+            code = super().main(args, prog_name, standalone_mode=False, **extra)
             sys.stdout.flush()
             return code if isinstance(code, int) else OK
         except click.ClickException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -91,7 +92,7 @@ def command(
             config=config,
             form=form,
             progress=draw,
-            stdin=click.get_binary_stream("stdin") if file == "-" else None,
+            stdin=sys.stdin.buffer if file == "-" else None,
         )
     if as_json:
         spans = [

@@ -1,7 +1,7 @@
 """What verbs share: options, JSON, tables, progress. Nothing here is imported at start but click.
 
---json prints one object; where many things come out one by one, --jsonl prints one object a line. Without them the output
-is text for people. Colour only on a terminal and without NO_COLOR; progress only where stderr is a terminal.
+--json prints one object; where many things come out one by one, --jsonl prints one object a line. Without them the
+output is text for people. Colour only on a terminal and without NO_COLOR; progress only where stderr is a terminal.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from klog.errors import KlogError
 
 
 class RowError(KlogError, ValueError):
-    """One row that cannot be read. path: the input as the user named it; line: 1 is the first (of a Parquet file: its row)."""
+    """One row that cannot be read. path: the input as the user named it; line: 1 is the first (of a Parquet file: its
+    row)."""
 
     def __init__(self, message: str, *, path: str, line: int) -> None:
         self.reason, self.path, self.line = message, path, line
@@ -31,7 +32,7 @@ class UnknownColumn(KlogError, ValueError):
         near = difflib.get_close_matches(column, self.columns, n=1, cutoff=0.6) or [
             name for name in self.columns if name.lower() == column.lower()
         ]
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         shown = ", ".join(self.columns[:40]) + (", ..." if len(self.columns) > 40 else "")
         super().__init__(f"{path}, line {line}: no column {column!r}{hint} The columns are: {shown or '(none)'}")
 

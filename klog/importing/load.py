@@ -62,10 +62,10 @@ def import_file(
 ) -> ImportResult:
     """Append every row of a CSV, JSON lines or Parquet file (also .gz; "-" is standard input) to a topic.
 
-    path: the file; form: csv, tsv, jsonl or parquet where its name and first bytes do not tell. logs: an open LogManager, or
-    a directory, which is made if it is not there. key, timestamp: names of columns; without timestamp, records get the time
-    of the append. partitions, config: of a new topic (default 1, and retention.ms=-1); for a topic that exists they may only
-    repeat what it has. Rows and values: klog.importing.rows.
+    path: the file; form: csv, tsv, jsonl or parquet where its name and first bytes do not tell. logs: an open
+    LogManager, or a directory, which is made if it is not there. key, timestamp: names of columns; without timestamp,
+    records get the time of the append. partitions, config: of a new topic (default 1, and retention.ms=-1); for a topic
+    that exists they may only repeat what it has. Rows and values: klog.importing.rows.
 
     RowError, UnknownColumn, UnknownFormat, InvalidConfig, InvalidTopic: nothing was created or appended.
     """
@@ -165,7 +165,7 @@ class _Job:
         for name, value in self.config.given.items():
             if has[name] != value:
                 raise InvalidConfig(
-                    f"topic {topic!r} exists with {name}={has[name]}; leave --config {name}=... out, or name another topic"
+                    f"topic {topic!r} exists with {name}={has[name]}; leave that setting out, or name another topic"
                 )
         return has
 

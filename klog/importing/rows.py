@@ -8,7 +8,8 @@ timestamp  the timestamp column in milliseconds; None where no column was named
     JSON lines   one object a line, kept byte for byte without the blanks around it; empty lines are skipped
     Parquet      see klog.importing.parquet
 
-`line` is where the row begins. A row that cannot be read raises RowError, a named column that the file lacks UnknownColumn.
+`line` is where the row begins. A row that cannot be read raises RowError, a named column that the file lacks
+UnknownColumn.
 """
 
 from __future__ import annotations
@@ -82,13 +83,9 @@ def json_rows(source: Source, *, key: str | None, timestamp: str | None) -> Iter
         try:
             row = decode(text)
         except (ValueError, RecursionError) as error:
-            if line == 1 and text.startswith("["):
-                raise RowError(
-                    "a JSON array; wanted is one object a line (jq -c '.[]' makes them)", path=source.name, line=1
-                ) from None
-            raise RowError(f"no JSON: {error}", path=source.name, line=line) from error
+            raise RowError(f"no JSON: {error}{_hint(text)}", path=source.name, line=line) from error
         if not isinstance(row, dict):
-            raise RowError(f"a JSON {_kind(row)} where an object is wanted, one a line", path=source.name, line=line)
+            raise RowError(f"a JSON {_kind(row)} where an object is wanted{_hint(text)}", path=source.name, line=line)
         if missing:
             if not seen and timestamp in missing and timestamp not in row:
                 raise UnknownColumn(source.name, timestamp, row, line=line)
@@ -144,6 +141,11 @@ def _key(value: object) -> bytes | None:
 
 def _no_json(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _hint(text: str) -> str:
+    """For the usual mistake, a file that is one JSON array."""
+    return "; wanted is one object a line (jq -c '.[]' FILE makes them)" if text.startswith("[") else ""
 
 
 def _kind(value: object) -> str:

@@ -1,7 +1,7 @@
 """One input that can be read twice: a file, a .gz file, or standard input kept in a temporary file.
 
-Lines are found in bytes and decoded one by one, so that bad UTF-8 has a line number; a line longer than LINE_BYTES_MAX is
-refused rather than kept in memory. Progress is counted in bytes of the file as it lies on disk, compressed or not.
+Lines are found in bytes and decoded one by one, so that bad UTF-8 has a line number; a line longer than LINE_BYTES_MAX
+is refused rather than kept in memory. Progress is counted in bytes of the file as it lies on disk, compressed or not.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
     walk(file)    Found      a batch whose frame holds; `error` says what is wrong inside it (crc, a record), or None
                   Legacy     a batch of magic 0 or 1, its checksum checked, its records not read
-                  Broken     [position, end) where no batch begins; `torn` if nothing whole follows: the usual end of a crash
+                  Broken     [position, end) where no batch begins; `torn` if nothing whole follows: the usual end of a
+                             crash
 
-Where a frame breaks, the next batch is looked for byte by byte: magic 2, a plausible header, a matching checksum. The bytes
-spent on checksums there are bounded by RESYNC_FACTOR times the file, so that a hostile file costs no more than a large one.
+Where a frame breaks, the next batch is looked for byte by byte: magic 2, a plausible header, a matching checksum. The
+bytes spent on checksums there are bounded by RESYNC_FACTOR times the file, so that a hostile file costs no more than a
+large one.
 
 Memory: a window, or one batch where that is larger, and never more than the file has.
 """
@@ -138,11 +140,15 @@ def _window_for(file: ReadOnlyFile, position: int) -> int:
     prefix = file.read_at(position, PREFIX.size)
     if len(prefix) < PREFIX.size:
         return WINDOW
-    size = PREFIX.unpack(prefix)[1] + PREFIX.size
+    size = int(PREFIX.unpack(prefix)[1]) + PREFIX.size
     return size if WINDOW < size <= file.size - position else WINDOW
 
 
 def _inside(batch: RecordBatch, path: str, position: int) -> CorruptBatch | None:
+    if batch.magic != 2:  # outside the checksum; Kafka, and so decode, takes it for 2 in a file
+        return CorruptBatch(
+            f"magic {batch.magic}, which no Kafka writes", path=path, position=position, offset=batch.base_offset
+        )
     try:
         validate(batch.raw, path=path, file_position=position)
     except CorruptBatch as error:
@@ -163,7 +169,7 @@ def plausible(header: bytes, left: int) -> bool:
     if len(header) < HEADER.size:
         return False
     base_offset, length, epoch, magic, _, attributes, delta, _, _, producer, _, _, count = HEADER.unpack(header)
-    return (
+    return bool(
         magic == 2
         and 49 <= length <= left - PREFIX.size
         and base_offset >= 0
@@ -208,7 +214,7 @@ def _legacy(file: ReadOnlyFile, position: int) -> Legacy | None:
 
 
 def _resync(file: ReadOnlyFile, position: int, budget: int) -> tuple[int, int]:
-    """First byte at or behind position where a sound batch begins, else the end of the file; and what is left to spend."""
+    """First byte from position on where a sound batch begins, else the end of the file; and what is left to spend."""
     while position < file.size:
         window = file.read_at(position, WINDOW)
         at = window.find(b"\x02", 16)

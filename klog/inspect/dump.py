@@ -1,15 +1,17 @@
 """dump: the content of any file of a log directory as values, entry by entry.
 
-dump(path) yields one DumpedFile per file; of a directory its files in order of name, of a log.dir those of its partitions
-too. A DumpedFile's `entries` is an iterator: read it before asking for the next file, and once. What cannot be read
-becomes an entry {"type": "problem", ...}; dump never stops at damage. Keys are stable; bytes appear as `key`, `value` where
-they are UTF-8 and as `key_b64`, `value_b64` where not.
+dump(path) yields one DumpedFile per file; of a directory its files in order of name, of a log.dir those of its
+partitions too. A DumpedFile's `entries` is an iterator: read it before asking for the next file, and once. What cannot
+be read becomes an entry {"type": "problem", ...}; dump never stops at damage. Keys are stable; bytes appear as `key`,
+`value` where they are UTF-8 and as `key_b64`, `value_b64` where not.
 
     kind of file       entries
-    log                {"type": "batch", ...}, each with its "records" when asked for; {"type": "legacy"} for magic 0 and 1
+    log                {"type": "batch", ...}, each with its "records" when asked for; {"type": "legacy"} for magic 0
+                       and 1
     index              {"type": "offset_entry", "offset", "position"}
     timeindex          {"type": "time_entry", "timestamp", "offset"}
-    txnindex           {"type": "aborted_transaction", "producer_id", "first_offset", "last_offset", "last_stable_offset"}
+    txnindex           {"type": "aborted_transaction", "producer_id", "first_offset", "last_offset",
+                       "last_stable_offset"}
     snapshot           {"type": "producer", ...}
     checkpoint         {"type": "offset", "topic", "partition", "offset"}
     epochs             {"type": "epoch", "epoch", "start_offset"}
@@ -42,7 +44,8 @@ Entry = dict[str, Any]
 
 @dataclass(slots=True)
 class DumpedFile:
-    """One file. kind: see above, or "unknown". base_offset: of a segment's file. leftover: deleted, cleaned, swap, tmp."""
+    """One file. kind: see above, or "unknown". base_offset: of a segment's file. leftover: deleted, cleaned, swap,
+    tmp."""
 
     path: str
     kind: str
@@ -156,9 +159,12 @@ def _small_entries(path: str, what: FileName, data: bytes) -> Iterator[Entry]:
 def _rest(parsed: IndexFile) -> Iterator[Entry]:
     if parsed.stray is not None:
         yield {
-            "type": "problem", "kind": "index", "message": "bytes behind the first unused entry, where all must be zero",
-            "position": parsed.stray, "offset": None,
-        }  # fmt: skip
+            "type": "problem",
+            "kind": "index",
+            "message": "bytes behind the first unused entry, where all must be zero",
+            "position": parsed.stray,
+            "offset": None,
+        }
     elif parsed.tail:
         yield {"type": "unused", "position": parsed.used, "size": parsed.tail}
 
@@ -237,7 +243,7 @@ def batch_fields(batch: RecordBatch) -> Entry:
 
 
 def record_fields(record: Record) -> Entry:
-    """The fields of a Record; a control record also says what it is and, of a transaction marker, whose coordinator's."""
+    """The fields of a Record; of a transaction marker also its coordinator's epoch."""
     entry: Entry = {
         "offset": record.offset,
         "timestamp": record.timestamp,

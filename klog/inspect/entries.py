@@ -5,9 +5,10 @@
     .txnindex   (version:i16 producer_id first_offset last_offset last_stable_offset:i64)*   34 bytes
     .snapshot   version:i16=1 crc:u32 count:i32 (46 bytes)*          crc-32c of all behind it
 
-An index of an active segment, or of one whose writer was killed, is preallocated: the first unused slot ends it, and from
-there on all is zero. The engine forgives what it can rebuild; here every entry keeps its place in the file, and half an
-entry or a version that is not 0 is an error. Kafka: OffsetIndex, TimeIndex, TransactionIndex, ProducerStateManager.
+An index of an active segment, or of one whose writer was killed, is preallocated: the first unused slot ends it, and
+from there on all is zero. The engine forgives what it can rebuild; here every entry keeps its place in the file, and
+half an entry or a version that is not 0 is an error. Kafka: OffsetIndex, TimeIndex, TransactionIndex,
+ProducerStateManager.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def parse_offset_index(data: bytes, base_offset: int) -> IndexFile:
 
 
 def parse_time_index(data: bytes, base_offset: int) -> IndexFile:
-    """(0, 0) in the first slot may be an entry (1970, first offset): it is one if something follows it or nothing does."""
+    """(0, 0) in the first slot is an entry (1970, first offset), unless zeros alone follow it."""
     entries: list[Any] = []
     for slot in range(0, len(data) - 11, 12):
         timestamp, relative = TIME_ENTRY.unpack_from(data, slot)

@@ -1,16 +1,21 @@
 """Which file of a log directory is what, and its bytes, read without leaving a trace.
 
-Nothing here changes a byte, a name or a time: files are opened read-only, without following a link in the last place and
-without waiting for a FIFO; O_NOATIME where the kernel allows it. No file is mapped, since a broker beside us may cut it
-short. Memory: a window of WINDOW bytes for .log, whole files for the others, which have natural bounds (SMALL_BYTES_MAX).
+Nothing here changes a byte, a name or a time: files are opened read-only, without following a link in the last place
+and without waiting for a FIFO; O_NOATIME where the kernel allows it. No file is mapped, since a broker beside us may
+cut it short. Memory: a window of WINDOW bytes for .log, whole files for the others, which have natural bounds
+(SMALL_BYTES_MAX).
 
-    root of a log.dir   meta.properties  *-checkpoint  .kafka_cleanshutdown  .lock  klog-topics.json  bootstrap.checkpoint
-    partition           <20 digits>.log .index .timeindex .txnindex .snapshot   leader-epoch-checkpoint  partition.metadata
-    waiting             any of them with .deleted .cleaned .swap .tmp behind;  <topic>-<n>.<32 hex>-delete -future -stray
+    root of a log.dir   meta.properties  *-checkpoint  .kafka_cleanshutdown  .lock  klog-topics.json
+    bootstrap.checkpoint
+    partition           <20 digits>.log .index .timeindex .txnindex .snapshot   leader-epoch-checkpoint
+                        partition.metadata
+    waiting             any of them with .deleted .cleaned .swap .tmp behind;  <topic>-<n>.<32 hex>-delete -future
+                        -stray
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -66,7 +71,8 @@ KINDS_BY_NAME = {
 class FileName:
     """What a name says. kind: log, index, timeindex, txnindex, snapshot, checkpoint, epochs, ..., or unknown.
 
-    base_offset: of a segment's file (of a snapshot: the offset it stands before). leftover: deleted, cleaned, swap, tmp.
+    base_offset: of a segment's file (of a snapshot: the offset it stands before). leftover: deleted, cleaned, swap,
+    tmp.
     """
 
     kind: str
@@ -117,6 +123,10 @@ class ReadOnlyFile:
             self._fd = os.open(path, flags | os.O_NOATIME)
         except PermissionError:  # O_NOATIME is the owner's right
             self._fd = os.open(path, flags)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise CorruptData("a symbolic link; a log directory holds files and nothing else", path=path) from None
         info = os.fstat(self._fd)
         if not stat.S_ISREG(info.st_mode):
             os.close(self._fd)

@@ -1,8 +1,9 @@
-"""Do the entries of .index and .timeindex tell the truth about the .log beside them? Checked in one walk, in step with it.
+"""Do the entries of .index and .timeindex tell the truth about the .log beside them? Checked in one walk with it.
 
   I1  offsets and positions rise from entry to entry; behind the first unused slot all is zero
-  I2  an entry lands where a batch begins, and names its last offset. Kafka up to 3.9.0 wrote one entry per append, which
-      may end some batches later: such entries pass, unless one stands alone among entries that name their own batch
+  I2  an entry lands where a batch begins, and names its last offset. Kafka up to 3.9.0 wrote one entry per append,
+      which may end some batches later: such entries pass, unless one stands alone among entries that name their own
+      batch
   T1  timestamps rise, offsets do not fall; behind the first unused slot all is zero
   T2  an entry (t, o): t is the largest timestamp up to offset o, and o the last offset of the first batch that has it
       (Kafka up to 3.7: of the first record in it that has it)

@@ -29,7 +29,8 @@ def ls(path: str | os.PathLike[str]) -> Entry:
     """{"path", "clean_shutdown", "topics": [{"topic", "partitions": [...], ...}], "other": [...]}.
 
     A partition: topic, partition, path, topic_id, log_start_offset, log_end_offset, high_watermark, size (.log bytes),
-    files_size, segments, min_timestamp, max_timestamp (ms; None: no records with a time), problem (why a number is missing).
+    files_size, segments, min_timestamp, max_timestamp (ms; None: no records with a time), problem (why a number is
+    missing).
     """
     where = os.fspath(path)
     names = sorted(os.listdir(where))
@@ -201,5 +202,5 @@ def _first_time(path: str, base: int) -> int | None:
                 return None
             if item.batch.count and not item.batch.is_control:
                 first = next(iter(item.batch)).timestamp
-                return first if first >= 0 else None
+                return first if first is not None and first >= 0 else None
     return None

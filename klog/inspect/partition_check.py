@@ -2,8 +2,8 @@
 
   L1  every byte of .log belongs to a batch whose frame, checksum and records hold
   L2  offsets rise from batch to batch and across segments, and lie in the segment's span
-  L3  no offset is missing but by compaction: below the cleaner's checkpoint, or in a log that shows other signs of it (a
-      thinned batch, a delete horizon, three holes and more: a follower copies its leader's holes)
+  L3  no offset is missing but by compaction: below the cleaner's checkpoint, or in a log that shows other signs of it
+      (a thinned batch, a delete horizon, three holes and more: a follower copies its leader's holes)
   L4  the checkpoints of the log.dir do not point beyond the log; after a clean stop the recovery point is its end
   L5  no file waits to be deleted or renamed
 
@@ -33,6 +33,7 @@ from klog.inspect.report import Kind, Report
 from klog.inspect.texts import parse_epochs, parse_partition_metadata
 
 HOLES_OF_COMPACTION = 3
+ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class PartitionCheck:
         self._progress = progress or (lambda size: None)
         self._expected: int | None = None  # next offset by the batches so far
         self._holes: list[tuple[str, int, int, int, str]] = []  # path, position, from, to, what
-        self._compacted = False
+        self._compacted = os.path.basename(os.path.abspath(path)).rpartition("-")[0] in ALWAYS_COMPACTED
+        self._lost = False  # bytes without a frame came before: offsets may be missing with them
         self._exact = 0
         self._later: list[tuple[OffsetIndexCheck, int]] = []
         self._snapshots: list[tuple[int, str, list[ProducerEntry]]] = []
@@ -85,7 +87,12 @@ class PartitionCheck:
         self._replay = ProducerReplay(seeded)
         epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs)
         for base in sorted(logs):
-            self._segment(base, live, epoch_check, last=base == max(logs))
+            try:
+                self._segment(base, live, epoch_check, last=base == max(logs))
+            except FileNotFoundError:
+                self._replay.hole()  # gone since the directory was listed: retention at work
+            except CorruptData as error:  # no regular file
+                self._report.add_error(error, self._file(logs[base]))
         end = self._expected
         self._judge_holes()
         self._judge_later()
@@ -198,6 +205,7 @@ class PartitionCheck:
     def _begin(self, path: str, base: int) -> None:
         """A segment begins: its base is the end of the one before."""
         expected = self._expected
+        self._expected = base
         if expected is None or expected == base:
             return
         if expected > base:
@@ -210,7 +218,6 @@ class PartitionCheck:
             )
         else:
             self._hole(path, 0, expected, base, "between segments")
-        self._expected = base
 
     def _found(
         self, item: Found, path: str, base: int, epochs: EpochCheck, offsets: OffsetIndexCheck | None,
@@ -260,11 +267,13 @@ class PartitionCheck:
         if abort is not None:
             aborts.append(abort)
         self._expected = max(expected, batch.next_offset)
+        self._lost = False
 
     def _broken(
         self, item: Broken, path: str, last: bool, offsets: OffsetIndexCheck | None, times: TimeIndexCheck | None
     ) -> None:
         self._damaged(item.position, item.end, offsets, times)
+        self._lost = True
         error, length = item.error, item.end - item.position
         if item.torn and last:
             what = "zeros" if item.zeros else "bytes"
@@ -371,7 +380,9 @@ class PartitionCheck:
 
     def _hole(self, path: str, position: int, start: int, stop: int, what: str) -> None:
         self._replay.hole()
-        if len(self._holes) < 1000:
+        if self._lost:  # said already: the bytes that held them are broken
+            self._lost = False
+        elif len(self._holes) < 1000:
             self._holes.append((path, position, start, stop, what))
 
     def _judge_holes(self) -> None:

@@ -1,15 +1,16 @@
 """What the batches of a partition say about epochs, transactions and producers, told against the files that keep it.
 
   E1  leader epochs do not fall from batch to batch
-  E2  the epoch of a batch is that of the cache's entry for its offset (offsets below the first entry: not above its epoch),
-      and an entry begins where a batch does
-  X1  each abort marker that ends a transaction has its .txnindex entry, with this transaction's first offset and the last
-      stable offset behind it; and each entry has its marker
+  E2  the epoch of a batch is that of the cache's entry for its offset (offsets below the first entry: not above its
+      epoch), and an entry begins where a batch does
+  X1  each abort marker that ends a transaction has its .txnindex entry, with this transaction's first offset and the
+      last stable offset behind it; and each entry has its marker
   P1  a snapshot of offset N knows nothing from N on, and agrees with the batches below N
 
 The replay begins at the first batch there is, from the snapshot at its segment's base. `complete` says that nothing is
-missing: it began at offset 0 or from a snapshot, and no offset is missing since. Compaction leaves holes, and from there on
-only what must hold in spite of them is checked. Kafka: ProducerStateManager, LeaderEpochFileCache, TransactionIndex.
+missing: it began at offset 0 or from a snapshot, and no offset is missing since. Compaction leaves holes, and from
+there on only what must hold in spite of them is checked. Kafka: ProducerStateManager, LeaderEpochFileCache,
+TransactionIndex.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class EpochCheck:
             while self._at + 1 < len(entries) and entries[self._at + 1][1] <= offset:
                 self._at += 1
                 start = entries[self._at][1]
-                if complete and self._first < start < offset:
+                # the first entry moves along when the log is trimmed, also into a batch
+                if complete and self._at > 0 and self._first < start < offset:
                     self._report.add(
                         "epoch",
                         self._path,
@@ -69,12 +71,12 @@ class EpochCheck:
             if not entries:
                 self._bad(path, position, offset, f"leader epoch {epoch}, and leader-epoch-checkpoint has no entry")
                 self._entries = None
-            elif self._at >= 0 and entries[self._at][0] != epoch:
+            elif self._at >= 0 and (now := entries[self._at])[0] != epoch:
                 self._bad(
                     path,
                     position,
                     offset,
-                    f"leader epoch {epoch}, where leader-epoch-checkpoint has {entries[self._at][0]} from {entries[self._at][1]}",
+                    f"leader epoch {epoch}, where leader-epoch-checkpoint has {now[0]} from {now[1]}",
                 )
                 return
             elif self._at < 0 and epoch > entries[0][0]:
@@ -157,10 +159,11 @@ class ProducerReplay:
         for number, entry in enumerate(entries):
             position = 10 + 46 * number
             if entry.last_offset >= offset or entry.current_txn_first_offset >= offset:
+                latest = max(entry.last_offset, entry.current_txn_first_offset)
                 report.add(
                     "snapshot",
                     path,
-                    f"producer {entry.producer_id} with offset {max(entry.last_offset, entry.current_txn_first_offset)}, "
+                    f"producer {entry.producer_id} with offset {latest}, "
                     f"which does not lie below the snapshot's {offset}",
                     position=position,
                 )
@@ -187,8 +190,8 @@ class ProducerReplay:
 
 
 def check_txn_index(
-    report: Report, path: str, log_path: str, entries: list[TxnEntry], aborts: list[Abort], *, complete: bool, base_offset: int,
-    next_offset: int,
+    report: Report, path: str, log_path: str, entries: list[TxnEntry], aborts: list[Abort], *, complete: bool,
+    base_offset: int, next_offset: int,
 ) -> None:  # fmt: skip
     """X1 for one segment: the entries of its file and the aborts its batches showed."""
     expected = {abort.last_offset: abort for abort in aborts}

@@ -6,11 +6,12 @@
     meta.properties    Java properties
     .kafka_cleanshutdown  {"version":0,"brokerEpoch":n}, or nothing (before Kafka 3.7)
 
-Stricter than the engine, which goes on without a checkpoint that it cannot read: here each error names the position of its
-line, ids and counts must be in the form that is written, and epochs must rise.
+Stricter than the engine, which goes on without a checkpoint that it cannot read: here each error names the position of
+its line, ids and counts must be in the form that is written, and epochs must rise.
 
 An empty checkpoint is one without entries: Kafka creates it so. Everything that Kafka's reader refuses is a
-CorruptCheckpoint here, with the position of the line. Kafka: CheckpointFile, LeaderEpochCheckpointFile, PartitionMetadataFile.
+CorruptCheckpoint here, with the position of the line. Kafka: CheckpointFile, LeaderEpochCheckpointFile,
+PartitionMetadataFile.
 """
 
 from __future__ import annotations

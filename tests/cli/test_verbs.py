@@ -1,0 +1,367 @@
+"""The verbs' contract: keys of --json, exit codes, nothing but data on stdout, one line on stderr and no traceback."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import klog
+from klog.cli import VERBS, cli
+from tests.support import golden
+
+CSV = "id,name,when\n1,Ann,2013-02-08T05:00:00Z\n2,Bob,2013-02-08T06:00:00Z\n3,,2013-02-08T07:00:00Z\n"
+RECORD_KEYS = {
+    "topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch",
+    "producer_id", "producer_epoch", "sequence", "is_transactional", "is_control", "control_type",
+}  # fmt: skip
+BATCH_KEYS = {
+    "type", "base_offset", "last_offset", "count", "size", "magic", "crc", "compression", "timestamp_type",
+    "base_timestamp", "max_timestamp", "leader_epoch", "producer_id", "producer_epoch", "base_sequence",
+    "is_transactional", "is_control",
+    "delete_horizon_ms", "position", "valid", "error", "records",
+}  # fmt: skip
+
+
+def run(*args: object, input: bytes | str | None = None) -> Result:
+    result = CliRunner().invoke(cli, [str(arg) for arg in args], input=input)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def ok(*args: object, input: bytes | str | None = None) -> str:
+    result = run(*args, input=input)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def ok_json(*args: object, input: bytes | str | None = None) -> Any:
+    return json.loads(ok(*args, "--json", input=input))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "people.csv"
+    path.write_text(CSV)
+    ok("import", path, "--dir", tmp_path / "data", "--topic", "people", "--key", "name", "--timestamp", "when")
+    return tmp_path / "data"
+
+
+# ---- import --------------------------------------------------------------------------------------------------------
+
+
+def test_import_tells_what_it_did(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text(CSV)
+    options = [
+        "--dir",
+        tmp_path / "data",
+        "--topic",
+        "t",
+        "--key",
+        "name",
+        "--timestamp",
+        "when",
+        "--compression",
+        "zstd:5",
+    ]
+    found = ok_json("import", path, *options)
+    assert found == {
+        "directory": str(tmp_path / "data"),
+        "topic": "t",
+        "created": True,
+        "records": 3,
+        "null_keys": 1,
+        "min_timestamp": 1360299600000,
+        "max_timestamp": 1360306800000,
+        "partitions": [{"partition": 0, "first_offset": 0, "next_offset": 3}],
+    }
+    result = run("import", path, *options)
+    assert "3 records into topic t" in result.stdout
+    assert result.stderr == "klog: 1 rows have no name: their key is null\n"
+
+
+def test_import_reads_standard_input(tmp_path: Path) -> None:
+    found = ok_json("import", "-", "--dir", tmp_path / "d", "--topic", "t", input=gzip.compress(CSV.encode()))
+    assert found["records"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--key", "nmae"], 2, "no column 'nmae'; did you mean 'name'?"),
+        (["--timestamp", "name"], 3, "people.csv, line 2: column 'name': 'Ann' is no time"),
+        (["--config", "segment.byts=1"], 2, "did you mean segment.bytes?"),
+        (["--config", "segment.bytes"], 2, "not KEY=VALUE"),
+        (["--compression", "lz5"], 2, "unknown compression 'lz5'"),
+        (["--compression", "zstd:x"], 2, "the level is a number"),
+        (["--partitions", "0"], 2, "0 is not in the range"),
+    ],
+)
+def test_import_refuses_with_one_line_and_makes_nothing(
+    options: list[str], code: int, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text(CSV)
+    result = run("import", path, "--dir", tmp_path / "d", "--topic", "t", *options)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "d").exists()
+
+
+def test_import_of_no_file(tmp_path: Path) -> None:
+    result = run("import", tmp_path / "nothing.csv", "--dir", tmp_path / "d", "--topic", "t")
+    assert result.exit_code == 1
+    assert result.stderr == f"klog: {tmp_path / 'nothing.csv'}: No such file or directory\n"
+
+
+# ---- cat -----------------------------------------------------------------------------------------------------------
+
+
+def test_cat_as_one_object_and_as_lines(data: Path) -> None:
+    whole = ok_json("cat", "--dir", data, "--topic", "people")
+    assert set(whole) == {"directory", "topic", "records"}
+    lines = [json.loads(line) for line in ok("cat", "--dir", data, "--topic", "people", "--jsonl").splitlines()]
+    assert whole["records"] == lines
+    assert [set(record) for record in lines] == [RECORD_KEYS] * 3
+    assert lines[0]["key"] == "Ann"
+    assert json.loads(lines[0]["value"]) == {"id": 1, "name": "Ann", "when": "2013-02-08T05:00:00Z"}
+    assert (lines[0]["timestamp"], lines[0]["timestamp_type"], lines[2]["key"]) == (1360299600000, "create_time", None)
+
+
+def test_cat_of_an_empty_topic_is_still_json(tmp_path: Path) -> None:
+    with klog.open(tmp_path / "d", create=True) as logs:
+        logs.create_topic("t")
+    assert ok_json("cat", "--dir", tmp_path / "d", "--topic", "t")["records"] == []
+    assert ok("cat", "--dir", tmp_path / "d", "--topic", "t", "--jsonl") == ""
+
+
+def test_cat_shows_bytes_that_are_no_text(tmp_path: Path) -> None:
+    with klog.open(tmp_path / "d", create=True) as logs:
+        logs.create_topic("t")
+        logs.log("t").append([(b"\xff\x00", b"\x1b[31mred\n", 5, [("h", b"\xfe"), ("n", None)])])
+    (record,) = ok_json("cat", "--dir", tmp_path / "d", "--topic", "t")["records"]
+    assert base64.b64decode(record["key_b64"]) == b"\xff\x00"
+    assert record["value"] == "\x1b[31mred\n"
+    assert record["headers"] == [{"key": "h", "value_b64": "/g=="}, {"key": "n", "value": None}]
+    assert "key" not in record
+    text = ok("cat", "--dir", tmp_path / "d", "--topic", "t")
+    assert text == "0:0\t1970-01-01T00:00:00.005Z\thex:ff00\t\\x1b[31mred\\n\t{h: hex:fe, n: null}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "offsets"),
+    [
+        (["--from", "1"], [1, 2]),
+        (["--from", "earliest", "--max", "2"], [0, 1]),
+        (["--from", "latest"], []),
+        (["--from", "2013-02-08T05:30:00Z"], [1, 2]),
+        (["--from=-3h"], []),
+        (["-n", "0"], []),
+        (["--partition", "0"], [0, 1, 2]),
+    ],
+)
+def test_cat_begins_where_told(data: Path, options: list[str], offsets: list[int]) -> None:
+    found = ok_json("cat", "--dir", data, "--topic", "people", *options)
+    assert [record["offset"] for record in found["records"]] == offsets
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--topic", "poeple"], 1, "no topic 'poeple'; did you mean 'people'?"),
+        (["--topic", "people", "--partition", "4"], 1, "has no partition 4"),
+        (["--topic", "people", "--from", "77"], 1, "holds [0, 3)"),
+        (["--topic", "people", "--from", "tomorrow"], 2, "'tomorrow' is no position"),
+        ([], 2, "Missing option '--topic'"),
+    ],
+)
+def test_cat_says_what_is_wrong(data: Path, options: list[str], code: int, said: str) -> None:
+    result = run("cat", "--dir", data, *options)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert said in result.stderr
+
+
+def test_cat_of_transactions_by_isolation(tmp_path: Path) -> None:
+    directory = golden.copy_logdir("txn-v1", tmp_path)
+    (partition,) = (partition for partition in golden.partitions("txn-v1") if partition.topic == "orders")
+    counts = {}
+    for isolation in ("log_end", "read_committed"):
+        found = ok("cat", "--dir", directory, "--topic", "orders", "--isolation", isolation, "--jsonl")
+        counts[isolation] = len(found.splitlines())
+    data = [record.offset for record in partition.records if record.control_type is None]
+    committed = [o for first, last in partition.entry["read_committed"] for o in data if first <= o <= last]
+    assert counts == {"log_end": len(data), "read_committed": len(committed)}
+    control = ok("cat", "--dir", directory, "--topic", "orders", "--control", "--jsonl").splitlines()
+    assert len(control) == len(partition.records)
+    assert {json.loads(line)["control_type"] for line in control} == {None, "abort", "commit"}
+
+
+# ---- dump ----------------------------------------------------------------------------------------------------------
+
+
+def test_dump_json_keys(data: Path) -> None:
+    log = data / "people-0" / "00000000000000000000.log"
+    found = ok_json("dump", log)
+    (file,) = found["files"]
+    assert set(file) == {"path", "kind", "size", "base_offset", "leftover", "entries"}
+    (batch,) = file["entries"]
+    assert set(batch) == BATCH_KEYS
+    assert set(batch["records"][0]) == RECORD_KEYS - {"topic", "partition"}
+    (line,) = ok("dump", log, "--batches", "--jsonl").splitlines()
+    assert set(json.loads(line)) == BATCH_KEYS - {"records"} | {"path", "kind"}
+    everything = ok_json("dump", data)["files"]
+    assert {file["kind"] for file in everything} == {
+        "clean_shutdown", "topics", "checkpoint", "log", "index", "timeindex", "epochs", "partition_metadata",
+        "snapshot",
+    }  # fmt: skip
+
+
+def test_dump_speaks_like_kafkas_tool(tmp_path: Path) -> None:
+    """The worked example of the format: batches A and C, and what DumpLogSegments prints for them."""
+    batch = klog.record.encode(
+        [(b"k1", b"v1", 1700000000000, [("h", b"x"), ("n", None)]), (None, b"hello", 1700000000005)],
+        base_offset=100,
+        leader_epoch=5,
+    )
+    path = tmp_path / "00000000000000000100.log"
+    path.write_bytes(batch)
+    assert ok("dump", "--files", path, "--print-data-log", "--deep-iteration").splitlines() == [
+        f"Dumping {path}",
+        "Log starting offset: 100",
+        "baseOffset: 100 lastOffset: 101 count: 2 baseSequence: -1 lastSequence: -1 producerId: -1 producerEpoch: -1 "
+        "partitionLeaderEpoch: 5 isTransactional: false isControl: false deleteHorizonMs: OptionalLong.empty "
+        "position: 0 CreateTime: 1700000000005 size: 91 magic: 2 compresscodec: none crc: 578280741 isvalid: true",
+        "| offset: 100 CreateTime: 1700000000000 keySize: 2 valueSize: 2 sequence: -1 "
+        "headerKeys: [h,n] key: k1 payload: v1",
+        "| offset: 101 CreateTime: 1700000000005 keySize: -1 valueSize: 5 sequence: -1 headerKeys: [] payload: hello",
+    ]
+    assert "| key: k1 payload: v1" in ok("dump", path, "--skip-record-metadata")
+
+
+def test_dump_of_the_small_files(tmp_path: Path) -> None:
+    directory = golden.copy_logdir("txn-v1", tmp_path)
+    text = ok("dump", directory / "orders-0")
+    entry = next(p for p in golden.partitions("txn-v1") if p.topic == "orders").entry["aborted"][0]
+    assert (
+        f"version: 0 producerId: {entry['producer_id']} firstOffset: {entry['first_offset']} "
+        f"lastOffset: {entry['last_offset']} lastStableOffset: {entry['last_stable_offset']}\n"
+    ) in text
+    assert "currentTxnFirstOffset: OptionalLong.empty lastTimestamp: " in text
+    assert " endTxnMarker: ABORT coordinatorEpoch: " in text
+    assert "epoch: 0 startOffset: 0\n" in text
+    assert "orders 0 " in ok("dump", directory / "recovery-point-offset-checkpoint")
+
+
+def test_dump_shows_damage_and_exits_with_3(data: Path) -> None:
+    path = data / "people-0" / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    result = run("dump", path)
+    assert result.exit_code == 3
+    assert "isvalid: false" in result.stdout
+    path.write_bytes(content[:-1])
+    result = run("dump", path, "--json")
+    assert result.exit_code == 3
+    assert json.loads(result.stdout)["files"][0]["entries"][0]["type"] == "problem"
+    unknown = data / "people-0" / "notes.txt"
+    unknown.write_text("x")
+    assert run("dump", unknown).exit_code == 3
+    assert run("dump").exit_code == run("dump", data / "nothing").exit_code == 2
+
+
+# ---- verify and ls -------------------------------------------------------------------------------------------------
+
+
+def test_verify_sound_and_not(data: Path) -> None:
+    found = ok_json("verify", data)
+    assert set(found) == {"ok", "path", "problems", "partitions", "segments", "batches", "records", "bytes"}
+    assert (found["ok"], found["problems"], found["records"]) == (True, [], 3)
+    assert ok("verify", data).startswith("sound: 1 partitions, 1 segments, 1 batches, 3 records")
+    path = data / "people-0" / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    result = run("verify", data, "--json")
+    assert result.exit_code == 3
+    (problem,) = json.loads(result.stdout)["problems"]
+    assert set(problem) == {"path", "position", "offset", "message", "kind"}
+    assert (problem["path"], problem["position"], problem["offset"], problem["kind"]) == (str(path), 0, 0, "crc")
+    result = run("verify", data)
+    assert result.exit_code == 3
+    assert f"{path}, position 0, offset 0: crc: " in result.stdout
+    assert run("verify", data / "nothing").exit_code == 2
+
+
+def test_ls_keys(data: Path) -> None:
+    found = ok_json("ls", data)
+    assert set(found) == {"path", "clean_shutdown", "topics", "other"}
+    (topic,) = found["topics"]
+    assert set(topic) == {
+        "topic", "topic_id", "size", "segments", "offsets", "partitions", "min_timestamp", "max_timestamp",
+    }  # fmt: skip
+    (partition,) = topic["partitions"]
+    assert set(partition) == {
+        "topic", "partition", "path", "topic_id", "log_start_offset", "log_end_offset", "high_watermark", "size",
+        "files_size", "segments", "min_timestamp", "max_timestamp", "problem",
+    }  # fmt: skip
+    assert (partition["log_end_offset"], partition["min_timestamp"]) == (3, 1360299600000)
+    lines = ok("ls", data).splitlines()
+    assert lines[0].split() == [
+        "TOPIC",
+        "PARTITION",
+        "START",
+        "END",
+        "HIGH",
+        "WATERMARK",
+        "SIZE",
+        "SEGMENTS",
+        "FROM",
+        "TO",
+    ]
+    assert lines[1].split()[:4] == ["people", "0", "0", "3"]
+    assert ok_json("ls", data / "people-0")["topics"][0]["partitions"][0]["log_end_offset"] == 3
+
+
+@pytest.mark.parametrize("verb", ["ls", "verify", "dump", "cat"])
+def test_reading_verbs_leave_no_trace(verb: str, tmp_path: Path) -> None:
+    directory = golden.copy_logdir("unclean", tmp_path)
+    before = golden.file_tree(directory)
+    if verb == "cat":
+        ok("cat", "--dir", directory, "--topic", "crash-txn")
+    else:
+        ok(verb, directory)
+    assert golden.file_tree(directory) == before
+
+
+# ---- the group -----------------------------------------------------------------------------------------------------
+
+
+def test_help_names_every_verb_and_shows_an_example() -> None:
+    text = ok("--help")
+    for verb in VERBS:
+        assert verb in text
+        help_text = ok(verb, "--help")
+        assert f"klog {verb}" in help_text
+    assert "klog import flights.csv.gz" in text
+    assert klog.__version__ in ok("--version")
+
+
+def test_an_unknown_verb_is_usage_with_a_hint() -> None:
+    result = run("imprt")
+    assert result.exit_code == 2
+    assert "did you mean import?" in result.stderr
+
+
+def test_kafkas_flags_are_accepted_and_not_shown() -> None:
+    text = ok("dump", "--help")
+    assert "--deep-iteration" not in text
+    assert "--print-data-log" not in text

@@ -1,0 +1,142 @@
+"""dump gives what Kafka's own reader found; ls what the manifests say. Both leave no trace."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog.inspect import dump, ls
+from tests.support import golden
+
+KINDS = {"create": "create_time", "append": "log_append_time"}
+
+
+def _bytes(entry: dict[str, Any], name: str) -> bytes | None:
+    if f"{name}_b64" in entry:
+        return base64.b64decode(entry[f"{name}_b64"])
+    return None if entry[name] is None else entry[name].encode()
+
+
+@pytest.mark.parametrize("partition", golden.all_partitions(), ids=lambda partition: partition.id)
+def test_records_are_those_of_kafka(partition: golden.Partition) -> None:
+    found = []
+    for file in dump(partition.directory):
+        assert file.leftover is None or file.leftover == "deleted"
+        for entry in file.entries:
+            json.dumps(entry)
+            assert entry["type"] != "problem"
+            # metadata snapshots of KRaft are batches too, and count from 0: no part of the log
+            if entry["type"] == "batch" and file.path.endswith(".log"):
+                assert entry["valid"]
+                assert len(entry["records"]) == entry["count"]
+                found += entry["records"]
+    got = [
+        (
+            r["offset"],
+            r["timestamp"],
+            r["timestamp_type"],
+            _bytes(r, "key"),
+            _bytes(r, "value"),
+            [(header["key"], _bytes(header, "value")) for header in r["headers"]],
+            r["leader_epoch"],
+            r["producer_id"],
+            r["sequence"],
+            r["control_type"],
+        )
+        for r in found
+    ]
+    expected = [
+        (
+            r.offset,
+            r.timestamp,
+            KINDS[r.timestamp_type],
+            r.key,
+            r.value,
+            list(r.headers),
+            r.leader_epoch,
+            r.producer_id,
+            r.sequence,
+            r.control_type,
+        )
+        for r in partition.records
+    ]
+    assert got == expected
+
+
+def test_every_kind_of_file_has_its_entries(tmp_path: Path) -> None:
+    directory = golden.copy_logdir("txn-v1", tmp_path)
+    before = golden.file_tree(directory)
+    types: dict[str, set[str]] = {}
+    for file in dump(directory):
+        types.setdefault(file.kind, set()).update(entry["type"] for entry in file.entries)
+    assert types == {
+        "clean_shutdown": {"document"},
+        "log": {"batch"},
+        "checkpoint": {"offset"},
+        "properties": {"document"},
+        "index": {"offset_entry"},
+        "timeindex": {"time_entry"},
+        "txnindex": {"aborted_transaction"},
+        "snapshot": {"producer"},
+        "epochs": {"epoch"},
+        "partition_metadata": {"document"},
+    }
+    assert golden.file_tree(directory) == before
+
+
+def test_txn_index_entries_are_those_of_the_manifest() -> None:
+    for partition in golden.partitions("txn-v1"):
+        found = [
+            {name: value for name, value in entry.items() if name != "type"}
+            for file in dump(partition.directory)
+            if file.kind == "txnindex"
+            for entry in file.entries
+        ]
+        assert found == list(partition.entry["aborted"])
+
+
+def test_damage_becomes_an_entry_and_dump_goes_on(tmp_path: Path) -> None:
+    directory = golden.copy_logdir("plain", tmp_path) / "plain-0"
+    path = directory / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    (first,) = dump(path)
+    second = [entry["position"] for entry in first.entries][1]
+    data[second + 70] ^= 1
+    path.write_bytes(data)
+    (file,) = dump(path)
+    flags = [entry["valid"] for entry in file.entries]
+    assert flags.count(False) == 1
+    assert not flags[1]
+    path.write_bytes(data[:-5])
+    (file,) = dump(path)
+    last = list(file.entries)[-1]
+    assert (last["type"], last["torn"], last["kind"]) == ("problem", True, "length")
+
+
+@pytest.mark.parametrize("case", golden.CASES)
+def test_ls_says_what_the_manifest_says(case: str, tmp_path: Path) -> None:
+    directory = golden.copy_logdir(case, tmp_path)
+    before = golden.file_tree(directory)
+    found = {
+        (entry["topic"], entry["partition"]): entry
+        for topic in ls(directory)["topics"]
+        for entry in topic["partitions"]
+    }
+    assert golden.file_tree(directory) == before
+    for partition in golden.partitions(case):
+        entry = found.pop((partition.topic, partition.number))
+        wanted = partition.entry
+        assert entry["problem"] is None
+        assert entry["topic_id"] == partition.topic_id
+        assert entry["log_end_offset"] == wanted["log_end_offset"]
+        if not (case == "medley" and wanted["log_start_offset"]):
+            assert entry["log_start_offset"] == wanted["log_start_offset"]
+        assert entry["size"] == sum(segment["size"] for segment in wanted["segments"])
+        assert entry["segments"] == len(wanted["segments"])
+        latest = partition.largest_timestamp
+        assert entry["max_timestamp"] == (latest if latest >= 0 else None)
+    assert found == {}

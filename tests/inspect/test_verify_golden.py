@@ -1,0 +1,154 @@
+"""What Kafka wrote is sound; what was damaged is found."""
+
+from __future__ import annotations
+
+import collections
+import os
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.inspect import verify
+from tests.support import golden
+
+# Kafka leaves these behind on purpose (README.md of tests/golden, "Files").
+LEFT_BEHIND = {"internal": 40, "trimmed": 11}
+
+# Damage that no other file contradicts when a partition directory is all there is: see the docstring of verify.
+NOT_VISIBLE = {
+    "active-segment-missing-unclean": "no snapshot at the log end: nothing says that there was more",
+    "all-segments-missing": "an empty directory is a new partition",
+    "cut-boundary-unclean": "a whole batch less at the end, and neither snapshot nor time entry behind it",
+    "first-segment-missing": "as retention leaves a log",
+    "foreign-file": "Kafka ignores unknown names",
+    "last-delta-wrong-good-crc": "fewer records than offsets: as compaction leaves a batch",
+    "metadata-other-id": "another id of the right form",
+}
+# What the loader was told, not what it found; or what Kafka writes itself.
+SOUND = (
+    "none",
+    "lookup",
+    "lso",
+    "rp",
+    "prealloc-clean",
+    "rolled-empty-active",
+    "producers-expired",
+    "snapshot-all-missing",
+    "snapshot-last-missing",
+    "crash-copy-called-clean",
+    "v1-tail",
+)
+
+
+@pytest.mark.parametrize("case", golden.CASES)
+def test_a_directory_of_kafka_is_sound(case: str, tmp_path: Path) -> None:
+    directory = golden.copy_logdir(case, tmp_path)
+    report = verify(directory)
+    kinds = collections.Counter(problem.kind for problem in report.problems)
+    assert kinds == ({"leftover": LEFT_BEHIND[case]} if case in LEFT_BEHIND else {}), report.problems
+    entries = golden.manifest(case)["partitions"]
+    assert report.partitions == len(entries)
+    assert report.records == sum(segment["records"] for entry in entries for segment in entry["segments"])
+    assert report.batches == sum(segment["batches"] for entry in entries for segment in entry["segments"])
+    assert report.bytes == sum(segment["size"] for entry in entries for segment in entry["segments"])
+
+
+@pytest.mark.parametrize("partition", golden.all_partitions(), ids=lambda partition: partition.id)
+def test_a_partition_directory_alone_is_sound_too(partition: golden.Partition, tmp_path: Path) -> None:
+    """No checkpoints around: less is known, and nothing may be suspected for it."""
+    copy = golden.copy_logdir(partition.case, tmp_path) / partition.name
+    for path in copy.parent.iterdir():
+        if path.is_file():
+            path.unlink()
+    assert [problem for problem in verify(copy).problems if problem.kind != "leftover"] == []
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, golden.LoaderCase]:
+    return golden.unpack_loader_cases(tmp_path_factory.mktemp("loader"))
+
+
+def test_damage_is_found_and_soundness_is_not_suspected(damaged: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
+    wrong = {}
+    for name, case in damaged.items():
+        expected = not name.startswith(SOUND) and not name.startswith(tuple(NOT_VISIBLE))
+        report = verify(case.copy(tmp_path / name))
+        if bool(report.problems) != expected:
+            wrong[name] = report.problems
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("flip-middle-clean", "crc"),
+        ("flip-last-crc-clean", "crc"),
+        ("cut-mid-records-clean", "length"),
+        ("garbage-tail-clean", "length"),
+        ("zero-tail-1k-clean", "length"),
+        ("magic-5-clean", "length"),
+        ("bad-payload-good-crc-clean", "length"),
+        ("batch-repeated-clean", "offset_order"),
+        ("segments-overlap-clean", "offset_order"),
+        ("flip-leader-epoch-field-clean", "epoch"),
+        ("epochs-not-monotonic-clean", "epoch"),
+        ("epochs-corrupt-clean", "checkpoint"),
+        ("metadata-empty-clean", "checkpoint"),
+        ("index-wrong-position-middle-clean", "index"),
+        ("index-missing-middle-clean", "index"),
+        ("timeindex-odd-size-middle-clean", "timeindex"),
+        ("txnindex-missing-clean", "txnindex"),
+        ("abort-open-txn-tail-clean", "txnindex"),
+        ("snapshot-last-corrupt-clean", "snapshot"),
+        ("snapshot-lies-clean", "snapshot"),
+        ("left-deleted-clean", "leftover"),
+        ("swap-one-clean", "leftover"),
+        ("segment-gap-clean", "gap"),
+    ],
+)
+def test_a_problem_has_its_kind(damaged: dict[str, golden.LoaderCase], name: str, kind: str, tmp_path: Path) -> None:
+    problems = verify(damaged[name].copy(tmp_path)).problems
+    assert kind in {problem.kind for problem in problems}, problems
+
+
+def test_verify_leaves_no_trace(tmp_path: Path) -> None:
+    for case in ("internal", "unclean"):
+        directory = golden.copy_logdir(case, tmp_path)
+        before = golden.file_tree(directory)
+        verify(directory)
+        assert golden.file_tree(directory) == before
+
+
+def test_progress_counts_the_bytes_of_the_log(tmp_path: Path) -> None:
+    events: list[klog.progress.Event] = []
+    report = klog.verify(golden.copy_logdir("flights", tmp_path), progress=events.append)
+    assert events[-1].done == events[-1].total == report.bytes
+    assert {event.unit for event in events} == {"bytes"}
+
+
+def test_a_log_verifies_itself(tmp_path: Path) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        log.append([(b"k", b"v")] * 100)
+        assert log.verify().problems == []
+    assert klog.verify(tmp_path / "data").ok
+
+
+def test_no_directory_is_the_callers_mistake(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        verify(tmp_path / "nothing")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotADirectoryError):
+        verify(tmp_path / "file")
+
+
+def test_what_is_no_file_is_named_and_does_not_hang(tmp_path: Path) -> None:
+    directory = golden.copy_logdir("plain", tmp_path) / "plain-0"
+    os.mkfifo(directory / "00000000000000000400.txnindex")
+    (directory / "leader-epoch-checkpoint").unlink()
+    (directory / "leader-epoch-checkpoint").symlink_to("partition.metadata")
+    kinds = collections.Counter(problem.kind for problem in verify(directory.parent).problems)
+    assert kinds["leftover"] == 1  # the FIFO, an index without its log
+    assert sum(kinds.values()) == 2
