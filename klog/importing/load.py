@@ -77,7 +77,9 @@ def import_file(
     clock = clock or SystemClock()
     check_topic_name(topic)
     with Source(path, stdin=stdin) as source:
-        job = _Job(source, form or source.format(), topic, key, timestamp, partitions, compression, wanted, progress, clock)
+        job = _Job(
+            source, form or source.format(), topic, key, timestamp, partitions, compression, wanted, progress, clock
+        )
         if isinstance(logs, LogManager):
             return job.run(logs)
         if not os.path.isdir(logs):
@@ -135,7 +137,9 @@ class _Job:
             null_keys=checked.null_keys,
             min_timestamp=checked.min_timestamp,
             max_timestamp=checked.max_timestamp,
-            partitions={number: (start, logs.log(self.topic, number).log_end_offset) for number, start in before.items()},
+            partitions={
+                number: (start, logs.log(self.topic, number).log_end_offset) for number, start in before.items()
+            },
         )
 
     def _append(self, logs: LogManager, checked: _Check, before: dict[int, int]) -> None:
@@ -207,7 +211,9 @@ class _Check:
         except (InvalidRecord, RecordTooLarge) as error:
             raise self._refused(line, str(error)) from error
         if size > self._size_max:
-            raise self._refused(line, f"a record of {size} bytes; raise max.message.bytes={self._size_max} with --config")
+            raise self._refused(
+                line, f"a record of {size} bytes; raise max.message.bytes={self._size_max} with --config"
+            )
 
     def _refused(self, line: int, message: str) -> RowError:
         return RowError(message, path=self._source.name, line=line)

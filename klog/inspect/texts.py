@@ -33,7 +33,9 @@ def _lines(data: bytes, path: str | None) -> list[tuple[int, str]]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise CorruptCheckpoint(f"byte 0x{data[error.start]:02x} is not UTF-8", path=path, position=error.start) from None
+        raise CorruptCheckpoint(
+            f"byte 0x{data[error.start]:02x} is not UTF-8", path=path, position=error.start
+        ) from None
     found, position = [], 0
     for line in _LINE.findall(text):
         found.append((position, line.rstrip("\r\n")))

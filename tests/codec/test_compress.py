@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-import zlib
 
 import cramjam
 import lz4.block
@@ -23,8 +22,10 @@ from klog.errors import CorruptBatch, DecompressionLimit, InvalidConfig, Unsuppo
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 MANY = 1 << 26
 RECORDS = bytes.fromhex("22000000046b310476310402680278026e0116000a02010a68656c6c6f00")
-TEXT = b"".join(b"flight %d from EWR to %s;" % (n * 7919 % 1000, (b"ORD", b"LAX", b"SFO")[n % 3]) for n in range(20_000))
-XERIAL = bytes.fromhex("82534e415050590000000001" "00000001")
+TEXT = b"".join(
+    b"flight %d from EWR to %s;" % (n * 7919 % 1000, (b"ORD", b"LAX", b"SFO")[n % 3]) for n in range(20_000)
+)
+XERIAL = bytes.fromhex("82534e41505059000000000100000001")
 
 
 def flip(data: bytes, at: int, bit: int = 0) -> bytes:
@@ -37,7 +38,10 @@ def flip(data: bytes, at: int, bit: int = 0) -> bytes:
 @pytest.mark.parametrize(
     ("codec", "text"),
     [
-        (GZIP, "1f8b08000000000000ff 5362606060c9366429336461ca60aa60ca631463e06262e4ca48cdc9c9670000 e4e4532e 1e000000"),
+        (
+            GZIP,
+            "1f8b08000000000000ff 5362606060c9366429336461ca60aa60ca631463e06262e4ca48cdc9c9670000 e4e4532e 1e000000",
+        ),
         (SNAPPY, "82534e4150505900 00000001 00000001 00000020 1e74" + RECORDS.hex()),
         (LZ4, "04224d18604082 1e000080" + RECORDS.hex() + "00000000"),
     ],
@@ -245,7 +249,15 @@ def test_zstd_frames_of_others() -> None:
 
 def test_zstd_refuses() -> None:
     frame = zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)
-    for bad in (frame[:3], frame[:-1], frame[:-5], frame[:100], frame + b"junk", frame + b"eight or more", flip(frame, -1)):
+    for bad in (
+        frame[:3],
+        frame[:-1],
+        frame[:-5],
+        frame[:100],
+        frame + b"junk",
+        frame + b"eight or more",
+        flip(frame, -1),
+    ):
         with pytest.raises(CorruptBatch):
             decompress(ZSTD, bad, MANY)
     with pytest.raises(CorruptBatch, match="window"):

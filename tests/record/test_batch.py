@@ -5,7 +5,7 @@ import zlib
 import pytest
 
 from klog.errors import CorruptBatch, UnsupportedBatch
-from klog.record import RecordBatch, decode, encode, iter_records, validate
+from klog.record import RecordBatch, columns, decode, encode, iter_records, validate
 from klog.record.control import marker
 from tests.support.reference import encode_varint, seal
 
@@ -255,16 +255,36 @@ def test_start_and_stop() -> None:
             assert got == [offset for offset in offsets if start <= offset < stop]
 
 
-def test_batches_out_of_range_are_not_read() -> None:
+def test_nothing_behind_stop_is_looked_at() -> None:
     data = bytearray(three_batches())
     data[-1] ^= 1
-    data[70] ^= 1
     assert [record.offset for record in iter_records(data, start=13, stop=17)] == [13, 14, 15, 16]
+    with pytest.raises(CorruptBatch):
+        list(iter_records(data, start=13, stop=21))
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "start"),
+    [
+        pytest.param(22, 0x20, 0, id="control"),
+        pytest.param(26, 0, 53, id="last offset"),
+        pytest.param(60, 0, 0, id="count"),
+    ],
+)
+def test_a_broken_header_cannot_hide_a_batch(at: int, value: int, start: int) -> None:
+    """Fields that let a batch be passed by must be what was written, before they are believed."""
+    data = bytearray(encode(records(9), base_offset=50))
+    data[at] = value
+    for function in (lambda: list(iter_records(data, start=start)), lambda: columns(data, start=start)):
+        with pytest.raises(CorruptBatch, match="checksum"):
+            function()
 
 
 def transactions() -> bytes:
     def batch(base_offset: int, producer_id: int, **options) -> bytes:
-        return encode([(None, b"v", T)] * 2, base_offset=base_offset, producer_id=producer_id, producer_epoch=0, **options)
+        return encode(
+            [(None, b"v", T)] * 2, base_offset=base_offset, producer_id=producer_id, producer_epoch=0, **options
+        )
 
     def end(base_offset: int, producer_id: int, name: str) -> bytes:
         options = {"producer_id": producer_id, "producer_epoch": 0, "is_transactional": True, "is_control": True}

@@ -112,8 +112,7 @@ def test_lz4_in_a_transaction() -> None:
             "snappy",
             "0012",
             "97e081d0",
-            "82534e415050590000000001000000010000002"
-            "01e7422000000046b310476310402680278026e0116000a02010a68656c6c6f00",
+            "82534e41505059000000000100000001000000201e7422000000046b310476310402680278026e0116000a02010a68656c6c6f00",
         ),
         (
             "zstd",
@@ -157,7 +156,9 @@ def test_batch_that_compaction_emptied() -> None:
 
 
 def test_delete_horizon() -> None:
-    source = encode([(b"a", b"1", T), (b"b", None, T + 10), (b"c", b"3", T + 20), (b"d", b"4", T + 30)], base_offset=200)
+    source = encode(
+        [(b"a", b"1", T), (b"b", None, T + 10), (b"c", b"3", T + 20), (b"d", b"4", T + 30)], base_offset=200
+    )
     kept: list[Record] = list(iter_records(source))[1:3]
     data = encode(
         kept,

@@ -73,7 +73,9 @@ def test_equality_hash_and_repr() -> None:
 
 
 def test_pickle_keeps_every_field() -> None:
-    data = encode([(b"k", None, 5, [("h\udcff", None)])], producer_id=7, producer_epoch=1, base_sequence=9, base_offset=3)
+    data = encode(
+        [(b"k", None, 5, [("h\udcff", None)])], producer_id=7, producer_epoch=1, base_sequence=9, base_offset=3
+    )
     (read,) = iter_records(data)
     for record in (read, Record(b"k", b"v"), Record(None, None, -1)):
         copy = pickle.loads(pickle.dumps(record))

@@ -14,7 +14,7 @@ def resident_bytes() -> int:
 
 
 def growth(work: Callable[[], object], times: int) -> tuple[int, int]:
-    """(resident bytes, Python blocks) that `times` calls leave behind; as many before them warm every cache and pool."""
+    """(resident bytes, Python blocks) that `times` calls leave behind, once others have warmed every cache and pool."""
     for _ in range(times // 4):
         work()
     gc.collect()
