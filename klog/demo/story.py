@@ -52,8 +52,8 @@ def run(
     started = time.perf_counter()
     directory = Path(dir)
     to = Narrator(sys.stdout if out is None else out)
-    to.title("klog demo: a year of flights in a Kafka log directory")
     place.prepare(directory)
+    to.title("klog demo: a year of flights in a Kafka log directory")
 
     with klog.open(directory, create=True) as logs:
         loaded = _load(logs, to, progress)
