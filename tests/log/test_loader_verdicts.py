@@ -79,7 +79,7 @@ BETTER: dict[str, Better] = {
     "fuzz-14-clean": Better(NO_REFUSAL, like="flip-first-body-of-active-clean"),
     # Offsets that go back.
     "fuzz-06-clean": Better(
-        "bytes behind the last batch of a closed segment are stepped over, as Kafka does only with less than a header",
+        "garbage behind the last batch of a closed segment is stepped over; Kafka's readers stop there",
         records=("none-clean", 198),
     ),
     "fuzz-08-clean": Better(
