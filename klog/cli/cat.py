@@ -27,7 +27,9 @@ def _start(ctx: click.Context, parameter: click.Parameter, text: str | None) -> 
 @click.command("cat")
 @click.option("--dir", "directory", metavar="DIR", required=True, type=click.Path(exists=True, file_okay=False))
 @click.option("--topic", metavar="T", required=True)
-@click.option("--partition", metavar="P", type=click.IntRange(0), help="One partition; default all, one after the other.")
+@click.option(
+    "--partition", metavar="P", type=click.IntRange(0), help="One partition; default all, one after the other."
+)
 @click.option(
     "--from",
     "start",
@@ -167,9 +169,7 @@ def _limited(records: Iterator[tuple[int, Record]], limit: int | None) -> Iterat
             return
 
 
-def _print(
-    records: Iterator[tuple[int, Record]], show: Callable[[int, Record], Any], *, follow: bool = False
-) -> None:
+def _print(records: Iterator[tuple[int, Record]], show: Callable[[int, Record], Any], *, follow: bool = False) -> None:
     for number, record in records:
         show(number, record)
     sys.stdout.flush()

@@ -133,7 +133,9 @@ def _flag(value: bool) -> str:
 
 
 def _batch(e: dict[str, Any]) -> str:
-    last_sequence = -1 if e["base_sequence"] < 0 else (e["base_sequence"] + e["last_offset"] - e["base_offset"]) & 0x7FFFFFFF
+    last_sequence = (
+        -1 if e["base_sequence"] < 0 else (e["base_sequence"] + e["last_offset"] - e["base_offset"]) & 0x7FFFFFFF
+    )
     line = (
         f"baseOffset: {e['base_offset']} lastOffset: {e['last_offset']} count: {e['count']} "
         f"baseSequence: {e['base_sequence']} lastSequence: {last_sequence} producerId: {e['producer_id']} "
@@ -215,7 +217,9 @@ def _problem(e: dict[str, Any]) -> str:
 def _document(e: dict[str, Any]) -> str:
     content = e["content"]
     if isinstance(content, dict):
-        return "\n".join(f"{printable(str(k))}: {printable(v if isinstance(v, str) else to_json(v))}" for k, v in content.items())
+        return "\n".join(
+            f"{printable(str(k))}: {printable(v if isinstance(v, str) else to_json(v))}" for k, v in content.items()
+        )
     return printable(str(content)) if content else "(empty)"
 
 

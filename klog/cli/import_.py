@@ -28,7 +28,9 @@ def compression_of(text: str | None) -> Any:
     try:
         return name, int(level)
     except ValueError:
-        raise click.BadParameter(f"{text!r}: the level is a number, as in zstd:19", param_hint="--compression") from None
+        raise click.BadParameter(
+            f"{text!r}: the level is a number, as in zstd:19", param_hint="--compression"
+        ) from None
 
 
 @click.command("import")
@@ -36,12 +38,19 @@ def compression_of(text: str | None) -> Any:
 @click.option("--dir", "directory", metavar="DIR", required=True, help="Log directory; made if it is not there.")
 @click.option("--topic", metavar="T", required=True, help="Topic; made if it is not there.")
 @click.option("--key", metavar="COL", help="Column whose text becomes the key; an empty cell is a null key.")
-@click.option("--timestamp", metavar="COL", help="Column of times: ISO text (UTC unless it says otherwise) or milliseconds.")
+@click.option(
+    "--timestamp", metavar="COL", help="Column of times: ISO text (UTC unless it says otherwise) or milliseconds."
+)
 @click.option("--partitions", metavar="N", type=click.IntRange(1), help="Of a new topic; default 1.")
 @click.option("--compression", metavar="C", help="none, gzip, snappy, lz4 or zstd; with a level: zstd:19.")
-@click.option("--config", metavar="K=V", multiple=True, callback=_setting, help="Of a new topic, e.g. segment.bytes=16777216.")
 @click.option(
-    "--format", "form", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), help="Where name and content do not tell."
+    "--config", metavar="K=V", multiple=True, callback=_setting, help="Of a new topic, e.g. segment.bytes=16777216."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "tsv", "jsonl", "parquet"]),
+    help="Where name and content do not tell.",
 )
 @json_option
 @progress_option
@@ -68,31 +77,21 @@ def command(
     klog import flights.csv.gz --dir data --topic flights --key tailnum --timestamp time_hour
     zcat events.jsonl.gz | klog import - --dir data --topic events --partitions 4 --compression zstd
     """
-    import klog
     from klog.importing import import_file
 
-    wanted = compression_of(compression)
-    if wanted is not None:
-        from klog.codec import parse_compression
-
-        parse_compression(wanted)
-    if file != "-":
-        with open(file, "rb"):
-            pass  # a file that is not there must not leave a new directory behind
-    with klog.open(directory, create=True) as logs, progress_bar(progress) as draw:
-        stdin = click.get_binary_stream("stdin") if file == "-" else None
+    with progress_bar(progress) as draw:
         result = import_file(
             file,
-            logs,
+            directory,
             topic,
             key=key,
             timestamp=timestamp,
             partitions=partitions,
-            compression=wanted,
+            compression=compression_of(compression),
             config=config,
             form=form,
             progress=draw,
-            stdin=stdin,
+            stdin=click.get_binary_stream("stdin") if file == "-" else None,
         )
     if as_json:
         spans = [

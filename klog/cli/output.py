@@ -32,9 +32,9 @@ def jsonl_option(function: F) -> F:
 
 def progress_option(function: F) -> F:
     """--no-progress"""
-    return click.option("--progress/--no-progress", "progress", default=True, help="Progress on stderr, on a terminal only.")(
-        function
-    )
+    return click.option(
+        "--progress/--no-progress", "progress", default=True, help="Progress on stderr, on a terminal only."
+    )(function)
 
 
 def to_json(value: Any) -> str:
@@ -58,7 +58,7 @@ def json_list(head: dict[str, Any], name: str) -> Iterator[Callable[[str], None]
     """
     write = sys.stdout.write
     opening = to_json(head)[:-1] + ("," if head else "")
-    write(f'{opening}{to_json(name)}:[')
+    write(f"{opening}{to_json(name)}:[")
     first = True
 
     def item(text: str) -> None:

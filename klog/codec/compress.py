@@ -188,6 +188,8 @@ def _snappy_decompress(payload: memoryview, bytes_max: int) -> bytearray:
     sizes = []
     try:
         for block in blocks:
+            if not block:
+                raise CorruptBatch("snappy block without its length")
             size = cramjam.snappy.decompress_raw_len(block)
             if size > _SNAPPY_RATIO_MAX * len(block):
                 raise CorruptBatch(f"snappy block of {len(block)} bytes claims {size} bytes")

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -79,8 +80,9 @@ def ask(directory: Path) -> SparkResult:
     log = directory / SPARK_LOG
     started = time.perf_counter()
     with (
+        tempfile.TemporaryDirectory(prefix="klog-demo-spark-", ignore_cleanup_errors=True) as scratch,
         log.open("wb") as errors,
-        python_module("klog.demo.spark_job", str(directory), FLIGHTS, stderr=errors) as job,
+        python_module("klog.demo.spark_job", str(directory), FLIGHTS, scratch, stderr=errors) as job,
     ):
         output, _ = job.communicate()
         status = job.returncode

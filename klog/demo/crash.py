@@ -134,8 +134,10 @@ def tell(result: CrashResult, to: Narrator) -> None:
             ("torn tail", torn),
             (
                 "recovery",
-                f"{duration(result.seconds)} to scan {result.segments_scanned} segments ({result.reason})",
+                f"took {duration(result.seconds)} and scanned "
+                f"{result.segments_scanned} segment{'' if result.segments_scanned == 1 else 's'}",
             ),
+            ("its finding", result.reason),
         ]
     )
     to.gap()

@@ -1,6 +1,8 @@
 """The Spark job of step 5, in a process of its own, so that session, JVM and workers end with it.
 
-    python -m klog.demo.spark_job DIR TOPIC        one line of JSON on standard output: rows, then the answer
+    python -m klog.demo.spark_job DIR TOPIC SCRATCH      one line of JSON on standard output
+
+Spark's own files go to SCRATCH, which belongs to the caller: a job that is killed cannot tidy up.
 
 Nothing here registers klog with Spark: format("klog") is found because pyspark_klog lies beside klog.
 """
@@ -10,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
 import warnings
 from typing import Any
@@ -41,6 +42,7 @@ def quiet_session(scratch: str) -> Any:
             "spark.driver.host": "127.0.0.1",  # a host name that does not resolve would stop Spark
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": scratch,
+            "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}",
             "spark.sql.warehouse.dir": os.path.join(scratch, "warehouse"),
             "spark.sql.shuffle.partitions": "4",
         }
@@ -65,14 +67,13 @@ def ask(spark: Any, directory: str, topic: str) -> dict[str, Any]:
     }
 
 
-def main(directory: str, topic: str) -> None:
+def main(directory: str, topic: str, scratch: str) -> None:
     warnings.simplefilter("ignore", FutureWarning)
-    with tempfile.TemporaryDirectory(prefix="klog-demo-spark-") as scratch:
-        spark = quiet_session(scratch)
-        try:
-            result = ask(spark, os.path.abspath(directory), topic)
-        finally:
-            spark.stop()
+    spark = quiet_session(scratch)
+    try:
+        result = ask(spark, os.path.abspath(directory), topic)
+    finally:
+        spark.stop()
     print(json.dumps(result), flush=True)
 
 

@@ -13,19 +13,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from klog.clock import Clock, SystemClock
+from klog.codec import parse_compression
 from klog.config import LogConfig
 from klog.errors import InvalidConfig, InvalidRecord, RecordTooLarge
 from klog.importing.errors import RowError, UnknownFormat
 from klog.importing.rows import Row, rows
 from klog.importing.source import FORMATS, Source
 from klog.importing.values import iso
+from klog.log import LogManager, open_directory
+from klog.log.topics import check_topic_name
 from klog.progress import Event, Progress
-
-if TYPE_CHECKING:
-    from klog.log import LogManager
+from klog.record import encode
 
 EVERY_ROWS = 5000
 RECORD_OVERHEAD = 128  # a batch of one record: 61 bytes of header, varints, room to spare
@@ -46,7 +47,7 @@ class ImportResult:
 
 def import_file(
     path: str | os.PathLike[str],
-    logs: LogManager,
+    logs: LogManager | str | os.PathLike[str],
     topic: str,
     *,
     key: str | None = None,
@@ -61,61 +62,112 @@ def import_file(
 ) -> ImportResult:
     """Append every row of a CSV, JSON lines or Parquet file (also .gz; "-" is standard input) to a topic.
 
-    path: the file; form: csv, tsv, jsonl or parquet where its name and first bytes do not tell. key, timestamp: names of
-    columns; without timestamp, records get the time of the append. partitions, config: of a new topic (default 1, and
-    retention.ms=-1); for a topic that exists they may only repeat what it has. Rows and values: klog.importing.rows.
+    path: the file; form: csv, tsv, jsonl or parquet where its name and first bytes do not tell. logs: an open LogManager, or
+    a directory, which is made if it is not there. key, timestamp: names of columns; without timestamp, records get the time
+    of the append. partitions, config: of a new topic (default 1, and retention.ms=-1); for a topic that exists they may only
+    repeat what it has. Rows and values: klog.importing.rows.
 
-    RowError, UnknownColumn: nothing was created or appended.
+    RowError, UnknownColumn, UnknownFormat, InvalidConfig, InvalidTopic: nothing was created or appended.
     """
     if form is not None and form not in FORMATS:
         raise UnknownFormat(f"format {form!r}: choose from {', '.join(FORMATS)}")
-    created = topic not in logs.topics()
-    settings = _settings(logs, topic, created, partitions, config)
+    if compression is not None:
+        parse_compression(compression)
+    wanted = LogConfig(config or {})
+    clock = clock or SystemClock()
+    check_topic_name(topic)
     with Source(path, stdin=stdin) as source:
-        form = form or source.format()
-        checked = _Check(source, settings, now_ms=(clock or SystemClock()).wall_ms(), compression=compression)
-        for row in _reported(rows(source, form, key=key, timestamp=timestamp), source, "check", progress):
+        job = _Job(
+            source, form or source.format(), topic, key, timestamp, partitions, compression, wanted, progress, clock
+        )
+        if isinstance(logs, LogManager):
+            return job.run(logs)
+        if not os.path.isdir(logs):
+            job.check(job.new_config())  # before there is a directory that a bad file would leave behind
+        with open_directory(logs, create=True, clock=clock) as opened:
+            return job.run(opened)
+
+
+@dataclass(slots=True)
+class _Job:
+    """One import: check, then append. One caller."""
+
+    source: Source
+    form: str
+    topic: str
+    key: str | None
+    timestamp: str | None
+    partitions: int | None
+    compression: Any
+    config: LogConfig
+    progress: Progress | None
+    clock: Clock
+    checked: _Check | None = None
+
+    def new_config(self) -> LogConfig:
+        """Of a topic that is not there yet."""
+        return LogConfig({"retention.ms": -1, **self.config.given})
+
+    def rows(self, stage: str) -> Iterator[Row]:
+        """All rows, with their progress."""
+        found = rows(self.source, self.form, key=self.key, timestamp=self.timestamp)
+        return _reported(found, self.source, stage, self.progress)
+
+    def check(self, config: LogConfig) -> _Check:
+        """The first pass."""
+        checked = _Check(self.source, config, now_ms=self.clock.wall_ms(), compression=self.compression)
+        for row in self.rows("check"):
             checked.row(row)
+        self.checked = checked
+        return checked
+
+    def run(self, logs: LogManager) -> ImportResult:
+        """Both passes, or the second alone if the first is done."""
+        created = self.topic not in logs.topics()
+        config = self.new_config() if created else self._existing(logs)
+        checked = self.checked or self.check(config)
         if created:
-            logs.create_topic(topic, partitions=partitions or 1, config=dict(settings.given))
-        before = {number: logs.log(topic, number).log_end_offset for number in logs.topics()[topic]}
-        second = _reported(rows(source, form, key=key, timestamp=timestamp), source, "append", progress)
-        records = (row[1:] for row in second) if timestamp is not None else (row[1:3] for row in second)
+            logs.create_topic(self.topic, partitions=self.partitions or 1, config=config)
+        before = {number: logs.log(self.topic, number).log_end_offset for number in logs.topics()[self.topic]}
+        self._append(logs, checked, before)
+        return ImportResult(
+            topic=self.topic,
+            created=created,
+            records=checked.records,
+            null_keys=checked.null_keys,
+            min_timestamp=checked.min_timestamp,
+            max_timestamp=checked.max_timestamp,
+            partitions={
+                number: (start, logs.log(self.topic, number).log_end_offset) for number, start in before.items()
+            },
+        )
+
+    def _append(self, logs: LogManager, checked: _Check, before: dict[int, int]) -> None:
+        if not checked.records:
+            return
+        timed = self.timestamp is not None
+        records = ((key, value, ms) if timed else (key, value) for _, key, value, ms in self.rows("append"))
         try:
-            if checked.records:
-                logs.append(topic, records, compression=compression)
+            logs.append(self.topic, records, compression=self.compression)
         except BaseException as error:
-            kept = sum(logs.log(topic, number).log_end_offset - start for number, start in before.items())
-            error.add_note(f"{kept} of {checked.records} records were appended to {topic} before that")
+            kept = sum(logs.log(self.topic, number).log_end_offset - start for number, start in before.items())
+            error.add_note(f"{kept} of {checked.records} records were appended to {self.topic} before that")
             raise
-    spans = {number: (start, logs.log(topic, number).log_end_offset) for number, start in before.items()}
-    return ImportResult(
-        topic=topic,
-        created=created,
-        records=checked.records,
-        null_keys=checked.null_keys,
-        min_timestamp=checked.min_timestamp,
-        max_timestamp=checked.max_timestamp,
-        partitions=spans,
-    )
 
-
-def _settings(
-    logs: LogManager, topic: str, created: bool, partitions: int | None, config: Mapping[str, Any] | None
-) -> LogConfig:
-    """The topic's configuration; InvalidConfig where the caller asks for another one than an existing topic has."""
-    if created:
-        return LogConfig({"retention.ms": -1, **LogConfig(config or {}).given})
-    there = len(logs.topics()[topic])
-    if partitions is not None and partitions != there:
-        raise InvalidConfig(f"topic {topic!r} exists with {there} partitions; leave --partitions out, or name another topic")
-    has = logs.topic_config(topic)
-    for name, value in LogConfig(config or {}).given.items():
-        if has[name] != value:
+    def _existing(self, logs: LogManager) -> LogConfig:
+        """The topic's configuration; InvalidConfig where another one is asked for."""
+        there, topic = len(logs.topics()[self.topic]), self.topic
+        if self.partitions is not None and self.partitions != there:
             raise InvalidConfig(
-                f"topic {topic!r} exists with {name}={has[name]}; leave --config {name}=... out, or name another topic"
+                f"topic {topic!r} exists with {there} partitions; leave --partitions out, or name another topic"
             )
-    return has
+        has = logs.topic_config(topic)
+        for name, value in self.config.given.items():
+            if has[name] != value:
+                raise InvalidConfig(
+                    f"topic {topic!r} exists with {name}={has[name]}; leave --config {name}=... out, or name another topic"
+                )
+        return has
 
 
 class _Check:
@@ -154,14 +206,14 @@ class _Check:
 
     def _large(self, line: int, key: bytes | None, value: bytes) -> None:
         """Near the limit the encoder decides: compression may bring the record below it."""
-        from klog.record import encode
-
         try:
             size = len(encode([(key, value, 0)], compression=self._compression))
         except (InvalidRecord, RecordTooLarge) as error:
             raise self._refused(line, str(error)) from error
         if size > self._size_max:
-            raise self._refused(line, f"a record of {size} bytes; raise max.message.bytes={self._size_max} with --config")
+            raise self._refused(
+                line, f"a record of {size} bytes; raise max.message.bytes={self._size_max} with --config"
+            )
 
     def _refused(self, line: int, message: str) -> RowError:
         return RowError(message, path=self._source.name, line=line)

@@ -1,10 +1,10 @@
 """Rows of a Parquet file, through pyarrow (extra [arrow]). Types without a JSON of their own:
 
-    timestamp, date, time   ISO text, microseconds at the finest; a time zone ends it with its offset from UTC
-    decimal                 a number, digits unchanged (inside a list or struct: the nearest double)
-    binary                  text where it is UTF-8, else base64
-    NaN, infinite           null
-    duration                seconds as a number
+timestamp, date, time   ISO text, microseconds at the finest; a time zone ends it with its offset from UTC
+decimal                 a number, digits unchanged (inside a list or struct: the nearest double)
+binary                  text where it is UTF-8, else base64
+NaN, infinite           null
+duration                seconds as a number
 """
 
 from __future__ import annotations

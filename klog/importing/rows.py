@@ -56,9 +56,7 @@ def csv_rows(source: Source, *, key: str | None, timestamp: str | None, delimite
                 line = reader.line_num + 1
                 continue
             if len(cells) != width:
-                raise RowError(
-                    f"{len(cells)} cells where the header has {width} columns", path=source.name, line=line
-                )
+                raise RowError(f"{len(cells)} cells where the header has {width} columns", path=source.name, line=line)
             ms = None if timestamp_at is None else _time(source, line, names[timestamp_at], cells[timestamp_at])
             name = None if key_at is None else cells[key_at]
             value = "".join([head + to_json(cell) for head, cell in zip(heads, cells, strict=True)]) + "}"
@@ -85,7 +83,9 @@ def json_rows(source: Source, *, key: str | None, timestamp: str | None) -> Iter
             row = decode(text)
         except (ValueError, RecursionError) as error:
             if line == 1 and text.startswith("["):
-                raise RowError("a JSON array; wanted is one object a line (jq -c '.[]' makes them)", path=source.name, line=1) from None
+                raise RowError(
+                    "a JSON array; wanted is one object a line (jq -c '.[]' makes them)", path=source.name, line=1
+                ) from None
             raise RowError(f"no JSON: {error}", path=source.name, line=line) from error
         if not isinstance(row, dict):
             raise RowError(f"a JSON {_kind(row)} where an object is wanted, one a line", path=source.name, line=line)

@@ -57,7 +57,9 @@ class Source:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -110,7 +112,9 @@ class Source:
             try:
                 raw = stream.readline(LINE_BYTES_MAX + 1)
             except _GZIP_ERRORS as error:
-                raise RowError(f"the .gz data are damaged or cut short ({error})", path=self.name, line=number) from error
+                raise RowError(
+                    f"the .gz data are damaged or cut short ({error})", path=self.name, line=number
+                ) from error
             if not raw:
                 return
             if len(raw) > LINE_BYTES_MAX:

@@ -222,7 +222,10 @@ def _resync(file: ReadOnlyFile, position: int, budget: int) -> tuple[int, int]:
                 if size <= budget:
                     budget -= size
                     whole = file.read_at(position + start, size)
-                    if len(whole) == size and crc32c(memoryview(whole)[CRC_FROM:]) == struct.unpack_from(">I", whole, 17)[0]:
+                    if (
+                        len(whole) == size
+                        and crc32c(memoryview(whole)[CRC_FROM:]) == struct.unpack_from(">I", whole, 17)[0]
+                    ):
                         return position + start, budget
             at = window.find(b"\x02", at + 1)
         if len(window) < WINDOW:

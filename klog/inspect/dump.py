@@ -125,7 +125,11 @@ def _small_entries(path: str, what: FileName, data: bytes) -> Iterator[Entry]:
             for producer in parse_snapshot(data, path):
                 yield {
                     "type": "producer",
-                    **{name: getattr(producer, name) for name in producer.__slots__ if name != "current_txn_first_offset"},
+                    **{
+                        name: getattr(producer, name)
+                        for name in producer.__slots__
+                        if name != "current_txn_first_offset"
+                    },
                     "current_txn_first_offset": (
                         None if producer.current_txn_first_offset < 0 else producer.current_txn_first_offset
                     ),
@@ -177,7 +181,12 @@ def _log_entries(path: str, records: bool) -> Iterator[Entry]:
                     "valid": item.valid,
                 }
             else:
-                yield {**problem(item.error), "position": item.position, "size": item.end - item.position, **_tail(item)}
+                yield {
+                    **problem(item.error),
+                    "position": item.position,
+                    "size": item.end - item.position,
+                    **_tail(item),
+                }
 
 
 def _tail(item: Broken) -> Entry:

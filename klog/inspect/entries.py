@@ -6,7 +6,8 @@
     .snapshot   version:i16=1 crc:u32 count:i32 (46 bytes)*          crc-32c of all behind it
 
 An index of an active segment, or of one whose writer was killed, is preallocated: the first unused slot ends it, and from
-there on all is zero. Kafka: OffsetIndex, TimeIndex, TransactionIndex, ProducerStateManager.
+there on all is zero. The engine forgives what it can rebuild; here every entry keeps its place in the file, and half an
+entry or a version that is not 0 is an error. Kafka: OffsetIndex, TimeIndex, TransactionIndex, ProducerStateManager.
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ import struct
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from klog.codec import crc32c
-from klog.errors import CorruptIndex, CorruptSnapshot
+from klog.errors import CorruptIndex
+from klog.log import producers
 
 OFFSET_ENTRY = struct.Struct(">II")
 TIME_ENTRY = struct.Struct(">qI")
 TXN_ENTRY = struct.Struct(">hqqqq")
-SNAPSHOT_HEAD = struct.Struct(">hIi")
-SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 
 
 class OffsetEntry(NamedTuple):
@@ -125,18 +124,18 @@ def parse_txn_index(data: bytes, path: str | None = None) -> list[TxnEntry]:
     return entries
 
 
-def parse_snapshot(data: bytes, path: str | None = None) -> list[ProducerEntry]:
+def parse_snapshot(data: bytes, path: str = "") -> list[ProducerEntry]:
     """CorruptSnapshot for a wrong version, size or checksum."""
-    if len(data) < SNAPSHOT_HEAD.size:
-        raise CorruptSnapshot(f"{len(data)} bytes; the header alone has {SNAPSHOT_HEAD.size}", path=path, position=0)
-    version, crc, count = SNAPSHOT_HEAD.unpack_from(data)
-    if version != 1:
-        raise CorruptSnapshot(f"version {version}; known is 1", path=path, position=0)
-    found = crc32c(memoryview(data)[6:])
-    if found != crc:
-        raise CorruptSnapshot(f"checksum {found:08x}, stored is {crc:08x}", path=path, position=2)
-    if count < 0 or len(data) - SNAPSHOT_HEAD.size != count * SNAPSHOT_ENTRY.size:
-        raise CorruptSnapshot(f"{count} entries in {len(data)} bytes", path=path, position=6)
     return [
-        ProducerEntry(*SNAPSHOT_ENTRY.unpack_from(data, SNAPSHOT_HEAD.size + i * SNAPSHOT_ENTRY.size)) for i in range(count)
+        ProducerEntry(
+            producer_id,
+            state.epoch,
+            state.last_sequence,
+            state.last_offset,
+            state.offset_delta,
+            state.timestamp,
+            state.coordinator_epoch,
+            -1 if state.current_txn_first_offset is None else state.current_txn_first_offset,
+        )
+        for producer_id, state in producers.parse_snapshot(data, path).items()
     ]

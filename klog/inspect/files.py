@@ -19,6 +19,20 @@ from types import TracebackType
 from typing import Self
 
 from klog.errors import CorruptData
+from klog.log.topics import parse_directory_name as partition_name
+
+__all__ = [
+    "KINDS_BY_NAME",
+    "ROOT_CHECKPOINTS",
+    "WINDOW",
+    "FileName",
+    "ReadOnlyFile",
+    "classify",
+    "is_partition_directory",
+    "moved_name",
+    "partition_name",
+    "read_small",
+]
 
 WINDOW = 4 << 20
 SMALL_BYTES_MAX = 1 << 30
@@ -26,7 +40,6 @@ SMALL_BYTES_MAX = 1 << 30
 _SEGMENT = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")
 _LOOSE = re.compile(r".*\.(log|index|timeindex|txnindex|snapshot)")
 _METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint(\.part)?")
-_PARTITION = re.compile(r"(.+)-([0-9]+)")
 _MOVED = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)")
 LEFTOVERS = (".deleted", ".cleaned", ".swap")
 
@@ -80,17 +93,6 @@ def classify(name: str) -> FileName:
     return FileName("unknown")
 
 
-def partition_name(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a live partition directory, else None. Kafka: LocalLog.parseTopicPartitionName."""
-    found = _PARTITION.fullmatch(name)
-    if not found or (len(found[2]) > 1 and found[2][0] == "0") or int(found[2]) > 2**31 - 1:
-        return None
-    topic = found[1]
-    if len(topic) > 249 or topic in (".", "..") or not re.fullmatch(r"[a-zA-Z0-9._-]+", topic):
-        return None
-    return topic, int(found[2])
-
-
 def moved_name(name: str) -> str | None:
     """delete, future or stray for the directory of a partition on its way, else None."""
     found = _MOVED.fullmatch(name)
@@ -124,7 +126,9 @@ class ReadOnlyFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         os.close(self._fd)
 
     def read_at(self, position: int, size: int) -> bytes:

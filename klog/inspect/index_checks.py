@@ -27,7 +27,10 @@ def check_shape(report: Report, kind: Kind, path: str, parsed: IndexFile, entry_
         report.add(kind, path, "bytes behind the first unused entry, where all must be zero", position=parsed.stray)
     elif size % entry_bytes:
         report.add(
-            kind, path, f"{size} bytes are no multiple of an entry's {entry_bytes}", position=size // entry_bytes * entry_bytes
+            kind,
+            path,
+            f"{size} bytes are no multiple of an entry's {entry_bytes}",
+            position=size // entry_bytes * entry_bytes,
         )
 
 
@@ -61,7 +64,9 @@ class OffsetIndexCheck:
             self._settle(None)
             while self._waiting and self._waiting[0].position < position:
                 entry = self._waiting.popleft()
-                self._bad(entry, f"no batch begins at {entry.position}, where the entry of offset {entry.offset} points")
+                self._bad(
+                    entry, f"no batch begins at {entry.position}, where the entry of offset {entry.offset} points"
+                )
             if self._waiting and self._waiting[0].position == position:
                 entry = self._waiting.popleft()
                 if entry.offset == last_offset:
@@ -81,7 +86,9 @@ class OffsetIndexCheck:
         while self._waiting and self._waiting[0].position < end:
             entry = self._waiting.popleft()
             if entry.position < position:
-                self._bad(entry, f"no batch begins at {entry.position}, where the entry of offset {entry.offset} points")
+                self._bad(
+                    entry, f"no batch begins at {entry.position}, where the entry of offset {entry.offset} points"
+                )
 
     def _settle(self, last_offset: int | None) -> None:
         entry, self._open = self._open, None
@@ -95,7 +102,8 @@ class OffsetIndexCheck:
     def lone(self, entry: OffsetEntry) -> None:
         """Report an entry of `later` that turned out to be the only one of its log."""
         self._bad(
-            entry, f"the batch at {entry.position} does not end with offset {entry.offset}, as all other entries' batches do"
+            entry,
+            f"the batch at {entry.position} does not end with offset {entry.offset}, as all other entries' batches do",
         )
 
     def finish(self) -> None:
@@ -154,7 +162,8 @@ class TimeIndexCheck:
         timestamp, position, first, last = self._leader
         if timestamp != entry.timestamp:
             self._bad(
-                entry, f"the entry says {entry.timestamp} is the largest time up to offset {entry.offset}; it is {timestamp}"
+                entry,
+                f"the entry says {entry.timestamp} is the largest time up to offset {entry.offset}; it is {timestamp}",
             )
         elif entry.offset != last and not (
             first <= entry.offset < last and self._has_record(position, entry.offset, timestamp)
@@ -172,5 +181,8 @@ class TimeIndexCheck:
         if closed and timestamp >= 0 and (self._last is None or self._last.timestamp < timestamp):
             found = "there is no entry" if self._last is None else f"the last entry says {self._last.timestamp}"
             self._report.add(
-                "timeindex", self._path, f"the largest time of this closed segment is {timestamp}; {found}", offset=last_offset
+                "timeindex",
+                self._path,
+                f"the largest time of this closed segment is {timestamp}; {found}",
+                offset=last_offset,
             )

@@ -56,7 +56,14 @@ def _result(path: str, clean: bool, partitions: list[Entry], other: list[Entry])
     for entry in sorted(partitions, key=lambda found: (found["topic"], found["partition"])):
         topic = topics.setdefault(
             entry["topic"],
-            {"topic": entry["topic"], "topic_id": entry["topic_id"], "size": 0, "segments": 0, "offsets": 0, "partitions": []},
+            {
+                "topic": entry["topic"],
+                "topic_id": entry["topic_id"],
+                "size": 0,
+                "segments": 0,
+                "offsets": 0,
+                "partitions": [],
+            },
         )
         topic["partitions"].append(entry)
         topic["size"] += entry["size"]
@@ -79,7 +86,9 @@ class _Points:
     def _read(self, path: str, name: str) -> dict[tuple[str, int], int]:
         whole = os.path.join(path, name)
         try:
-            return {(topic, partition): offset for topic, partition, offset in parse_checkpoint(read_small(whole), whole)}
+            return {
+                (topic, partition): offset for topic, partition, offset in parse_checkpoint(read_small(whole), whole)
+            }
         except (CorruptData, OSError):
             return {}
 
@@ -93,11 +102,20 @@ def _partition(path: str, points: _Points) -> Entry:
         for file in entries:
             what = classify(file.name)
             try:
-                length = file.stat(follow_symlinks=False).st_blocks * 512 if what.kind in ("index", "timeindex") else file.stat().st_size
+                length = (
+                    file.stat(follow_symlinks=False).st_blocks * 512
+                    if what.kind in ("index", "timeindex")
+                    else file.stat().st_size
+                )
             except FileNotFoundError:
                 continue
             files_size += length
-            if what.kind == "log" and what.leftover is None and what.base_offset is not None and file.name.endswith(".log"):
+            if (
+                what.kind == "log"
+                and what.leftover is None
+                and what.base_offset is not None
+                and file.name.endswith(".log")
+            ):
                 bases.append(what.base_offset)
                 size += length
     bases.sort()

@@ -66,7 +66,9 @@ class PartitionCheck:
         names = sorted(os.listdir(self._path))
         self._leftovers(names)
         live = {name: classify(name) for name in names}
-        bases = [n.base_offset for n in live.values() if n.kind == "log" and n.leftover is None and n.base_offset is not None]
+        bases = [
+            n.base_offset for n in live.values() if n.kind == "log" and n.leftover is None and n.base_offset is not None
+        ]
         logs = {base: f"{base:020d}.log" for base in bases if f"{base:020d}.log" in live}
         for name, what in live.items():
             if what.leftover or what.base_offset is None:
@@ -78,7 +80,7 @@ class PartitionCheck:
                     for error in check_batches(file):
                         self._report.add_error(error, self._file(name))
         self._read_snapshots(live)
-        epochs = self._metadata(live)
+        epochs = self._metadata(live, bool(logs))
         seeded = self._seed(min(logs)) if logs else []
         self._replay = ProducerReplay(seeded)
         epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs)
@@ -94,7 +96,9 @@ class PartitionCheck:
     def _file(self, name: str) -> str:
         return os.path.join(self._path, name)
 
-    def _add(self, kind: Kind, name: str, message: str, *, position: int | None = None, offset: int | None = None) -> None:
+    def _add(
+        self, kind: Kind, name: str, message: str, *, position: int | None = None, offset: int | None = None
+    ) -> None:
         self._report.add(kind, self._file(name), message, position=position, offset=offset)
 
     # ---- names and small files ---------------------------------------------------------------------------------
@@ -126,20 +130,23 @@ class PartitionCheck:
             return []
         return next((entries for offset, _, entries in self._snapshots if offset == base), None)
 
-    def _metadata(self, live: dict[str, FileName]) -> list[tuple[int, int]] | None:
+    def _metadata(self, live: dict[str, FileName], started: bool) -> list[tuple[int, int]] | None:
         name = "partition.metadata"
         if name in live:
             try:
                 _, topic_id = parse_partition_metadata(read_small(self._file(name)), self._file(name))
                 if self._facts.topic_id not in (None, topic_id):
-                    self._add("checkpoint", name, f"topic id {topic_id}, by klog-topics.json it is {self._facts.topic_id}")
+                    self._add(
+                        "checkpoint", name, f"topic id {topic_id}, by klog-topics.json it is {self._facts.topic_id}"
+                    )
             except CorruptData as error:
                 self._report.add_error(error, self._file(name))
         else:
             self._add("checkpoint", name, "missing; a Kafka broker will not serve this partition without its topic id")
         name = "leader-epoch-checkpoint"
         if name not in live:
-            self._add("epoch", name, "missing; the next open rebuilds it from the batches")
+            if started:
+                self._add("epoch", name, "missing; the next open rebuilds it from the batches")
             return None
         try:
             return parse_epochs(read_small(self._file(name)), self._file(name))
@@ -195,7 +202,11 @@ class PartitionCheck:
             return
         if expected > base:
             self._report.add(
-                "offset_order", path, f"the segment begins at {base}, the one before ends at {expected}", position=0, offset=base
+                "offset_order",
+                path,
+                f"the segment begins at {base}, the one before ends at {expected}",
+                position=0,
+                offset=base,
             )
         else:
             self._hole(path, 0, expected, base, "between segments")
@@ -257,7 +268,9 @@ class PartitionCheck:
         error, length = item.error, item.end - item.position
         if item.torn and last:
             what = "zeros" if item.zeros else "bytes"
-            message = f"{length} {what} at the end are no batch: {error.reason}. The next open cuts a tail torn by a crash"
+            message = (
+                f"{length} {what} at the end are no batch: {error.reason}. The next open cuts a tail torn by a crash"
+            )
         elif item.torn:
             message = f"{length} bytes at the end of a closed segment are no batch: {error.reason}"
         else:
@@ -266,9 +279,7 @@ class PartitionCheck:
             CorruptBatch(message, path=path, position=item.position, offset=error.offset, kind=error.kind), path
         )
 
-    def _damaged(
-        self, position: int, end: int, offsets: OffsetIndexCheck | None, times: TimeIndexCheck | None
-    ) -> None:
+    def _damaged(self, position: int, end: int, offsets: OffsetIndexCheck | None, times: TimeIndexCheck | None) -> None:
         """What [position, end) held is not known: nothing may be concluded from its absence."""
         self._replay.hole()
         if offsets is not None:
@@ -335,7 +346,9 @@ class PartitionCheck:
     def _untrimmed(self, kind: Kind, name: str, tail: int, entry_bytes: int) -> None:
         if self._facts.clean and tail >= entry_bytes:
             self._add(
-                kind, name, f"{tail} unused bytes, and the log.dir says it was stopped cleanly: Kafka would take them for entries"
+                kind,
+                name,
+                f"{tail} unused bytes, and the log.dir says it was stopped cleanly: Kafka would take them for entries",
             )
 
     def _txn_entries(self, base: int, live: dict[str, FileName]) -> list[TxnEntry] | None:
@@ -383,10 +396,17 @@ class PartitionCheck:
     def _ends(self, end: int, epochs: list[tuple[int, int]] | None) -> None:
         self._check_snapshots(end)
         for offset, path, _ in self._snapshots:
-            self._report.add("snapshot", path, f"a snapshot of offset {offset}, and the log ends at {end}", offset=offset)
+            self._report.add(
+                "snapshot", path, f"a snapshot of offset {offset}, and the log ends at {end}", offset=offset
+            )
         for epoch, start in epochs or ():
             if start > end:
-                self._add("epoch", "leader-epoch-checkpoint", f"epoch {epoch} from {start}, and the log ends at {end}", offset=start)
+                self._add(
+                    "epoch",
+                    "leader-epoch-checkpoint",
+                    f"epoch {epoch} from {start}, and the log ends at {end}",
+                    offset=start,
+                )
         root = os.path.dirname(os.path.abspath(self._path))
         for name, value in (
             ("recovery-point-offset-checkpoint", self._facts.recovery_point),

@@ -61,7 +61,10 @@ class EpochCheck:
                 start = entries[self._at][1]
                 if complete and self._first < start < offset:
                     self._report.add(
-                        "epoch", self._path, f"epoch {entries[self._at][0]} from {start}, where no batch begins", offset=start
+                        "epoch",
+                        self._path,
+                        f"epoch {entries[self._at][0]} from {start}, where no batch begins",
+                        offset=start,
                     )
             if not entries:
                 self._bad(path, position, offset, f"leader epoch {epoch}, and leader-epoch-checkpoint has no entry")
@@ -76,7 +79,10 @@ class EpochCheck:
                 return
             elif self._at < 0 and epoch > entries[0][0]:
                 self._bad(
-                    path, position, offset, f"leader epoch {epoch} below epoch {entries[0][0]} of leader-epoch-checkpoint"
+                    path,
+                    position,
+                    offset,
+                    f"leader epoch {epoch} below epoch {entries[0][0]} of leader-epoch-checkpoint",
                 )
                 return
         self._last = epoch
@@ -163,7 +169,9 @@ class ProducerReplay:
             if not self.complete or (known is not None and entry.producer_id not in self._seen):
                 continue
             if known is None:
-                report.add("snapshot", path, f"producer {entry.producer_id}, of which the log has no batch", position=position)
+                report.add(
+                    "snapshot", path, f"producer {entry.producer_id}, of which the log has no batch", position=position
+                )
                 continue
             for name in ("epoch", "last_sequence", "last_offset", "current_txn_first_offset"):
                 said, found = getattr(entry, name), getattr(known, name)
@@ -200,7 +208,11 @@ def check_txn_index(
             message = f"producer {entry.producer_id}, by the log it is {abort.producer_id}"
         elif abort is None and complete:
             message = f"no transaction of producer {entry.producer_id} is aborted at offset {entry.last_offset}"
-        elif abort is not None and entry.first_offset != abort.first_offset and (complete or entry.first_offset > abort.first_offset):
+        elif (
+            abort is not None
+            and entry.first_offset != abort.first_offset
+            and (complete or entry.first_offset > abort.first_offset)
+        ):
             message = f"first offset {entry.first_offset}, by the log it is {abort.first_offset}"
         elif abort is not None and complete and entry.last_stable_offset != abort.last_stable_offset:
             message = f"last stable offset {entry.last_stable_offset}, by the log it is {abort.last_stable_offset}"

@@ -8,7 +8,17 @@ from typing import Any, Literal
 from klog.errors import CorruptData
 
 Kind = Literal[
-    "crc", "length", "offset_order", "epoch", "index", "timeindex", "txnindex", "snapshot", "checkpoint", "leftover", "gap"
+    "crc",
+    "length",
+    "offset_order",
+    "epoch",
+    "index",
+    "timeindex",
+    "txnindex",
+    "snapshot",
+    "checkpoint",
+    "leftover",
+    "gap",
 ]
 
 
@@ -24,7 +34,9 @@ class Problem:
 
     def __str__(self) -> str:
         where = "".join(
-            f", {name} {value}" for name, value in (("position", self.position), ("offset", self.offset)) if value is not None
+            f", {name} {value}"
+            for name, value in (("position", self.position), ("offset", self.offset))
+            if value is not None
         )
         return f"{self.path}{where}: {self.kind}: {self.message}"
 

@@ -6,6 +6,9 @@
     meta.properties    Java properties
     .kafka_cleanshutdown  {"version":0,"brokerEpoch":n}, or nothing (before Kafka 3.7)
 
+Stricter than the engine, which goes on without a checkpoint that it cannot read: here each error names the position of its
+line, ids and counts must be in the form that is written, and epochs must rise.
+
 An empty checkpoint is one without entries: Kafka creates it so. Everything that Kafka's reader refuses is a
 CorruptCheckpoint here, with the position of the line. Kafka: CheckpointFile, LeaderEpochCheckpointFile, PartitionMetadataFile.
 """
@@ -30,7 +33,9 @@ def _lines(data: bytes, path: str | None) -> list[tuple[int, str]]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise CorruptCheckpoint(f"byte 0x{data[error.start]:02x} is not UTF-8", path=path, position=error.start) from None
+        raise CorruptCheckpoint(
+            f"byte 0x{data[error.start]:02x} is not UTF-8", path=path, position=error.start
+        ) from None
     found, position = [], 0
     for line in _LINE.findall(text):
         found.append((position, line.rstrip("\r\n")))

@@ -144,7 +144,9 @@ class _Root:
             for topic, partition in points or ():
                 if (topic, partition) not in present:
                     self._report.add(
-                        "checkpoint", os.path.join(self._path, name), f"names {topic}-{partition}, which is not in the directory"
+                        "checkpoint",
+                        os.path.join(self._path, name),
+                        f"names {topic}-{partition}, which is not in the directory",
                     )
 
     def facts(self, name: str) -> Facts:

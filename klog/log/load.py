@@ -228,6 +228,7 @@ def _recover(inputs: Inputs, segments: list[Segment], scans: dict[int, Scan], fo
         scan = segment.recover(inputs.progress)
         scans[segment.base_offset] = scan
         _rebuild_txn_index(inputs, segments[: number + 1], scans, scan, segment)
+        _report_liars(inputs, segment, scan, found, refuse=inputs.policy == "strict")
         if scan.end == size:
             continue
         later = segments[number + 1 :]
@@ -296,7 +297,10 @@ def _find_end(inputs: Inputs, segment: Segment, found: Findings) -> Scan:
     size = segment.size
     position = tail_position(segment)
     floor = segment.base_offset if inputs.policy == "strict" else 0
-    scan = scan_headers(segment.file, position, size, floor)
+    scan = scan_headers(segment.file, position, size, floor, segment.base_offset)
+    if scan.reason == "offset_order" and position:  # who lies can only be told from the beginning
+        scan = scan_headers(segment.file, 0, size, floor, segment.base_offset)
+    _report_liars(inputs, segment, scan, found, refuse=False)
     if scan.reason:
         _allow_cut(inputs, segment, scan, size, [])
         found.bytes_truncated += size - scan.end
@@ -305,6 +309,20 @@ def _find_end(inputs: Inputs, segment: Segment, found: Findings) -> Scan:
     segment.learn_tail(scan)
     segment.txn_index.truncate_to(segment.next_offset)
     return scan
+
+
+def _report_liars(inputs: Inputs, segment: Segment, scan: Scan, found: Findings, *, refuse: bool) -> None:
+    """A batch with a wrong base offset stays where it is: readers meet CorruptBatch there."""
+    for position in scan.liars:
+        text = "a batch whose base offset jumps ahead of the good batches behind it"
+        if refuse:
+            raise CorruptLog(
+                f'{text}. Nothing was changed. `klog verify` lists the damage; recovery="kafka" opens the log as it is',
+                path=segment.path,
+                position=position,
+                kind="offset_order",
+            )
+        found.note(f"{segment.path}: {text} at byte {position}, left as it is")
 
 
 def _delete(inputs: Inputs, segments: list[Segment]) -> None:
@@ -448,7 +466,8 @@ def has_producers(directory: str) -> bool:
     for entry in os.scandir(directory):
         parsed = names.parse_name(entry.name)
         if parsed is not None and (
-            parsed[1] == names.TXN_INDEX or (parsed[1] == names.SNAPSHOT and entry.stat().st_size > EMPTY_SNAPSHOT_BYTES)
+            parsed[1] == names.TXN_INDEX
+            or (parsed[1] == names.SNAPSHOT and entry.stat().st_size > EMPTY_SNAPSHOT_BYTES)
         ):
             return True
     return False

@@ -53,7 +53,7 @@ def _marker(header: Header, file: LogFile, producers: Producers) -> AbortedTrans
         return producers.end_transaction(
             header.producer_id,
             header.producer_epoch,
-            record.offset,
+            header.last_offset,
             record.timestamp,
             coordinator_epoch,
             record.control_type == "abort",

@@ -304,7 +304,7 @@ cdef class Selection:
         PyMem_Free(self.aborted)
 
     cdef bint wants(self, const kl_batch_t *b) noexcept nogil:
-        # Can this batch hold a record to give? By its header alone, so that the rest goes by unread.
+        # Can this batch hold a record to give? By its header alone, so that no codec runs for nothing.
         cdef Py_ssize_t i
         if b.count == 0 or kl_batch_last_offset(b) < self.start:
             return False
@@ -433,17 +433,17 @@ cdef class RecordIterator:
     cdef bint open_next(self) except -1:
         """Go to the next batch that can hold a wanted record; False at the end."""
         cdef kl_batch_t b
-        cdef bint wanted
         self.drop_plain()
         self.batch.count = self.done = 0
         while self.at < self.end:
             if not self.source.batch_at(self.at, False, &b) or b.base_offset >= self.selection.stop:
                 return False
-            wanted = self.selection.wants(&b)
-            if wanted and self.verify_crc:
+            # Before a batch is passed by, too: the fields that say so lie under the checksum, and a count that has
+            # become 0 must not hide records.
+            if self.verify_crc:
                 self.source.batch_at(self.at, True, &b)
             self.at += b.size
-            if not wanted:
+            if not self.selection.wants(&b):
                 continue
             plain = self.source.plain_records(&b)
             if plain is None:
@@ -664,8 +664,8 @@ def iter_records(
     """Iterate the records of a buffer of batches with start <= offset < stop: the fast path of reading.
 
     aborted: (producer_id, first_offset, last_offset) of transactions whose data is left out. Control records come only
-    when asked for. A partial batch at the end is ignored: a fetch may end anywhere. Batches of which no record is
-    wanted are passed by, checksum unread.
+    when asked for. A partial batch at the end is ignored: a fetch may end anywhere. Nothing behind the first batch at
+    or above stop is looked at.
     """
     cdef Source source = Source(buffer, path, file_position)
     return RecordIterator(source, 0, source.size, Selection(start, stop, include_control, aborted), verify_crc)

@@ -163,11 +163,11 @@ cdef int append_plain_run(
         if b.base_offset >= wanted.stop:
             return KL_OK
         b.position = at[0]
+        if kl_batch_crc(data + at[0], b.size) != b.crc:
+            return KL_OK
         if wanted.wants(b):
             payload = b.size - KL_BATCH_HEADER
             if b.attributes & KL_ATTR_CODEC or b.count > payload // KL_RECORD_MIN:
-                return KL_OK
-            if kl_batch_crc(data + at[0], b.size) != b.crc:
                 return KL_OK
             status = kl_columns_append(
                 columns, b, data + at[0] + KL_BATCH_HEADER, <size_t>payload, wanted.start, wanted.stop,

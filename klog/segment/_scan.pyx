@@ -6,7 +6,7 @@ the file's size has confirmed it.
 """
 
 cimport cython
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 
 from klog._c.batch cimport (
     KL_ATTR_CONTROL,
@@ -18,14 +18,18 @@ from klog._c.batch cimport (
     kl_batch_last_offset,
     kl_batch_t,
 )
+from klog._c.bytes cimport kl_store_u64
 from klog._c.index cimport kl_indexer_add
 from klog._c.status cimport KL_EMAGIC, KL_ETRUNCATED, KL_OK
 from klog.disk._io cimport AlignedBuffer, LogFile
 from klog.segment._index cimport IndexPair
 
+import logging
 import zlib
 
 from klog.errors import CorruptBatch, UnsupportedBatch
+
+_log = logging.getLogger("klog.segment")
 
 cdef enum:
     WINDOW = 8192
@@ -195,14 +199,19 @@ def find_timestamp(LogFile file, int64_t position, int64_t end, int64_t timestam
     return None
 
 
-def frame(AlignedBuffer chunk, str path, int64_t position):
+def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit):
     """Cut a chunk read at `position` to its whole batches: (bytes they take, offset behind the last, bytes wanted).
 
     The last number is 0, or the size of the first batch when the chunk is too short for it. Raises CorruptBatch when
-    the very first batch is none, or lies about its offset; a later bad place ends the chunk before it.
+    the very first batch is none; a later bad place ends the chunk before it.
+
+    A batch whose base offset jumps ahead of the batch behind it lies: the field is outside the checksum, a flipped bit
+    goes unnoticed. Where the neighbours leave one answer, the chunk in memory gets that offset; the file is left alone.
+    limit: offsets of this segment are below it, which tells a liar that begins the chunk.
     """
     cdef kl_batch_t b
-    cdef int64_t at = 0, next_offset = -1, kept = -1, left, before = 0, unmoved = -1
+    cdef int64_t at = 0, next_offset = -1, left, before = 0, unmoved = -1
+    cdef int32_t span = 0
     cdef int status
     while at < chunk.size:
         left = chunk.size - at
@@ -224,15 +233,14 @@ def frame(AlignedBuffer chunk, str path, int64_t position):
                 return 0, b.base_offset, b.size
             break
         if b.base_offset < next_offset:
-            if b.base_offset == unmoved:   # the batch before jumped, this one goes on where that should have ended
-                if before == 0:
-                    raise CorruptBatch("a batch whose base offset jumps ahead of those behind it: run `klog verify`",
-                                       path=path, position=position, offset=next_offset - 1, kind="offset_order")
-                at = before
-                next_offset = kept
-            break
-        unmoved = (next_offset if next_offset >= 0 else b.base_offset) + b.last_offset_delta + 1
-        kept = next_offset
+            if b.base_offset != unmoved and not (before == 0 and next_offset > limit):
+                break
+            _log.warning("event=base_offset_mended path=%s position=%d found=%d mended=%d", path, position + before,
+                         next_offset - span, b.base_offset - span)
+            kl_store_u64(chunk.data + before, <uint64_t>(b.base_offset - span))
+            next_offset = b.base_offset
+        span = b.last_offset_delta + 1
+        unmoved = (next_offset if next_offset >= 0 else b.base_offset) + span
         before = at
         at += b.size
         next_offset = kl_batch_last_offset(&b) + 1
@@ -267,6 +275,10 @@ cdef class Scan:
     reason: "" (all bytes are batches), "truncated" (the last batch is cut short), "length", "crc", "magic", or
     "offset_order" (a batch that goes back, or lies below the segment). notable: headers of batches that change the
     leader epoch, carry a producer or are control batches, in order.
+
+    liars: positions of batches whose base offset jumps ahead of the batches behind them. That field is outside the
+    checksum, so one flipped bit does it; the batch behind, which goes on where the liar should have ended, gives it
+    away. Nothing is cut for it.
     """
 
     cdef readonly int64_t end
@@ -278,7 +290,10 @@ cdef class Scan:
     cdef readonly int64_t first_timestamp
     cdef readonly str reason
     cdef readonly list notable
+    cdef readonly list liars
     cdef int32_t last_epoch
+    cdef int64_t unmoved      # where offsets would stand had the last batch not jumped
+    cdef int64_t last_at      # position of the last batch
 
     def __cinit__(self):
         self.max_timestamp = -1
@@ -286,6 +301,28 @@ cdef class Scan:
         self.last_epoch = -2
         self.reason = ""
         self.notable = []
+        self.liars = []
+
+    cdef void begin(self, int64_t position, int64_t next_offset, int64_t base_offset) noexcept:
+        self.end = position
+        self.next_offset = next_offset
+        self.unmoved = base_offset
+
+    cdef bint in_order(self, const kl_batch_t *b) except -1:
+        """Does b go on where the batches before it ended, if need be by showing the last one to be a liar?"""
+        cdef Header liar
+        if b.base_offset >= self.next_offset:
+            self.unmoved = self.next_offset if self.batches else self.unmoved
+        elif self.batches and b.base_offset == self.unmoved:
+            self.liars.append(self.last_at)
+            if self.notable and (<Header>self.notable[-1]).b.position == self.last_at:
+                liar = <Header>self.notable[-1]
+                liar.b.base_offset = b.base_offset - liar.b.last_offset_delta - 1
+        else:
+            return False
+        self.unmoved += b.last_offset_delta + 1
+        self.last_at = b.position
+        return True
 
     cdef int note(self, const kl_batch_t *b) except -1:
         cdef int64_t last = kl_batch_last_offset(b)
@@ -320,21 +357,19 @@ cdef refuse_legacy(LogFile file, int64_t position, int64_t end):
                 path=file.path, position=position, offset=int.from_bytes(head[:8], "big", signed=True))
 
 
-def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offset):
-    """Scan of [position, end) by headers. Offsets must not fall below next_offset and must rise."""
+def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offset, int64_t base_offset=-1):
+    """Scan of [position, end) by headers. Offsets must not fall below next_offset and must rise.
+
+    base_offset: where the first batch should begin, next_offset if not given.
+    """
     cdef HeaderWalk walk = HeaderWalk(file, position, end)
     cdef Scan scan = Scan()
     cdef kl_batch_t b
-    cdef int64_t unmoved = next_offset   # where offsets would stand had the batch before not jumped
-    scan.end = position
-    scan.next_offset = next_offset
+    scan.begin(position, next_offset, next_offset if base_offset < 0 else base_offset)
     while walk.next_header(&b):
-        if b.base_offset < scan.next_offset and b.base_offset != unmoved:
+        if not scan.in_order(&b):
             scan.reason = "offset_order"
             return scan
-        # A batch that goes on where the one before it should have ended shows that one's base offset to be the liar:
-        # that field is outside the checksum. Nothing is cut for it.
-        unmoved = scan.next_offset + b.last_offset_delta + 1
         scan.note(&b)
     scan.reason = walk.reason
     if walk.reason == "magic":
@@ -350,8 +385,7 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
     cdef kl_batch_t b
     cdef int64_t at, left, want = CHUNK
     cdef int status = KL_OK
-    scan.end = position
-    scan.next_offset = next_offset
+    scan.begin(position, next_offset, next_offset)
     while scan.end < end:
         chunk = file.read(scan.end, min(want, end - scan.end))
         if chunk.size == 0:
@@ -383,10 +417,10 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
             if status:
                 scan.reason = "crc"
                 return scan
-            if b.base_offset < scan.next_offset:
+            b.position = scan.end
+            if not scan.in_order(&b):
                 scan.reason = "offset_order"
                 return scan
-            b.position = scan.end
             if index is not None:
                 if index.x.offset_count + 1 < index.x.offset_capacity or index.x.time_count + 2 < index.x.time_capacity:
                     index.reserve(1)

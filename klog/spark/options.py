@@ -75,6 +75,10 @@ NOT_SERVED = (
 _IGNORED_PREFIXES = ("kafka.", "fetchoffset.")
 _IGNORED_NAMES = frozenset({"groupidprefix", "kafkaconsumer.polltimeoutms"})
 
+_VIEWS = (
+    "In SQL use CREATE TEMPORARY VIEW … USING klog OPTIONS (path '…'): "
+    "Spark drops the options of a CREATE TABLE before a Python source sees them"
+)
 _CANONICAL = {name.lower(): name for name in (*SERVED, *NOT_SERVED)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS = re.compile(r"[+-]?[0-9]{1,30}")
@@ -127,6 +131,8 @@ def _sort_out(given: dict[str, str]) -> tuple[str, ...]:
     for key in sorted(given):
         if key in served:
             continue
+        if key == "location":  # what Spark makes of the path of a CREATE TABLE
+            raise ValueError(f"klog has no catalog tables. {_VIEWS}")
         if key == "kafka.isolation.level":
             _check_isolation(given[key])
         elif key not in _IGNORED_NAMES and not key.startswith(_IGNORED_PREFIXES):
@@ -166,11 +172,7 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(paths)
     path = given.get("path", "")
     if not path:
-        # A catalog table (CREATE TABLE … USING klog OPTIONS …) arrives here too: Spark drops its options.
-        raise ValueError(
-            "no path: use .load('<log directory>') or .option('path', …). In SQL use CREATE TEMPORARY VIEW … USING "
-            "klog OPTIONS (path '…'): Spark hands the options of a CREATE TABLE to no Python source"
-        )
+        raise ValueError(f"no path: use .load('<log directory>') or .option('path', …). {_VIEWS}")
     return (path,)
 
 

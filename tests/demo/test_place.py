@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from klog.disk import DirectoryLock
 
 from klog.demo.place import MARKER, NotADemoDirectory, prepare
+from klog.disk import DirectoryLock
 from klog.errors import AlreadyLocked, NewerFormat
 
 

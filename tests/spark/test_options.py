@@ -47,6 +47,10 @@ class TestPaths:
         with pytest.raises(ValueError, match=r"no path: use \.load.*CREATE TEMPORARY VIEW"):
             parse(given)
 
+    def test_a_catalog_table_is_shown_the_way_to_a_view(self) -> None:
+        with pytest.raises(ValueError, match=r"no catalog tables.*CREATE TEMPORARY VIEW"):
+            parse({"location": "file:/data"})
+
     def test_both_forms_are_refused(self) -> None:
         with pytest.raises(ValueError, match="'path' and 'paths' are both set"):
             parse({"path": "/a", "paths": '["/b"]'})

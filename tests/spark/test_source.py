@@ -172,6 +172,11 @@ class TestPlanning:
         assert task.partitions() == []
         assert list(task.read(InputPartition(None))) == []  # what Spark makes of an empty list
 
+    def test_beside_a_writer_everything_appended_is_planned(self, data: Directory) -> None:
+        with klog.open(data.path) as logs:
+            logs.log("flights", 1).append(flights(1, EACH, 5))
+            assert ranges(data.path, assign='{"flights":[1]}') == [("flights-1", 0, EACH + 5)]
+
     def test_the_end_is_the_high_watermark(self, data: Directory) -> None:
         """A broker's checkpoint below the log end: the tail above it was never acknowledged."""
         (data.path / "replication-offset-checkpoint").write_text("0\n1\nflights 0 100\n")
@@ -212,6 +217,12 @@ class TestTasks:
             assert offsets(task, planned) == first == [(0, offset) for offset in range(EACH)]
             log.flush()
         assert offsets(task, planned) == first
+
+    def test_a_checkpoint_that_moves_changes_no_planned_range(self, data: Directory) -> None:
+        task = reader(data.path, assign='{"flights":[0]}')
+        (planned,) = task.partitions()
+        (data.path / "replication-offset-checkpoint").write_text("0\n1\nflights 0 100\n")
+        assert len(offsets(task, planned)) == EACH
 
     def test_a_task_that_stops_early_closes_its_log(self, shared_data: Directory) -> None:
         """A LIMIT drops the iterator half-way: no ResourceWarning, which the suite turns into an error."""

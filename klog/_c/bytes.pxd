@@ -1,0 +1,5 @@
+from libc.stdint cimport uint8_t, uint64_t
+
+cdef extern from "bytes.h" nogil:
+    uint64_t kl_load_u64(const uint8_t *at)
+    void kl_store_u64(uint8_t *at, uint64_t v)

@@ -1,0 +1,49 @@
+import random
+
+import google_crc32c
+import pytest
+
+from klog.codec.crc32c import crc32c, kernels
+from tests.support import reference
+
+KERNELS = kernels()
+
+
+def test_check_value() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(b"") == 0
+
+
+def test_the_table_is_always_there() -> None:
+    assert KERNELS[0] == "table"
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_agrees_with_one_bit_at_a_time(kernel: str) -> None:
+    data = random.Random(1).randbytes(3000)
+    for size in (*range(70), 255, 256, 767, 768, 769, 1024, 3000):
+        assert crc32c(data[:size], kernel=kernel) == reference.crc32c(data[:size]), size
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_agrees_with_another_library(kernel: str) -> None:
+    rng = random.Random(2)
+    data = memoryview(rng.randbytes(1 << 20))
+    for _ in range(100):
+        start, size = rng.randrange(64), rng.choice((rng.randrange(1000), rng.randrange(100_000)))
+        piece = data[start : start + size]
+        assert crc32c(piece, kernel=kernel) == google_crc32c.value(bytes(piece)), (start, size)
+    assert crc32c(data, kernel=kernel) == google_crc32c.value(bytes(data))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_checksum_can_be_taken_in_pieces(kernel: str) -> None:
+    data = random.Random(3).randbytes(40_000)
+    whole = crc32c(data)
+    for cut in (0, 1, 7, 767, 12_288, 39_999, 40_000):
+        assert crc32c(data[cut:], crc32c(data[:cut], kernel=kernel), kernel=kernel) == whole
+
+
+def test_unknown_kernel() -> None:
+    with pytest.raises(ValueError, match="one of table"):
+        crc32c(b"", kernel="abacus")

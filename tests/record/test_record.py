@@ -1,0 +1,101 @@
+import pickle
+
+import pytest
+
+from klog.errors import InvalidTimestamp
+from klog.record import Record, TimestampType, encode, iter_records
+
+
+def test_a_record_made_by_hand() -> None:
+    record = Record(b"k", None, headers=[("h", b"1"), ("h", None)])
+    assert (record.key, record.value, record.timestamp) == (b"k", None, None)
+    assert record.headers == (("h", b"1"), ("h", None))
+    assert (record.offset, record.leader_epoch, record.producer_id) == (-1, -1, -1)
+    assert (record.producer_epoch, record.sequence, record.control_type) == (-1, -1, None)
+    assert record.timestamp_type is TimestampType.CREATE_TIME
+    assert not record.is_transactional
+    assert not record.is_control
+
+
+def test_no_timestamp_is_not_the_timestamp_minus_one() -> None:
+    assert Record(b"k", b"v").timestamp is None
+    assert Record(b"k", b"v", -1).timestamp == -1
+    assert Record(b"k", b"v") != Record(b"k", b"v", -1)
+
+
+def test_buffers_become_bytes() -> None:
+    record = Record(bytearray(b"k"), memoryview(b"value")[1:3], headers=[["h", bytearray(b"x")]])
+    assert (type(record.key), record.key) == (bytes, b"k")
+    assert (type(record.value), record.value) == (bytes, b"al")
+    assert record.headers == (("h", b"x"),)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("k", b"v"), r"key is bytes or None, not str; use \.encode\(\)"),
+        ((b"k", "v"), r"value is bytes or None, not str; use \.encode\(\)"),
+        ((b"k", 5), "value is bytes or None, not int"),
+        ((b"k", b"v", 1.5), "timestamp is an int of milliseconds or None, not float"),
+        ((b"k", b"v", "now"), "timestamp is an int"),
+        ((b"k", b"v", None, [b"h"]), "a header is a pair"),
+        ((b"k", b"v", None, [(b"h", b"1")]), "a header key is str, not bytes"),
+        ((b"k", b"v", None, [("h", "1")]), r"a header value is bytes or None, not str; use \.encode\(\)"),
+    ],
+)
+def test_wrong_types(arguments, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Record(*arguments)
+
+
+def test_timestamp_past_64_bits() -> None:
+    with pytest.raises(InvalidTimestamp, match="64 bits"):
+        Record(b"k", b"v", 2**63)
+
+
+def test_a_record_does_not_change() -> None:
+    record = Record(b"k", b"v")
+    for name in ("key", "value", "timestamp", "headers", "offset"):
+        with pytest.raises(AttributeError):
+            setattr(record, name, None)
+    with pytest.raises(AttributeError):
+        record.other = 1
+
+
+def test_equality_hash_and_repr() -> None:
+    one, two = Record(b"k", b"v", 5, [("h", b"1")]), Record(b"k", b"v", 5, [("h", b"1")])
+    assert one == two
+    assert hash(one) == hash(two)
+    assert one != Record(b"k", b"v", 6, [("h", b"1")])
+    assert one != Record(b"k", b"v", 5)
+    assert one != (b"k", b"v")
+    assert repr(one) == "Record(key=b'k', value=b'v', timestamp=5, headers=(('h', b'1'),))"
+
+
+def test_pickle_keeps_every_field() -> None:
+    data = encode(
+        [(b"k", None, 5, [("h\udcff", None)])], producer_id=7, producer_epoch=1, base_sequence=9, base_offset=3
+    )
+    (read,) = iter_records(data)
+    for record in (read, Record(b"k", b"v"), Record(None, None, -1)):
+        copy = pickle.loads(pickle.dumps(record))
+        assert copy == record
+        assert copy.timestamp == record.timestamp
+        assert (copy.sequence, copy.offset, copy.headers) == (record.sequence, record.offset, record.headers)
+
+
+def test_header_keys_that_are_no_utf8_come_back_as_they_were() -> None:
+    (read,) = iter_records(encode([(None, b"v", 0, [("a\udcff\udc80b", b"1")])]))
+    assert read.headers == (("a\udcff\udc80b", b"1"),)
+    assert read.headers[0][0].encode("utf-8", "surrogateescape") == b"a\xff\x80b"
+    assert encode([read]) == encode([(None, b"v", 0, [("a\udcff\udc80b", b"1")])])
+
+
+def test_sequences_wrap() -> None:
+    data = encode([(None, b"v", 0)] * 4, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
+    assert [record.sequence for record in iter_records(data)] == [2**31 - 2, 2**31 - 1, 0, 1]
+
+
+def test_create_time_may_wrap_as_in_java() -> None:
+    data = encode([(None, b"v", 2**63 - 1)], base_timestamp=-10)
+    assert [record.timestamp for record in iter_records(data)] == [2**63 - 1]
