@@ -315,8 +315,8 @@ cdef class Scan:
             self.unmoved = self.next_offset if self.batches else self.unmoved
         elif self.batches and b.base_offset == self.unmoved:
             self.liars.append(self.last_at)
-            if self.notable and (<Header>self.notable[-1]).b.position == self.last_at:
-                liar = <Header>self.notable[-1]
+            liar = <Header>self.notable[len(self.notable) - 1] if self.notable else None
+            if liar is not None and liar.b.position == self.last_at:
                 liar.b.base_offset = b.base_offset - liar.b.last_offset_delta - 1
         else:
             return False
