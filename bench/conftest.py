@@ -9,8 +9,8 @@ import os
 
 import pytest
 
+from bench.compare import FACTORIES
 from bench.contest import Contest
-from bench.pairs import FACTORIES
 
 TINY = os.environ.get("KLOG_BENCH_TINY", "") not in ("", "0")
 

@@ -34,7 +34,7 @@ def run(*arguments: str) -> str:
 
 
 def test_every_contest_races(tmp_path):
-    table = run("-m", "bench.pairs", "--tiny", "--save", str(tmp_path / "figures.json"))
+    table = run("-m", "bench.compare", "--tiny", "--save", str(tmp_path / "figures.json"))
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert set(figures["machine"]) == {"cpu", "cores", "kernel", "python", "commit"}
     names = [result["contest"] for result in figures["results"]]
@@ -60,7 +60,7 @@ def test_micro(script):
 
 def test_an_unknown_name_lists_the_contests():
     done = subprocess.run(
-        [sys.executable, "-m", "bench.pairs", "nothing"],
+        [sys.executable, "-m", "bench.compare", "nothing"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -64,7 +64,7 @@ def seek(logs: LogManager) -> StormResult:
     ranges = tuple(_range(logs, partition) for partition in logs.topics()[FLIGHTS])
     looked_up = time.perf_counter()
     events = [
-        (record.timestamp, json.loads(record.value))
+        (record.timestamp or 0, json.loads(record.value or b"null"))  # neither is null: see events.py
         for found in ranges
         for record in logs.log(FLIGHTS, found.partition).read(found.start, found.stop)
     ]

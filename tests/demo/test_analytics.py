@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from klog.demo import analytics
+from klog.demo.child import python_module
+from klog.demo.failure import DemoFailed
 
 
 @pytest.fixture
@@ -53,3 +55,14 @@ def test_java_home_decides(java):
 def test_no_pyspark_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(analytics, "find_spec", lambda name: None)
     assert "pip install 'klog[demo]'" in analytics.missing()
+
+
+def test_a_job_that_fails_says_where_its_words_are(tmp_path, monkeypatch):
+    def no_such_job(module, *arguments, stderr):
+        return python_module("klog.demo.no_such_job", *arguments, stderr=stderr)
+
+    monkeypatch.setattr(analytics, "python_module", no_such_job)
+    with pytest.raises(DemoFailed, match=r"spark\.log") as failed:
+        analytics.ask(tmp_path)
+    assert "no_such_job" in str(failed.value)
+    assert "no_such_job" in (tmp_path / "spark.log").read_text()

@@ -66,8 +66,10 @@ def test_one_bar_at_a_time(monkeypatch):
 
     monkeypatch.setattr(cli_demo, "progress_bar", bar)
     bars = cli_demo.StageBars(True)
-    for event in (Event("read", 0), Event("import", 1, 2), Event("import", 2, 2), Event("spark", 0)):
+    for event in (Event("read", 0), Event("import", 1, 2), Event("import", 2, 2)):
         bars(event)
+    assert seen[-1] == "close", "before the story goes on, not with the next stage"
+    bars(Event("spark", 0))
     bars.close()
     assert seen == [
         *("open", ("read", 0), "close"),

@@ -1,4 +1,4 @@
-"""Run contests and print a table: python -m bench.pairs [NAME ...] [--tiny] [--rounds N] [--save FILE]
+"""Run contests and print a table: python -m bench.compare [NAME ...] [--tiny] [--rounds N] [--save FILE]
 
 NAME picks the contests whose name contains it. --tiny runs everything small and quickly, to see that it still works:
 its figures mean nothing. --save writes the figures with machine and commit, for bench/baselines.
@@ -63,7 +63,7 @@ def machine() -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.pairs", description="klog against its peers, in one run")
+    parser = argparse.ArgumentParser(prog="python -m bench.compare", description="klog against its peers, in one run")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only contests whose name contains NAME")
     parser.add_argument("--tiny", action="store_true", help="a few records, one round: does it still work?")
     parser.add_argument("--rounds", type=int, default=ROUNDS)

@@ -1,1 +1,0 @@
-"""pyperf scripts for the small parts: python -m bench.micro.NAME, or `make micro`."""

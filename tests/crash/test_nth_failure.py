@@ -1,0 +1,169 @@
+"""The Nth operation on files fails, for N = 1, 2, ... until a run passes untouched: once, and from there on for good.
+
+Whatever append() returned for is there after reopening; an append that raised is there whole or not at all; a failed
+fsync takes the log offline, a full disk does not.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.disk import LogFile, RealFiles
+from klog.errors import StorageOffline
+from tests.crash.workload import CONFIG, TOPIC, open_logs
+from tests.support.abandon import abandon
+
+
+class FailingFile(LogFile):
+    disk: FailingFiles
+
+    def write(self, data: bytes, position: int) -> None:
+        if self.disk.fails("write"):
+            super().write(memoryview(data)[: len(memoryview(data)) // 2], position)  # a short write, then the error
+            raise OSError(self.disk.error, os.strerror(self.disk.error), self.path)
+        super().write(data, position)
+
+
+class FailingFiles(RealFiles):
+    def __init__(self, nth: int, error: int, *, forever: bool) -> None:
+        super().__init__()
+        self.nth, self.error, self.forever = nth, error, forever
+        self.armed = False
+        self.calls = 0
+        self.failed: list[str] = []
+
+    def fails(self, what: str) -> bool:
+        if not self.armed:
+            return False
+        self.calls += 1
+        if self.calls == self.nth or (self.forever and self.calls > self.nth):
+            self.failed.append(what)
+            return True
+        return False
+
+    def check(self, what: str, path: str) -> None:
+        if self.fails(what):
+            raise OSError(self.error, os.strerror(self.error), path)
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        if write:
+            self.check("open", path)
+        plain = super().open(path, write=write, create=create)
+        file = FailingFile(os.dup(plain.fileno()), path, write)
+        plain.close()
+        file.disk = self
+        return file
+
+    def fsync(self, file: LogFile) -> None:
+        self.check("fsync", file.path)
+        super().fsync(file)
+
+    def fdatasync(self, file: LogFile) -> None:
+        self.check("fsync", file.path)
+        super().fdatasync(file)
+
+    def truncate(self, file: LogFile, size: int) -> None:
+        self.check("truncate", file.path)
+        super().truncate(file, size)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.check("replace", path)
+        super().replace(path, data)
+
+    def fsync_dir(self, path: str) -> None:
+        self.check("fsync_dir", path)
+        super().fsync_dir(path)
+
+
+def run(path: Path, files: FailingFiles) -> tuple[list[bytes], list[list[bytes]]]:
+    """(values acknowledged, groups whose append raised)"""
+    acknowledged: list[bytes] = []
+    refused: list[list[bytes]] = []
+    logs = open_logs(path, files)
+    try:
+        logs.create_topic(TOPIC, config=CONFIG)
+        log = logs.log(TOPIC)
+        log.append([(None, b"first")])
+        acknowledged.append(b"first")
+        files.armed = True
+        for number in range(14):
+            values = [b"%d.%d" % (number, i) + b"y" * 60 for i in range(1 + number % 5)]
+            before = log.log_end_offset
+            try:
+                log.append([(None, value) for value in values])
+                acknowledged += values
+            except StorageOffline:
+                assert log.offline
+                break
+            except OSError:
+                refused.append(values)
+                assert log.log_end_offset == before
+                assert [record.value for record in log.read()] == acknowledged
+            try:
+                if number % 4 == 3:
+                    log.flush()
+            except (OSError, StorageOffline):
+                assert log.offline, "a failed flush must be final"
+                with pytest.raises(StorageOffline):
+                    log.append([(None, b"no")])
+                break
+        assert [record.value for record in log.read()] == acknowledged
+        files.armed = False
+    finally:
+        abandon(logs)
+    return acknowledged, refused
+
+
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "for-good"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
+def test_every_failure_leaves_what_was_acknowledged(tmp_path: Path, error: int, forever: bool) -> None:
+    for nth in range(1, 2000):
+        path = tmp_path / str(nth)
+        files = FailingFiles(nth, error, forever=forever)
+        acknowledged, _ = run(path, files)
+        with klog.open(path) as logs:
+            found = [record.value for record in logs.log(TOPIC).read()]
+        assert found == acknowledged, f"nth={nth} failed={files.failed[:3]}"
+        if not files.failed:
+            assert nth > 30
+            return
+    raise AssertionError("no run went through untouched")
+
+
+def test_a_full_disk_refuses_the_append_and_takes_the_next_one(tmp_path: Path) -> None:
+    files = FailingFiles(1, errno.ENOSPC, forever=False)
+    with open_logs(tmp_path / "data", files) as logs:
+        logs.create_topic(TOPIC)
+        log = logs.log(TOPIC)
+        log.append([(None, b"before")])
+        files.armed = True
+        with pytest.raises(OSError, match="No space"):
+            log.append([(None, b"refused" * 100)])
+        assert log.offline is None
+        log.append([(None, b"after")])
+        assert [record.value for record in log.read()] == [b"before", b"after"]
+
+
+def test_a_failed_fsync_is_final_until_the_log_is_opened_again(tmp_path: Path) -> None:
+    files = FailingFiles(1, errno.EIO, forever=False)
+    logs = open_logs(tmp_path / "data", files)
+    logs.create_topic(TOPIC)
+    log = logs.log(TOPIC)
+    log.append([(None, b"kept")])
+    files.armed = True
+    with pytest.raises(OSError, match="Input/output"):
+        log.flush()
+    with pytest.raises(StorageOffline, match="open it again"):
+        log.append([(None, b"no")])
+    assert [record.value for record in log.read()] == [b"kept"]
+    with pytest.raises(OSError, match="Input/output"):
+        logs.close()
+    assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    with klog.open(tmp_path / "data") as again:
+        assert not again.log(TOPIC).recovery.clean_shutdown
+        assert [record.value for record in again.log(TOPIC).read()] == [b"kept"]

@@ -1,0 +1,64 @@
+"""Power goes at every operation of a writer's life; the disk keeps any part of what was not synced; the log opens.
+
+P1: what append() returned for survives when the page cache does (state "all": only the process died).
+P2: what flush(), close() or durability="sync" promised survives every state.
+P3: what is left is a prefix, never with a hole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.crash.workload import Expected, check, steps
+from tests.support.crash_files import CrashFiles, PowerCut
+
+
+def run_until(path: Path, stop_at: int | None, durability: str) -> tuple[CrashFiles, Expected]:
+    files, expected = CrashFiles(stop_at), Expected()
+    try:
+        for _ in steps(path, files, expected, durability):
+            pass
+    except PowerCut:
+        pass
+    return files, expected
+
+
+def cut_everywhere(tmp_path: Path, durability: str, stride: int, first: int, randoms: int) -> int:
+    whole, expected = run_until(tmp_path / "whole", None, durability)
+    assert whole.steps > 150
+    assert check(tmp_path / "whole", expected, len(expected.values)) == len(expected.values)
+    states = 0
+    for stop_at in range(first, whole.steps, stride):
+        path = tmp_path / f"run-{stop_at}"
+        files, expected = run_until(path, stop_at, durability)
+        if not path.exists():
+            continue
+        for name, state in files.states(path, tmp_path / "states", stop_at, randoms):
+            promised = expected.acknowledged if name == "all" else expected.durable
+            try:
+                check(state, expected, promised)
+            except BaseException as error:
+                error.add_note(f"stop_at={stop_at} state={name} durability={durability} last ops: {files.log[-6:]}")
+                raise
+            states += 1
+        shutil.rmtree(tmp_path / "states", ignore_errors=True)
+        shutil.rmtree(path)
+    return states
+
+
+@pytest.mark.parametrize("durability", ["os", "sync"])
+def test_a_cut_at_a_sample_of_operations_leaves_a_prefix_with_all_that_was_promised(
+    tmp_path: Path, durability: str
+) -> None:
+    assert cut_everywhere(tmp_path, durability, stride=5, first=0, randoms=1) > 100
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("durability", ["os", "sync"])
+def test_a_cut_at_every_operation_leaves_a_prefix_with_all_that_was_promised(tmp_path: Path, durability: str) -> None:
+    seed = int(os.environ.get("KLOG_CRASH_SEED", "0"))
+    assert cut_everywhere(tmp_path, durability, stride=1, first=seed % 2, randoms=6) > 1000
