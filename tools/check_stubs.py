@@ -17,7 +17,7 @@ def main() -> int:
         return 1
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sources]
     allow = ROOT / "tools" / "stubtest-allow.txt"
-    command = [sys.executable, "-m", "mypy.stubtest", "--allowlist", str(allow), *names]
+    command = [sys.executable, "-m", "mypy.stubtest", "--allowlist", str(allow), "--ignore-unused-allowlist", *names]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

@@ -24,7 +24,7 @@ from klog.disk import Files, HandleCache
 from klog.errors import CorruptIndex, CorruptLog, CorruptSnapshot
 from klog.log.epochs import LeaderEpochs
 from klog.log.leftovers import clear_leftovers
-from klog.log.producers import ProducerState, Producers, parse_snapshot, write_snapshot
+from klog.log.producers import Producers, ProducerState, parse_snapshot, write_snapshot
 from klog.log.replay import replay
 from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
 
@@ -466,13 +466,13 @@ def _rebuild_txn_index(
 
 def has_producers(directory: str) -> bool:
     """Does any snapshot or transaction index say that producers with ids write here?"""
-    for entry in os.scandir(directory):
-        parsed = names.parse_name(entry.name)
-        if parsed is not None and (
-            parsed[1] == names.TXN_INDEX
-            or (parsed[1] == names.SNAPSHOT and entry.stat().st_size > EMPTY_SNAPSHOT_BYTES)
-        ):
-            return True
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            _, suffix = names.parse_name(entry.name) or (0, "")
+            if suffix == names.TXN_INDEX:
+                return True
+            if suffix == names.SNAPSHOT and entry.stat().st_size > EMPTY_SNAPSHOT_BYTES:
+                return True
     return False
 
 

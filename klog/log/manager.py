@@ -183,10 +183,11 @@ class LogManager:
         """{topic: [partition, ...]} of the partition directories, sorted."""
         self._check_open()
         found: dict[str, list[int]] = {}
-        for entry in os.scandir(self._path):
-            parsed = parse_directory_name(entry.name)
-            if parsed is not None and entry.is_dir(follow_symlinks=False):
-                found.setdefault(parsed[0], []).append(parsed[1])
+        with os.scandir(self._path) as entries:
+            for entry in entries:
+                parsed = parse_directory_name(entry.name)
+                if parsed is not None and entry.is_dir(follow_symlinks=False):
+                    found.setdefault(parsed[0], []).append(parsed[1])
         return {topic: sorted(partitions) for topic, partitions in sorted(found.items())}
 
     def create_topic(

@@ -1,11 +1,14 @@
+from typing import Self, final
+
 from klog.record._builder import BatchGroup
 
+@final
 class IndexPair:
     offsets_path: str
     times_path: str
     writable: bool
-    def __init__(
-        self,
+    def __new__(
+        cls,
         offsets_path: str,
         times_path: str,
         base_offset: int,
@@ -15,7 +18,7 @@ class IndexPair:
         interval: int = 4096,
         copy: bool = False,
         table: int = 0,
-    ) -> None: ...
+    ) -> Self: ...
     def check(self, log_size: int) -> None: ...
     @property
     def base_offset(self) -> int: ...

@@ -13,7 +13,7 @@ cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy, memset
 
-from klog._c.batch cimport kl_batch_last_offset, kl_batch_t
+from klog._c.batch cimport kl_batch_last_offset
 from klog._c.index cimport (
     KL_OFFSET_ENTRY,
     KL_TIME_ENTRY,

@@ -1,8 +1,10 @@
 from collections.abc import Callable, Iterator
+from typing import Self, final
 
 from klog.disk._io import AlignedBuffer, LogFile
 from klog.segment._index import IndexPair
 
+@final
 class Header:
     @property
     def position(self) -> int: ...
@@ -39,13 +41,15 @@ class Header:
     @property
     def is_transactional(self) -> bool: ...
 
+@final
 class HeaderWalk(Iterator[Header]):
     position: int
     end: int
     reason: str
-    def __init__(self, file: LogFile, position: int, end: int) -> None: ...
+    def __new__(cls, file: LogFile, position: int, end: int) -> Self: ...
     def __next__(self) -> Header: ...
 
+@final
 class Scan:
     end: int
     next_offset: int
