@@ -176,7 +176,7 @@ def _where(directory: Path, to: Narrator) -> tuple[str, ...]:
 
 
 def _command() -> str:
-    """How to type `klog` here: bare where the shell finds it, else the one beside this Python, as `make demo` has it."""
+    """How to type `klog` here: bare where the shell finds it, else the one beside this Python."""
     beside = Path(sys.prefix) / "bin" / "klog"
     if shutil.which("klog") or not beside.exists():
         return "klog"
