@@ -166,6 +166,16 @@ def test_entries_that_lead_astray(entries: list[tuple[int, int]], said: str, tmp
     assert said in _messages(directory)
 
 
+def test_epochs_never_fall_whatever_the_cache_says(tmp_path: Path) -> None:
+    directory = _foreign(tmp_path, [])
+    batches = [encode([(None, b"v", 5)], base_offset=i, leader_epoch=epoch) for i, epoch in enumerate((3, 4, 3))]
+    (directory / "00000000000000000000.log").write_bytes(b"".join(batches))
+    (directory / "00000000000000000000.timeindex").write_bytes(b"")
+    (directory / "leader-epoch-checkpoint").unlink()
+    assert _kinds(directory) == ["epoch", "epoch"]
+    assert "leader epoch 3 after 4; epochs never fall" in _messages(directory)
+
+
 def test_a_lost_batch_is_said_once(tmp_path: Path) -> None:
     directory = golden.copy_logdir("plain", tmp_path)
     path = directory / "plain-0" / "00000000000000000000.log"
