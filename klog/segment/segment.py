@@ -52,9 +52,10 @@ class Segment:
         self._active_file: LogFile | None = None
         self._active_index: IndexPair | None = None
         self._allocated = 0
-        self._jitter_ms = (
-            random.randrange(min(config.segment_jitter_ms, config.segment_ms)) if config.segment_jitter_ms else 0
-        )
+        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        age_max_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
+        self._size_max = config.segment_size
+        self._age_max_ms = age_max_ms - (random.randrange(jitter_ms) if jitter_ms else 0)
         self._max_timestamp: int | None = None
 
     def __repr__(self) -> str:
@@ -65,15 +66,17 @@ class Segment:
     @property
     def file(self) -> LogFile:
         """The .log file, opened if it is not."""
-        if self._active_file is not None:
-            return self._active_file
+        active = self._active_file  # looked at once: a roll may take it away between two looks
+        if active is not None:
+            return active
         return self._handles.get((self.path, ".log"), lambda: self._files.open(self.path))
 
     @property
     def index(self) -> IndexPair:
         """Both indexes. A file that breaks the rules of its format is rebuilt from .log."""
-        if self._active_index is not None:
-            return self._active_index
+        active = self._active_index
+        if active is not None:
+            return active
         return self._handles.get((self.path, ".index"), self._open_index)
 
     def _index_paths(self) -> tuple[str, str]:
@@ -173,7 +176,8 @@ class Segment:
         return header is not None and header.position == position and header.last_offset == offset
 
     def deactivate(self, *, sync: bool) -> None:
-        """Close the active segment's books: closing time entry, files trimmed, descriptor given to the cache."""
+        """Close the active segment's books: closing time entry, files trimmed. A reader that is in the file keeps its
+        descriptor until it is out."""
         if self._active_file is None or self._active_index is None:
             return
         index, file = self._active_index, self._active_file
@@ -186,7 +190,6 @@ class Segment:
         self._max_timestamp = index.max_timestamp
         self._active_file = self._active_index = None
         index.close()
-        file.close()
 
     def reopen(self) -> None:
         """Take appends again after deactivate(), as before it: what undoing a failed append needs."""
@@ -210,11 +213,10 @@ class Segment:
 
     def close(self) -> None:
         """Let go of every handle, changing nothing on disk."""
-        if self._active_index is not None:
-            self._active_index.close()
-        if self._active_file is not None:
-            self._active_file.close()
+        index = self._active_index
         self._active_file = self._active_index = None
+        if index is not None:
+            index.close()
         self._handles.drop((self.path, ".log"))
         self._handles.drop((self.path, ".index"))
 
@@ -228,13 +230,9 @@ class Segment:
 
     def fit(self, group: BatchGroup, first: int, now_ms: int) -> int:
         """How many of the group's batches from `first` on go in before this segment must roll."""
-        config = self._config
-        max_ms = config.segment_ms
-        if config.compacts and config.max_compaction_lag_ms > 0:
-            max_ms = min(max_ms, config.max_compaction_lag_ms)
         assert self._active_index is not None
         return self._active_index.fit(
-            group, first, self.size, config.segment_size, max_ms - self._jitter_ms, now_ms - self.created_ms
+            group, first, self.size, self._size_max, self._age_max_ms, now_ms - self.created_ms
         )
 
     def append(self, group: BatchGroup, first: int, stop: int) -> None:
@@ -276,8 +274,9 @@ class Segment:
     @property
     def max_timestamp(self) -> int:
         """Largest timestamp of the segment, -1 for none."""
-        if self._active_index is not None:
-            return self._active_index.max_timestamp
+        active = self._active_index
+        if active is not None:
+            return active.max_timestamp
         if self._max_timestamp is None:
             self._max_timestamp = self.index.max_timestamp
         return self._max_timestamp
@@ -318,7 +317,7 @@ class Segment:
         """A reader's look at what another process has appended up to byte `end`: whole batches join the segment."""
         scan = scan_headers(self.file, self.size, end, self.next_offset)
         if scan.batches:
-            self.size, self.next_offset = scan.end, scan.next_offset
+            self.next_offset, self.size = scan.next_offset, scan.end  # in this order, for readers without the lock
             self._max_timestamp = max(self.max_timestamp, scan.max_timestamp)
         return scan
 
