@@ -186,6 +186,19 @@ def test_links_and_file_names_lead_somewhere(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_places_in_the_source_are_real(document: Path) -> None:
+    """`path/to/file.py: Class.name` stands for something that this file defines."""
+    for path, dotted in re.findall(r"`([\w/]+\.\w+): ([\w.]+)`", (ROOT / document).read_text()):
+        source = (ROOT / path).read_text()
+        *owners, name = dotted.split(".")
+        for word in owners:
+            assert re.search(rf"^(cdef )?class {word}\b", source, re.MULTILINE), f"{document}: {path}: {dotted}"
+        python = rf"^\s*(async def|def|class|cdef class|cpdef|cpdef \w+) {name}\b"
+        definition = rf"^[a-z][\w *]*\b{name}\(" if path.startswith("csrc/") else python
+        assert re.search(definition, source, re.MULTILINE), f"{document}: {path}: {dotted}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_names_of_klog_are_real(document: Path) -> None:
     text = (ROOT / document).read_text()
     for dotted in re.findall(r"`(klog(?:\.[A-Za-z_]\w*)+)", text):
