@@ -67,7 +67,7 @@ Records = Iterable[Any]
 BATCH_BYTES = 256 << 10
 GROUP_BYTES = 8 << 20
 _NO_BOUND = 2**62
-_TIMESTAMP_LOW = -(2**63)
+_TIMESTAMP_LOW, _TIMESTAMP_HIGH = -(2**63), 2**63 - 1
 
 
 class TimestampOffset(NamedTuple):
@@ -86,6 +86,37 @@ class AppendInfo:
     count: int
     max_timestamp: int
     log_append_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a configuration means for an append, worked out once. stamps: is the time that of the append?"""
+
+    compression: Compression
+    batch_bytes_max: int
+    message_bytes_max: int
+    before_max_ms: int
+    after_max_ms: int
+    stamps: bool
+    key_required: bool
+
+    @classmethod
+    def of(cls, config: LogConfig) -> Terms:
+        """The terms of a topic's configuration."""
+        kind: str = config.compression_type
+        compression: Compression = "none"
+        if kind not in ("producer", "uncompressed"):
+            compression = kind if kind == "snappy" else (kind, config[f"compression.{kind}.level"])
+        message_bytes_max = min(config.max_message_bytes, config.segment_size)
+        return cls(
+            compression,
+            min(BATCH_BYTES, message_bytes_max),
+            message_bytes_max,
+            min(config.message_timestamp_before_max_ms, _NO_BOUND),
+            min(config.message_timestamp_after_max_ms, _NO_BOUND),
+            config.message_timestamp_type == "LogAppendTime",
+            config.compacts,
+        )
 
 
 @dataclass(slots=True)
@@ -123,6 +154,7 @@ class Log:
         self._directory = directory
         self._options = options
         self._config = options.config
+        self._terms = Terms.of(options.config)
         self._offline: str | None = None
         self._owner: Any = None  # what to release at close: the locks of Log.open
         self._on_flush: Any = None
@@ -410,32 +442,18 @@ class Log:
         return info
 
     def _encoder(self, records: Records, compression: Compression, now: int) -> Encoder:
-        config = self._config
-        if compression is None:
-            compression = self._topic_compression()
-        append_time = config.message_timestamp_type == "LogAppendTime"
-        limit = config.max_message_bytes
+        terms = self._terms
         return Encoder(
             records,
-            compression=compression,
-            batch_bytes_max=min(BATCH_BYTES, limit, config.segment_size),
-            message_bytes_max=min(limit, config.segment_size),
+            compression=terms.compression if compression is None else compression,
+            batch_bytes_max=terms.batch_bytes_max,
+            message_bytes_max=terms.message_bytes_max,
             timestamp_default=now,
-            timestamp_min=_TIMESTAMP_LOW
-            if append_time
-            else now - min(config.message_timestamp_before_max_ms, _NO_BOUND),
-            timestamp_max=2**63 - 1 if append_time else now + min(config.message_timestamp_after_max_ms, _NO_BOUND),
-            log_append_time=now if append_time else -1,
-            key_required=config.compacts,
+            timestamp_min=_TIMESTAMP_LOW if terms.stamps else now - terms.before_max_ms,
+            timestamp_max=_TIMESTAMP_HIGH if terms.stamps else now + terms.after_max_ms,
+            log_append_time=now if terms.stamps else -1,
+            key_required=terms.key_required,
         )
-
-    def _topic_compression(self) -> Compression:
-        kind: str = self._config.compression_type
-        if kind in ("producer", "uncompressed"):
-            return "none"
-        if kind == "snappy":
-            return kind
-        return kind, self._config[f"compression.{kind}.level"]
 
     def _append_group_locked(self, group: BatchGroup, now: int) -> AppendInfo:
         """Number a group and write it, rolling where a segment is full. All of it, or none of it."""
@@ -452,14 +470,14 @@ class Log:
             if self._options.durability == "sync":
                 self._guard(self._segments[-1].sync_data)
             self._log_end_offset = self._segments[-1].next_offset
-        except BaseException as error:  # Ctrl-C too: the next append would go on behind bytes that nobody counts
+        except BaseException as error:  # Ctrl-C in the middle, too, leaves the whole group or nothing
             if self._log_end_offset == first:
                 self._undo_locked(before, mark, error)
             raise
         unflushed, waited = self._log_end_offset - self._recovery_point, now - self._flushed_ms
         if unflushed >= self._config.flush_messages or waited >= self._config.flush_ms:
             self.flush()
-        append_time = now if self._config.message_timestamp_type == "LogAppendTime" else -1
+        append_time = now if self._terms.stamps else -1
         return AppendInfo(first, self._log_end_offset - 1, group.count, group.max_timestamp, append_time)
 
     def _write_locked(self, group: BatchGroup, now: int) -> None:
@@ -479,12 +497,14 @@ class Log:
         self._producers.end_offset = group_next_offset(group, group.n - 1)
 
     def _undo_locked(self, before: tuple[Segment, ...], mark: tuple[int, int, bytes], error: BaseException) -> None:
-        """Take back what a failed append or roll has written; if that fails too, the log goes offline.
+        """Take back what a failed append or roll has written; if that fails too, or a sync was what failed, the log
+        goes (or is) offline and the next load decides from disk.
 
-        Durably: what was taken back must not come back behind the next append (P3). Offline there is no next append.
+        Durably: what was taken back must not come back behind the next append (P3).
         """
         if self._offline is not None:
             return
+        self._offline = f"{error!r}, not undone yet"
         try:
             added, self._segments = self._segments[len(before) :], before
             for segment in added:
@@ -495,10 +515,9 @@ class Log:
             if added:
                 self._options.files.fsync_dir(self._directory)
             self._recovery_point = min(self._recovery_point, self._log_end_offset)
-        except BaseException as second:
-            self._go_offline(f"{error!r}; undoing it failed: {second!r}")
-            if not isinstance(second, OSError):
-                raise
+            self._offline = None
+        except OSError as second:
+            self._go_offline(f"{error!r}; undoing it failed: {second}")
 
     # ---- roll, flush, close ------------------------------------------------------------------------------------------
 

@@ -52,9 +52,10 @@ class Segment:
         self._active_file: LogFile | None = None
         self._active_index: IndexPair | None = None
         self._allocated = 0
-        self._jitter_ms = (
-            random.randrange(min(config.segment_jitter_ms, config.segment_ms)) if config.segment_jitter_ms else 0
-        )
+        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        age_max_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
+        self._size_max = config.segment_size
+        self._age_max_ms = age_max_ms - (random.randrange(jitter_ms) if jitter_ms else 0)
         self._max_timestamp: int | None = None
 
     def __repr__(self) -> str:
@@ -229,13 +230,9 @@ class Segment:
 
     def fit(self, group: BatchGroup, first: int, now_ms: int) -> int:
         """How many of the group's batches from `first` on go in before this segment must roll."""
-        config = self._config
-        max_ms = config.segment_ms
-        if config.compacts and config.max_compaction_lag_ms > 0:
-            max_ms = min(max_ms, config.max_compaction_lag_ms)
         assert self._active_index is not None
         return self._active_index.fit(
-            group, first, self.size, config.segment_size, max_ms - self._jitter_ms, now_ms - self.created_ms
+            group, first, self.size, self._size_max, self._age_max_ms, now_ms - self.created_ms
         )
 
     def append(self, group: BatchGroup, first: int, stop: int) -> None:
