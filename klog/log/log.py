@@ -715,6 +715,7 @@ class Log:
             if found is None:
                 return
             segment, position = found
+            located = position
             while offset < stop and position < segment.size:
                 try:
                     chunk, next_offset = segment.read_chunk(position, max_bytes)
@@ -724,12 +725,13 @@ class Log:
                     # Bytes behind the last record of a closed segment: nothing is missing, the next one goes on.
                     _log.warning("event=trailing_bytes reason=%s", error)
                     break
-                if next_offset > max(segment.next_offset, self._log_end_offset):
+                if position > located and (base := int.from_bytes(memoryview(chunk)[:8])) < offset:
                     raise CorruptBatch(
-                        "a batch lies beyond the end of its segment: run `klog verify`",
+                        f"a batch begins at offset {base}, but the one before it reaches {offset - 1}: "
+                        f"run `klog verify`",
                         path=segment.path,
                         position=position,
-                        offset=next_offset - 1,
+                        offset=base,
                         kind="offset_order",
                     )
                 aborted: Sequence[AbortedTransaction] = ()

@@ -357,7 +357,7 @@ class Segment:
         wanted = min(max_bytes, self.size - position)
         while True:
             chunk = self.file.read(position, wanted)
-            end, next_offset, needed = frame(chunk, self.path, position, self.next_offset)
+            end, next_offset, needed = frame(chunk, self.path, position, self.next_offset, self.base_offset)
             if end:
                 return chunk, next_offset
             if needed > self.size - position or needed <= wanted:
