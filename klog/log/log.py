@@ -470,8 +470,9 @@ class Log:
             if self._options.durability == "sync":
                 self._guard(self._segments[-1].sync_data)
             self._log_end_offset = self._segments[-1].next_offset
-        except BaseException as error:  # Ctrl-C in the middle, too, leaves the whole group or nothing
-            self._undo_locked(before, mark, error)
+        except BaseException as error:  # Ctrl-C too: the next append would go on behind bytes that nobody counts
+            if self._log_end_offset == first:
+                self._undo_locked(before, mark, error)
             raise
         unflushed, waited = self._log_end_offset - self._recovery_point, now - self._flushed_ms
         if unflushed >= self._config.flush_messages or waited >= self._config.flush_ms:
@@ -496,21 +497,26 @@ class Log:
         self._producers.end_offset = group_next_offset(group, group.n - 1)
 
     def _undo_locked(self, before: tuple[Segment, ...], mark: tuple[int, int, bytes], error: BaseException) -> None:
-        """Take back what a failed append has written; if that fails too, or a sync was what failed, the log goes (or
-        is) offline and the next load decides from disk."""
+        """Take back what a failed append or roll has written; if that fails too, the log goes offline.
+
+        Durably: what was taken back must not come back behind the next append (P3). Offline there is no next append.
+        """
         if self._offline is not None:
             return
-        self._offline = f"{error!r}, not undone yet"
         try:
-            for segment in self._segments[len(before) :]:
+            added, self._segments = self._segments[len(before) :], before
+            for segment in added:
                 segment.delete_files()
                 self._options.files.unlink(names.file_path(self._directory, segment.base_offset, names.SNAPSHOT))
-            self._segments = before
             before[-1].reopen()
             before[-1].rewind(mark)
-            self._offline = None
-        except OSError as second:
-            self._go_offline(f"{error!r}; undoing it failed: {second}")
+            if added:
+                self._options.files.fsync_dir(self._directory)
+            self._recovery_point = min(self._recovery_point, self._log_end_offset)
+        except BaseException as second:
+            self._go_offline(f"{error!r}; undoing it failed: {second!r}")
+            if not isinstance(second, OSError):
+                raise
 
     # ---- roll, flush, close ------------------------------------------------------------------------------------------
 
@@ -519,17 +525,24 @@ class Log:
         self._check_writable()
         with self._lock:
             self._check_writable()
-            if self._segments[-1].size:
-                self._guard(lambda: self._roll_locked(self._log_end_offset))
+            before = self._segments
+            if before[-1].size:
+                mark = before[-1].mark()
+                try:
+                    self._roll_locked(self._log_end_offset)
+                except BaseException as error:
+                    self._undo_locked(before, mark, error)
+                    raise
             return self._segments[-1]
 
     def _roll_locked(self, base_offset: int) -> None:
-        """L3: the old segment is durable before the new one exists."""
+        """L3: the old segments are durable before the new one exists."""
+        self._guard(self._sync_closed_locked)
         self._guard(lambda: self._segments[-1].deactivate(sync=True))
         segment = new_segment(self._inputs(), base_offset, writable=True)
         segment.delete_files()
+        self._segments = (*self._segments, segment)  # before it is there, so that undoing finds it
         segment.activate()
-        self._segments = (*self._segments, segment)
         write_snapshot(
             self._options.files,
             names.file_path(self._directory, base_offset, names.SNAPSHOT),
@@ -540,6 +553,12 @@ class Log:
         if self._on_flush is not None:
             self._on_flush(self)
 
+    def _sync_closed_locked(self) -> None:
+        """Closed segments above the recovery point: another process wrote them, before a crash."""
+        for segment in self._segments[:-1]:
+            if segment.next_offset > self._recovery_point:
+                segment.sync()
+
     def flush(self) -> None:
         """Everything appended so far is on disk when this returns (P2). OSError takes the log offline."""
         self._check_writable()
@@ -549,9 +568,8 @@ class Log:
 
     def _flush_locked(self) -> None:
         end = self._log_end_offset
-        for segment in self._segments:
-            if segment.next_offset > self._recovery_point or segment is self._segments[-1]:
-                segment.sync()
+        self._sync_closed_locked()
+        self._segments[-1].sync()
         self._options.files.fsync_dir(self._directory)
         self._recovery_point = end
         self._flushed_ms = self.clock.wall_ms()

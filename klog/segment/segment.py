@@ -262,12 +262,13 @@ class Segment:
         return self.size, self.next_offset, self._active_index.state()
 
     def rewind(self, mark: tuple[int, int, bytes]) -> None:
-        """Take back appends since mark(). OSError: the directory must go offline."""
+        """Take back appends since mark(), durably. OSError: the directory must go offline."""
         assert self._active_file is not None and self._active_index is not None
         self.size, self.next_offset, state = mark
+        self._active_index.restore(state)
         self._files.truncate(self._active_file, self.size)
         self._allocated = self.size
-        self._active_index.restore(state)
+        self._files.fsync(self._active_file)
 
     # ---- read --------------------------------------------------------------------------------------------------
 
