@@ -255,9 +255,8 @@ cdef class IndexPair:
         base_offset = self.x.base_offset
         self.offsets.resize(0)
         self.times.resize(0)
+        kl_indexer_init(&self.x, base_offset, interval)  # first: grow() leaves room for the entries it knows of
         self.grow(capacity)
-        kl_indexer_init(&self.x, base_offset, interval)
-        self.attach()
 
     def grow(self, int64_t capacity):
         """Give both files capacity bytes, rounded down to whole entries, entries kept: a segment becomes active."""
