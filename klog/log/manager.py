@@ -182,6 +182,9 @@ class LogManager:
     def topics(self) -> dict[str, list[int]]:
         """{topic: [partition, ...]} of the partition directories, sorted."""
         self._check_open()
+        return self._list()
+
+    def _list(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         with os.scandir(self._path) as entries:
             for entry in entries:
@@ -268,6 +271,7 @@ class LogManager:
         """
         self._check_open()
         with self._lock:
+            self._check_open()
             log = self._logs.get((topic, partition))
             if log is not None and not log.closed:
                 return log
@@ -381,15 +385,16 @@ class LogManager:
             if self._closed:
                 return
             self._closed = True
-            try:
-                if self._read_only:
-                    for log in self._logs.values():
-                        log.close()
-                elif os.getpid() == self._pid:
-                    self._stop()
-            finally:
-                if self._directory_lock is not None:
-                    self._directory_lock.release()
+        # Without the manager's lock from here on: an append that rolls holds its log's lock and wants the manager's.
+        try:
+            if self._read_only:
+                for log in self._logs.values():
+                    log.close()
+            elif os.getpid() == self._pid:
+                self._stop()
+        finally:
+            if self._directory_lock is not None:
+                self._directory_lock.release()
 
     def _stop(self) -> None:
         failures: list[BaseException] = []
@@ -400,7 +405,7 @@ class LogManager:
                 failures.append(OSError(f"{log.name}: {log.offline}"))
             try:
                 log.close()
-            except OSError as error:
+            except BaseException as error:  # the others are closed all the same, before the lock goes
                 failures.append(error)
         untouched = {
             (topic, partition)
@@ -420,13 +425,6 @@ class LogManager:
             self._files.replace(checkpoint.clean_shutdown_path(self._path), checkpoint.CLEAN_SHUTDOWN_TEXT)
         if failures:
             raise failures[0]
-
-    def _list(self) -> dict[str, list[int]]:
-        self._closed = False
-        try:
-            return self.topics()
-        finally:
-            self._closed = True
 
     def _all_new(self, partitions: set[tuple[str, int]]) -> bool:
         """Do these directories hold no segment yet, so that there is nothing to recover in them?"""
