@@ -470,7 +470,7 @@ class Log:
             if self._options.durability == "sync":
                 self._guard(self._segments[-1].sync_data)
             self._log_end_offset = self._segments[-1].next_offset
-        except BaseException as error:  # Ctrl-C too: the next append would go on behind bytes that nobody counts
+        except BaseException as error:  # Ctrl-C in the middle, too, leaves the whole group or nothing
             if self._log_end_offset == first:
                 self._undo_locked(before, mark, error)
             raise
@@ -497,12 +497,14 @@ class Log:
         self._producers.end_offset = group_next_offset(group, group.n - 1)
 
     def _undo_locked(self, before: tuple[Segment, ...], mark: tuple[int, int, bytes], error: BaseException) -> None:
-        """Take back what a failed append or roll has written; if that fails too, the log goes offline.
+        """Take back what a failed append or roll has written; if that fails too, or a sync was what failed, the log
+        goes (or is) offline and the next load decides from disk.
 
-        Durably: what was taken back must not come back behind the next append (P3). Offline there is no next append.
+        Durably: what was taken back must not come back behind the next append (P3).
         """
         if self._offline is not None:
             return
+        self._offline = f"{error!r}, not undone yet"
         try:
             added, self._segments = self._segments[len(before) :], before
             for segment in added:
@@ -513,10 +515,9 @@ class Log:
             if added:
                 self._options.files.fsync_dir(self._directory)
             self._recovery_point = min(self._recovery_point, self._log_end_offset)
-        except BaseException as second:
-            self._go_offline(f"{error!r}; undoing it failed: {second!r}")
-            if not isinstance(second, OSError):
-                raise
+            self._offline = None
+        except OSError as second:
+            self._go_offline(f"{error!r}; undoing it failed: {second}")
 
     # ---- roll, flush, close ------------------------------------------------------------------------------------------
 
