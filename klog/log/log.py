@@ -33,6 +33,7 @@ from klog.errors import (
     OffsetOutOfRange,
     ReadOnly,
     RecordBatchTooLarge,
+    RecordTooLarge,
     StorageOffline,
 )
 from klog.log import checkpoint
@@ -421,7 +422,7 @@ class Log:
         encoder = self._encoder(records, compression, now)
         info: AppendInfo | None = None
         while True:
-            group = encoder.next_group(_NO_BOUND if sized else GROUP_BYTES)
+            group = self._next_group(encoder, _NO_BOUND if sized else GROUP_BYTES)
             if group is None:
                 break
             with self._lock:
@@ -440,6 +441,15 @@ class Log:
             end = self._log_end_offset
             return AppendInfo(end, end - 1, 0, -1, -1)
         return info
+
+    def _next_group(self, encoder: Encoder, bytes_max: int) -> BatchGroup | None:
+        """The encoder's next group; the bound it was given is the smaller of two, and each has its own error."""
+        try:
+            return encoder.next_group(bytes_max)
+        except RecordTooLarge as error:
+            if self._config.segment_size >= self._config.max_message_bytes:
+                raise
+            raise RecordBatchTooLarge(str(error).replace("max.message.bytes", "segment.bytes")) from None
 
     def _encoder(self, records: Records, compression: Compression, now: int) -> Encoder:
         terms = self._terms
@@ -837,7 +847,7 @@ class Log:
         segments = self._segments
         for segment in segments:
             if segment.size and (segment is segments[-1] or segment.next_offset > self._log_start_offset):
-                if segment.max_timestamp < ms:
+                if segment.max_timestamp < ms and ms > 0:  # a lone record of 1970 looks like an empty time index
                     continue
                 found = segment.find_timestamp(ms, self._log_start_offset)
                 if found is not None:
