@@ -139,6 +139,7 @@ class Options:
     handles: HandleCache
     producer_expiration_ms: int = 86_400_000
     config_known: bool = False
+    high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it
 
 
 class Log:
@@ -169,6 +170,7 @@ class Log:
         self._log_end_offset = max(end, loaded.log_start_offset)
         self._flushed_ms = options.clock.wall_ms()
         self._directory_mtime = -1
+        self._high_watermark_state: tuple[int, int] | None = None
         if not options.read_only:
             self._prepare_to_write()
         self._closed = False
@@ -860,6 +862,7 @@ class Log:
         if not self.read_only:
             return
         with self._lock:
+            self._follow_high_watermark()
             mtime = os.stat(self._directory).st_mtime_ns
             if mtime != self._directory_mtime:
                 self._relist()
@@ -874,6 +877,21 @@ class Log:
             if size > active.size:
                 active.extend(size)
                 self._log_end_offset = max(self._log_end_offset, active.next_offset)
+
+    def _follow_high_watermark(self) -> None:
+        """Look what the checkpoint says now: a broker moves it on, a klog that writes takes it away."""
+        path = self._options.high_watermark_path
+        if path is None:
+            return
+        state = None
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(path)
+            state = found.st_ino, found.st_mtime_ns
+        if state is not None and state == self._high_watermark_state:
+            return
+        with contextlib.suppress(CorruptCheckpoint):
+            self._options.high_watermark = checkpoint.read_offsets(path).get((self.topic, self.partition))
+            self._high_watermark_state = state
 
     def _relist(self) -> None:
         """Follow rolls and deletions."""
