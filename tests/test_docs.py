@@ -165,7 +165,14 @@ def test_snippets_for_a_library_work(document: Path, need: str, tmp_path: Path) 
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("document", [path for path in DOCUMENTS if "spark" in wanted(path)], ids=str)
+@pytest.mark.parametrize(
+    "document",
+    [  # a JVM for each page: the front page always, the others in the deep run
+        pytest.param(path, id=str(path), marks=() if path.name == "README.md" else pytest.mark.deep)
+        for path in DOCUMENTS
+        if "spark" in wanted(path)
+    ],
+)
 def test_snippets_for_spark_work(document: Path, tmp_path: Path) -> None:
     if shutil.which("java") is None:
         pytest.skip("needs: java")

@@ -144,7 +144,7 @@ def as_uuid(value: uuid.UUID | str | None) -> uuid.UUID | None:
     """An id given as such or in Kafka's text. Raises ValueError."""
     if value is None or isinstance(value, uuid.UUID):
         return value
-    parsed = decode_uuid(value)
+    parsed = decode_uuid(value) if isinstance(value, str) else None
     if parsed is None:
         raise ValueError(f"topic_id={value!r}: a uuid.UUID or Kafka's 22 characters")
     return parsed

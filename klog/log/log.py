@@ -33,6 +33,7 @@ from klog.errors import (
     OffsetOutOfRange,
     ReadOnly,
     RecordBatchTooLarge,
+    RecordTooLarge,
     StorageOffline,
 )
 from klog.log import checkpoint
@@ -50,8 +51,8 @@ from klog.log.load import (
 )
 from klog.log.producers import ProducerState, write_snapshot
 from klog.log.reader import CHUNK_BYTES, FetchData, FetchedChunk, Isolation, LogReader, LogTail, aborted_ranges
-from klog.log.times import Position, resolve
-from klog.record import BatchGroup, Encoder, iter_records
+from klog.log.times import Position, resolve, whole_number
+from klog.record import BatchGroup, Encoder, Record, iter_records
 from klog.segment import AbortedTransaction, Segment, count_records, names
 from klog.segment import base_offset as group_base_offset
 from klog.segment import next_offset as group_next_offset
@@ -139,6 +140,20 @@ class Options:
     handles: HandleCache
     producer_expiration_ms: int = 86_400_000
     config_known: bool = False
+    high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it
+
+
+def check_records(records: object) -> None:
+    """Raise TypeError, and say what to give instead, for what is no iterable of records though it may look like one."""
+    if isinstance(records, Record):
+        raise TypeError("records is an iterable: put a single klog.Record into a list, [record]")
+    if hasattr(records, "__arrow_c_stream__") or hasattr(records, "__arrow_c_array__"):
+        raise TypeError(
+            f"{type(records).__name__}: Arrow data are not taken yet; give tuples, such as "
+            f"zip(table['key'].to_pylist(), table['value'].to_pylist())"
+        )
+    if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
+        raise TypeError(f"records is an iterable of klog.Record or tuples, not {type(records).__name__}")
 
 
 class Log:
@@ -169,6 +184,7 @@ class Log:
         self._log_end_offset = max(end, loaded.log_start_offset)
         self._flushed_ms = options.clock.wall_ms()
         self._directory_mtime = -1
+        self._high_watermark_state: tuple[int, int] | None = None
         if not options.read_only:
             self._prepare_to_write()
         self._closed = False
@@ -418,10 +434,12 @@ class Log:
         self._check_writable()
         now = self.clock.wall_ms()
         sized = isinstance(records, Sequence)
+        if not sized:
+            check_records(records)
         encoder = self._encoder(records, compression, now)
         info: AppendInfo | None = None
         while True:
-            group = encoder.next_group(_NO_BOUND if sized else GROUP_BYTES)
+            group = self._next_group(encoder, _NO_BOUND if sized else GROUP_BYTES)
             if group is None:
                 break
             with self._lock:
@@ -440,6 +458,15 @@ class Log:
             end = self._log_end_offset
             return AppendInfo(end, end - 1, 0, -1, -1)
         return info
+
+    def _next_group(self, encoder: Encoder, bytes_max: int) -> BatchGroup | None:
+        """The encoder's next group; the bound it was given is the smaller of two, and each has its own error."""
+        try:
+            return encoder.next_group(bytes_max)
+        except RecordTooLarge as error:
+            if self._config.segment_size >= self._config.max_message_bytes:
+                raise
+            raise RecordBatchTooLarge(str(error).replace("max.message.bytes", "segment.bytes")) from None
 
     def _encoder(self, records: Records, compression: Compression, now: int) -> Encoder:
         terms = self._terms
@@ -775,6 +802,7 @@ class Log:
         Raises OffsetOutOfRange, CorruptBatch.
         """
         self._check_open()
+        offset = whole_number("offset", offset)
         if max_bytes < 0:
             raise ValueError(f"max_bytes={max_bytes}: not negative")
         high_watermark, stable = self.high_watermark, self.last_stable_offset
@@ -836,10 +864,11 @@ class Log:
         hit and has none does not end the search.
         """
         self._check_open()
+        ms = whole_number("ms", ms)
         segments = self._segments
         for segment in segments:
             if segment.size and (segment is segments[-1] or segment.next_offset > self._log_start_offset):
-                if segment.max_timestamp < ms:
+                if segment.max_timestamp < ms and ms > 0:  # a lone record of 1970 looks like an empty time index
                     continue
                 found = segment.find_timestamp(ms, self._log_start_offset)
                 if found is not None:
@@ -863,6 +892,7 @@ class Log:
         if not self.read_only:
             return
         with self._lock:
+            self._follow_high_watermark()
             mtime = os.stat(self._directory).st_mtime_ns
             if mtime != self._directory_mtime:
                 self._relist()
@@ -877,6 +907,21 @@ class Log:
             if size > active.size:
                 active.extend(size)
                 self._log_end_offset = max(self._log_end_offset, active.next_offset)
+
+    def _follow_high_watermark(self) -> None:
+        """Look what the checkpoint says now: a broker moves it on, a klog that writes takes it away."""
+        path = self._options.high_watermark_path
+        if path is None:
+            return
+        state = None
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(path)
+            state = found.st_ino, found.st_mtime_ns
+        if state is not None and state == self._high_watermark_state:
+            return
+        with contextlib.suppress(CorruptCheckpoint):
+            self._options.high_watermark = checkpoint.read_offsets(path).get((self.topic, self.partition))
+            self._high_watermark_state = state
 
     def _relist(self) -> None:
         """Follow rolls and deletions."""

@@ -34,7 +34,7 @@ from klog.errors import (
 from klog.log import checkpoint
 from klog.log._partition import split
 from klog.log.load import Policy
-from klog.log.log import AppendInfo, Compression, Durability, Log, Options, Records
+from klog.log.log import AppendInfo, Compression, Durability, Log, Options, Records, check_records
 from klog.log.reader import Isolation, LogReader
 from klog.log.times import Position
 from klog.log.topics import TopicEntry, TopicFile, check_topic_name, parse_directory_name
@@ -68,7 +68,7 @@ def open_directory(
     if isinstance(path, list | tuple):
         raise TypeError("one log.dir at a time: open each directory by itself")
     return LogManager(
-        os.path.abspath(os.fspath(path)),
+        os.path.abspath(os.fsdecode(path)),
         create=create,
         read_only=read_only,
         config=config if isinstance(config, ManagerConfig) else ManagerConfig(config),
@@ -305,6 +305,7 @@ class LogManager:
             handles=self._handles,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
             config_known=entry is not None,
+            high_watermark_path=os.path.join(self._path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
         )
 
     def _flushed(self, log: Log) -> None:
@@ -340,6 +341,7 @@ class LogManager:
         partitions = self.topics().get(topic)
         if partitions is None:
             raise self._unknown(topic)
+        check_records(records)
         done: dict[int, AppendInfo] = {}
         iterator = iter(records)
         while True:

@@ -214,6 +214,9 @@ def open_standalone(
                 handles=HandleCache(),
                 producer_expiration_ms=broker.producer_id_expiration_ms,
                 config_known=config is not None,
+                high_watermark_path=os.path.join(parent, checkpoint.HIGH_WATERMARK)
+                if read_only and high_watermark is None
+                else None,
             ),
         )
     except BaseException:

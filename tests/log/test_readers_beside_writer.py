@@ -45,9 +45,7 @@ def test_lookups_while_an_index_changes_its_length(tmp_path: Path, monkeypatch: 
     assert len(seen) > 4 and set(seen[:4]) == {seen[0]}
 
 
-def test_an_index_that_cannot_change_its_length_still_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_cannot_change_its_length_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(fd: int, size: int) -> None:
         raise OSError(5, "input/output error")
 
