@@ -894,19 +894,32 @@ class Log:
         with self._lock:
             self._follow_high_watermark()
             mtime = os.stat(self._directory).st_mtime_ns
-            if mtime != self._directory_mtime:
-                self._relist()
-                self._directory_mtime = mtime
-            if not self._segments:
-                return
-            active = self._segments[-1]
-            size = os.stat(active.path).st_size
-            if size < active.size:
-                self._reload()
-                return
-            if size > active.size:
-                active.extend(size)
-                self._log_end_offset = max(self._log_end_offset, active.next_offset)
+            try:
+                if mtime != self._directory_mtime or self._has_rolled():
+                    self._relist()
+                    self._directory_mtime = mtime
+                self._follow_end()
+            except FileNotFoundError:  # deleted since it was listed
+                self._directory_mtime = -1
+
+    def _has_rolled(self) -> bool:
+        """Is there a segment at the log end? The directory's time alone may miss one: on older kernels it moves in
+        ticks of some milliseconds."""
+        end = self._log_end_offset
+        return (not self._segments or self._segments[-1].base_offset != end) and os.path.exists(
+            names.file_path(self._directory, end, names.LOG)
+        )
+
+    def _follow_end(self) -> None:
+        if not self._segments:
+            return
+        active = self._segments[-1]
+        size = os.stat(active.path).st_size
+        if size < active.size:
+            self._reload()
+        elif size > active.size:
+            active.extend(size)
+            self._log_end_offset = max(self._log_end_offset, active.next_offset)
 
     def _follow_high_watermark(self) -> None:
         """Look what the checkpoint says now: a broker moves it on, a klog that writes takes it away."""
@@ -952,6 +965,8 @@ class Log:
 
     def _reload(self) -> None:
         """Start afresh: the writer has truncated or replaced what this reader knew."""
+        for segment in self._segments:
+            segment.close()  # a file of the same name may be another one now
         loaded = self._load()
         self._segments = tuple(loaded.segments)
         self._epochs = loaded.epochs

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from klog import record as record_room
 from klog.disk import AlignedBuffer
+from klog.errors import OffsetOutOfRange
 from klog.record import Record, RecordBatch
 from klog.segment import AbortedTransaction
 
@@ -134,7 +135,10 @@ class LogReader:
 
 
 class LogTail:
-    """Records as they arrive, for `for` and `async for`. Sleeps between looks; ends after `timeout` quiet seconds."""
+    """Records as they arrive, for `for` and `async for`. Sleeps between looks; ends after `timeout` quiet seconds.
+
+    Raises OffsetOutOfRange when what comes next was deleted before it was read, or the log was truncated below it.
+    """
 
     def __init__(self, log: Log, start: int, timeout: float | None, isolation: Isolation) -> None:
         self._log = log
@@ -146,6 +150,8 @@ class LogTail:
         """What has arrived since the last look, at most a chunk of it."""
         log = self._log
         log.refresh()
+        if not log.log_start_offset <= self._offset <= log.log_end_offset:
+            raise OffsetOutOfRange(self._offset, log.log_start_offset, log.log_end_offset, log.name)
         for chunk in log.chunks(self._offset, log.bound(self._isolation), self._isolation, CHUNK_BYTES):
             records = list(
                 record_room.iter_records(

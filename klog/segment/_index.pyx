@@ -103,6 +103,16 @@ cdef class IndexPair:
                 raise CorruptIndex(f"an entry points at byte {position} of a log of {log_size} bytes",
                                    path=self.offsets_path, position=(self.x.offset_count - 1) * KL_OFFSET_ENTRY)
 
+    def limit(self, int64_t log_size):
+        """Forget offset entries at or behind byte log_size, in memory: of a copy, which may be newer than its log."""
+        if self.x.offset_count == 0:
+            return
+        self.x.offset_count = kl_offset_index_position(self.offsets.data, self.x.offset_count,
+                                                       <int32_t>min(log_size, INT32_MAX))
+        self.x.last_relative = -1
+        if self.x.offset_count:
+            self.x.last_relative = load32(self.offsets.data + (self.x.offset_count - 1) * KL_OFFSET_ENTRY)
+
     cdef int check_one(self, Mapping map, str path, int64_t entries, int width, str kind) except -1:
         cdef int64_t i
         if map.found % width:

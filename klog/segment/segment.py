@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("klog.segment")
 _PREALLOCATE_MIN, _PREALLOCATE_MAX = 64 << 10, 16 << 20
+_POSITION_MAX = 2**31 - 1
+_INDEX_BEHIND_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
 _INDEX_BYTES_MIN = 12  # the closing time entry has room even where segment.index.bytes leaves none
 
 
@@ -53,6 +55,7 @@ class Segment:
         self._active_file: LogFile | None = None
         self._active_index: IndexPair | None = None
         self._allocated = 0
+        self._indexed_size = 0  # what the segment had when a reader's index was opened
         jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
         age_max_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
         self._size_max = config.segment_size
@@ -88,6 +91,7 @@ class Segment:
         )
 
     def _open_index(self) -> IndexPair:
+        self._indexed_size = self.size
         try:
             return self._load_index(-1)
         except (FileNotFoundError, CorruptIndex) as error:
@@ -118,10 +122,16 @@ class Segment:
             interval=self._config.index_interval_bytes,
             table=self._files.table,
         )
-        index.check(self.size)
+        if self.writable:
+            index.check(self.size)
+        else:  # the writer of a live log is ahead of what this reader has seen
+            index.check(_POSITION_MAX)
+            index.limit(self.size)
         if index.time_entries == 0 and self.size:
             first = find_offset(self.file, 0, self.size, -1)
             if first is not None and first.max_timestamp > 0:
+                if index.entries == 0 and not self.writable:  # as every segment is while its writer has just begun it
+                    return self._index_in_memory()
                 raise CorruptIndex("no entry, although records have timestamps", path=times, kind="timeindex")
         return index
 
@@ -325,6 +335,8 @@ class Segment:
         scan = scan_headers(self.file, self.size, end, self.next_offset)
         if scan.batches:
             self.next_offset, self.size = scan.next_offset, scan.end  # in this order, for readers without the lock
+            if self.size - self._indexed_size > _INDEX_BEHIND_MAX and all(map(os.path.exists, self._index_paths())):
+                self._handles.drop((self.path, ".index"))
             self._max_timestamp = max(self.max_timestamp, scan.max_timestamp)
         return scan
 
