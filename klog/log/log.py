@@ -109,6 +109,7 @@ class Options:
     handles: HandleCache
     producer_expiration_ms: int = 86_400_000
     config_known: bool = False
+    high_watermark_path: str | None = None  # the checkpoint that a reader looks at again with every refresh()
 
 
 class Log:
@@ -829,6 +830,10 @@ class Log:
         if not self.read_only:
             return
         with self._lock:
+            if self._options.high_watermark_path is not None:
+                self._options.high_watermark = checkpoint.read_mark(
+                    self._options.high_watermark_path, (self.topic, self.partition)
+                )
             mtime = os.stat(self._directory).st_mtime_ns
             if mtime != self._directory_mtime:
                 self._relist()

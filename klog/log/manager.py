@@ -301,6 +301,7 @@ class LogManager:
             handles=self._handles,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
             config_known=entry is not None,
+            high_watermark_path=os.path.join(self._path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
         )
 
     def _flushed(self, log: Log) -> None:

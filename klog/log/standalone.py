@@ -39,6 +39,7 @@ class _Owner:
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock: DirectoryLock | None = None
         self.marker_was_there = False
+        self.mark_was_there = False
         try:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -61,6 +62,14 @@ class _Owner:
         if self.marker_was_there:
             self._files.unlink(path)
             self._files.fsync_dir(self._parent)
+
+    def take_mark(self, key: checkpoint.Partition) -> None:
+        """Remove the high watermark of the last stop, which would hide newer records from readers while we write."""
+        path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
+        marks = _offsets(path)
+        self.mark_was_there = marks.pop(key, None) is not None
+        if self.mark_was_there:
+            checkpoint.write_offsets(self._files, path, marks)
 
     def release(self, log: Log, clean: bool) -> None:
         """Called by Log.close."""
@@ -85,9 +94,8 @@ class _Owner:
         if starts or os.path.exists(path):
             checkpoint.write_offsets(self._files, path, starts)
         path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
-        marks = _offsets(path)
-        if key in marks:
-            checkpoint.write_offsets(self._files, path, {**marks, key: log.high_watermark})
+        if self.mark_was_there:
+            checkpoint.write_offsets(self._files, path, {**_offsets(path), key: log.high_watermark})
         if self.marker_was_there and self._lock is not None and self._lock.alone():
             self._files.replace(checkpoint.clean_shutdown_path(self._parent), checkpoint.CLEAN_SHUTDOWN_TEXT)
 
@@ -171,12 +179,17 @@ def open_standalone(
                 handles=HandleCache(),
                 producer_expiration_ms=broker.producer_id_expiration_ms,
                 config_known=config is not None,
+                high_watermark_path=(
+                    os.path.join(parent, checkpoint.HIGH_WATERMARK) if read_only and high_watermark is None else None
+                ),
             ),
         )
     except BaseException:
         if owner is not None:
             owner._unlock()
         raise
+    if owner is not None:
+        owner.take_mark(key)
     log._owner = owner
     return log
 
