@@ -175,7 +175,7 @@ def load_writable(inputs: Inputs) -> Loaded:
         recovery_point = log_end
     else:
         recovery_point = max(min(inputs.recovery_point, log_end), min(inputs.log_start_offset, log_end))
-    _load_epochs(inputs, epochs, segments, {**tail, **scans}, log_end)
+    _load_epochs(inputs, epochs, segments, scans, tail, log_end)
     producers = _load_producers(inputs, segments, scans, log_start, log_end, found)
     seconds = inputs.clock.monotonic() - started
     reason = "; ".join(found.details) if found.details else "" if inputs.clean_shutdown else "no clean shutdown"
@@ -356,7 +356,12 @@ def _remove_orphans(inputs: Inputs, found: Findings) -> None:
 
 
 def _load_epochs(
-    inputs: Inputs, epochs: LeaderEpochs, segments: list[Segment], scans: dict[int, Scan], log_end: int
+    inputs: Inputs,
+    epochs: LeaderEpochs,
+    segments: list[Segment],
+    scans: dict[int, Scan],
+    tail: dict[int, Scan],
+    log_end: int,
 ) -> None:
     """Bring the epoch cache in line with the batches: learn what it lacks, drop what lies past the end."""
     lost = epochs.problem is not None or not epochs.entries
@@ -364,6 +369,8 @@ def _load_epochs(
         scan = scans.get(segment.base_offset)
         if scan is None and lost and segment.size:
             scan = scan_headers(segment.file, 0, segment.size, 0)
+        elif scan is None:
+            scan = tail.get(segment.base_offset)
         if scan is not None:
             replay(scan.notable, segment.file, None, epochs, 0)
     epochs.truncate_from_end(log_end)

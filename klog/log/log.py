@@ -33,6 +33,7 @@ from klog.errors import (
     OffsetOutOfRange,
     ReadOnly,
     RecordBatchTooLarge,
+    RecordTooLarge,
     StorageOffline,
 )
 from klog.log import checkpoint
@@ -438,7 +439,7 @@ class Log:
         encoder = self._encoder(records, compression, now)
         info: AppendInfo | None = None
         while True:
-            group = encoder.next_group(_NO_BOUND if sized else GROUP_BYTES)
+            group = self._next_group(encoder, _NO_BOUND if sized else GROUP_BYTES)
             if group is None:
                 break
             with self._lock:
@@ -457,6 +458,15 @@ class Log:
             end = self._log_end_offset
             return AppendInfo(end, end - 1, 0, -1, -1)
         return info
+
+    def _next_group(self, encoder: Encoder, bytes_max: int) -> BatchGroup | None:
+        """The encoder's next group; the bound it was given is the smaller of two, and each has its own error."""
+        try:
+            return encoder.next_group(bytes_max)
+        except RecordTooLarge as error:
+            if self._config.segment_size >= self._config.max_message_bytes:
+                raise
+            raise RecordBatchTooLarge(str(error).replace("max.message.bytes", "segment.bytes")) from None
 
     def _encoder(self, records: Records, compression: Compression, now: int) -> Encoder:
         terms = self._terms
@@ -487,7 +497,7 @@ class Log:
             if self._options.durability == "sync":
                 self._guard(self._segments[-1].sync_data)
             self._log_end_offset = self._segments[-1].next_offset
-        except BaseException as error:  # Ctrl-C too: the next append would go on behind bytes that nobody counts
+        except BaseException as error:  # Ctrl-C in the middle, too, leaves the whole group or nothing
             if self._log_end_offset == first:
                 self._undo_locked(before, mark, error)
             raise
@@ -514,12 +524,14 @@ class Log:
         self._producers.end_offset = group_next_offset(group, group.n - 1)
 
     def _undo_locked(self, before: tuple[Segment, ...], mark: tuple[int, int, bytes], error: BaseException) -> None:
-        """Take back what a failed append or roll has written; if that fails too, the log goes offline.
+        """Take back what a failed append or roll has written; if that fails too, or a sync was what failed, the log
+        goes (or is) offline and the next load decides from disk.
 
-        Durably: what was taken back must not come back behind the next append (P3). Offline there is no next append.
+        Durably: what was taken back must not come back behind the next append (P3).
         """
         if self._offline is not None:
             return
+        self._offline = f"{error!r}, not undone yet"
         try:
             added, self._segments = self._segments[len(before) :], before
             for segment in added:
@@ -530,10 +542,9 @@ class Log:
             if added:
                 self._options.files.fsync_dir(self._directory)
             self._recovery_point = min(self._recovery_point, self._log_end_offset)
-        except BaseException as second:
-            self._go_offline(f"{error!r}; undoing it failed: {second!r}")
-            if not isinstance(second, OSError):
-                raise
+            self._offline = None
+        except OSError as second:
+            self._go_offline(f"{error!r}; undoing it failed: {second}")
 
     # ---- roll, flush, close ------------------------------------------------------------------------------------------
 
@@ -855,7 +866,7 @@ class Log:
         segments = self._segments
         for segment in segments:
             if segment.size and (segment is segments[-1] or segment.next_offset > self._log_start_offset):
-                if segment.max_timestamp < ms:
+                if segment.max_timestamp < ms and ms > 0:  # a lone record of 1970 looks like an empty time index
                     continue
                 found = segment.find_timestamp(ms, self._log_start_offset)
                 if found is not None:

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 
 ctypedef struct arena_t:
-    uint8_t *data           # 64-byte aligned
+    uint8_t *data           # 64-byte aligned, of the pool
     size_t size
     size_t capacity
 
@@ -17,6 +17,8 @@ cdef class BatchGroup:
     cdef readonly int64_t count         # offsets that the group takes
     cdef readonly int64_t max_timestamp
     cdef int64_t first_offset
+    cdef size_t capacity                # of data
+    cdef size_t table_capacity          # of batches, in bytes
 
     cpdef assign(self, int64_t first_offset, int32_t leader_epoch)
 

@@ -4,6 +4,8 @@
   W1  memory is bounded by the group asked for and one batch, whatever the iterable is.
   W2  a batch is sealed last: header, codec stream and checksum are all there before anybody sees a byte of it.
   W3  base offsets and leader epoch lie outside the checksum: BatchGroup.assign() sets them when the log knows them.
+  W4  what batches are built in comes out of a pool and goes back to it: with the last view of the group, or right away
+      where encode() has made bytes of it.
 
 Timestamps and offsets are written as deltas to the first record of their batch. Kafka: MemoryRecordsBuilder,
 LogValidator.
@@ -20,10 +22,10 @@ from klog._c.batch cimport (
     kl_batch_crc, kl_batch_header_store, kl_batch_t,
 )
 from klog._c.encode cimport kl_header_write, kl_record_body_size, kl_record_write
+from klog._c.pool cimport kl_pool_give, kl_pool_t, kl_pool_take, kl_pool_take_largest
 from klog._c.varint cimport KL_VARINT_MAX, kl_varlong_size
 from klog.record._batch cimport FLAG_TIMESTAMP, Record
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 import operator
@@ -37,31 +39,40 @@ cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size)
     void PyErr_Clear()
 
-cdef extern from "stdlib.h" nogil:
-    int posix_memalign(void **memory, size_t alignment, size_t size)
-
 cdef enum:
-    ALIGNMENT = 64
+    TABLE_MIN = 4096
+    ARENA_MIN = 1 << 16
     CRC_NOGIL_MIN = 1 << 20
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------
 
-cdef int reserve(arena_t *arena, size_t more) except -1:
-    """Room for `more` bytes behind arena.size; the bytes may move."""
-    cdef size_t capacity
-    cdef void *memory = NULL
+cdef kl_pool_t pool
+
+
+cdef int reserve(arena_t *arena, size_t more, bint batches=False) except -1:
+    """Room for `more` bytes behind arena.size; the bytes may move. batches: this one will take megabytes, so let it have
+    the largest buffer there is."""
+    cdef size_t wanted, capacity = 0
+    cdef void *memory
     if arena.capacity - arena.size >= more:
         return 0
-    capacity = max(max(arena.size + more, 2 * arena.capacity), <size_t>4096)
-    if posix_memalign(&memory, ALIGNMENT, capacity) != 0:
-        raise MemoryError(f"{capacity} bytes for record batches")
+    wanted = max(max(arena.size + more, 2 * arena.capacity), <size_t>(ARENA_MIN if batches else TABLE_MIN))
+    memory = kl_pool_take_largest(&pool, wanted, &capacity) if batches else kl_pool_take(&pool, wanted, &capacity)
+    if memory == NULL:
+        raise MemoryError(f"{wanted} bytes for record batches")
     if arena.size != 0:
         memcpy(memory, arena.data, arena.size)
-    free(arena.data)
+    give(arena)
     arena.data = <uint8_t *>memory
     arena.capacity = capacity
     return 0
+
+
+cdef void give(arena_t *arena) noexcept:
+    kl_pool_give(&pool, arena.data, arena.capacity)
+    arena.data = NULL
+    arena.capacity = 0
 
 
 # Records in -----------------------------------------------------------------------------------------------------------
@@ -78,7 +89,7 @@ cdef class RecordInput:
 
     def __dealloc__(self):
         self.drop()
-        free(self.headers.data)
+        give(&self.headers)
 
     cdef void drop(self) noexcept:
         self.loaded = False
@@ -243,7 +254,7 @@ cdef class RecordInput:
 # Batches --------------------------------------------------------------------------------------------------------------
 
 cdef int append_record(arena_t *out, kl_record_in_t *fields, int64_t body_size) except -1:
-    reserve(out, <size_t>body_size + KL_VARINT_MAX)
+    reserve(out, <size_t>body_size + KL_VARINT_MAX, True)
     out.size = kl_record_write(out.data + out.size, fields, body_size) - out.data
     return 0
 
@@ -263,7 +274,7 @@ cdef int seal(arena_t *out, size_t start, kl_batch_t *b, int codec, object level
             # Random bytes can grow under a codec: what fits only as it is goes as it is.
             if <int64_t>payload_size + KL_BATCH_HEADER <= message_bytes_max or payload_size < plain_size:
                 out.size = start + KL_BATCH_HEADER
-                reserve(out, payload_size)
+                reserve(out, payload_size, True)
                 memcpy(out.data + out.size, view.buf, payload_size)
                 out.size += payload_size
                 b.attributes |= <int16_t>codec
@@ -308,8 +319,8 @@ cdef class BatchGroup:
         raise TypeError("batch groups come from Encoder.next_group()")
 
     def __dealloc__(self):
-        free(self.data)
-        free(self.batches)
+        kl_pool_give(&pool, self.data, self.capacity)
+        kl_pool_give(&pool, self.batches, self.table_capacity)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.nbytes, 1, flags)
@@ -389,8 +400,8 @@ cdef class Encoder:
                     break
         except BaseException:
             self.records = None
-            free(out.data)
-            free(table.data)
+            give(&out)
+            give(&table)
             raise
         finally:
             self.busy = False
@@ -398,8 +409,10 @@ cdef class Encoder:
             self.records = None
             return None
         group.data = out.data
+        group.capacity = out.capacity
         group.nbytes = <Py_ssize_t>out.size
         group.batches = <kl_batch_t *>table.data
+        group.table_capacity = table.capacity
         return group
 
     cdef int64_t record_timestamp(self) except? -2:
@@ -428,7 +441,7 @@ cdef class Encoder:
         cdef int64_t base_offset = b.base_offset
         blank_header(b)
         b.base_offset = base_offset
-        reserve(out, KL_BATCH_HEADER)
+        reserve(out, KL_BATCH_HEADER, True)
         out.size += KL_BATCH_HEADER
         while True:
             if self.key_required and fields.key_size < 0:
@@ -503,7 +516,7 @@ def encode(
     elif timestamp_type != TimestampType.CREATE_TIME:
         raise ValueError(f"a batch has CREATE_TIME or LOG_APPEND_TIME, not {timestamp_type!r}")
     try:
-        reserve(&out, KL_BATCH_HEADER)
+        reserve(&out, KL_BATCH_HEADER, True)
         out.size = KL_BATCH_HEADER
         while source.advance():
             timestamp = source.timestamp if source.has_timestamp else -1
@@ -544,4 +557,4 @@ def encode(
         seal(&out, 0, &b, codec, level, INT32_MAX)
         return PyBytes_FromStringAndSize(<char *>out.data, <Py_ssize_t>out.size)
     finally:
-        free(out.data)
+        give(&out)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("klog.segment")
 _PREALLOCATE_MIN, _PREALLOCATE_MAX = 64 << 10, 16 << 20
+_INDEX_BYTES_MIN = 12  # the closing time entry has room even where segment.index.bytes leaves none
 
 
 class Segment:
@@ -57,6 +58,7 @@ class Segment:
         self._size_max = config.segment_size
         self._age_max_ms = age_max_ms - (random.randrange(jitter_ms) if jitter_ms else 0)
         self._max_timestamp: int | None = None
+        self._index_bytes = max(config.segment_index_bytes, _INDEX_BYTES_MIN)
 
     def __repr__(self) -> str:
         return f"<Segment {self.path} [{self.base_offset}, {self.next_offset}) {self.size} bytes>"
@@ -117,6 +119,10 @@ class Segment:
             table=self._files.table,
         )
         index.check(self.size)
+        if index.time_entries == 0 and self.size:
+            first = find_offset(self.file, 0, self.size, -1)
+            if first is not None and first.max_timestamp > 0:
+                raise CorruptIndex("no entry, although records have timestamps", path=times, kind="timeindex")
         return index
 
     def _rebuild_index(self) -> IndexPair:
@@ -133,11 +139,11 @@ class Segment:
             *self._index_paths(),
             self.base_offset,
             writable=True,
-            capacity=self._config.segment_index_bytes,
+            capacity=self._index_bytes,
             interval=self._config.index_interval_bytes,
             table=self._files.table,
         )
-        index.reset(self._config.segment_index_bytes)
+        index.reset(self._index_bytes)
         return index
 
     # ---- life cycle --------------------------------------------------------------------------------------------
@@ -145,7 +151,7 @@ class Segment:
     def activate(self) -> None:
         """Make this the segment that takes appends: file open for writing, indexes at full size."""
         self._active_file = self._files.open(self.path, write=True, create=True)
-        capacity = self._config.segment_index_bytes
+        capacity = self._index_bytes
         index: IndexPair | None = None
         if self.size:
             try:

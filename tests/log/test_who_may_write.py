@@ -1,4 +1,4 @@
-"""One writer at a time, whatever forks, races or crashes; and a clean-shutdown marker only where every stop was clean."""
+"""One writer at a time, whatever forks, races or crashes; a clean-shutdown marker only where every stop was clean."""
 
 from __future__ import annotations
 

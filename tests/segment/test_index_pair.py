@@ -50,7 +50,7 @@ def stored(directory: Path) -> tuple[list[tuple[int, int]], list[tuple[int, int]
     return offsets, times
 
 
-# ---- which batches get entries ----------------------------------------------------------------------------------------
+# ---- which batches get entries ---------------------------------------------------------------------------------------
 
 
 def test_kafka_s_example_of_the_interval(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_closing_entry_is_not_repeated(tmp_path: Path) -> None:
     assert time_entries(index) == [(2, 1), (3, 2)]
 
 
-# ---- does it fit ------------------------------------------------------------------------------------------------------
+# ---- does it fit -----------------------------------------------------------------------------------------------------
 
 
 def fits(
@@ -197,7 +197,7 @@ def test_only_31_bits_above_the_base_fit(tmp_path: Path, offset: int, expected: 
     assert fits(make(tmp_path, base), [1], 0, offset=offset) == expected
 
 
-# ---- lookups ----------------------------------------------------------------------------------------------------------
+# ---- lookups ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_empty_index_answers_with_its_base(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_kafka_s_example_of_upper_bounds(tmp_path: Path) -> None:
     assert [index.upper_bound(at) for at in (5, 10, 22, 23, 24, 38, 200)] == [46, 46, 47, 47, 48, None, None]
 
 
-# ---- truncation, growth, trimming -------------------------------------------------------------------------------------
+# ---- truncation, growth, trimming ------------------------------------------------------------------------------------
 
 
 def filled(directory: Path, *, capacity: int = CAPACITY) -> IndexPair:
@@ -337,7 +337,7 @@ def test_restore_after_a_trim_does_not_write_behind_the_file(tmp_path: Path) -> 
     assert entries(index)[-1] == (11, 11 * BATCH)
 
 
-# ---- files of others --------------------------------------------------------------------------------------------------
+# ---- files of others -------------------------------------------------------------------------------------------------
 
 
 def test_reopening_counts_entries_up_to_the_zeros(tmp_path: Path) -> None:
