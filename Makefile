@@ -63,7 +63,7 @@ test-deep: $(VENV)/dev $(VENV)/built test-c
 check: $(VENV)/dev $(VENV)/built
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/cython-lint klog
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint klog
 	$(BIN)/mypy
 	$(BIN)/python tools/check_stubs.py
 	$(BIN)/python tools/check_layers.py

@@ -47,6 +47,7 @@ class _Owner:
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock: DirectoryLock | None = None
         self.marker_was_there = False
+        self.mark_was_there = False
         _owners.add(self)
         try:
             try:
@@ -74,6 +75,15 @@ class _Owner:
         if changed:
             self._files.fsync_dir(self._parent)
 
+    def take_mark(self, key: checkpoint.Partition) -> None:
+        """Remove the high watermark of the last stop, which would hide newer records from readers while we write."""
+        path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
+        with self._checkpoints_locked():
+            marks = _offsets(path)
+            self.mark_was_there = marks.pop(key, None) is not None
+            if self.mark_was_there:
+                checkpoint.write_offsets(self._files, path, marks)
+
     def release(self, log: Log, clean: bool) -> None:
         """Called by Log.close."""
         try:
@@ -98,9 +108,8 @@ class _Owner:
         if starts or os.path.exists(path):
             checkpoint.write_offsets(self._files, path, starts)
         path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
-        marks = _offsets(path)
-        if key in marks:
-            checkpoint.write_offsets(self._files, path, {**marks, key: log.high_watermark})
+        if self.mark_was_there:
+            checkpoint.write_offsets(self._files, path, {**_offsets(path), key: log.high_watermark})
         if not self.marker_was_there or self._lock is None:
             return
         if os.path.exists(self._aside) and self._lock.alone():
@@ -223,6 +232,8 @@ def open_standalone(
         if owner is not None:
             owner._unlock()
         raise
+    if owner is not None:
+        owner.take_mark(key)
     log._owner = owner
     return log
 

@@ -13,7 +13,7 @@ LogValidator.
 
 cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
@@ -34,7 +34,17 @@ from klog.codec import compress, parse_compression
 from klog.errors import InvalidRecord, InvalidTimestamp, RecordTooLarge
 from klog.record.timestamps import TimestampType
 
+# With plain pointers: Cython's own declarations would count a reference for every look.
 cdef extern from "Python.h":
+    PyObject *Py_None
+    bint PyTuple_CheckExact(PyObject *)
+    Py_ssize_t PyTuple_GET_SIZE(PyObject *)
+    PyObject *PyTuple_GET_ITEM(PyObject *, Py_ssize_t)
+    bint PyBytes_CheckExact(PyObject *)
+    char *PyBytes_AS_STRING(PyObject *)
+    Py_ssize_t PyBytes_GET_SIZE(PyObject *)
+    bint PyLong_CheckExact(PyObject *)
+    long long PyLong_AsLongLongAndOverflow(PyObject *, int *overflow)
     PyObject *PyIter_Next(object iterator) except? NULL
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size)
     void PyErr_Clear()
@@ -92,7 +102,11 @@ cdef class RecordInput:
         give(&self.headers)
 
     cdef void drop(self) noexcept:
+        cdef PyObject *held = self.held
         self.loaded = False
+        if held is not NULL:
+            self.held = NULL
+            Py_DECREF(<object>held)
         if self.key_held:
             self.key_held = False
             PyBuffer_Release(&self.key_view)
@@ -110,12 +124,59 @@ cdef class RecordInput:
         if item is NULL:
             self.iterator = None    # some iterators would go on after their end
             return False
-        try:
-            self.number += 1
-            self.load(<object>item)
-        finally:
-            Py_DECREF(<object>item)
+        self.number += 1
+        if self.take_tuple(item):
+            self.held = item
+        else:
+            try:
+                self.load(<object>item)
+            finally:
+                Py_DECREF(<object>item)
         self.loaded = True
+        return True
+
+    cdef bint take_tuple(self, PyObject *item) noexcept:
+        """The short way for what most records are: a tuple of bytes or None, and an int or None. Nothing of the caller's
+        can run here, and a tuple keeps what is in it. False, nothing raised: load() has to look at it."""
+        cdef PyObject *key
+        cdef PyObject *value
+        cdef PyObject *timestamp = NULL
+        cdef Py_ssize_t n
+        cdef int overflow = 0
+        if not PyTuple_CheckExact(item):
+            return False
+        n = PyTuple_GET_SIZE(item)
+        if n != 3 and (n < 2 or n > 4 or (n == 4 and PyTuple_GET_ITEM(item, 3) is not Py_None)):
+            return False
+        key = PyTuple_GET_ITEM(item, 0)
+        value = PyTuple_GET_ITEM(item, 1)
+        if n > 2 and PyTuple_GET_ITEM(item, 2) is not Py_None:
+            timestamp = PyTuple_GET_ITEM(item, 2)
+            if not PyLong_CheckExact(timestamp):
+                return False
+            self.timestamp = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
+            if overflow != 0:
+                return False
+        if PyBytes_CheckExact(value):
+            self.fields.value = <const uint8_t *>PyBytes_AS_STRING(value)
+            self.fields.value_size = PyBytes_GET_SIZE(value)
+        elif value is Py_None:
+            self.fields.value = NULL
+            self.fields.value_size = -1
+        else:
+            return False
+        if PyBytes_CheckExact(key):
+            self.fields.key = <const uint8_t *>PyBytes_AS_STRING(key)
+            self.fields.key_size = PyBytes_GET_SIZE(key)
+        elif key is Py_None:
+            self.fields.key = NULL
+            self.fields.key_size = -1
+        else:
+            return False
+        self.has_timestamp = timestamp is not NULL
+        self.offset = -1
+        self.fields.header_count = 0
+        self.fields.headers_size = 0
         return True
 
     cdef int load(self, object item) except -1:
@@ -160,8 +221,8 @@ cdef class RecordInput:
     cdef int point(self) except -1:
         """Set the pointers to key, value and headers, last of all: nothing of the caller's runs behind them."""
         if type(self.key) is bytes:
-            self.fields.key = <const uint8_t *>PyBytes_AS_STRING(self.key)
-            self.fields.key_size = PyBytes_GET_SIZE(self.key)
+            self.fields.key = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>self.key)
+            self.fields.key_size = PyBytes_GET_SIZE(<PyObject *>self.key)
         elif self.key is None:
             self.fields.key = NULL
             self.fields.key_size = -1
@@ -171,8 +232,8 @@ cdef class RecordInput:
             self.fields.key = <const uint8_t *>self.key_view.buf
             self.fields.key_size = self.key_view.len
         if type(self.value) is bytes:
-            self.fields.value = <const uint8_t *>PyBytes_AS_STRING(self.value)
-            self.fields.value_size = PyBytes_GET_SIZE(self.value)
+            self.fields.value = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>self.value)
+            self.fields.value_size = PyBytes_GET_SIZE(<PyObject *>self.value)
         elif self.value is None:
             self.fields.value = NULL
             self.fields.value_size = -1
@@ -229,8 +290,8 @@ cdef class RecordInput:
             if text is NULL:    # surrogates: bytes that were no UTF-8 when they were read
                 PyErr_Clear()
                 encoded = key.encode("utf-8", "surrogateescape")
-                text = PyBytes_AS_STRING(encoded)
-                size = PyBytes_GET_SIZE(encoded)
+                text = PyBytes_AS_STRING(<PyObject *>encoded)
+                size = PyBytes_GET_SIZE(<PyObject *>encoded)
             if value is None:
                 reserve(&self.headers, size + 2 * KL_VARINT_MAX)
                 end = kl_header_write(self.headers.data + self.headers.size, <const uint8_t *>text, size, NULL, -1)
@@ -253,8 +314,9 @@ cdef class RecordInput:
 
 # Batches --------------------------------------------------------------------------------------------------------------
 
-cdef int append_record(arena_t *out, kl_record_in_t *fields, int64_t body_size) except -1:
-    reserve(out, <size_t>body_size + KL_VARINT_MAX, True)
+cdef inline int append_record(arena_t *out, kl_record_in_t *fields, int64_t body_size) except -1:
+    if out.capacity - out.size < <size_t>body_size + KL_VARINT_MAX:
+        reserve(out, <size_t>body_size + KL_VARINT_MAX, True)
     out.size = kl_record_write(out.data + out.size, fields, body_size) - out.data
     return 0
 
