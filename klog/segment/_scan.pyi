@@ -61,8 +61,13 @@ class Scan:
     reason: str
     notable: list[Header]
     liars: list[int]
+    last_at: int
 
 def find_offset(file: LogFile, position: int, end: int, offset: int) -> Header | None: ...
+def locate_offset(
+    file: LogFile, position: int, end: int, offset: int, base_offset: int, next_offset: int
+) -> Header | None: ...
+def youngest(file: LogFile, position: int, end: int) -> tuple[int, int]: ...
 def find_timestamp(file: LogFile, position: int, end: int, timestamp: int, offset: int) -> Header | None: ...
 def frame(
     chunk: AlignedBuffer, path: str, position: int, limit: int, base_offset: int
