@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("klog.segment")
 _PREALLOCATE_MIN, _PREALLOCATE_MAX = 64 << 10, 16 << 20
-_INDEX_BYTES_MIN = 12  # the closing time entry has room even where segment.index.bytes leaves none
+_INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where segment.index.bytes leaves none
 
 
 class Segment:
@@ -117,8 +117,7 @@ class Segment:
         )
         index.check(self.size)
         if index.time_entries == 0 and self.size:
-            first = find_offset(self.file, 0, self.size, -1)
-            if first is not None and first.max_timestamp > 0:
+            if find_timestamp(self.file, 0, self.size, 1, 0) is not None:  # the first batch, unless it has no time
                 raise CorruptIndex("no entry, although records have timestamps", path=times, kind="timeindex")
         return index
 
