@@ -127,11 +127,11 @@ class Segment:
         else:  # the writer of a live log is ahead of what this reader has seen
             index.check(_POSITION_MAX)
             index.limit(self.size)
-        if index.time_entries == 0 and self.size:
-            if find_timestamp(self.file, 0, self.size, 1, 0) is not None:  # the first batch, unless it has no time
-                if index.entries == 0 and not self.writable:  # as every segment is while its writer has just begun it
-                    return self._index_in_memory()
-                raise CorruptIndex("no entry, although records have timestamps", path=times, kind="timeindex")
+        timed = index.time_entries or find_timestamp(self.file, 0, self.size, 1, 0) is None
+        if not timed:
+            if index.entries == 0 and not self.writable:  # as every segment is while its writer has just begun it
+                return self._index_in_memory()
+            raise CorruptIndex("no entry, although records have timestamps", path=times, kind="timeindex")
         return index
 
     def _rebuild_index(self) -> IndexPair:

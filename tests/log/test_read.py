@@ -20,7 +20,7 @@ HOUR = 3_600_000
 
 
 @pytest.fixture
-def log(tmp_path: Path):  # noqa: ANN201
+def log(tmp_path: Path):
     """Offsets 0 to 29 in batches of three over several segments, an hour apart by batch, the last of them now."""
     with one_log(tmp_path, ManualClock(NOW), segment_bytes=700, index_interval_bytes=0, segment_ms=10**12) as log:
         for i in range(10):

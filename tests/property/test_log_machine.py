@@ -145,7 +145,11 @@ class LogMachine(RuleBasedStateMachine):
             found = [record for batch in batches for record in batch]
             assert self.rows(found) == self.wanted(batches[0].base_offset, batches[-1].next_offset)
 
-    @rule(ms=st.sampled_from([0, 1, NOW, 2**62]) | st.integers(NOW - 41_000, NOW + 41_000), near=st.integers(-1, 1), at=st.floats(0, 1))
+    @rule(
+        ms=st.sampled_from([0, 1, NOW, 2**62]) | st.integers(NOW - 41_000, NOW + 41_000),
+        near=st.integers(-1, 1),
+        at=st.floats(0, 1),
+    )
     def find_time(self, ms: int, near: int, at: float) -> None:
         if self.model:  # the neighbourhood of a time that is there, too
             for probe in (ms, max(self.model[min(self.offset(at), len(self.model) - 1)][2] + near, 0)):
@@ -243,4 +247,6 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev")), stateful_step_count=30)
+TestLogMachine.settings = settings(
+    settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev")), stateful_step_count=30
+)
