@@ -235,6 +235,9 @@ def _recover(inputs: Inputs, segments: list[Segment], scans: dict[int, Scan], fo
         size = segment.size
         scan = segment.recover(inputs.progress)
         scans[segment.base_offset] = scan
+        if number + 1 < len(segments) and scan.next_offset > segments[number + 1].base_offset:
+            scan.liars.append(scan.last_at)  # the last batch reaches into the next segment
+            segment.next_offset = segments[number + 1].base_offset
         _rebuild_txn_index(inputs, segments[: number + 1], scans, scan, segment)
         _report_liars(inputs, segment, scan, found, refuse=inputs.policy == "strict")
         if scan.end == size:

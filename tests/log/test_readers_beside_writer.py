@@ -101,7 +101,7 @@ def test_readers_miss_nothing_while_segments_roll(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         try:
-            fill(log, 3000)
+            fill(log, 800)
         finally:
             done.set()
             for thread in threads:
