@@ -35,6 +35,14 @@ class DirectoryLock:
     def __init__(self, directory: str, *, shared: bool = False) -> None:
         self.path = os.path.join(directory, ".lock")
         self._pid = os.getpid()
+        while not self._take(directory, shared):
+            pass
+        if not shared:
+            self._write_holder()
+        _held.add(self)
+
+    def _take(self, directory: str, shared: bool) -> bool:
+        """Lock the file; False if its last holder has unlinked it meanwhile: that lock would keep nobody out."""
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
         try:
             fcntl.fcntl(self._fd, _F_OFD_SETLK, _flock(fcntl.F_RDLCK if shared else fcntl.F_WRLCK))
@@ -50,9 +58,12 @@ class DirectoryLock:
                 path=directory,
                 holder=holder,
             ) from None
-        if not shared:
-            self._write_holder()
-        _held.add(self)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._fd)):
+                return True
+        os.close(self._fd)
+        self._fd = -1
+        return False
 
     def _write_holder(self) -> None:
         text = f"pid={self._pid} start={process_start_time(self._pid)}\n".encode()

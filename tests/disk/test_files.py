@@ -1,0 +1,108 @@
+"""RealFiles: replacing whole files, and calls that name the path when they fail."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from klog.disk import LogFile, RealFiles
+
+
+def test_replace_leaves_one_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    files = RealFiles()
+    files.replace(str(path), b"first")
+    assert path.read_bytes() == b"first"
+    files.replace(str(path), b"2")
+    assert path.read_bytes() == b"2"
+    assert os.listdir(tmp_path) == ["checkpoint"]
+
+
+def test_replace_syncs_the_bytes_before_the_name_and_the_name_before_it_returns(tmp_path: Path) -> None:
+    """S5: fsync(temporary), rename, fsync(directory); a power cut between any two leaves the old file or the new."""
+    seen: list[tuple[str, str | None]] = []
+    path = tmp_path / "checkpoint"
+    path.write_bytes(b"old")
+
+    class Watched(RealFiles):
+        def fsync(self, file: LogFile) -> None:
+            seen.append(("fsync " + os.path.basename(file.path), path.read_text()))
+            super().fsync(file)
+
+        def fsync_dir(self, directory: str) -> None:
+            seen.append(("fsync_dir " + directory, path.read_text()))
+            super().fsync_dir(directory)
+
+    Watched().replace(str(path), b"new")
+    assert seen == [("fsync checkpoint.tmp", "old"), (f"fsync_dir {tmp_path}", "new")]
+
+
+def test_a_replacement_that_fails_keeps_the_old_file(tmp_path: Path) -> None:
+    class Full(RealFiles):
+        def fsync(self, file: LogFile) -> None:
+            raise OSError(28, "No space left on device", file.path)
+
+    path = tmp_path / "checkpoint"
+    path.write_bytes(b"old")
+    with pytest.raises(OSError, match="No space left"):
+        Full().replace(str(path), b"new")
+    assert path.read_bytes() == b"old"
+    RealFiles().replace(str(path), b"newer")  # what the failure left behind is in nobody's way
+    assert path.read_bytes() == b"newer"
+    assert os.listdir(tmp_path) == ["checkpoint"]
+
+
+def test_a_left_over_temporary_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    (tmp_path / "checkpoint.tmp").symlink_to(victim)
+    RealFiles().replace(str(tmp_path / "checkpoint"), b"new")
+    assert victim.read_bytes() == b"precious"
+    assert (tmp_path / "checkpoint").read_bytes() == b"new"
+    assert not (tmp_path / "checkpoint").is_symlink()
+
+
+def test_truncate_sets_the_length(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"abcdef")
+    files = RealFiles()
+    file = files.open(str(path), write=True)
+    files.truncate(file, 2)
+    assert path.read_bytes() == b"ab"
+    files.truncate(file, 4)
+    assert path.read_bytes() == b"ab\0\0"
+    files.fsync(file)
+    files.fdatasync(file)
+
+
+def test_unlinking_what_is_gone_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x")
+    files = RealFiles()
+    files.unlink(str(path))
+    files.unlink(str(path))
+    assert not path.exists()
+
+
+def test_rename_replaces(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    (tmp_path / "b").write_bytes(b"b")
+    files = RealFiles()
+    files.rename(str(tmp_path / "a"), str(tmp_path / "b"))
+    files.fsync_dir(str(tmp_path))
+    assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} == {"b": b"a"}
+
+
+def test_failures_carry_the_path(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x")
+    files = RealFiles()
+    with pytest.raises(OSError) as caught:
+        files.truncate(files.open(str(path)), 0)  # opened for reading
+    assert caught.value.filename == str(path)
+    with pytest.raises(FileNotFoundError):
+        files.fsync_dir(str(tmp_path / "nowhere"))
+    with pytest.raises(NotADirectoryError):
+        files.fsync_dir(str(path))

@@ -1,0 +1,153 @@
+"""DirectoryLock: one holder, known by name, and nobody locked out by a dead one or by a child."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from klog.disk import DirectoryLock
+from klog.errors import AlreadyLocked
+from tests.support.child import in_child
+
+
+def test_a_second_lock_in_this_process_is_refused_and_names_it(tmp_path: Path) -> None:
+    lock = DirectoryLock(str(tmp_path))
+    with pytest.raises(AlreadyLocked, match=f"process {os.getpid()} .this one.") as caught:
+        DirectoryLock(str(tmp_path))
+    assert caught.value.path == str(tmp_path)
+    assert caught.value.holder == f"process {os.getpid()} (this one)"
+    assert "read_only=True" in str(caught.value)
+    lock.release()
+    DirectoryLock(str(tmp_path)).release()
+
+
+def test_a_lock_in_another_process_is_refused_and_named_and_gone_with_it(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from klog.disk import DirectoryLock; l = DirectoryLock(sys.argv[1]); "
+        "print('held', flush=True); time.sleep(60)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        with pytest.raises(AlreadyLocked, match=f"held by process {child.pid};"):
+            DirectoryLock(str(tmp_path))
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+    assert (tmp_path / ".lock").exists()  # a left-over file holds nobody up
+    DirectoryLock(str(tmp_path)).release()
+
+
+def test_a_name_left_by_a_dead_holder_is_not_believed(tmp_path: Path) -> None:
+    """A broker writes no name: what an earlier klog wrote there is another process's."""
+    (tmp_path / ".lock").write_text(f"pid={os.getpid()} start=1\n")
+    fd = os.open(tmp_path / ".lock", os.O_RDWR)
+    fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
+    try:
+        with pytest.raises(AlreadyLocked, match="another process") as caught:
+            DirectoryLock(str(tmp_path))
+        assert caught.value.holder is None
+    finally:
+        os.close(fd)
+
+
+def test_closing_another_descriptor_of_the_file_does_not_lose_the_lock(tmp_path: Path) -> None:
+    """A POSIX lock would be gone here."""
+    lock = DirectoryLock(str(tmp_path))
+    (tmp_path / ".lock").read_bytes()
+    assert in_child(lambda: DirectoryLock(str(tmp_path)))[0] == "AlreadyLocked"
+    lock.release()
+
+
+def test_it_is_refused_while_a_jvm_would_hold_it(tmp_path: Path) -> None:
+    """Java's FileChannel.lock is a POSIX record lock."""
+    (tmp_path / ".lock").touch()
+    code = (
+        "import fcntl, sys, time; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "print('held', flush=True); time.sleep(60)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / ".lock")], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        with pytest.raises(AlreadyLocked):
+            DirectoryLock(str(tmp_path))
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def test_release_removes_the_file_and_works_twice(tmp_path: Path) -> None:
+    lock = DirectoryLock(str(tmp_path))
+    assert (tmp_path / ".lock").exists()
+    lock.release()
+    lock.release()
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_shared_locks_stand_together_against_an_exclusive_one(tmp_path: Path) -> None:
+    first, second = DirectoryLock(str(tmp_path), shared=True), DirectoryLock(str(tmp_path), shared=True)
+    with pytest.raises(AlreadyLocked):
+        DirectoryLock(str(tmp_path))
+    assert not first.alone()
+    second.release()
+    assert (tmp_path / ".lock").exists()
+    with pytest.raises(AlreadyLocked):
+        DirectoryLock(str(tmp_path))
+    assert first.alone()
+    with pytest.raises(AlreadyLocked):  # alone() has made it exclusive
+        DirectoryLock(str(tmp_path), shared=True)
+    first.release()
+    DirectoryLock(str(tmp_path)).release()
+
+
+def test_an_exclusive_lock_keeps_shared_ones_out(tmp_path: Path) -> None:
+    lock = DirectoryLock(str(tmp_path))
+    with pytest.raises(AlreadyLocked, match="this one"):
+        DirectoryLock(str(tmp_path), shared=True)
+    lock.release()
+
+
+def test_a_forked_child_neither_holds_nor_releases_its_parent_s_lock(tmp_path: Path) -> None:
+    lock = DirectoryLock(str(tmp_path))
+
+    def child() -> str:
+        lock.release()
+        return "released"
+
+    assert in_child(child) == "released"
+    assert (tmp_path / ".lock").exists()
+    with pytest.raises(AlreadyLocked):
+        DirectoryLock(str(tmp_path))
+
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(write)
+        os.read(read, 1)  # lives until the parent closes its end
+        os._exit(0)
+    os.close(read)
+    lock.release()
+    try:
+        DirectoryLock(str(tmp_path)).release()  # although the child lives
+    finally:
+        os.close(write)
+        os.waitpid(pid, 0)
+
+
+def test_a_lock_file_that_is_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"precious")
+    (tmp_path / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        DirectoryLock(str(tmp_path))
+    assert (tmp_path / "elsewhere").read_bytes() == b"precious"

@@ -1,0 +1,438 @@
+"""IndexPair: which batches get entries, what lookups answer, and what truncation, growth and trimming leave."""
+
+from __future__ import annotations
+
+import bisect
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+from klog.errors import CorruptIndex
+from klog.segment import IndexPair
+from tests.support.groups import BATCH, group_of
+
+CAPACITY = 1200
+
+
+def make(directory: Path, base: int = 0, *, capacity: int = CAPACITY, interval: int = 0, **options: bool) -> IndexPair:
+    options.setdefault("writable", True)
+    return IndexPair(
+        str(directory / "index"), str(directory / "timeindex"), base, capacity=capacity, interval=interval, **options
+    )
+
+
+def entries(index: IndexPair) -> list[tuple[int, int]]:
+    return [index.entry(i) for i in range(index.entries)]
+
+
+def time_entries(index: IndexPair) -> list[tuple[int, int]]:
+    return [index.time_entry(i) for i in range(index.time_entries)]
+
+
+def add(index: IndexPair, timestamps: list[int], position: int = 0, first_offset: int | None = None) -> int:
+    """One append of a batch per timestamp; the position behind it."""
+    group = group_of(timestamps, index.base_offset + position // BATCH if first_offset is None else first_offset)
+    index.reserve(group.n)
+    index.add(group, 0, group.n, position)
+    return position + group.nbytes
+
+
+def stored(directory: Path) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Both files as the format page reads them, up to the zeros."""
+    offsets = list(struct.iter_unpack(">ii", (directory / "index").read_bytes()))
+    times = list(struct.iter_unpack(">qi", (directory / "timeindex").read_bytes()))
+    while offsets and offsets[-1] == (0, 0):
+        offsets.pop()
+    while times and times[-1] == (0, 0):
+        times.pop()
+    return offsets, times
+
+
+# ---- which batches get entries ---------------------------------------------------------------------------------------
+
+
+def test_kafka_s_example_of_the_interval(tmp_path: Path) -> None:
+    """Interval 100, single-record batches: the third batch since the last entry gets the next one, across appends."""
+    index = make(tmp_path, interval=100)
+    end = add(index, [10, 11, 12, 13])
+    assert entries(index) == [(2, 2 * BATCH)]
+    end = add(index, [14], end)
+    assert entries(index) == [(2, 2 * BATCH), (4, 4 * BATCH)]
+    add(index, [15, 16, 17], end)
+    assert entries(index) == [(2, 2 * BATCH), (4, 4 * BATCH), (6, 6 * BATCH)]
+    assert time_entries(index) == [(12, 2), (14, 4), (16, 6)]
+    assert stored(tmp_path) == ([(2, 2 * BATCH), (4, 4 * BATCH), (6, 6 * BATCH)], [(12, 2), (14, 4), (16, 6)])
+
+
+def test_the_interval_is_exceeded_not_reached(tmp_path: Path) -> None:
+    index = make(tmp_path, interval=2 * BATCH)
+    add(index, [1, 2, 3, 4])
+    assert entries(index) == [(3, 3 * BATCH)]
+
+
+def test_the_first_batch_never_gets_an_entry(tmp_path: Path) -> None:
+    index = make(tmp_path)
+    add(index, [1])
+    assert (index.entries, index.time_entries) == (0, 0)
+
+
+def test_entries_are_relative_to_the_base_offset(tmp_path: Path) -> None:
+    base = 5_000_000_000
+    index = make(tmp_path, base)
+    add(index, [1, 2, 3])
+    assert entries(index) == [(base + 1, BATCH), (base + 2, 2 * BATCH)]
+    assert stored(tmp_path) == ([(1, BATCH), (2, 2 * BATCH)], [(2, 1), (3, 2)])
+
+
+def test_an_offset_beyond_31_bits_of_the_base_gets_no_entry(tmp_path: Path) -> None:
+    """It would go back to a negative number; the log rolls before it, this is the second line."""
+    index = make(tmp_path)
+    add(index, [1, 2])
+    index.add(group_of([3], 2**31 - 1), 0, 1, 2 * BATCH)
+    index.add(group_of([4], 2**31), 0, 1, 3 * BATCH)
+    assert entries(index) == [(1, BATCH), (2**31 - 1, 2 * BATCH)]
+
+
+def test_a_time_entry_is_the_largest_timestamp_so_far_and_the_earliest_batch_that_has_it(tmp_path: Path) -> None:
+    index = make(tmp_path)
+    add(index, [50, 90, 70, 90, 80, 95])
+    assert time_entries(index) == [(90, 1), (95, 5)]  # what does not rise is left out
+    assert (index.max_timestamp, index.max_timestamp_offset) == (95, 5)
+
+
+def test_records_without_timestamp_leave_the_time_index_empty(tmp_path: Path) -> None:
+    index = make(tmp_path)
+    add(index, [-1, -1, -1])
+    index.close_entries()
+    assert (index.entries, index.time_entries) == (2, 0)
+    assert index.max_timestamp == -1
+    assert index.first_timestamp == -1
+
+
+def test_the_first_timestamp_is_the_first_batch_s(tmp_path: Path) -> None:
+    index = make(tmp_path)
+    assert index.first_timestamp is None
+    add(index, [70, 50])
+    assert index.first_timestamp == 70
+
+
+def test_the_last_time_slot_is_kept_for_the_closing_entry(tmp_path: Path) -> None:
+    index = make(tmp_path, capacity=48)  # 6 offset slots, 4 time slots
+    add(index, [1, 2, 3, 4, 5, 6])
+    assert index.entries == 5
+    assert time_entries(index) == [(2, 1), (3, 2), (4, 3)]
+    index.close_entries()
+    assert time_entries(index) == [(2, 1), (3, 2), (4, 3), (6, 5)]
+    index.close_entries()
+    assert index.time_entries == 4
+
+
+def test_the_closing_entry_is_not_repeated(tmp_path: Path) -> None:
+    index = make(tmp_path)
+    add(index, [1, 2, 3])
+    index.close_entries()
+    assert time_entries(index) == [(2, 1), (3, 2)]
+
+
+# ---- does it fit -----------------------------------------------------------------------------------------------------
+
+
+def fits(
+    index: IndexPair,
+    timestamps: list[int],
+    size: int,
+    *,
+    segment_bytes: int = 10**9,
+    ms: int = 10**9,
+    waited: int = 0,
+    offset: int = 0,
+) -> int:
+    return index.fit(group_of(timestamps, offset), 0, size, segment_bytes, ms, waited)
+
+
+def test_batches_fit_up_to_the_byte(tmp_path: Path) -> None:
+    index = make(tmp_path)
+    assert fits(index, [1] * 5, 0, segment_bytes=3 * BATCH) == 3
+    assert fits(index, [1] * 5, BATCH, segment_bytes=3 * BATCH) == 2
+    assert fits(index, [1] * 5, BATCH, segment_bytes=3 * BATCH - 1) == 1
+    assert fits(index, [1] * 5, 3 * BATCH, segment_bytes=3 * BATCH) == 0
+
+
+def test_fitting_counts_the_index_entries_to_come(tmp_path: Path) -> None:
+    assert fits(make(tmp_path, capacity=32), [-1] * 9, 0) == 5  # 4 offset slots, the first batch needs none
+    (tmp_path / "b").mkdir()
+    assert fits(make(tmp_path / "b", capacity=48), [1, 2, 3, 4, 5, 6], 0) == 4  # 3 time slots but the reserved one
+
+
+def test_a_rehearsal_changes_nothing(tmp_path: Path) -> None:
+    index = make(tmp_path)
+    before = index.state()
+    fits(index, [1, 2, 3], 0)
+    assert index.state() == before
+    assert stored(tmp_path) == ([], [])
+
+
+def test_time_counts_from_the_first_timestamp_or_from_the_clock_without_one(tmp_path: Path) -> None:
+    index = make(tmp_path)
+    add(index, [1000])
+    assert fits(index, [1100], BATCH, ms=100, waited=10**6) == 1
+    assert fits(index, [1101], BATCH, ms=100, waited=0) == 0
+    assert fits(index, [0], BATCH, ms=100) == fits(index, [-1], BATCH, ms=100) == 1
+    (tmp_path / "b").mkdir()
+    bare = make(tmp_path / "b")
+    add(bare, [-1])
+    assert fits(bare, [2**62], BATCH, ms=100, waited=100) == 1
+    assert fits(bare, [-1], BATCH, ms=100, waited=101) == 0
+
+
+def test_an_empty_segment_takes_any_age(tmp_path: Path) -> None:
+    assert fits(make(tmp_path), [5], 0, ms=1, waited=10**9) == 1
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(2**31 - 1, 1), (2**31, 0), (99, 0)])
+def test_only_31_bits_above_the_base_fit(tmp_path: Path, offset: int, expected: int) -> None:
+    base = 100 if offset == 99 else 0
+    assert fits(make(tmp_path, base), [1], 0, offset=offset) == expected
+
+
+# ---- lookups ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_index_answers_with_its_base(tmp_path: Path) -> None:
+    index = make(tmp_path, 45)
+    assert index.floor(45) == index.floor(10**12) == index.floor(0) == (45, 0)
+    assert index.time_floor(10**15) == (-1, 45)
+    assert index.upper_bound(0) is None
+    for use in (index.entry, index.time_entry):
+        for i in (-1, 0):
+            with pytest.raises(IndexError):
+                use(i)
+
+
+def test_lookups_agree_with_bisect(tmp_path: Path) -> None:
+    """More entries than the 8 KiB that Kafka searches first, with gaps in offsets, positions and times."""
+    random_ = random.Random(7)
+    base, count = 1000, 3000
+    index = make(tmp_path, base, capacity=64_000)
+    offset, position, time = base, 0, 1000
+    wanted: list[tuple[int, int, int]] = []
+    for i in range(count):
+        add(index, [time], position, offset)
+        if i:
+            wanted.append((offset, position, time))
+        offset, position, time = (
+            offset + random_.randint(1, 5),
+            position + random_.randint(BATCH, 900),
+            time + random_.randint(1, 9),
+        )
+    assert entries(index) == [entry[:2] for entry in wanted]
+    offsets, positions, times = ([entry[i] for entry in wanted] for i in range(3))
+    for probe in (
+        *range(base - 2, base + 60),
+        *range(offset - 60, offset + 2),
+        *random_.sample(range(base, offset), 500),
+    ):
+        at = bisect.bisect_right(offsets, probe) - 1
+        assert index.floor(probe) == ((offsets[at], positions[at]) if at >= 0 else (base, 0)), probe
+    for probe in (*range(990, 1060), *random_.sample(range(time), 500), time + 1):
+        at = bisect.bisect_right(times, probe) - 1
+        assert index.time_floor(probe) == ((times[at], offsets[at]) if at >= 0 else (-1, base)), probe
+    for probe in (0, 1, *random_.sample(range(position), 500), positions[-1], positions[-1] + 1, 2**40):
+        at = bisect.bisect_left(positions, probe)
+        assert index.upper_bound(probe) == (offsets[at] if at < len(offsets) else None), probe
+
+
+def test_kafka_s_example_of_upper_bounds(tmp_path: Path) -> None:
+    index = make(tmp_path, 45)
+    add(index, [1], 0)
+    for number, position in enumerate((10, 23, 37)):
+        add(index, [2 + number], position, 46 + number)
+    assert [index.upper_bound(at) for at in (5, 10, 22, 23, 24, 38, 200)] == [46, 46, 47, 47, 48, None, None]
+
+
+# ---- truncation, growth, trimming ------------------------------------------------------------------------------------
+
+
+def filled(directory: Path, *, capacity: int = CAPACITY) -> IndexPair:
+    """Entries at offsets 1 to 9 with timestamps 20 to 100."""
+    index = make(directory, capacity=capacity)
+    add(index, list(range(10, 110, 10)))
+    return index
+
+
+@pytest.mark.parametrize(("offset", "left"), [(100, 9), (10, 9), (9, 8), (5, 4), (1, 0), (0, 0), (-5, 0)])
+def test_truncation_drops_entries_at_and_above(tmp_path: Path, offset: int, left: int) -> None:
+    index = filled(tmp_path)
+    index.truncate_to(offset)
+    assert entries(index) == [(i, i * BATCH) for i in range(1, left + 1)]
+    assert time_entries(index) == [(i * 10 + 10, i) for i in range(1, left + 1)]
+    assert stored(tmp_path) == ([(i, i * BATCH) for i in range(1, left + 1)], time_entries(index))  # zeros behind them
+    assert index.max_timestamp == (left * 10 + 10 if left else -1)
+
+
+def test_entries_go_on_after_a_truncation(tmp_path: Path) -> None:
+    index = filled(tmp_path)
+    index.truncate_to(5)
+    add(index, [900, 901], 5 * BATCH)
+    assert entries(index)[-2:] == [(4, 4 * BATCH), (6, 6 * BATCH)]  # spacing starts anew
+    assert time_entries(index)[-1] == (901, 6)
+
+
+def test_trim_and_grow_keep_the_entries_and_what_only_memory_knows(tmp_path: Path) -> None:
+    index = filled(tmp_path)
+    add(index, [55], 10 * BATCH)
+    before = entries(index), time_entries(index), index.max_timestamp, index.first_timestamp
+    index.trim()
+    assert ((tmp_path / "index").stat().st_size, (tmp_path / "timeindex").stat().st_size) == (10 * 8, 9 * 12)
+    assert (entries(index), time_entries(index), index.max_timestamp, index.first_timestamp) == before
+    index.grow(1003)
+    assert ((tmp_path / "index").stat().st_size, (tmp_path / "timeindex").stat().st_size) == (1000, 996)
+    assert (entries(index), time_entries(index), index.max_timestamp, index.first_timestamp) == before
+    add(index, [500], 11 * BATCH)
+    assert entries(index)[-1] == (11, 11 * BATCH)
+
+
+def test_growing_to_less_than_the_entries_keeps_them(tmp_path: Path) -> None:
+    index = filled(tmp_path)
+    index.grow(16)
+    assert (index.entries, index.time_entries) == (9, 9)
+
+
+def test_reset_empties_and_resizes(tmp_path: Path) -> None:
+    index = filled(tmp_path)
+    index.reset(96)
+    assert (index.entries, index.time_entries, index.max_timestamp, index.first_timestamp) == (0, 0, -1, None)
+    assert (tmp_path / "index").read_bytes() == bytes(96)
+    assert (tmp_path / "timeindex").read_bytes() == bytes(96)
+    add(index, [1, 2])
+    assert entries(index) == [(1, BATCH)]
+
+
+def test_restore_takes_back_what_came_after_a_state(tmp_path: Path) -> None:
+    index = make(tmp_path)
+    end = add(index, [10, 20, 30])
+    state, files = index.state(), stored(tmp_path)
+    add(index, [40, 50, 60], end)
+    index.restore(state)
+    assert stored(tmp_path) == files
+    assert (entries(index), time_entries(index)) == ([(1, BATCH), (2, 2 * BATCH)], [(20, 1), (30, 2)])
+    assert index.max_timestamp == 30
+    assert index.state() == state
+    with pytest.raises(ValueError, match="not a state"):
+        index.restore(state[:-1])
+
+
+def test_restore_after_a_trim_does_not_write_behind_the_file(tmp_path: Path) -> None:
+    """A roll that is undone: the files were cut and grown since the state was taken."""
+    index = filled(tmp_path)
+    state = index.state()
+    index.close_entries()
+    index.trim()
+    index.grow(CAPACITY)
+    index.restore(state)
+    assert len(entries(index)) == 9
+    add(index, [500, 501], 10 * BATCH)
+    assert entries(index)[-1] == (11, 11 * BATCH)
+
+
+# ---- files of others -------------------------------------------------------------------------------------------------
+
+
+def test_reopening_counts_entries_up_to_the_zeros(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    assert (tmp_path / "index").stat().st_size == CAPACITY
+    index = make(tmp_path, capacity=-1, writable=False)
+    index.check(10 * BATCH)
+    assert (index.entries, index.time_entries, index.max_timestamp) == (9, 9, 100)
+
+
+def test_a_copy_stops_at_the_first_page_of_zeros_and_lets_go_of_the_file(tmp_path: Path) -> None:
+    filled(tmp_path, capacity=2 << 20).close()
+    index = IndexPair(str(tmp_path / "index"), str(tmp_path / "timeindex"), 0, copy=True)
+    index.check(10 * BATCH)
+    for name in ("index", "timeindex"):
+        (tmp_path / name).write_bytes(b"")  # another process trims it: a mapping would be a SIGBUS here
+    assert entries(index) == [(i, i * BATCH) for i in range(1, 10)]
+    assert index.floor(5) == (5, 5 * BATCH)
+
+
+def test_a_pair_without_files_lives_in_memory(tmp_path: Path) -> None:
+    index = IndexPair("", "", 0, writable=True, capacity=400, interval=0)
+    add(index, [1, 2, 3])
+    assert index.floor(2) == (2, 2 * BATCH)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "match", "kind"),
+    [
+        ("index", struct.pack(">iiii", 1, 68, 1, 136), "does not rise", "index"),
+        ("index", struct.pack(">iiii", 1, 68, 2, 68), "does not rise", "index"),
+        ("index", struct.pack(">ii", -4, 68), "does not rise", "index"),
+        ("index", struct.pack(">iiii", 0, 0, 2, 68), "does not rise", "index"),
+        ("index", struct.pack(">ii", 1, 1000), "points at byte 1000 of a log of 500", "index"),
+        ("index", struct.pack(">iib", 1, 68, 1), "9 bytes are no whole number", "index"),
+        ("timeindex", struct.pack(">qiqi", 50, 1, 50, 2), "does not rise", "timeindex"),
+        ("timeindex", struct.pack(">qiqi", 50, 3, 60, 2), "does not rise", "timeindex"),
+        ("timeindex", struct.pack(">qi", -9, 1), "does not rise", "timeindex"),
+        ("timeindex", b"\0" * 13, "13 bytes are no whole number", "timeindex"),
+    ],
+)
+def test_files_that_break_the_rules_are_told(tmp_path: Path, name: str, data: bytes, match: str, kind: str) -> None:
+    (tmp_path / "index").write_bytes(b"")
+    (tmp_path / "timeindex").write_bytes(b"")
+    (tmp_path / name).write_bytes(data)
+    index = make(tmp_path, capacity=-1, writable=False)
+    with pytest.raises(CorruptIndex, match=match) as caught:
+        index.check(500)
+    assert caught.value.kind == kind
+    assert caught.value.path == str(tmp_path / name)
+
+
+def test_a_zero_first_slot_of_the_time_index_means_no_entry(tmp_path: Path) -> None:
+    """Untrimmed after a crash: taken for an entry it would date the segment to 1970."""
+    (tmp_path / "index").write_bytes(bytes(800))
+    (tmp_path / "timeindex").write_bytes(bytes(1200))
+    index = make(tmp_path, capacity=-1, writable=False)
+    index.check(0)
+    assert (index.entries, index.time_entries, index.max_timestamp) == (0, 0, -1)
+
+
+@pytest.mark.parametrize("name", ["index", "timeindex"])
+def test_index_files_are_regular_files(tmp_path: Path, name: str) -> None:
+    (tmp_path / "victim").write_bytes(b"precious")
+    (tmp_path / name).symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic links"):
+        make(tmp_path)
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+
+
+def test_blocks_are_there_before_the_first_store(tmp_path: Path) -> None:
+    """S11: a store into a hole of a full disk is a signal; allocating it first is an OSError."""
+    index = make(tmp_path, capacity=1 << 20)
+    for name in ("index", "timeindex"):
+        assert (tmp_path / name).stat().st_blocks == 0
+    index.reserve(1)
+    for name in ("index", "timeindex"):
+        assert (tmp_path / name).stat().st_blocks * 512 >= 65_536
+        assert (tmp_path / name).read_bytes() == bytes(
+            (1 << 20) // (8 if name == "index" else 12) * (8 if name == "index" else 12)
+        )
+    index.reserve(10_000)
+    assert (tmp_path / "index").stat().st_blocks * 512 >= 80_000
+
+
+def test_reserving_more_than_there_are_slots_is_no_error(tmp_path: Path) -> None:
+    index = make(tmp_path, capacity=48)
+    index.reserve(1000)
+
+
+def test_after_close_lookups_find_nothing(tmp_path: Path) -> None:
+    index = filled(tmp_path)
+    index.sync()
+    index.close()
+    index.close()
+    assert index.floor(5) == (0, 0)
+    assert index.time_floor(50) == (-1, 0)

@@ -1,0 +1,63 @@
+"""klog.clock: two kinds of time that never mix, and a clock that stands still until told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from klog.clock import ManualClock, SystemClock, process_start_time
+
+
+def test_manual_clock_stands_still_until_told() -> None:
+    clock = ManualClock(5000)
+    wall, monotonic = clock.wall_ms(), clock.monotonic()
+    assert (clock.wall_ms(), clock.monotonic()) == (wall, monotonic)
+    assert wall == 5000
+    clock.advance(1500)
+    assert clock.wall_ms() == 6500
+    assert clock.monotonic() == monotonic + 1.5
+
+
+def test_manual_clock_keeps_the_two_kinds_apart() -> None:
+    clock = ManualClock()
+    assert abs(clock.wall_ms() / 1000 - clock.monotonic()) > 1e6
+
+
+def test_sleeping_on_a_manual_clock_advances_it() -> None:
+    clock = ManualClock(0)
+    clock.sleep(2.5)
+    assert clock.wall_ms() == 2500
+    clock.sleep(0.0001)  # a loop that waits in tiny steps must come to an end
+    assert clock.wall_ms() == 2501
+
+
+def test_manual_clock_does_not_go_back() -> None:
+    with pytest.raises(ValueError, match="make a new ManualClock"):
+        ManualClock().advance(-1)
+
+
+def test_system_clock_is_the_machine_s() -> None:
+    clock = SystemClock()
+    before = time.time_ns() // 1_000_000
+    assert before <= clock.wall_ms() <= time.time_ns() // 1_000_000
+    start = clock.monotonic()
+    clock.sleep(0.002)
+    assert clock.monotonic() > start
+
+
+def test_start_time_tells_a_recycled_pid() -> None:
+    mine = process_start_time(os.getpid())
+    assert mine is not None
+    assert mine == process_start_time(os.getpid())
+    child = subprocess.Popen(["sleep", "30"])
+    try:
+        theirs = process_start_time(child.pid)
+        assert theirs is not None
+        assert theirs >= mine
+    finally:
+        child.kill()
+        child.wait()
+    assert process_start_time(child.pid) is None
