@@ -50,7 +50,10 @@ class DirectoryLock:
                 path=directory,
                 holder=holder,
             ) from None
-        if not shared:
+        self._signed = -1
+        if shared:
+            self._sign()
+        else:
             self._write_holder()
         _held.add(self)
 
@@ -59,6 +62,17 @@ class DirectoryLock:
         with contextlib.suppress(OSError):  # a name is a courtesy: a full disk must not keep the log shut
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, text, 0)
+
+    def _sign(self) -> None:
+        """One byte at the end of the file for each that shares the lock, so that joined() sees even those who died."""
+        with contextlib.suppress(OSError):  # on a full disk joined() says yes, which is the careful answer
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, os.O_APPEND)
+            os.write(self._fd, b"\n")
+            self._signed = os.lseek(self._fd, 0, os.SEEK_CUR)
+
+    def joined(self) -> bool:
+        """Has somebody come to share this lock since we took it, gone again or not?"""
+        return os.fstat(self._fd).st_size != self._signed
 
     def _holder(self) -> str | None:
         try:

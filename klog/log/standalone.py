@@ -2,7 +2,8 @@
 
 Two locks keep writers apart: a flock on the partition directory itself (klog against klog), and a shared lock on the
 parent's `.lock`, which a broker or a LogManager holds alone. The parent's clean-shutdown marker speaks for all its
-partitions, so a writer removes it, and puts it back at close only if it was there and nobody else is at work beside it.
+partitions, so a writer removes it, and puts it back at close only if it was there and nobody else has come to work
+beside it: one who died there left a partition to recover. A forked child closes its copies of both locks.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import errno
 import fcntl
 import os
 import uuid
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -54,6 +56,7 @@ class _Owner:
         except BaseException:
             self._unlock()
             raise
+        _owners.add(self)
 
     def take_marker(self) -> None:
         """Remove the clean-shutdown marker before anything is loaded: from here on a crash is a crash."""
@@ -96,7 +99,7 @@ class _Owner:
         path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
         if self.mark_was_there:
             checkpoint.write_offsets(self._files, path, {**_offsets(path), key: log.high_watermark})
-        if self.marker_was_there and self._lock is not None and self._lock.alone():
+        if self.marker_was_there and self._lock is not None and self._lock.alone() and not self._lock.joined():
             self._files.replace(checkpoint.clean_shutdown_path(self._parent), checkpoint.CLEAN_SHUTDOWN_TEXT)
 
     def _unlock(self) -> None:
@@ -106,6 +109,20 @@ class _Owner:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+_owners: weakref.WeakSet[_Owner] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for owner in list(_owners):
+        if owner._fd >= 0:
+            os.close(owner._fd)  # closing a copy leaves the parent's lock alone
+            owner._fd = -1
+    _owners.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _offsets(path: str) -> dict[checkpoint.Partition, int]:

@@ -107,6 +107,16 @@ def test_shared_locks_stand_together_against_an_exclusive_one(tmp_path: Path) ->
     DirectoryLock(str(tmp_path)).release()
 
 
+def test_a_shared_lock_knows_who_joined_it_since(tmp_path: Path) -> None:
+    first = DirectoryLock(str(tmp_path), shared=True)
+    assert not first.joined()
+    second = DirectoryLock(str(tmp_path), shared=True)
+    assert (first.joined(), second.joined()) == (True, False)
+    second.release()
+    assert first.alone() and first.joined()
+    first.release()
+
+
 def test_an_exclusive_lock_keeps_shared_ones_out(tmp_path: Path) -> None:
     lock = DirectoryLock(str(tmp_path))
     with pytest.raises(AlreadyLocked, match="this one"):
