@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 NATIVE := $(shell find klog csrc -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' | grep -v '/_os\.c$$') setup.py klog/disk/_os_build.py
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+# Compat mode lays klog out as Spark looks for data sources; setuptools warns about it at length, each time.
+PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet install
 export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: help demo test test-deep test-c check bench micro debug asan build clean format
@@ -44,7 +45,7 @@ $(VENV)/dev: $(VENV)/made pyproject.toml
 
 $(VENV)/built: $(NATIVE) | $(VENV)/made
 	@echo 'building the native modules ...'
-	@$(BIN)/python setup.py -q build_ext --inplace
+	@$(BIN)/python -W ignore setup.py -q build_ext --inplace
 	@touch $@
 
 build: $(VENV)/built
@@ -62,7 +63,7 @@ test-deep: $(VENV)/dev $(VENV)/built test-c
 check: $(VENV)/dev $(VENV)/built
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/cython-lint klog
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint klog
 	$(BIN)/mypy
 	$(BIN)/python tools/check_stubs.py
 	$(BIN)/python tools/check_layers.py

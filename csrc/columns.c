@@ -10,7 +10,7 @@
 #include "utf8.h"
 
 enum {
-    ALIGNMENT = 64,
+    ALIGNMENT = KL_POOL_ALIGNMENT,
     HINT_MAX = 64, /* times what the first batch takes */
 };
 
@@ -30,6 +30,7 @@ typedef struct {
 
 struct kl_columns {
     atomic_int_fast64_t shares;
+    kl_pool_t *pool; /* of all the buffers below */
     int n;
     kl_column_t kinds[KL_COLUMN_KINDS];
     unsigned wanted; /* bit per kind */
@@ -60,32 +61,32 @@ typedef struct {
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Room for more bytes.  The first time, room for hint times as much; malloc'd pages that nobody touches cost nothing. */
-static int reserve(buffer_t *b, uint64_t more, double hint) {
+/* Room for more bytes.  The first time, room for hint times as much; pages that nobody touches cost nothing. */
+static int reserve(kl_columns_t *c, buffer_t *b, uint64_t more, double hint) {
     if (b->capacity - b->size >= more)
         return KL_OK;
     uint64_t wish = b->size + more;
     uint64_t ahead = b->capacity <= ALIGNMENT ? (uint64_t)((double)more * hint) : 2 * (uint64_t)b->capacity;
     if (ahead > wish)
         wish = ahead;
-    wish = (wish + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    void *memory;
-    if (posix_memalign(&memory, ALIGNMENT, wish) != 0)
+    size_t capacity = 0;
+    uint8_t *data = kl_pool_take(c->pool, wish, &capacity);
+    if (data == NULL)
         return -ENOMEM;
     if (b->size != 0)
-        memcpy(memory, b->data, b->size);
-    free(b->data);
-    b->data = memory;
-    b->capacity = wish;
+        memcpy(data, b->data, b->size);
+    kl_pool_give(c->pool, b->data, b->capacity);
+    b->data = data;
+    b->capacity = capacity;
     return KL_OK;
 }
 
 /* A bitmap for count bits in all, new bytes zero. */
-static int reserve_bits(buffer_t *b, int64_t count, double hint) {
+static int reserve_bits(kl_columns_t *c, buffer_t *b, int64_t count, double hint) {
     size_t size = ((size_t)count + 7) / 8;
     if (size <= b->size)
         return KL_OK;
-    int status = reserve(b, size - b->size, hint);
+    int status = reserve(c, b, size - b->size, hint);
     if (status != KL_OK)
         return status;
     memset(b->data + b->size, 0, size - b->size);
@@ -105,31 +106,34 @@ static inline void put_i32(buffer_t *b, int32_t v) {
     b->size += 4;
 }
 
-static int begin_offsets(buffer_t *b) {
-    int status = reserve(b, ALIGNMENT, 1);
+static int begin_offsets(kl_columns_t *c, buffer_t *b) {
+    int status = reserve(c, b, ALIGNMENT, 1);
     if (status == KL_OK)
         put_i32(b, 0);
     return status;
 }
 
-static int begin_binary(binary_t *b) {
-    int status = begin_offsets(&b->offsets);
-    return status != KL_OK ? status : reserve(&b->data, ALIGNMENT, 1);
+static int begin_binary(kl_columns_t *c, binary_t *b) {
+    int status = begin_offsets(c, &b->offsets);
+    return status != KL_OK ? status : reserve(c, &b->data, ALIGNMENT, 1);
 }
 
-static int reserve_binary(binary_t *b, int64_t entries, int64_t more, uint64_t bytes, double hint) {
+static int reserve_binary(kl_columns_t *c, binary_t *b, int64_t entries, int64_t more, uint64_t bytes,
+                          double hint) {
     if (bytes > (uint64_t)INT32_MAX - b->data.size)
         return KL_ESPACE;
-    int status = reserve(&b->offsets, 4 * (uint64_t)more, hint);
+    int status = reserve(c, &b->offsets, 4 * (uint64_t)more, hint);
     if (status == KL_OK)
-        status = reserve_bits(&b->valid, entries + more, hint);
-    return status != KL_OK ? status : reserve(&b->data, bytes, hint);
+        status = reserve_bits(c, &b->valid, entries + more, hint);
+    return status != KL_OK ? status : reserve(c, &b->data, bytes, hint);
 }
 
-static void free_binary(binary_t *b) {
-    free(b->offsets.data);
-    free(b->data.data);
-    free(b->valid.data);
+static void give(kl_columns_t *c, buffer_t *b) { kl_pool_give(c->pool, b->data, b->capacity); }
+
+static void give_binary(kl_columns_t *c, binary_t *b) {
+    give(c, &b->offsets);
+    give(c, &b->data);
+    give(c, &b->valid);
 }
 
 /* Append one entry.  The room was measured, but in a shared mapping bytes may change between two looks: asked again. */
@@ -147,29 +151,30 @@ static inline int put_binary(binary_t *b, int64_t at, const uint8_t *bytes, int3
     return KL_OK;
 }
 
-int kl_columns_new(const kl_column_t *kinds, int n, kl_columns_t **out) {
+int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, kl_columns_t **out) {
     kl_columns_t *c = calloc(1, sizeof *c);
     if (c == NULL)
         return -ENOMEM;
     atomic_init(&c->shares, 1);
+    c->pool = pool;
     c->n = n;
     for (int i = 0; i < n; i++) {
         c->kinds[i] = kinds[i];
         c->wanted |= 1u << kinds[i];
     }
-    int status = begin_binary(&c->key);
+    int status = begin_binary(c, &c->key);
     if (status == KL_OK)
-        status = begin_binary(&c->value);
+        status = begin_binary(c, &c->value);
     if (status == KL_OK)
-        status = begin_binary(&c->header_key);
+        status = begin_binary(c, &c->header_key);
     if (status == KL_OK)
-        status = begin_binary(&c->header_value);
+        status = begin_binary(c, &c->header_value);
     if (status == KL_OK)
-        status = begin_offsets(&c->header_offsets);
+        status = begin_offsets(c, &c->header_offsets);
     /* Fixed-width columns: no consumer should meet a null pointer, not even for no rows. */
     buffer_t *fixed[] = {&c->offset, &c->timestamp, &c->timestamp_type, &c->leader_epoch};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed && status == KL_OK; i++)
-        status = reserve(fixed[i], ALIGNMENT, 1);
+        status = reserve(c, fixed[i], ALIGNMENT, 1);
     if (status != KL_OK) {
         kl_columns_drop(c);
         return status;
@@ -184,11 +189,11 @@ void kl_columns_drop(kl_columns_t *c) {
     buffer_t *plain[] = {&c->offset,         &c->timestamp,    &c->timestamp_valid,
                          &c->timestamp_type, &c->leader_epoch, &c->header_offsets};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        free(plain[i]->data);
-    free_binary(&c->key);
-    free_binary(&c->value);
-    free_binary(&c->header_key);
-    free_binary(&c->header_value);
+        give(c, plain[i]);
+    give_binary(c, &c->key);
+    give_binary(c, &c->value);
+    give_binary(c, &c->header_key);
+    give_binary(c, &c->header_value);
     free(c);
 }
 
@@ -269,27 +274,27 @@ static int reserve_all(kl_columns_t *c, const measure_t *m, double hint) {
     unsigned wanted = c->wanted;
     int status = KL_OK;
     if (status == KL_OK && wanted & 1u << KL_COLUMN_OFFSET)
-        status = reserve(&c->offset, 8 * rows, hint);
+        status = reserve(c, &c->offset, 8 * rows, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_TIMESTAMP)
-        status = reserve(&c->timestamp, 8 * rows, hint);
+        status = reserve(c, &c->timestamp, 8 * rows, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_TIMESTAMP)
-        status = reserve_bits(&c->timestamp_valid, c->rows + m->rows, hint);
+        status = reserve_bits(c, &c->timestamp_valid, c->rows + m->rows, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_TIMESTAMP_TYPE)
-        status = reserve(&c->timestamp_type, rows, hint);
+        status = reserve(c, &c->timestamp_type, rows, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_LEADER_EPOCH)
-        status = reserve(&c->leader_epoch, 4 * rows, hint);
+        status = reserve(c, &c->leader_epoch, 4 * rows, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_KEY)
-        status = reserve_binary(&c->key, c->rows, m->rows, m->key_bytes, hint);
+        status = reserve_binary(c, &c->key, c->rows, m->rows, m->key_bytes, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_VALUE)
-        status = reserve_binary(&c->value, c->rows, m->rows, m->value_bytes, hint);
+        status = reserve_binary(c, &c->value, c->rows, m->rows, m->value_bytes, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_HEADERS) {
         if (m->headers > INT32_MAX - c->headers)
             return KL_ESPACE;
-        status = reserve(&c->header_offsets, 4 * rows, hint);
+        status = reserve(c, &c->header_offsets, 4 * rows, hint);
         if (status == KL_OK)
-            status = reserve_binary(&c->header_key, c->headers, m->headers, m->header_key_bytes, hint);
+            status = reserve_binary(c, &c->header_key, c->headers, m->headers, m->header_key_bytes, hint);
         if (status == KL_OK)
-            status = reserve_binary(&c->header_value, c->headers, m->headers, m->header_value_bytes, hint);
+            status = reserve_binary(c, &c->header_value, c->headers, m->headers, m->header_value_bytes, hint);
     }
     return status;
 }

@@ -8,7 +8,7 @@
  *   leader_epoch    int32
  *
  * A kl_columns_t grows batch by batch and is then exported, as often as wanted.  Exported arrays share it: it is counted,
- * and the last release, on whatever thread, frees it.  No record bytes are referred to once append has returned.
+ * and the last release, on whatever thread, gives its buffers back to their pool.  No record bytes are referred to once append has returned.
  * Buffers are 64-byte aligned.  A header key that is no UTF-8 is repaired (utf8.h), since Arrow's consumers trust strings.
  */
 #ifndef KL_COLUMNS_H
@@ -19,6 +19,7 @@
 
 #include "arrow.h"
 #include "batch.h"
+#include "pool.h"
 
 typedef enum {
     KL_COLUMN_OFFSET,
@@ -33,8 +34,8 @@ typedef enum {
 
 typedef struct kl_columns kl_columns_t;
 
-/* Empty columns of n different kinds, in this order.  KL_OK | -ENOMEM */
-int kl_columns_new(const kl_column_t *kinds, int n, kl_columns_t **out);
+/* Empty columns of n different kinds, in this order, out of buffers of the pool.  KL_OK | -ENOMEM */
+int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, kl_columns_t **out);
 
 /* Give up one share; the last one frees. NULL is fine. */
 void kl_columns_drop(kl_columns_t *columns);

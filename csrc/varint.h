@@ -67,21 +67,28 @@ static inline int kl_varlong_decode(const uint8_t *at, size_t left, int64_t *out
     return KL_EOVERLONG;
 }
 
-/* Bytes that encoding v takes: ceil(significant bits / 7), at least one. */
+/* Bytes that encoding v takes: ceil(significant bits / 7), at least one.  (9 * bits + 64) / 64 is just that up to 64. */
 static inline size_t kl_varlong_size(int64_t v) {
     unsigned bits = 64 - (unsigned)__builtin_clzll(kl_zigzag64(v) | 1);
-    return (bits + 6) / 7;
+    return (9 * bits + 64) / 64;
 }
 
-static inline size_t kl_varint_size(int32_t v) {
-    unsigned bits = 32 - (unsigned)__builtin_clz(kl_zigzag32(v) | 1);
-    return (bits + 6) / 7;
-}
+static inline size_t kl_varint_size(int32_t v) { return kl_varlong_size(v); }
 
 /* Encode v at at, which has room for KL_VARLONG_MAX bytes (KL_VARINT_MAX for the range of int32); answers the size. */
 static inline size_t kl_varlong_encode(uint8_t *at, int64_t v) {
     uint64_t z = kl_zigzag64(v);
-    size_t n = 0;
+    if (z < 0x80) { /* most lengths and deltas: one byte, or two */
+        at[0] = (uint8_t)z;
+        return 1;
+    }
+    at[0] = (uint8_t)(z | 0x80);
+    z >>= 7;
+    if (z < 0x80) {
+        at[1] = (uint8_t)z;
+        return 2;
+    }
+    size_t n = 1;
     while (z >= 0x80) {
         at[n++] = (uint8_t)(z | 0x80);
         z >>= 7;

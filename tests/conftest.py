@@ -51,7 +51,11 @@ class _Skips:
     pytest_collectreport = _look
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.strict and self.dishonest and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        if (
+            self.strict
+            and self.dishonest
+            and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

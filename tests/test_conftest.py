@@ -23,7 +23,18 @@ def test_passes():
 def run(tmp_path: Path, reason: str, *options: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text())
     (tmp_path / "test_cases.py").write_text(CASES.format(reason=reason))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), *options, "."]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        *options,
+        ".",
+    ]
     return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""})
 
 

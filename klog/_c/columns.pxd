@@ -1,5 +1,6 @@
 from klog._c.arrow cimport ArrowArray, ArrowSchema
 from klog._c.batch cimport kl_batch_t
+from klog._c.pool cimport kl_pool_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef extern from "columns.h" nogil:
@@ -16,7 +17,7 @@ cdef extern from "columns.h" nogil:
     ctypedef struct kl_columns_t:
         pass
 
-    int kl_columns_new(const kl_column_t *kinds, int n, kl_columns_t **out)
+    int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, kl_columns_t **out)
     void kl_columns_drop(kl_columns_t *columns)
     int kl_columns_append(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *payload, size_t size,
                           int64_t start, int64_t stop, double hint, int32_t *bad)

@@ -89,11 +89,13 @@ def _as_json(files: Iterator[DumpedFile]) -> bool:
         for file in files:
             item(to_json(_head(file))[:-1] + ',"entries":[')
             first = True
-            for entry in file.entries:
-                bad |= _bad(entry)
-                sys.stdout.write(("\n" if first else ",\n") + to_json(entry))
-                first = False
-            sys.stdout.write("]}")
+            try:
+                for entry in file.entries:
+                    bad |= _bad(entry)
+                    sys.stdout.write(("\n" if first else ",\n") + to_json(entry))
+                    first = False
+            finally:  # whatever ends it: the object is whole
+                sys.stdout.write("]}")
     return bad
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
+from klog.errors import KlogError
 from klog.progress import Event, Progress
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,7 +55,8 @@ def print_json(value: Any) -> None:
 def json_list(head: dict[str, Any], name: str) -> Iterator[Callable[[str], None]]:
     """One object {**head, name: [...]} printed as its items come, so that a long list needs no memory.
 
-    Yields a function that takes the JSON text of one item.
+    Yields a function that takes the JSON text of one item. What ends the list early ends the object too: it is JSON all
+    the same, and its last member `error` says why it is not whole.
     """
     write = sys.stdout.write
     opening = to_json(head)[:-1] + ("," if head else "")
@@ -67,8 +69,14 @@ def json_list(head: dict[str, Any], name: str) -> Iterator[Callable[[str], None]
         write(text)
         first = False
 
-    yield item
-    write("]}\n" if first else "\n]}\n")
+    problem = ""
+    try:
+        yield item
+    except (KlogError, OSError, KeyboardInterrupt) as error:
+        problem = f',"error":{to_json(str(error) or "interrupted")}'
+        raise
+    finally:
+        write(f"]{problem}}}\n" if first else f"\n]{problem}}}\n")
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str = "") -> None:

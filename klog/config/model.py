@@ -110,7 +110,6 @@ def _sort_out(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 class _Config(Mapping[str, Any]):
     """A frozen mapping from Kafka's names to values, readable as attributes in snake_case."""
 
-    __slots__ = ("_given", "_values")
     _values: Mapping[str, Any]
     _given: Mapping[str, Any]
 
@@ -118,6 +117,8 @@ class _Config(Mapping[str, Any]):
         values = {name: given.get(name, key.default) for name, key in table.items()}
         object.__setattr__(self, "_given", MappingProxyType(dict(given)))
         object.__setattr__(self, "_values", MappingProxyType(values))
+        for name, key in table.items():  # real attributes: an append reads a dozen of them
+            self.__dict__[key.field] = values[name]
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -153,8 +154,6 @@ class LogConfig(_Config):
     Raises InvalidConfig for an unknown key, a wrong type or a value out of bounds.
     """
 
-    __slots__ = ()
-
     def __init__(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         topic, broker, unknown = _sort_out({**(values or {}), **named})
         if unknown:
@@ -165,10 +164,7 @@ class LogConfig(_Config):
         self._check()
 
     def __getattr__(self, name: str) -> Any:
-        key = _TOPIC_BY_FIELD.get(name)
-        if key is None:
-            raise AttributeError(f"LogConfig has no {name!r}")
-        return self._values[key.name]
+        raise AttributeError(f"LogConfig has no {name!r}")
 
     def _check(self) -> None:
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
@@ -221,7 +217,6 @@ class LogConfig(_Config):
 class ManagerConfig(_Config):
     """Configuration of a log.dir: broker-level keys, and broker synonyms as defaults of its topics."""
 
-    __slots__ = ("topic_defaults",)
     topic_defaults: Mapping[str, Any]
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
@@ -236,10 +231,7 @@ class ManagerConfig(_Config):
         object.__setattr__(self, "topic_defaults", MappingProxyType(topic))
 
     def __getattr__(self, name: str) -> Any:
-        key = _BROKER_BY_FIELD.get(name)
-        if key is None:
-            raise AttributeError(f"ManagerConfig has no {name!r}")
-        return self._values[key.name]
+        raise AttributeError(f"ManagerConfig has no {name!r}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ({**self._given, **self.topic_defaults},)
@@ -264,7 +256,7 @@ def split_config(config: Mapping[str, Any] | None) -> tuple[LogConfig, ManagerCo
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Java's properties text, Latin-1: key=value or key:value lines, # and ! comments, backslash at the end joins lines."""
+    """Java's properties text (Latin-1): key=value or key:value lines, # and ! comments, a backslash at the end goes on."""
     values: dict[str, str] = {}
     with open(path, encoding="latin-1") as file:
         pending = ""

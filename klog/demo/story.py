@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import shutil
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -163,11 +165,21 @@ def _where(directory: Path, to: Narrator) -> tuple[str, ...]:
         f"{place.TELEMETRY}-0, each with .log, .index and .timeindex files that a broker's own tools read too."
     )
     first = min((directory / f"{place.FLIGHTS}-0").glob("*.log"))
-    where = shlex.quote(str(directory))
+    where, klog_command = shlex.quote(str(directory)), _command()
     commands = (
-        f"klog ls {where}",
-        f"klog cat --dir {where} --topic {place.FLIGHTS} --partition 0 --from 2013-02-08T05:00:00Z | head",
-        f"klog dump {shlex.quote(str(first))} | head",
+        f"{klog_command} ls {where}",
+        f"{klog_command} cat --dir {where} --topic {place.FLIGHTS} --partition 0 --from 2013-02-08T05:00:00Z | head",
+        f"{klog_command} dump {shlex.quote(str(first))} | head",
     )
     to.code("\n".join(commands))
     return commands
+
+
+def _command() -> str:
+    """How to type `klog` here: bare where the shell finds it, else the one beside this Python."""
+    beside = Path(sys.prefix) / "bin" / "klog"
+    if shutil.which("klog") or not beside.exists():
+        return "klog"
+    with contextlib.suppress(ValueError):
+        beside = beside.relative_to(Path.cwd())
+    return shlex.quote(str(beside))

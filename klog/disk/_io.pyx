@@ -24,7 +24,8 @@ cdef enum:
     POOL_BYTES = 1 << 20
 
 
-# Buffers of exactly POOL_BYTES are kept for the next read: fresh memory costs a page fault per 4 KiB.
+# Buffers of exactly POOL_BYTES are kept for the next read: fresh memory costs a page fault per 4 KiB. The one piece of
+# state that this module has; taken and given back under the GIL, which the build declares to need.
 cdef void *_pool[POOL_SLOTS]
 cdef int _pooled = 0
 

@@ -1,8 +1,9 @@
 """A file mapped into memory, for the indexes. Never for .log: a store that fails there is a signal, not an error.
 
   M1  a store goes only to blocks that reserve() has allocated: a full disk is an OSError here, never a SIGBUS
-  M2  nobody shortens the file while it is mapped: resize() unmaps first
-One writer, many readers; all calls under the GIL, so no reader is inside while resize() or close() runs.
+  M2  nobody shortens the file below what is mapped of it: resize() gives up the end of the map first
+One writer, many readers. A reader looks at the map under the GIL; resize() lets go of it around ftruncate(2), and keeps
+the map whole there.
 """
 
 cimport cython
@@ -57,16 +58,16 @@ cdef class Mapping:
             raise
 
     def map(self, int64_t size):
-        cdef void *memory
-        self.blocks = 0
-        self.size = size
-        if size == 0:
-            return
-        memory = mmap(NULL, size, PROT_READ | PROT_WRITE if self.writable else PROT_READ, MAP_SHARED, self.fd, 0)
-        if memory == MAP_FAILED:
-            self.size = 0
-            raise OSError(errno.ENOMEM, "cannot map; raise vm.max_map_count or open fewer segments", self.path)
+        """Map the first size bytes in place of what was mapped. One step under the GIL: no reader meets a gap."""
+        cdef void *memory = NULL
+        if size > 0:
+            memory = mmap(NULL, size, PROT_READ | PROT_WRITE if self.writable else PROT_READ, MAP_SHARED, self.fd, 0)
+            if memory == MAP_FAILED:
+                raise OSError(errno.ENOMEM, "cannot map; raise vm.max_map_count or open fewer segments", self.path)
+        self.unmap()
         self.data = <uint8_t *>memory
+        self.size = size
+        self.blocks = 0
 
     def anonymous(self, int64_t size):
         cdef void *memory
@@ -127,9 +128,12 @@ cdef class Mapping:
             raise ValueError("only a mapped file has a length to change")
         if size == self.size and os.fstat(self.fd).st_size == size:
             return
-        self.unmap()
-        os.ftruncate(self.fd, size)
-        self.map(size)
+        if size < self.size:
+            self.map(size)
+            os.ftruncate(self.fd, size)
+        else:
+            os.ftruncate(self.fd, size)
+            self.map(size)
 
     def sync(self):
         """Write the stores to disk and wait. OSError is final for the directory."""

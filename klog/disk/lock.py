@@ -35,6 +35,14 @@ class DirectoryLock:
     def __init__(self, directory: str, *, shared: bool = False) -> None:
         self.path = os.path.join(directory, ".lock")
         self._pid = os.getpid()
+        while not self._take(directory, shared):
+            pass
+        if not shared:
+            self._write_holder()
+        _held.add(self)
+
+    def _take(self, directory: str, shared: bool) -> bool:
+        """Lock the file; False if its last holder has unlinked it meanwhile: that lock would keep nobody out."""
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
         try:
             fcntl.fcntl(self._fd, _F_OFD_SETLK, _flock(fcntl.F_RDLCK if shared else fcntl.F_WRLCK))
@@ -50,29 +58,18 @@ class DirectoryLock:
                 path=directory,
                 holder=holder,
             ) from None
-        self._signed = -1
-        if shared:
-            self._sign()
-        else:
-            self._write_holder()
-        _held.add(self)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._fd)):
+                return True
+        os.close(self._fd)
+        self._fd = -1
+        return False
 
     def _write_holder(self) -> None:
         text = f"pid={self._pid} start={process_start_time(self._pid)}\n".encode()
         with contextlib.suppress(OSError):  # a name is a courtesy: a full disk must not keep the log shut
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, text, 0)
-
-    def _sign(self) -> None:
-        """One byte at the end of the file for each that shares the lock, so that joined() sees even those who died."""
-        with contextlib.suppress(OSError):  # on a full disk joined() says yes, which is the careful answer
-            fcntl.fcntl(self._fd, fcntl.F_SETFL, os.O_APPEND)
-            os.write(self._fd, b"\n")
-            self._signed = os.lseek(self._fd, 0, os.SEEK_CUR)
-
-    def joined(self) -> bool:
-        """Has somebody come to share this lock since we took it, gone again or not?"""
-        return os.fstat(self._fd).st_size != self._signed
 
     def _holder(self) -> str | None:
         try:

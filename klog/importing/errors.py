@@ -46,3 +46,11 @@ def _unknown_column(path: str, column: str, columns: list[str], line: int) -> Un
 
 class UnknownFormat(KlogError, ValueError):
     """An input whose name and first bytes do not say what it is, or that says it in a way klog does not read."""
+
+
+def named_once(names: list[str], path: str, line: int) -> list[str]:
+    """The names of columns themselves. RowError where two are the same: a JSON object would keep one of them."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise RowError(f"the header names {twice[0]!r} twice", path=path, line=line)
+    return names

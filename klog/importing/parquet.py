@@ -18,7 +18,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
-from klog.importing.errors import RowError, UnknownColumn
+from klog.importing.errors import RowError, UnknownColumn, named_once
 from klog.importing.source import Source
 from klog.importing.values import milliseconds, quote
 
@@ -39,13 +39,16 @@ def parquet_rows(source: Source, *, key: str | None, timestamp: str | None) -> I
     line = 0
     try:
         file = pyarrow.parquet.ParquetFile(stream)
-        names = [str(name) for name in file.schema_arrow.names]
+        names = named_once([str(name) for name in file.schema_arrow.names], source.name, 1)
         for name in (key, timestamp):
             if name is not None and name not in names:
                 raise UnknownColumn(source.name, name, names)
         heads = [("{" if i == 0 else ",") + quote(name) + ":" for i, name in enumerate(names)]
         for batch in file.iter_batches(batch_size=BATCH_ROWS):
-            lists = [_microseconds(pyarrow, column).to_pylist() for column in batch.columns]
+            lists = [
+                _values(_microseconds(pyarrow, column), name, source, line)
+                for name, column in zip(names, batch.columns, strict=True)
+            ]
             texts = [[_json(value) for value in column] for column in lists]
             keys = lists[names.index(key)] if key is not None else [None] * batch.num_rows
             times = lists[names.index(timestamp)] if timestamp is not None else None
@@ -60,7 +63,25 @@ def parquet_rows(source: Source, *, key: str | None, timestamp: str | None) -> I
                 value = "".join([head + cell for head, cell in zip(heads, cells, strict=True)]) + "}"
                 yield line, _key(keys[i]), value.encode(errors="surrogatepass"), ms
     except (pyarrow.ArrowException, OSError) as error:
-        raise RowError(f"no sound Parquet: {error}", path=source.name, line=line + 1) from error
+        raise RowError(f"no sound Parquet: {' '.join(str(error).split())}", path=source.name, line=line + 1) from error
+
+
+def _values(column: Any, name: str, source: Source, rows_before: int) -> list[Any]:
+    """A column's cells as Python objects. RowError names the row of a cell that cannot be one."""
+    try:
+        return list(column.to_pylist())
+    except (UnicodeDecodeError, OverflowError, ValueError):
+        for i, cell in enumerate(column):
+            try:
+                cell.as_py()
+            except UnicodeDecodeError as error:
+                what = f"byte {error.start + 1}, 0x{error.object[error.start]:02x}, is not UTF-8"
+            except (OverflowError, ValueError) as error:
+                what = f"a {column.type} that the calendar does not have ({error})"
+            else:
+                continue
+            raise RowError(f"column {name!r}: {what}", path=source.name, line=rows_before + i + 1) from None
+        raise
 
 
 def _microseconds(pyarrow: Any, column: Any) -> Any:

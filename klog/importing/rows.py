@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterator
 from typing import NoReturn
 
-from klog.importing.errors import RowError, UnknownColumn
+from klog.importing.errors import RowError, UnknownColumn, named_once
 from klog.importing.source import LINE_BYTES_MAX, Source
 from klog.importing.values import CellCache, milliseconds, quote
 
@@ -48,7 +48,7 @@ def csv_rows(source: Source, *, key: str | None, timestamp: str | None, delimite
                 line = reader.line_num + 1
                 continue
             if names is None:
-                names = _header(source, cells, line)
+                names = named_once(cells, source.name, line)
                 width = len(names)
                 heads = [("{" if i == 0 else ",") + quote(name) + ":" for i, name in enumerate(names)]
                 key_at = _column(source, names, key, line)
@@ -106,13 +106,6 @@ def json_rows(source: Source, *, key: str | None, timestamp: str | None) -> Iter
 def _texts(source: Source) -> Iterator[str]:
     for _, text in source.lines():
         yield text
-
-
-def _header(source: Source, names: list[str], line: int) -> list[str]:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise RowError(f"the header names {twice[0]!r} twice", path=source.name, line=line)
-    return names
 
 
 def _column(source: Source, names: list[str], name: str | None, line: int) -> int | None:

@@ -83,14 +83,6 @@ def read_offsets(path: str) -> dict[Partition, int]:
         return {}
 
 
-def read_mark(path: str, partition: Partition) -> int | None:
-    """One partition's number; None where there is none, or none that can be read."""
-    try:
-        return read_offsets(path).get(partition)
-    except CorruptCheckpoint:
-        return None
-
-
 def write_offsets(files: Files, path: str, offsets: dict[Partition, int]) -> None:
     """Replace an offset checkpoint, durably."""
     lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in sorted(offsets.items())]
@@ -152,7 +144,7 @@ def as_uuid(value: uuid.UUID | str | None) -> uuid.UUID | None:
     """An id given as such or in Kafka's text. Raises ValueError."""
     if value is None or isinstance(value, uuid.UUID):
         return value
-    parsed = decode_uuid(value)
+    parsed = decode_uuid(value) if isinstance(value, str) else None
     if parsed is None:
         raise ValueError(f"topic_id={value!r}: a uuid.UUID or Kafka's 22 characters")
     return parsed

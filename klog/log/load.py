@@ -197,16 +197,23 @@ def load_read_only(inputs: Inputs) -> Loaded:
     segments = list_segments(inputs, writable=False)
     epochs = LeaderEpochs(inputs.directory, inputs.files)
     epochs.load()
+    reason = ""
     if segments:
         active = segments[-1]
-        scan = scan_headers(active.file, tail_position(active), active.size, 0)
+        size, position = active.size, tail_position(active)
+        scan = scan_headers(active.file, position, size, 0, active.base_offset)
+        if scan.reason == "offset_order" and position:
+            scan = scan_headers(active.file, 0, size, 0, active.base_offset)
+        if scan.reason not in ("", "truncated"):  # an append in full swing looks truncated
+            reason = f"{active.path}: {_WHAT[scan.reason]} at byte {scan.end}, {size - scan.end} bytes not shown"
+            _log.warning("event=tail_not_shown reason=%s", reason)
         active.learn_tail(scan)
     log_start = max(inputs.log_start_offset, segments[0].base_offset) if segments else inputs.log_start_offset
     if epochs.problem is not None or (not epochs.entries and any(segment.size for segment in segments)):
         for segment in segments:
             scan = scan_headers(segment.file, 0, segment.size, 0)
             replay(scan.notable, segment.file, None, epochs, 0)
-    recovery = Recovery(inputs.clean_shutdown, inputs.clock.monotonic() - started, 0, 0, 0, "", ())
+    recovery = Recovery(inputs.clean_shutdown, inputs.clock.monotonic() - started, 0, 0, 0, reason, ())
     return Loaded(segments, epochs, Producers(), log_start, inputs.recovery_point, recovery)
 
 
@@ -259,11 +266,11 @@ def _allow_cut(inputs: Inputs, segment: Segment, scan: Scan, size: int, later: l
     """Raise CorruptLog under the strict policy unless what is cut is a torn tail or write-back that never came."""
     if inputs.policy == "kafka":
         return
-    if nul_page_within(segment.file, scan.end, min(size, scan.end + (2 << 20))) >= 0:
-        return
     if not bytes(segment.file.read(scan.end, BATCH_HEADER)).strip(b"\0"):
         return  # a whole write never came, only the length of the file and a later write did
     behind: Header | None = search_batch(segment.file, scan.end, size, segment.base_offset, scan.next_offset)
+    if nul_page_within(segment.file, scan.end, size if behind is None else behind.position) >= 0:
+        return  # zeros in the values of the good batches behind are no such page
     where = "" if behind is None else f"a good batch of offset {behind.base_offset} stands at byte {behind.position}"
     if behind is None:
         for other in later:
@@ -283,15 +290,17 @@ def _allow_cut(inputs: Inputs, segment: Segment, scan: Scan, size: int, later: l
     )
 
 
+_WHAT = {
+    "truncated": "a batch cut short",
+    "length": "no batch",
+    "crc": "a batch whose checksum fails",
+    "magic": "no batch of a known format",
+    "offset_order": "a batch whose offsets go back",
+}
+
+
 def _cut_text(segment: Segment, scan: Scan, size: int, later: list[Segment]) -> str:
-    what = {
-        "truncated": "a batch cut short",
-        "length": "no batch",
-        "crc": "a batch whose checksum fails",
-        "magic": "no batch of a known format",
-        "offset_order": "a batch whose offsets go back",
-    }[scan.reason]
-    text = f"{segment.path}: {what} at byte {scan.end}, {size - scan.end} bytes cut, log ends at {scan.next_offset}"
+    text = f"{segment.path}: {_WHAT[scan.reason]} at byte {scan.end}, {size - scan.end} bytes cut, log ends at {scan.next_offset}"
     return text + (f", {len(later)} later segments deleted" if later else "")
 
 

@@ -51,8 +51,8 @@ from klog.log.load import (
 )
 from klog.log.producers import ProducerState, write_snapshot
 from klog.log.reader import CHUNK_BYTES, FetchData, FetchedChunk, Isolation, LogReader, LogTail, aborted_ranges
-from klog.log.times import Position, resolve
-from klog.record import BatchGroup, Encoder, iter_records
+from klog.log.times import Position, resolve, whole_number
+from klog.record import BatchGroup, Encoder, Record, iter_records
 from klog.segment import AbortedTransaction, Segment, count_records, names
 from klog.segment import base_offset as group_base_offset
 from klog.segment import next_offset as group_next_offset
@@ -68,7 +68,7 @@ Records = Iterable[Any]
 BATCH_BYTES = 256 << 10
 GROUP_BYTES = 8 << 20
 _NO_BOUND = 2**62
-_TIMESTAMP_LOW = -(2**63)
+_TIMESTAMP_LOW, _TIMESTAMP_HIGH = -(2**63), 2**63 - 1
 
 
 class TimestampOffset(NamedTuple):
@@ -87,6 +87,37 @@ class AppendInfo:
     count: int
     max_timestamp: int
     log_append_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a configuration means for an append, worked out once. stamps: is the time that of the append?"""
+
+    compression: Compression
+    batch_bytes_max: int
+    message_bytes_max: int
+    before_max_ms: int
+    after_max_ms: int
+    stamps: bool
+    key_required: bool
+
+    @classmethod
+    def of(cls, config: LogConfig) -> Terms:
+        """The terms of a topic's configuration."""
+        kind: str = config.compression_type
+        compression: Compression = "none"
+        if kind not in ("producer", "uncompressed"):
+            compression = kind if kind == "snappy" else (kind, config[f"compression.{kind}.level"])
+        message_bytes_max = min(config.max_message_bytes, config.segment_size)
+        return cls(
+            compression,
+            min(BATCH_BYTES, message_bytes_max),
+            message_bytes_max,
+            min(config.message_timestamp_before_max_ms, _NO_BOUND),
+            min(config.message_timestamp_after_max_ms, _NO_BOUND),
+            config.message_timestamp_type == "LogAppendTime",
+            config.compacts,
+        )
 
 
 @dataclass(slots=True)
@@ -109,7 +140,20 @@ class Options:
     handles: HandleCache
     producer_expiration_ms: int = 86_400_000
     config_known: bool = False
-    high_watermark_path: str | None = None  # the checkpoint that a reader looks at again with every refresh()
+    high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it
+
+
+def check_records(records: object) -> None:
+    """Raise TypeError, and say what to give instead, for what is no iterable of records though it may look like one."""
+    if isinstance(records, Record):
+        raise TypeError("records is an iterable: put a single klog.Record into a list, [record]")
+    if hasattr(records, "__arrow_c_stream__") or hasattr(records, "__arrow_c_array__"):
+        raise TypeError(
+            f"{type(records).__name__}: Arrow data are not taken yet; give tuples, such as "
+            f"zip(table['key'].to_pylist(), table['value'].to_pylist())"
+        )
+    if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
+        raise TypeError(f"records is an iterable of klog.Record or tuples, not {type(records).__name__}")
 
 
 class Log:
@@ -125,6 +169,7 @@ class Log:
         self._directory = directory
         self._options = options
         self._config = options.config
+        self._terms = Terms.of(options.config)
         self._offline: str | None = None
         self._owner: Any = None  # what to release at close: the locks of Log.open
         self._on_flush: Any = None
@@ -139,6 +184,7 @@ class Log:
         self._log_end_offset = max(end, loaded.log_start_offset)
         self._flushed_ms = options.clock.wall_ms()
         self._directory_mtime = -1
+        self._high_watermark_state: tuple[int, int] | None = None
         if not options.read_only:
             self._prepare_to_write()
         self._closed = False
@@ -388,6 +434,8 @@ class Log:
         self._check_writable()
         now = self.clock.wall_ms()
         sized = isinstance(records, Sequence)
+        if not sized:
+            check_records(records)
         encoder = self._encoder(records, compression, now)
         info: AppendInfo | None = None
         while True:
@@ -421,32 +469,18 @@ class Log:
             raise RecordBatchTooLarge(str(error).replace("max.message.bytes", "segment.bytes")) from None
 
     def _encoder(self, records: Records, compression: Compression, now: int) -> Encoder:
-        config = self._config
-        if compression is None:
-            compression = self._topic_compression()
-        append_time = config.message_timestamp_type == "LogAppendTime"
-        limit = config.max_message_bytes
+        terms = self._terms
         return Encoder(
             records,
-            compression=compression,
-            batch_bytes_max=min(BATCH_BYTES, limit, config.segment_size),
-            message_bytes_max=min(limit, config.segment_size),
+            compression=terms.compression if compression is None else compression,
+            batch_bytes_max=terms.batch_bytes_max,
+            message_bytes_max=terms.message_bytes_max,
             timestamp_default=now,
-            timestamp_min=_TIMESTAMP_LOW
-            if append_time
-            else now - min(config.message_timestamp_before_max_ms, _NO_BOUND),
-            timestamp_max=2**63 - 1 if append_time else now + min(config.message_timestamp_after_max_ms, _NO_BOUND),
-            log_append_time=now if append_time else -1,
-            key_required=config.compacts,
+            timestamp_min=_TIMESTAMP_LOW if terms.stamps else now - terms.before_max_ms,
+            timestamp_max=_TIMESTAMP_HIGH if terms.stamps else now + terms.after_max_ms,
+            log_append_time=now if terms.stamps else -1,
+            key_required=terms.key_required,
         )
-
-    def _topic_compression(self) -> Compression:
-        kind: str = self._config.compression_type
-        if kind in ("producer", "uncompressed"):
-            return "none"
-        if kind == "snappy":
-            return kind
-        return kind, self._config[f"compression.{kind}.level"]
 
     def _append_group_locked(self, group: BatchGroup, now: int) -> AppendInfo:
         """Number a group and write it, rolling where a segment is full. All of it, or none of it."""
@@ -460,16 +494,17 @@ class Log:
         before, mark = self._segments, self._segments[-1].mark()
         try:
             self._write_locked(group, now)
-        except OSError as error:
-            self._undo_locked(before, mark, error)
+            if self._options.durability == "sync":
+                self._guard(self._segments[-1].sync_data)
+            self._log_end_offset = self._segments[-1].next_offset
+        except BaseException as error:  # Ctrl-C in the middle, too, leaves the whole group or nothing
+            if self._log_end_offset == first:
+                self._undo_locked(before, mark, error)
             raise
-        self._log_end_offset = self._segments[-1].next_offset
-        if self._options.durability == "sync":
-            self._guard(self._segments[-1].sync_data)
         unflushed, waited = self._log_end_offset - self._recovery_point, now - self._flushed_ms
         if unflushed >= self._config.flush_messages or waited >= self._config.flush_ms:
             self.flush()
-        append_time = now if self._config.message_timestamp_type == "LogAppendTime" else -1
+        append_time = now if self._terms.stamps else -1
         return AppendInfo(first, self._log_end_offset - 1, group.count, group.max_timestamp, append_time)
 
     def _write_locked(self, group: BatchGroup, now: int) -> None:
@@ -488,17 +523,28 @@ class Log:
             done += fits
         self._producers.end_offset = group_next_offset(group, group.n - 1)
 
-    def _undo_locked(self, before: tuple[Segment, ...], mark: tuple[int, int, bytes], error: OSError) -> None:
-        """Take back what a failed append has written; if that fails too, the log goes offline."""
+    def _undo_locked(self, before: tuple[Segment, ...], mark: tuple[int, int, bytes], error: BaseException) -> None:
+        """Take back what a failed append or roll has written; if that fails too, or a sync was what failed, the log
+        goes (or is) offline and the next load decides from disk.
+
+        Durably: what was taken back must not come back behind the next append (P3).
+        """
+        if self._offline is not None:
+            return
+        self._offline = f"{error!r}, not undone yet"
         try:
-            for segment in self._segments[len(before) :]:
+            added, self._segments = self._segments[len(before) :], before
+            for segment in added:
                 segment.delete_files()
                 self._options.files.unlink(names.file_path(self._directory, segment.base_offset, names.SNAPSHOT))
-            self._segments = before
             before[-1].reopen()
             before[-1].rewind(mark)
+            if added:
+                self._options.files.fsync_dir(self._directory)
+            self._recovery_point = min(self._recovery_point, self._log_end_offset)
+            self._offline = None
         except OSError as second:
-            self._go_offline(f"{error}; undoing it failed: {second}")
+            self._go_offline(f"{error!r}; undoing it failed: {second}")
 
     # ---- roll, flush, close ------------------------------------------------------------------------------------------
 
@@ -507,17 +553,24 @@ class Log:
         self._check_writable()
         with self._lock:
             self._check_writable()
-            if self._segments[-1].size:
-                self._guard(lambda: self._roll_locked(self._log_end_offset))
+            before = self._segments
+            if before[-1].size:
+                mark = before[-1].mark()
+                try:
+                    self._roll_locked(self._log_end_offset)
+                except BaseException as error:
+                    self._undo_locked(before, mark, error)
+                    raise
             return self._segments[-1]
 
     def _roll_locked(self, base_offset: int) -> None:
-        """L3: the old segment is durable before the new one exists."""
+        """L3: the old segments are durable before the new one exists."""
+        self._guard(self._sync_closed_locked)
         self._guard(lambda: self._segments[-1].deactivate(sync=True))
         segment = new_segment(self._inputs(), base_offset, writable=True)
         segment.delete_files()
+        self._segments = (*self._segments, segment)  # before it is there, so that undoing finds it
         segment.activate()
-        self._segments = (*self._segments, segment)
         write_snapshot(
             self._options.files,
             names.file_path(self._directory, base_offset, names.SNAPSHOT),
@@ -528,6 +581,12 @@ class Log:
         if self._on_flush is not None:
             self._on_flush(self)
 
+    def _sync_closed_locked(self) -> None:
+        """Closed segments above the recovery point: another process wrote them, before a crash."""
+        for segment in self._segments[:-1]:
+            if segment.next_offset > self._recovery_point:
+                segment.sync()
+
     def flush(self) -> None:
         """Everything appended so far is on disk when this returns (P2). OSError takes the log offline."""
         self._check_writable()
@@ -537,9 +596,8 @@ class Log:
 
     def _flush_locked(self) -> None:
         end = self._log_end_offset
-        for segment in self._segments:
-            if segment.next_offset > self._recovery_point or segment is self._segments[-1]:
-                segment.sync()
+        self._sync_closed_locked()
+        self._segments[-1].sync()
         self._options.files.fsync_dir(self._directory)
         self._recovery_point = end
         self._flushed_ms = self.clock.wall_ms()
@@ -684,6 +742,7 @@ class Log:
             if found is None:
                 return
             segment, position = found
+            located = position
             while offset < stop and position < segment.size:
                 try:
                     chunk, next_offset = segment.read_chunk(position, max_bytes)
@@ -693,12 +752,13 @@ class Log:
                     # Bytes behind the last record of a closed segment: nothing is missing, the next one goes on.
                     _log.warning("event=trailing_bytes reason=%s", error)
                     break
-                if next_offset > max(segment.next_offset, self._log_end_offset):
+                if position > located and (base := int.from_bytes(memoryview(chunk)[:8])) < offset:
                     raise CorruptBatch(
-                        "a batch lies beyond the end of its segment: run `klog verify`",
+                        f"a batch begins at offset {base}, but the one before it reaches {offset - 1}: "
+                        f"run `klog verify`",
                         path=segment.path,
                         position=position,
-                        offset=next_offset - 1,
+                        offset=base,
                         kind="offset_order",
                     )
                 aborted: Sequence[AbortedTransaction] = ()
@@ -742,6 +802,7 @@ class Log:
         Raises OffsetOutOfRange, CorruptBatch.
         """
         self._check_open()
+        offset = whole_number("offset", offset)
         if max_bytes < 0:
             raise ValueError(f"max_bytes={max_bytes}: not negative")
         high_watermark, stable = self.high_watermark, self.last_stable_offset
@@ -803,6 +864,7 @@ class Log:
         hit and has none does not end the search.
         """
         self._check_open()
+        ms = whole_number("ms", ms)
         segments = self._segments
         for segment in segments:
             if segment.size and (segment is segments[-1] or segment.next_offset > self._log_start_offset):
@@ -830,24 +892,49 @@ class Log:
         if not self.read_only:
             return
         with self._lock:
-            if self._options.high_watermark_path is not None:
-                self._options.high_watermark = checkpoint.read_mark(
-                    self._options.high_watermark_path, (self.topic, self.partition)
-                )
+            self._follow_high_watermark()
             mtime = os.stat(self._directory).st_mtime_ns
-            if mtime != self._directory_mtime:
-                self._relist()
-                self._directory_mtime = mtime
-            if not self._segments:
-                return
-            active = self._segments[-1]
-            size = os.stat(active.path).st_size
-            if size < active.size:
-                self._reload()
-                return
-            if size > active.size:
-                active.extend(size)
-                self._log_end_offset = max(self._log_end_offset, active.next_offset)
+            try:
+                if mtime != self._directory_mtime or self._has_rolled():
+                    self._relist()
+                    self._directory_mtime = mtime
+                self._follow_end()
+            except FileNotFoundError:  # deleted since it was listed
+                self._directory_mtime = -1
+
+    def _has_rolled(self) -> bool:
+        """Is there a segment at the log end? The directory's time alone may miss one: on older kernels it moves in
+        ticks of some milliseconds."""
+        end = self._log_end_offset
+        return (not self._segments or self._segments[-1].base_offset != end) and os.path.exists(
+            names.file_path(self._directory, end, names.LOG)
+        )
+
+    def _follow_end(self) -> None:
+        if not self._segments:
+            return
+        active = self._segments[-1]
+        size = os.stat(active.path).st_size
+        if size < active.size:
+            self._reload()
+        elif size > active.size:
+            active.extend(size)
+            self._log_end_offset = max(self._log_end_offset, active.next_offset)
+
+    def _follow_high_watermark(self) -> None:
+        """Look what the checkpoint says now: a broker moves it on, a klog that writes takes it away."""
+        path = self._options.high_watermark_path
+        if path is None:
+            return
+        state = None
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(path)
+            state = found.st_ino, found.st_mtime_ns
+        if state is not None and state == self._high_watermark_state:
+            return
+        with contextlib.suppress(CorruptCheckpoint):
+            self._options.high_watermark = checkpoint.read_offsets(path).get((self.topic, self.partition))
+            self._high_watermark_state = state
 
     def _relist(self) -> None:
         """Follow rolls and deletions."""
@@ -878,6 +965,8 @@ class Log:
 
     def _reload(self) -> None:
         """Start afresh: the writer has truncated or replaced what this reader knew."""
+        for segment in self._segments:
+            segment.close()  # a file of the same name may be another one now
         loaded = self._load()
         self._segments = tuple(loaded.segments)
         self._epochs = loaded.epochs

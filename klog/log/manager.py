@@ -34,7 +34,7 @@ from klog.errors import (
 from klog.log import checkpoint
 from klog.log._partition import split
 from klog.log.load import Policy
-from klog.log.log import AppendInfo, Compression, Durability, Log, Options, Records
+from klog.log.log import AppendInfo, Compression, Durability, Log, Options, Records, check_records
 from klog.log.reader import Isolation, LogReader
 from klog.log.times import Position
 from klog.log.topics import TopicEntry, TopicFile, check_topic_name, parse_directory_name
@@ -68,7 +68,7 @@ def open_directory(
     if isinstance(path, list | tuple):
         raise TypeError("one log.dir at a time: open each directory by itself")
     return LogManager(
-        os.path.abspath(os.fspath(path)),
+        os.path.abspath(os.fsdecode(path)),
         create=create,
         read_only=read_only,
         config=config if isinstance(config, ManagerConfig) else ManagerConfig(config),
@@ -182,6 +182,9 @@ class LogManager:
     def topics(self) -> dict[str, list[int]]:
         """{topic: [partition, ...]} of the partition directories, sorted."""
         self._check_open()
+        return self._list()
+
+    def _list(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         with os.scandir(self._path) as entries:
             for entry in entries:
@@ -268,6 +271,7 @@ class LogManager:
         """
         self._check_open()
         with self._lock:
+            self._check_open()
             log = self._logs.get((topic, partition))
             if log is not None and not log.closed:
                 return log
@@ -337,6 +341,7 @@ class LogManager:
         partitions = self.topics().get(topic)
         if partitions is None:
             raise self._unknown(topic)
+        check_records(records)
         done: dict[int, AppendInfo] = {}
         iterator = iter(records)
         while True:
@@ -382,15 +387,16 @@ class LogManager:
             if self._closed:
                 return
             self._closed = True
-            try:
-                if self._read_only:
-                    for log in self._logs.values():
-                        log.close()
-                elif os.getpid() == self._pid:
-                    self._stop()
-            finally:
-                if self._directory_lock is not None:
-                    self._directory_lock.release()
+        # Without the manager's lock from here on: an append that rolls holds its log's lock and wants the manager's.
+        try:
+            if self._read_only:
+                for log in self._logs.values():
+                    log.close()
+            elif os.getpid() == self._pid:
+                self._stop()
+        finally:
+            if self._directory_lock is not None:
+                self._directory_lock.release()
 
     def _stop(self) -> None:
         failures: list[BaseException] = []
@@ -401,7 +407,7 @@ class LogManager:
                 failures.append(OSError(f"{log.name}: {log.offline}"))
             try:
                 log.close()
-            except OSError as error:
+            except BaseException as error:  # the others are closed all the same, before the lock goes
                 failures.append(error)
         untouched = {
             (topic, partition)
@@ -421,13 +427,6 @@ class LogManager:
             self._files.replace(checkpoint.clean_shutdown_path(self._path), checkpoint.CLEAN_SHUTDOWN_TEXT)
         if failures:
             raise failures[0]
-
-    def _list(self) -> dict[str, list[int]]:
-        self._closed = False
-        try:
-            return self.topics()
-        finally:
-            self._closed = True
 
     def _all_new(self, partitions: set[tuple[str, int]]) -> bool:
         """Do these directories hold no segment yet, so that there is nothing to recover in them?"""

@@ -2,8 +2,8 @@
 
 Two locks keep writers apart: a flock on the partition directory itself (klog against klog), and a shared lock on the
 parent's `.lock`, which a broker or a LogManager holds alone. The parent's clean-shutdown marker speaks for all its
-partitions, so a writer removes it, and puts it back at close only if it was there and nobody else has come to work
-beside it: one who died there left a partition to recover. A forked child closes its copies of both locks.
+partitions: a writer lays it aside under a name of its own, and puts it back at close. A second writer that comes beside
+it takes what was laid aside away for good, since it may crash unseen before the first one closes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import fcntl
 import os
 import uuid
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from klog.clock import Clock
@@ -32,16 +32,23 @@ if TYPE_CHECKING:
     L = TypeVar("L", bound=Log)
 
 
+_ASIDE = checkpoint.CLEAN_SHUTDOWN + ".aside"
+_owners: weakref.WeakSet[_Owner] = weakref.WeakSet()
+
+
 class _Owner:
     """The locks of one Log.open, and what it writes beside the partition when it closes."""
 
     def __init__(self, path: str, files: Files) -> None:
         self._files = files
         self._parent = os.path.dirname(path) or "."
+        self._aside = os.path.join(self._parent, _ASIDE)
+        self._pid = os.getpid()
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock: DirectoryLock | None = None
         self.marker_was_there = False
         self.mark_was_there = False
+        _owners.add(self)
         try:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -56,29 +63,33 @@ class _Owner:
         except BaseException:
             self._unlock()
             raise
-        _owners.add(self)
 
     def take_marker(self) -> None:
-        """Remove the clean-shutdown marker before anything is loaded: from here on a crash is a crash."""
-        path = checkpoint.clean_shutdown_path(self._parent)
-        self.marker_was_there = os.path.exists(path)
-        if self.marker_was_there:
-            self._files.unlink(path)
+        """Lay the clean-shutdown marker aside before anything is loaded: from here on a crash is a crash."""
+        changed = os.path.exists(self._aside)
+        if changed:  # another writer's, who is at work or has crashed
+            self._files.unlink(self._aside)
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rename(checkpoint.clean_shutdown_path(self._parent), self._aside)
+            changed = self.marker_was_there = True
+        if changed:
             self._files.fsync_dir(self._parent)
 
     def take_mark(self, key: checkpoint.Partition) -> None:
         """Remove the high watermark of the last stop, which would hide newer records from readers while we write."""
         path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
-        marks = _offsets(path)
-        self.mark_was_there = marks.pop(key, None) is not None
-        if self.mark_was_there:
-            checkpoint.write_offsets(self._files, path, marks)
+        with self._checkpoints_locked():
+            marks = _offsets(path)
+            self.mark_was_there = marks.pop(key, None) is not None
+            if self.mark_was_there:
+                checkpoint.write_offsets(self._files, path, marks)
 
     def release(self, log: Log, clean: bool) -> None:
         """Called by Log.close."""
         try:
             if clean:
-                self._write_checkpoints(log)
+                with self._checkpoints_locked():
+                    self._write_checkpoints(log)
         finally:
             self._unlock()
 
@@ -99,26 +110,42 @@ class _Owner:
         path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
         if self.mark_was_there:
             checkpoint.write_offsets(self._files, path, {**_offsets(path), key: log.high_watermark})
-        if self.marker_was_there and self._lock is not None and self._lock.alone() and not self._lock.joined():
+        if not self.marker_was_there or self._lock is None:
+            return
+        if os.path.exists(self._aside) and self._lock.alone():
             self._files.replace(checkpoint.clean_shutdown_path(self._parent), checkpoint.CLEAN_SHUTDOWN_TEXT)
+            self._files.unlink(self._aside)
+
+    @contextlib.contextmanager
+    def _checkpoints_locked(self) -> Iterator[None]:
+        """The checkpoints are the whole log.dir's: writers of its other partitions wait."""
+        fd = os.open(self._parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
     def _unlock(self) -> None:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
         if self._fd >= 0:
+            if os.getpid() == self._pid:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)  # a forked child may still have a copy of the descriptor
+            os.close(self._fd)
+            self._fd = -1
+
+    def abandon(self) -> None:
+        """What a forked child does with its copy: close it, so that the lock ends with the parent."""
+        if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
-_owners: weakref.WeakSet[_Owner] = weakref.WeakSet()
-
-
 def _after_fork_in_child() -> None:
     for owner in list(_owners):
-        if owner._fd >= 0:
-            os.close(owner._fd)  # closing a copy leaves the parent's lock alone
-            owner._fd = -1
+        owner.abandon()
     _owners.clear()
 
 
@@ -196,9 +223,9 @@ def open_standalone(
                 handles=HandleCache(),
                 producer_expiration_ms=broker.producer_id_expiration_ms,
                 config_known=config is not None,
-                high_watermark_path=(
-                    os.path.join(parent, checkpoint.HIGH_WATERMARK) if read_only and high_watermark is None else None
-                ),
+                high_watermark_path=os.path.join(parent, checkpoint.HIGH_WATERMARK)
+                if read_only and high_watermark is None
+                else None,
             ),
         )
     except BaseException:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import operator
 import re
 from typing import TYPE_CHECKING
 
@@ -51,7 +53,16 @@ def resolve(log: Log, value: Position | None, default: int, now_ms: int) -> int:
             return log.log_start_offset
         if word == "latest":
             return log.log_end_offset
-        if word.isdigit():
+        if word.isascii() and word.isdigit():
             return int(word)
     found = log.offset_for_timestamp(timestamp_ms(value, now_ms))
     return log.log_end_offset if found is None else found.offset
+
+
+def whole_number(name: str, value: int) -> int:
+    """An argument as int, numpy's integers too. TypeError, with what a user may have meant, for anything else."""
+    if not isinstance(value, bool):
+        with contextlib.suppress(TypeError):
+            return operator.index(value)
+    hint = "; milliseconds since 1970: round(moment.timestamp() * 1000)" if name == "ms" else ""
+    raise TypeError(f"{name}={value!r}: an int expected, not {type(value).__name__}{hint}")

@@ -1,10 +1,11 @@
+from cpython.object cimport PyObject
 from klog._c.batch cimport kl_batch_t
 from klog._c.encode cimport kl_record_in_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 
 ctypedef struct arena_t:
-    uint8_t *data           # 64-byte aligned
+    uint8_t *data           # 64-byte aligned, of the pool
     size_t size
     size_t capacity
 
@@ -17,13 +18,16 @@ cdef class BatchGroup:
     cdef readonly int64_t count         # offsets that the group takes
     cdef readonly int64_t max_timestamp
     cdef int64_t first_offset
+    cdef size_t capacity                # of data
+    cdef size_t table_capacity          # of batches, in bytes
 
     cpdef assign(self, int64_t first_offset, int32_t leader_epoch)
 
 
 cdef class RecordInput:
     cdef object iterator
-    cdef object key
+    cdef PyObject *held                 # a tuple that key and value are in, where they are just bytes
+    cdef object key                     # otherwise they are owned one by one
     cdef object value
     cdef Py_buffer key_view
     cdef Py_buffer value_view
@@ -39,6 +43,7 @@ cdef class RecordInput:
 
     cdef bint advance(self) except -1
     cdef void drop(self) noexcept
+    cdef bint take_tuple(self, PyObject *item) noexcept
     cdef int load(self, object item) except -1
     cdef int load_timestamp(self, object timestamp) except -1
     cdef int load_headers(self, object headers) except -1

@@ -4,6 +4,8 @@
   W1  memory is bounded by the group asked for and one batch, whatever the iterable is.
   W2  a batch is sealed last: header, codec stream and checksum are all there before anybody sees a byte of it.
   W3  base offsets and leader epoch lie outside the checksum: BatchGroup.assign() sets them when the log knows them.
+  W4  what batches are built in comes out of a pool and goes back to it: with the last view of the group, or right away
+      where encode() has made bytes of it.
 
 Timestamps and offsets are written as deltas to the first record of their batch. Kafka: MemoryRecordsBuilder,
 LogValidator.
@@ -11,7 +13,7 @@ LogValidator.
 
 cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
@@ -20,10 +22,10 @@ from klog._c.batch cimport (
     kl_batch_crc, kl_batch_header_store, kl_batch_t,
 )
 from klog._c.encode cimport kl_header_write, kl_record_body_size, kl_record_write
+from klog._c.pool cimport kl_pool_give, kl_pool_t, kl_pool_take, kl_pool_take_largest
 from klog._c.varint cimport KL_VARINT_MAX, kl_varlong_size
 from klog.record._batch cimport FLAG_TIMESTAMP, Record
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 import operator
@@ -32,36 +34,55 @@ from klog.codec import compress, parse_compression
 from klog.errors import InvalidRecord, InvalidTimestamp, RecordTooLarge
 from klog.record.timestamps import TimestampType
 
+# With plain pointers: Cython's own declarations would count a reference for every look.
 cdef extern from "Python.h":
+    PyObject *Py_None
+    bint PyTuple_CheckExact(PyObject *)
+    Py_ssize_t PyTuple_GET_SIZE(PyObject *)
+    PyObject *PyTuple_GET_ITEM(PyObject *, Py_ssize_t)
+    bint PyBytes_CheckExact(PyObject *)
+    char *PyBytes_AS_STRING(PyObject *)
+    Py_ssize_t PyBytes_GET_SIZE(PyObject *)
+    bint PyLong_CheckExact(PyObject *)
+    long long PyLong_AsLongLongAndOverflow(PyObject *, int *overflow)
     PyObject *PyIter_Next(object iterator) except? NULL
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size)
     void PyErr_Clear()
 
-cdef extern from "stdlib.h" nogil:
-    int posix_memalign(void **memory, size_t alignment, size_t size)
-
 cdef enum:
-    ALIGNMENT = 64
+    TABLE_MIN = 4096
+    ARENA_MIN = 1 << 16
     CRC_NOGIL_MIN = 1 << 20
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------
 
-cdef int reserve(arena_t *arena, size_t more) except -1:
-    """Room for `more` bytes behind arena.size; the bytes may move."""
-    cdef size_t capacity
-    cdef void *memory = NULL
+cdef kl_pool_t pool
+
+
+cdef int reserve(arena_t *arena, size_t more, bint batches=False) except -1:
+    """Room for `more` bytes behind arena.size; the bytes may move. batches: this one will take megabytes, so let it have
+    the largest buffer there is."""
+    cdef size_t wanted, capacity = 0
+    cdef void *memory
     if arena.capacity - arena.size >= more:
         return 0
-    capacity = max(max(arena.size + more, 2 * arena.capacity), <size_t>4096)
-    if posix_memalign(&memory, ALIGNMENT, capacity) != 0:
-        raise MemoryError(f"{capacity} bytes for record batches")
+    wanted = max(max(arena.size + more, 2 * arena.capacity), <size_t>(ARENA_MIN if batches else TABLE_MIN))
+    memory = kl_pool_take_largest(&pool, wanted, &capacity) if batches else kl_pool_take(&pool, wanted, &capacity)
+    if memory == NULL:
+        raise MemoryError(f"{wanted} bytes for record batches")
     if arena.size != 0:
         memcpy(memory, arena.data, arena.size)
-    free(arena.data)
+    give(arena)
     arena.data = <uint8_t *>memory
     arena.capacity = capacity
     return 0
+
+
+cdef void give(arena_t *arena) noexcept:
+    kl_pool_give(&pool, arena.data, arena.capacity)
+    arena.data = NULL
+    arena.capacity = 0
 
 
 # Records in -----------------------------------------------------------------------------------------------------------
@@ -78,10 +99,14 @@ cdef class RecordInput:
 
     def __dealloc__(self):
         self.drop()
-        free(self.headers.data)
+        give(&self.headers)
 
     cdef void drop(self) noexcept:
+        cdef PyObject *held = self.held
         self.loaded = False
+        if held is not NULL:
+            self.held = NULL
+            Py_DECREF(<object>held)
         if self.key_held:
             self.key_held = False
             PyBuffer_Release(&self.key_view)
@@ -99,12 +124,59 @@ cdef class RecordInput:
         if item is NULL:
             self.iterator = None    # some iterators would go on after their end
             return False
-        try:
-            self.number += 1
-            self.load(<object>item)
-        finally:
-            Py_DECREF(<object>item)
+        self.number += 1
+        if self.take_tuple(item):
+            self.held = item
+        else:
+            try:
+                self.load(<object>item)
+            finally:
+                Py_DECREF(<object>item)
         self.loaded = True
+        return True
+
+    cdef bint take_tuple(self, PyObject *item) noexcept:
+        """The short way for what most records are: a tuple of bytes or None, and an int or None. Nothing of the caller's
+        can run here, and a tuple keeps what is in it. False, nothing raised: load() has to look at it."""
+        cdef PyObject *key
+        cdef PyObject *value
+        cdef PyObject *timestamp = NULL
+        cdef Py_ssize_t n
+        cdef int overflow = 0
+        if not PyTuple_CheckExact(item):
+            return False
+        n = PyTuple_GET_SIZE(item)
+        if n != 3 and (n < 2 or n > 4 or (n == 4 and PyTuple_GET_ITEM(item, 3) is not Py_None)):
+            return False
+        key = PyTuple_GET_ITEM(item, 0)
+        value = PyTuple_GET_ITEM(item, 1)
+        if n > 2 and PyTuple_GET_ITEM(item, 2) is not Py_None:
+            timestamp = PyTuple_GET_ITEM(item, 2)
+            if not PyLong_CheckExact(timestamp):
+                return False
+            self.timestamp = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
+            if overflow != 0:
+                return False
+        if PyBytes_CheckExact(value):
+            self.fields.value = <const uint8_t *>PyBytes_AS_STRING(value)
+            self.fields.value_size = PyBytes_GET_SIZE(value)
+        elif value is Py_None:
+            self.fields.value = NULL
+            self.fields.value_size = -1
+        else:
+            return False
+        if PyBytes_CheckExact(key):
+            self.fields.key = <const uint8_t *>PyBytes_AS_STRING(key)
+            self.fields.key_size = PyBytes_GET_SIZE(key)
+        elif key is Py_None:
+            self.fields.key = NULL
+            self.fields.key_size = -1
+        else:
+            return False
+        self.has_timestamp = timestamp is not NULL
+        self.offset = -1
+        self.fields.header_count = 0
+        self.fields.headers_size = 0
         return True
 
     cdef int load(self, object item) except -1:
@@ -149,8 +221,8 @@ cdef class RecordInput:
     cdef int point(self) except -1:
         """Set the pointers to key, value and headers, last of all: nothing of the caller's runs behind them."""
         if type(self.key) is bytes:
-            self.fields.key = <const uint8_t *>PyBytes_AS_STRING(self.key)
-            self.fields.key_size = PyBytes_GET_SIZE(self.key)
+            self.fields.key = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>self.key)
+            self.fields.key_size = PyBytes_GET_SIZE(<PyObject *>self.key)
         elif self.key is None:
             self.fields.key = NULL
             self.fields.key_size = -1
@@ -160,8 +232,8 @@ cdef class RecordInput:
             self.fields.key = <const uint8_t *>self.key_view.buf
             self.fields.key_size = self.key_view.len
         if type(self.value) is bytes:
-            self.fields.value = <const uint8_t *>PyBytes_AS_STRING(self.value)
-            self.fields.value_size = PyBytes_GET_SIZE(self.value)
+            self.fields.value = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>self.value)
+            self.fields.value_size = PyBytes_GET_SIZE(<PyObject *>self.value)
         elif self.value is None:
             self.fields.value = NULL
             self.fields.value_size = -1
@@ -218,8 +290,8 @@ cdef class RecordInput:
             if text is NULL:    # surrogates: bytes that were no UTF-8 when they were read
                 PyErr_Clear()
                 encoded = key.encode("utf-8", "surrogateescape")
-                text = PyBytes_AS_STRING(encoded)
-                size = PyBytes_GET_SIZE(encoded)
+                text = PyBytes_AS_STRING(<PyObject *>encoded)
+                size = PyBytes_GET_SIZE(<PyObject *>encoded)
             if value is None:
                 reserve(&self.headers, size + 2 * KL_VARINT_MAX)
                 end = kl_header_write(self.headers.data + self.headers.size, <const uint8_t *>text, size, NULL, -1)
@@ -242,8 +314,9 @@ cdef class RecordInput:
 
 # Batches --------------------------------------------------------------------------------------------------------------
 
-cdef int append_record(arena_t *out, kl_record_in_t *fields, int64_t body_size) except -1:
-    reserve(out, <size_t>body_size + KL_VARINT_MAX)
+cdef inline int append_record(arena_t *out, kl_record_in_t *fields, int64_t body_size) except -1:
+    if out.capacity - out.size < <size_t>body_size + KL_VARINT_MAX:
+        reserve(out, <size_t>body_size + KL_VARINT_MAX, True)
     out.size = kl_record_write(out.data + out.size, fields, body_size) - out.data
     return 0
 
@@ -263,7 +336,7 @@ cdef int seal(arena_t *out, size_t start, kl_batch_t *b, int codec, object level
             # Random bytes can grow under a codec: what fits only as it is goes as it is.
             if <int64_t>payload_size + KL_BATCH_HEADER <= message_bytes_max or payload_size < plain_size:
                 out.size = start + KL_BATCH_HEADER
-                reserve(out, payload_size)
+                reserve(out, payload_size, True)
                 memcpy(out.data + out.size, view.buf, payload_size)
                 out.size += payload_size
                 b.attributes |= <int16_t>codec
@@ -308,8 +381,8 @@ cdef class BatchGroup:
         raise TypeError("batch groups come from Encoder.next_group()")
 
     def __dealloc__(self):
-        free(self.data)
-        free(self.batches)
+        kl_pool_give(&pool, self.data, self.capacity)
+        kl_pool_give(&pool, self.batches, self.table_capacity)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.nbytes, 1, flags)
@@ -389,8 +462,8 @@ cdef class Encoder:
                     break
         except BaseException:
             self.records = None
-            free(out.data)
-            free(table.data)
+            give(&out)
+            give(&table)
             raise
         finally:
             self.busy = False
@@ -398,8 +471,10 @@ cdef class Encoder:
             self.records = None
             return None
         group.data = out.data
+        group.capacity = out.capacity
         group.nbytes = <Py_ssize_t>out.size
         group.batches = <kl_batch_t *>table.data
+        group.table_capacity = table.capacity
         return group
 
     cdef int64_t record_timestamp(self) except? -2:
@@ -428,7 +503,7 @@ cdef class Encoder:
         cdef int64_t base_offset = b.base_offset
         blank_header(b)
         b.base_offset = base_offset
-        reserve(out, KL_BATCH_HEADER)
+        reserve(out, KL_BATCH_HEADER, True)
         out.size += KL_BATCH_HEADER
         while True:
             if self.key_required and fields.key_size < 0:
@@ -503,7 +578,7 @@ def encode(
     elif timestamp_type != TimestampType.CREATE_TIME:
         raise ValueError(f"a batch has CREATE_TIME or LOG_APPEND_TIME, not {timestamp_type!r}")
     try:
-        reserve(&out, KL_BATCH_HEADER)
+        reserve(&out, KL_BATCH_HEADER, True)
         out.size = KL_BATCH_HEADER
         while source.advance():
             timestamp = source.timestamp if source.has_timestamp else -1
@@ -544,4 +619,4 @@ def encode(
         seal(&out, 0, &b, codec, level, INT32_MAX)
         return PyBytes_FromStringAndSize(<char *>out.data, <Py_ssize_t>out.size)
     finally:
-        free(out.data)
+        give(&out)

@@ -4,6 +4,7 @@
   A1  columns own their bytes: the source buffer may go as soon as columns() has returned.
   A2  what was exported lives until its release callback, whatever becomes of the Python object it came from.
   A3  runs of uncompressed batches are checked and copied without the GIL, all in one go; nothing of Python is touched.
+  A4  buffers go back to a pool, from the release callback too, which may run on any thread, without the GIL, and late.
 
 Kafka's record has no null headers, so the list is empty where there are none.
 """
@@ -21,6 +22,7 @@ from klog._c.columns cimport (
     KL_COLUMN_TIMESTAMP_TYPE, KL_COLUMN_VALUE, kl_column_t, kl_columns_append, kl_columns_drop, kl_columns_export,
     kl_columns_nbytes, kl_columns_new, kl_columns_rows, kl_columns_schema, kl_columns_t,
 )
+from klog._c.pool cimport kl_pool_t
 from klog._c.status cimport KL_ESPACE, KL_OK
 from klog.record._batch cimport Selection, Source
 from libc.errno cimport EINVAL, EIO, ENOMEM
@@ -33,6 +35,7 @@ cdef enum:
     NOGIL_MIN = 1 << 16     # about 50 µs of work
 
 FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+cdef kl_pool_t pool     # no object owns it: it outlives whatever Arrow's consumers still hold at exit
 cdef dict KINDS = {
     "offset": KL_COLUMN_OFFSET,
     "timestamp": KL_COLUMN_TIMESTAMP,
@@ -232,7 +235,7 @@ def columns(
     cdef int32_t bad = 0
     cdef int status
     result.layout = Fields(fields)
-    if kl_columns_new(result.layout.kinds, result.layout.n, &result.columns) != KL_OK:
+    if kl_columns_new(&pool, result.layout.kinds, result.layout.n, &result.columns) != KL_OK:
         raise MemoryError
     while True:
         if source.size - at >= NOGIL_MIN:

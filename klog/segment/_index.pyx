@@ -103,6 +103,16 @@ cdef class IndexPair:
                 raise CorruptIndex(f"an entry points at byte {position} of a log of {log_size} bytes",
                                    path=self.offsets_path, position=(self.x.offset_count - 1) * KL_OFFSET_ENTRY)
 
+    def limit(self, int64_t log_size):
+        """Forget offset entries at or behind byte log_size, in memory: of a copy, which may be newer than its log."""
+        if self.x.offset_count == 0:
+            return
+        self.x.offset_count = kl_offset_index_position(self.offsets.data, self.x.offset_count,
+                                                       <int32_t>min(log_size, INT32_MAX))
+        self.x.last_relative = -1
+        if self.x.offset_count:
+            self.x.last_relative = load32(self.offsets.data + (self.x.offset_count - 1) * KL_OFFSET_ENTRY)
+
     cdef int check_one(self, Mapping map, str path, int64_t entries, int width, str kind) except -1:
         cdef int64_t i
         if map.found % width:
@@ -253,24 +263,32 @@ cdef class IndexPair:
         """Empty both files and give them capacity bytes: the beginning of a rebuild."""
         interval = self.x.interval
         base_offset = self.x.base_offset
-        self.offsets.resize(0)
-        self.times.resize(0)
-        kl_indexer_init(&self.x, base_offset, interval)  # first: grow() leaves room for the entries it knows of
-        self.grow(capacity)
+        self.x.offset_count = self.x.time_count = 0  # before the maps go
+        try:
+            self.offsets.resize(0)
+            self.times.resize(0)
+            self.grow(capacity)
+        finally:
+            kl_indexer_init(&self.x, base_offset, interval)
+            self.attach()
 
     def grow(self, int64_t capacity):
         """Give both files capacity bytes, rounded down to whole entries, entries kept: a segment becomes active."""
         cdef kl_indexer_t before = self.x
-        self.offsets.resize(max(capacity // KL_OFFSET_ENTRY, before.offset_count) * KL_OFFSET_ENTRY)
-        self.times.resize(max(capacity // KL_TIME_ENTRY, before.time_count) * KL_TIME_ENTRY)
-        self.keep(&before)
+        try:
+            self.offsets.resize(max(capacity // KL_OFFSET_ENTRY, before.offset_count) * KL_OFFSET_ENTRY)
+            self.times.resize(max(capacity // KL_TIME_ENTRY, before.time_count) * KL_TIME_ENTRY)
+        finally:
+            self.keep(&before)
 
     def trim(self):
         """Cut both files to their entries: a segment becomes inactive, or the log is closed cleanly."""
         cdef kl_indexer_t before = self.x
-        self.offsets.resize(<int64_t>self.x.offset_count * KL_OFFSET_ENTRY)
-        self.times.resize(<int64_t>self.x.time_count * KL_TIME_ENTRY)
-        self.keep(&before)
+        try:
+            self.offsets.resize(<int64_t>self.x.offset_count * KL_OFFSET_ENTRY)
+            self.times.resize(<int64_t>self.x.time_count * KL_TIME_ENTRY)
+        finally:
+            self.keep(&before)
 
     cdef int keep(self, kl_indexer_t *before) except -1:
         """attach() after a resize, with what only memory knows."""
@@ -288,6 +306,8 @@ cdef class IndexPair:
     def close(self):
         """Unmap; lookups answer as if there were no entries."""
         self.x.offset_count = self.x.time_count = 0
+        self.x.offset_capacity = self.x.time_capacity = 0
+        self.x.offset_entries = self.x.time_entries = NULL
         self.offsets.close()
         self.times.close()
 

@@ -34,6 +34,7 @@ _log = logging.getLogger("klog.segment")
 cdef enum:
     WINDOW = 8192
     CHUNK = 1 << 20
+    PAGE = 4096
     TAIL = 17          # so few bytes at the end hold no batch of any format
 
 
@@ -199,7 +200,7 @@ def find_timestamp(LogFile file, int64_t position, int64_t end, int64_t timestam
     return None
 
 
-def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit):
+def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit, int64_t base_offset):
     """Cut a chunk read at `position` to its whole batches: (bytes they take, offset behind the last, bytes wanted).
 
     The last number is 0, or the size of the first batch when the chunk is too short for it. Raises CorruptBatch when
@@ -207,7 +208,9 @@ def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit):
 
     A batch whose base offset jumps ahead of the batch behind it lies: the field is outside the checksum, a flipped bit
     goes unnoticed. Where the neighbours leave one answer, the chunk in memory gets that offset; the file is left alone.
-    limit: offsets of this segment are below it, which tells a liar that begins the chunk.
+    limit: offsets of this segment are below it, which tells a liar that begins or ends the chunk. base_offset: where
+    the first batch of the segment should begin, for a chunk that begins there. A liar that leaves more than one answer
+    is not passed on: the chunk ends before it, and one that begins with it is CorruptBatch.
     """
     cdef kl_batch_t b
     cdef int64_t at = 0, next_offset = -1, left, before = 0, unmoved = -1
@@ -235,17 +238,36 @@ def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit):
         if b.base_offset < next_offset:
             if b.base_offset != unmoved and not (before == 0 and next_offset > limit):
                 break
-            _log.warning("event=base_offset_mended path=%s position=%d found=%d mended=%d", path, position + before,
-                         next_offset - span, b.base_offset - span)
-            kl_store_u64(chunk.data + before, <uint64_t>(b.base_offset - span))
+            _mend(chunk, path, position, before, b.base_offset - span)
             next_offset = b.base_offset
         span = b.last_offset_delta + 1
-        unmoved = (next_offset if next_offset >= 0 else b.base_offset) + span
+        if next_offset >= 0:
+            unmoved = next_offset + span
+        else:
+            unmoved = (base_offset if position == 0 else b.base_offset) + span
         before = at
         at += b.size
         next_offset = kl_batch_last_offset(&b) + 1
+    if next_offset > limit:
+        if unmoved == limit and (before or position == 0):
+            _mend(chunk, path, position, before, limit - span)
+            next_offset = limit
+        elif before:
+            at, next_offset = before, unmoved - span
+        else:
+            raise CorruptBatch("a batch lies beyond the end of its segment: run `klog verify`", path=path,
+                               position=position, offset=next_offset - 1, kind="offset_order")
     chunk.size = at
     return at, next_offset, 0
+
+
+cdef int _mend(AlignedBuffer chunk, str path, int64_t position, int64_t at, int64_t base_offset) except -1:
+    """Give the batch at byte `at` of a chunk another base offset."""
+    cdef kl_batch_t b
+    kl_batch_header(chunk.data + at, <size_t>(chunk.size - at), &b)
+    _log.warning("event=base_offset_mended path=%s position=%d found=%d mended=%d", path, position + at,
+                 b.base_offset, base_offset)
+    kl_store_u64(chunk.data + at, <uint64_t>base_offset)
 
 
 def count_records(LogFile file, int64_t position, int64_t end, int64_t start, int64_t stop):
@@ -383,11 +405,12 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
     cdef Scan scan = Scan()
     cdef AlignedBuffer chunk
     cdef kl_batch_t b
-    cdef int64_t at, left, want = CHUNK
+    cdef int64_t at, left, asked, want = CHUNK
     cdef int status = KL_OK
     scan.begin(position, next_offset, next_offset)
     while scan.end < end:
-        chunk = file.read(scan.end, min(want, end - scan.end))
+        asked = min(want, end - scan.end)
+        chunk = file.read(scan.end, asked)
         if chunk.size == 0:
             scan.reason = "truncated"
             return scan
@@ -422,13 +445,12 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
                 scan.reason = "offset_order"
                 return scan
             if index is not None:
-                if index.x.offset_count + 1 < index.x.offset_capacity or index.x.time_count + 2 < index.x.time_capacity:
-                    index.reserve(1)
+                index.reserve(1)
                 kl_indexer_add(&index.x, &b, b.position)
             scan.note(&b)
             at += b.size
-        if at == 0 and (status == KL_ETRUNCATED or b.size > end - scan.end):
-            scan.reason = "truncated"
+        if at == 0 and (status == KL_ETRUNCATED or b.size > end - scan.end or chunk.size < asked):
+            scan.reason = "truncated"  # asked for all of it: the file has become shorter than end
             return scan
         if progress is not None:
             progress(scan.end - position)
@@ -468,23 +490,27 @@ def search_batch(LogFile file, int64_t position, int64_t end, int64_t base_offse
 
 
 def nul_page_within(LogFile file, int64_t position, int64_t end):
-    """Position of the first 4 KiB page of NULs that touches [position, end), clipped to it; -1 if there is none.
+    """Position of the first 4 KiB page of NULs in [position, end); -1 if there is none.
 
-    The mark of write-back that never happened: the file grew, a page of it did not arrive.
+    The mark of write-back that never happened: the file grew, a page of it did not arrive. Of the page that position
+    lies in only what follows counts, if it is a batch header long: fewer zeros begin every small base offset. A page
+    that end divides has arrived.
     """
     cdef AlignedBuffer chunk
     cdef int64_t here = position, stop, page_end, i
     while here < end:
-        chunk = file.read(here, min(CHUNK, end - here))
+        chunk = file.read(here, min(CHUNK - here % PAGE, end - here))
         if chunk.size == 0:
             return -1
         i = 0
         while i < chunk.size:
-            page_end = min(((here + i) // 4096 + 1) * 4096 - here, chunk.size)
+            page_end = (here + i) // PAGE * PAGE + PAGE - here
+            if page_end > chunk.size:
+                break
             stop = i
             while stop < page_end and chunk.data[stop] == 0:
                 stop += 1
-            if stop == page_end:
+            if stop == page_end and page_end - i >= KL_BATCH_HEADER:
                 return here + i
             i = page_end
         here += chunk.size

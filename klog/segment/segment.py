@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("klog.segment")
 _PREALLOCATE_MIN, _PREALLOCATE_MAX = 64 << 10, 16 << 20
+_POSITION_MAX = 2**31 - 1
+_INDEX_BEHIND_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where segment.index.bytes leaves none
 
 
@@ -53,9 +55,11 @@ class Segment:
         self._active_file: LogFile | None = None
         self._active_index: IndexPair | None = None
         self._allocated = 0
-        self._jitter_ms = (
-            random.randrange(min(config.segment_jitter_ms, config.segment_ms)) if config.segment_jitter_ms else 0
-        )
+        self._indexed_size = 0  # what the segment had when a reader's index was opened
+        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        age_max_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
+        self._size_max = config.segment_size
+        self._age_max_ms = age_max_ms - (random.randrange(jitter_ms) if jitter_ms else 0)
         self._max_timestamp: int | None = None
         self._index_bytes = max(config.segment_index_bytes, _INDEX_BYTES_MIN)
 
@@ -67,15 +71,17 @@ class Segment:
     @property
     def file(self) -> LogFile:
         """The .log file, opened if it is not."""
-        if self._active_file is not None:
-            return self._active_file
+        active = self._active_file  # looked at once: a roll may take it away between two looks
+        if active is not None:
+            return active
         return self._handles.get((self.path, ".log"), lambda: self._files.open(self.path))
 
     @property
     def index(self) -> IndexPair:
         """Both indexes. A file that breaks the rules of its format is rebuilt from .log."""
-        if self._active_index is not None:
-            return self._active_index
+        active = self._active_index
+        if active is not None:
+            return active
         return self._handles.get((self.path, ".index"), self._open_index)
 
     def _index_paths(self) -> tuple[str, str]:
@@ -85,6 +91,7 @@ class Segment:
         )
 
     def _open_index(self) -> IndexPair:
+        self._indexed_size = self.size
         try:
             return self._load_index(-1)
         except (FileNotFoundError, CorruptIndex) as error:
@@ -115,9 +122,15 @@ class Segment:
             interval=self._config.index_interval_bytes,
             table=self._files.table,
         )
-        index.check(self.size)
+        if self.writable:
+            index.check(self.size)
+        else:  # the writer of a live log is ahead of what this reader has seen
+            index.check(_POSITION_MAX)
+            index.limit(self.size)
         if index.time_entries == 0 and self.size:
             if find_timestamp(self.file, 0, self.size, 1, 0) is not None:  # the first batch, unless it has no time
+                if index.entries == 0 and not self.writable:  # as every segment is while its writer has just begun it
+                    return self._index_in_memory()
                 raise CorruptIndex("no entry, although records have timestamps", path=times, kind="timeindex")
         return index
 
@@ -178,7 +191,8 @@ class Segment:
         return header is not None and header.position == position and header.last_offset == offset
 
     def deactivate(self, *, sync: bool) -> None:
-        """Close the active segment's books: closing time entry, files trimmed, descriptor given to the cache."""
+        """Close the active segment's books: closing time entry, files trimmed. A reader that is in the file keeps its
+        descriptor until it is out."""
         if self._active_file is None or self._active_index is None:
             return
         index, file = self._active_index, self._active_file
@@ -191,7 +205,6 @@ class Segment:
         self._max_timestamp = index.max_timestamp
         self._active_file = self._active_index = None
         index.close()
-        file.close()
 
     def reopen(self) -> None:
         """Take appends again after deactivate(), as before it: what undoing a failed append needs."""
@@ -215,11 +228,10 @@ class Segment:
 
     def close(self) -> None:
         """Let go of every handle, changing nothing on disk."""
-        if self._active_index is not None:
-            self._active_index.close()
-        if self._active_file is not None:
-            self._active_file.close()
+        index = self._active_index
         self._active_file = self._active_index = None
+        if index is not None:
+            index.close()
         self._handles.drop((self.path, ".log"))
         self._handles.drop((self.path, ".index"))
 
@@ -233,13 +245,9 @@ class Segment:
 
     def fit(self, group: BatchGroup, first: int, now_ms: int) -> int:
         """How many of the group's batches from `first` on go in before this segment must roll."""
-        config = self._config
-        max_ms = config.segment_ms
-        if config.compacts and config.max_compaction_lag_ms > 0:
-            max_ms = min(max_ms, config.max_compaction_lag_ms)
         assert self._active_index is not None
         return self._active_index.fit(
-            group, first, self.size, config.segment_size, max_ms - self._jitter_ms, now_ms - self.created_ms
+            group, first, self.size, self._size_max, self._age_max_ms, now_ms - self.created_ms
         )
 
     def append(self, group: BatchGroup, first: int, stop: int) -> None:
@@ -269,20 +277,22 @@ class Segment:
         return self.size, self.next_offset, self._active_index.state()
 
     def rewind(self, mark: tuple[int, int, bytes]) -> None:
-        """Take back appends since mark(). OSError: the directory must go offline."""
+        """Take back appends since mark(), durably. OSError: the directory must go offline."""
         assert self._active_file is not None and self._active_index is not None
         self.size, self.next_offset, state = mark
+        self._active_index.restore(state)
         self._files.truncate(self._active_file, self.size)
         self._allocated = self.size
-        self._active_index.restore(state)
+        self._files.fsync(self._active_file)
 
     # ---- read --------------------------------------------------------------------------------------------------
 
     @property
     def max_timestamp(self) -> int:
         """Largest timestamp of the segment, -1 for none."""
-        if self._active_index is not None:
-            return self._active_index.max_timestamp
+        active = self._active_index
+        if active is not None:
+            return active.max_timestamp
         if self._max_timestamp is None:
             self._max_timestamp = self.index.max_timestamp
         return self._max_timestamp
@@ -323,7 +333,9 @@ class Segment:
         """A reader's look at what another process has appended up to byte `end`: whole batches join the segment."""
         scan = scan_headers(self.file, self.size, end, self.next_offset)
         if scan.batches:
-            self.size, self.next_offset = scan.end, scan.next_offset
+            self.next_offset, self.size = scan.next_offset, scan.end  # in this order, for readers without the lock
+            if self.size - self._indexed_size > _INDEX_BEHIND_MAX and all(map(os.path.exists, self._index_paths())):
+                self._handles.drop((self.path, ".index"))
             self._max_timestamp = max(self.max_timestamp, scan.max_timestamp)
         return scan
 
@@ -362,7 +374,7 @@ class Segment:
         wanted = min(max_bytes, self.size - position)
         while True:
             chunk = self.file.read(position, wanted)
-            end, next_offset, needed = frame(chunk, self.path, position, self.next_offset)
+            end, next_offset, needed = frame(chunk, self.path, position, self.next_offset, self.base_offset)
             if end:
                 return chunk, next_offset
             if needed > self.size - position or needed <= wanted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 
 import klog
 from klog.cli import VERBS, cli
+from klog.inspect import DumpedFile
 from tests.support import golden
 
 CSV = "id,name,when\n1,Ann,2013-02-08T05:00:00Z\n2,Bob,2013-02-08T06:00:00Z\n3,,2013-02-08T07:00:00Z\n"
@@ -202,6 +204,39 @@ def test_cat_of_transactions_by_isolation(tmp_path: Path) -> None:
     control = ok("cat", "--dir", directory, "--topic", "orders", "--control", "--jsonl").splitlines()
     assert len(control) == len(partition.records)
     assert {json.loads(line)["control_type"] for line in control} == {None, "abort", "commit"}
+
+
+def test_cat_of_a_damaged_log_prints_what_stands_before_the_damage(data: Path) -> None:
+    """--json stays one object that parses; its member `error` and exit code 3 say that records are missing."""
+    with klog.open(data) as logs:
+        for number in range(3):
+            logs.append("people", [(b"k%d" % number, b"v")])
+    path = max((data / "people-0").glob("*.log"))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    result = run("cat", "--dir", data, "--topic", "people", "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 3
+    assert list(found) == ["directory", "topic", "records", "error"]
+    assert [record["offset"] for record in found["records"]] == [0, 1, 2, 3, 4]
+    assert "checksum" in found["error"] and str(path) in found["error"]
+    assert result.stderr == f"klog: {found['error']}\n"
+    result = run("cat", "--dir", data, "--topic", "people", "--jsonl")
+    assert result.exit_code == 3 and len(result.stdout.splitlines()) == 5
+
+
+def test_dump_as_json_parses_whatever_ends_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def entries() -> Iterator[dict[str, Any]]:
+        yield {"type": "text", "text": "first"}
+        raise OSError(5, "Input/output error")
+
+    file = DumpedFile("path", "properties", 5, None, None, entries())
+    monkeypatch.setattr("klog.inspect.dump", lambda *args, **kwargs: iter([file]))
+    result = run("dump", data, "--json")
+    assert result.exit_code == 1
+    shown = json.loads(result.stdout)
+    assert len(shown["files"][0]["entries"]) == 1 and "Input/output error" in shown["error"]
 
 
 # ---- dump ----------------------------------------------------------------------------------------------------------

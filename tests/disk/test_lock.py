@@ -29,7 +29,10 @@ def test_a_second_lock_in_this_process_is_refused_and_names_it(tmp_path: Path) -
 
 
 def test_a_lock_in_another_process_is_refused_and_named_and_gone_with_it(tmp_path: Path) -> None:
-    code = "import sys, time; from klog.disk import DirectoryLock; l = DirectoryLock(sys.argv[1]); print('held', flush=True); time.sleep(60)"
+    code = (
+        "import sys, time; from klog.disk import DirectoryLock; l = DirectoryLock(sys.argv[1]); "
+        "print('held', flush=True); time.sleep(60)"
+    )
     child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None
@@ -68,10 +71,11 @@ def test_closing_another_descriptor_of_the_file_does_not_lose_the_lock(tmp_path:
 def test_it_is_refused_while_a_jvm_would_hold_it(tmp_path: Path) -> None:
     """Java's FileChannel.lock is a POSIX record lock."""
     (tmp_path / ".lock").touch()
-    code = "import fcntl, sys, time; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / ".lock")], stdout=subprocess.PIPE, text=True
+    code = (
+        "import fcntl, sys, time; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "print('held', flush=True); time.sleep(60)"
     )
+    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / ".lock")], stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None
         child.stdout.readline()
@@ -105,16 +109,6 @@ def test_shared_locks_stand_together_against_an_exclusive_one(tmp_path: Path) ->
         DirectoryLock(str(tmp_path), shared=True)
     first.release()
     DirectoryLock(str(tmp_path)).release()
-
-
-def test_a_shared_lock_knows_who_joined_it_since(tmp_path: Path) -> None:
-    first = DirectoryLock(str(tmp_path), shared=True)
-    assert not first.joined()
-    second = DirectoryLock(str(tmp_path), shared=True)
-    assert (first.joined(), second.joined()) == (True, False)
-    second.release()
-    assert first.alone() and first.joined()
-    first.release()
 
 
 def test_an_exclusive_lock_keeps_shared_ones_out(tmp_path: Path) -> None:

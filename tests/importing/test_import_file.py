@@ -132,6 +132,27 @@ def test_parquet_rows(tmp_path: Path) -> None:
         import_file(broken, tmp_path / "data", "t")
 
 
+def test_parquet_cells_that_cannot_be_read_name_column_and_row(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="needs: pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs: pyarrow")
+    offsets = b"".join(end.to_bytes(4, "little") for end in (0, 1, 3))
+    tables = {
+        "line 2: column 'a': byte 2, 0xff, is not UTF-8": pa.table(
+            {"a": pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(offsets), pa.py_buffer(b"xy\xff")])}
+        ),
+        r"line 5000: column 'a': a timestamp\[ms\] that the calendar": pa.table(
+            {"a": pa.array([1] * 4999 + [1 << 60], pa.timestamp("ms"))}
+        ),
+        r"line 1: column 'a': a date32\[day\] that the calendar": pa.table({"a": pa.array([5_000_000], pa.date32())}),
+        "line 1: the header names 'a' twice": pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]),
+    }
+    for message, table in tables.items():
+        parquet.write_table(table, tmp_path / "f.parquet")
+        with pytest.raises(RowError, match=message):
+            import_file(tmp_path / "f.parquet", tmp_path / "data", "t")
+        assert not (tmp_path / "data").exists()
+
+
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(klog.KlogError, match=r"pip install 'klog\[arrow\]'"):

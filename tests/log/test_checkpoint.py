@@ -22,9 +22,6 @@ def test_offsets_go_both_ways(tmp_path: Path) -> None:
     checkpoint.write_offsets(RealFiles(), path, {})
     assert Path(path).read_bytes() == b"0\n0\n"
     assert checkpoint.read_offsets(str(tmp_path / "none")) == {}
-    assert checkpoint.read_mark(path, ("demo", 0)) is None
-    Path(path).write_bytes(b"junk")
-    assert checkpoint.read_mark(path, ("demo", 0)) is None
 
 
 @pytest.mark.parametrize("data", [b"", b"0\n", b"0", b"0\n0\n", b"0\n0"])

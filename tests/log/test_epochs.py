@@ -39,7 +39,12 @@ def test_assigning(tmp_path: Path, assigned: list[tuple[int, int]], expected: li
 def test_assigning_says_whether_it_was_news(tmp_path: Path) -> None:
     epochs = make(tmp_path)
     assert epochs.latest is None
-    assert [epochs.assign(2, 5), epochs.assign(2, 7), epochs.assign(2, 4), epochs.assign(3, 9)] == [True, False, True, True]
+    assert [epochs.assign(2, 5), epochs.assign(2, 7), epochs.assign(2, 4), epochs.assign(3, 9)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
     assert epochs.latest == 3
 
 
@@ -105,7 +110,7 @@ def test_a_file_that_says_the_same_is_not_written_again(tmp_path: Path) -> None:
     assert (tmp_path / "leader-epoch-checkpoint").stat().st_ino == before
 
 
-# ---- as a log uses it -------------------------------------------------------------------------------------------------
+# ---- as a log uses it -----------------------------------------------------------------------------------------------
 
 
 def log_with_epochs(tmp_path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""offset_for_timestamp: the first record at or above a time, whatever the order of times and the state of the indexes."""
+"""offset_for_timestamp: the first record at or above a time, whatever the order of times and the state of indexes."""
 
 from __future__ import annotations
 

@@ -50,6 +50,72 @@ def test_every_record_comes_out_in_order(compression) -> None:
         assert offsets == list(range(group.count))
 
 
+def plain(n: int) -> tuple[bytes | None, bytes | None, int | None]:
+    """Of all sizes up to 200, among them none and null."""
+    key = None if n % 41 == 40 else bytes([n % 251]) * (n % 41)
+    value = None if n % 201 == 200 else bytes([n % 241]) * (n % 201)
+    return key, value, None if n % 7 == 6 else T + n * n * n
+
+
+def test_plain_tuples_make_the_bytes_that_other_forms_make() -> None:
+    """Exact tuples of bytes and ints take a short way through the builder."""
+    forms = [plain(n) for n in range(9000)]
+    expected = encode([Record(*form) for form in forms])
+    assert encode(forms) == expected
+    assert encode([list(form) for form in forms]) == expected
+    assert encode([(*form, None) for form in forms]) == expected
+    assert encode([(*form, []) for form in forms]) == expected
+    assert encode(forms[n][: 2 if forms[n][2] is None else 3] for n in range(9000)) == expected
+
+
+def made_anew(count: int):
+    return ((*plain(n)[:2], T + n) for n in range(count))
+
+
+def zipped(count: int):
+    """zip fills the same tuple anew when nobody else holds it."""
+    return zip(
+        (plain(n)[0] for n in range(count)), (plain(n)[1] for n in range(count)), range(T, T + count), strict=True
+    )
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+@pytest.mark.parametrize("source", [made_anew, zipped])
+def test_a_tuple_that_nobody_else_holds_stays_until_it_is_written(source, compression) -> None:
+    """Also one that waits for the next group."""
+    expected = list(made_anew(3000))
+    found = []
+    waiting = encoder(source(3000), compression=compression)
+    while (group := waiting.next_group(1)) is not None:
+        found.append(group)
+        assert len([b"x" * size for size in range(201) for _ in range(3)]) == 603  # whatever was let go is taken now
+    assert [(r.key, r.value, r.timestamp) for r in all_records(found)] == expected
+    assert [(r.key, r.value, r.timestamp) for r in iter_records(encode(source(3000)))] == expected
+
+
+def test_a_tuple_that_is_not_quite_plain_takes_the_long_way() -> None:
+    class Stamp(int):
+        def __index__(self) -> int:
+            return T + 5
+
+    class Key(bytes):
+        pass
+
+    class Row(tuple):
+        pass
+
+    rows = [
+        (b"k", b"v", True),
+        (Key(b"k"), b"v", T),
+        (b"k", bytearray(b"v"), T),
+        Row((b"k", b"v", T)),
+        (b"k", b"v", Stamp(3)),
+    ]
+    made = list(iter_records(encode(rows)))
+    assert [(r.key, r.value) for r in made] == [(b"k", b"v")] * 5
+    assert [r.timestamp for r in made] == [1, T, T, T, 3]
+
+
 def test_batches_keep_to_their_size() -> None:
     found = groups(encoder([(None, bytes(90), T)] * 500))
     sizes = [batch.size for group in found for batch in decode(group)]

@@ -1,7 +1,11 @@
-"""Ten thousand times over, nothing grows."""
+"""Ten thousand times over, nothing grows; and what is pooled is nobody else's while somebody can see it."""
 
 import contextlib
+import ctypes
+import resource
+import threading
 
+import pyarrow as pa
 import pytest
 
 from klog.errors import CorruptBatch
@@ -75,3 +79,86 @@ def test_nothing_grows(work, times: int) -> None:
     # A leak of 64 bytes a time would show in either.
     assert resident < 1 << 20, resident
     assert blocks < 500, blocks
+
+
+def group_of(fill: bytes, count: int = 2_000):
+    encoder = Encoder(
+        [(b"key", fill * 500, T)] * count,
+        batch_bytes_max=16_384,
+        message_bytes_max=1 << 20,
+        timestamp_default=T,
+        timestamp_min=0,
+        timestamp_max=T + 100,
+    )
+    return encoder.next_group(1 << 30)
+
+
+def test_a_view_pins_the_bytes_of_its_group() -> None:
+    view = memoryview(group_of(b"a"))
+    expected = bytes(view)
+    for _ in range(3):
+        group_of(b"b")
+        encode([(b"key", b"c" * 500, T)] * 2_000)
+    assert view == expected
+    assert validate(view) == 2_000
+
+
+def test_groups_side_by_side_share_nothing() -> None:
+    groups = [group_of(bytes([65 + n])) for n in range(8)]
+    for n, group in enumerate(groups):
+        assert {record.value for record in iter_records(group)} == {bytes([65 + n]) * 500}
+
+
+def test_arrays_in_a_consumers_hands_keep_their_buffers() -> None:
+    data = encode([(b"key %d" % n, b"a" * 500, T + n) for n in range(2_000)])
+    other = encode([(b"another %d" % n, b"b" * 500, T - n) for n in range(2_000)])
+    first = pa.record_batch(columns(data))
+    values = first.column("value").slice(100, 50)
+    expected = first.to_pydict()
+    for _ in range(3):
+        columns(other).__arrow_c_array__()
+        pa.record_batch(columns(other))
+    assert first.to_pydict() == expected
+    del first
+    pa.record_batch(columns(other))
+    assert values.to_pylist() == [b"a" * 500] * 50
+
+
+def test_threads_give_buffers_back_while_others_take_them() -> None:
+    """Columns are decoded without the GIL, and pyarrow releases them on whatever thread lets go last."""
+    data = [encode([(b"key", bytes([n]) * 200, T)] * 1_000) for n in range(4)]
+    held: list[pa.RecordBatch | None] = [None] * 4
+    wrong = []
+
+    def work(n: int) -> None:
+        for turn in range(100):
+            batch = pa.record_batch(columns(data[n]))
+            if set(batch.column("value").to_pylist()) != {bytes([n]) * 200}:
+                wrong.append((n, turn))
+            held[(n + turn) % 4] = batch  # and so lets go of another thread's
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_megabytes_are_built_in_memory_that_was_touched_before() -> None:
+    data = bytes(memoryview(group_of(b"a")))
+    # What malloc does by itself when it feels like it: memory that was freed goes back to the kernel.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
+
+    def faults_of(work) -> int:
+        before = 0
+        for turn in range(13):
+            work()
+            trim(0)
+            if turn == 2:
+                before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 10
+
+    # A MiB of fresh memory would be 256 of them.
+    assert faults_of(lambda: group_of(b"a")) < 100
+    assert faults_of(lambda: columns(data)) < 100

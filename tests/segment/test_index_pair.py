@@ -50,7 +50,7 @@ def stored(directory: Path) -> tuple[list[tuple[int, int]], list[tuple[int, int]
     return offsets, times
 
 
-# ---- which batches get entries ----------------------------------------------------------------------------------------
+# ---- which batches get entries ---------------------------------------------------------------------------------------
 
 
 def test_kafka_s_example_of_the_interval(tmp_path: Path) -> None:
@@ -136,10 +136,19 @@ def test_the_closing_entry_is_not_repeated(tmp_path: Path) -> None:
     assert time_entries(index) == [(2, 1), (3, 2)]
 
 
-# ---- does it fit ------------------------------------------------------------------------------------------------------
+# ---- does it fit -----------------------------------------------------------------------------------------------------
 
 
-def fits(index: IndexPair, timestamps: list[int], size: int, *, segment_bytes: int = 10**9, ms: int = 10**9, waited: int = 0, offset: int = 0) -> int:
+def fits(
+    index: IndexPair,
+    timestamps: list[int],
+    size: int,
+    *,
+    segment_bytes: int = 10**9,
+    ms: int = 10**9,
+    waited: int = 0,
+    offset: int = 0,
+) -> int:
     return index.fit(group_of(timestamps, offset), 0, size, segment_bytes, ms, waited)
 
 
@@ -188,7 +197,7 @@ def test_only_31_bits_above_the_base_fit(tmp_path: Path, offset: int, expected: 
     assert fits(make(tmp_path, base), [1], 0, offset=offset) == expected
 
 
-# ---- lookups ----------------------------------------------------------------------------------------------------------
+# ---- lookups ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_empty_index_answers_with_its_base(tmp_path: Path) -> None:
@@ -213,10 +222,18 @@ def test_lookups_agree_with_bisect(tmp_path: Path) -> None:
         add(index, [time], position, offset)
         if i:
             wanted.append((offset, position, time))
-        offset, position, time = offset + random_.randint(1, 5), position + random_.randint(BATCH, 900), time + random_.randint(1, 9)
+        offset, position, time = (
+            offset + random_.randint(1, 5),
+            position + random_.randint(BATCH, 900),
+            time + random_.randint(1, 9),
+        )
     assert entries(index) == [entry[:2] for entry in wanted]
     offsets, positions, times = ([entry[i] for entry in wanted] for i in range(3))
-    for probe in (*range(base - 2, base + 60), *range(offset - 60, offset + 2), *random_.sample(range(base, offset), 500)):
+    for probe in (
+        *range(base - 2, base + 60),
+        *range(offset - 60, offset + 2),
+        *random_.sample(range(base, offset), 500),
+    ):
         at = bisect.bisect_right(offsets, probe) - 1
         assert index.floor(probe) == ((offsets[at], positions[at]) if at >= 0 else (base, 0)), probe
     for probe in (*range(990, 1060), *random_.sample(range(time), 500), time + 1):
@@ -235,7 +252,7 @@ def test_kafka_s_example_of_upper_bounds(tmp_path: Path) -> None:
     assert [index.upper_bound(at) for at in (5, 10, 22, 23, 24, 38, 200)] == [46, 46, 47, 47, 48, None, None]
 
 
-# ---- truncation, growth, trimming -------------------------------------------------------------------------------------
+# ---- truncation, growth, trimming ------------------------------------------------------------------------------------
 
 
 def filled(directory: Path, *, capacity: int = CAPACITY) -> IndexPair:
@@ -320,7 +337,7 @@ def test_restore_after_a_trim_does_not_write_behind_the_file(tmp_path: Path) -> 
     assert entries(index)[-1] == (11, 11 * BATCH)
 
 
-# ---- files of others --------------------------------------------------------------------------------------------------
+# ---- files of others -------------------------------------------------------------------------------------------------
 
 
 def test_reopening_counts_entries_up_to_the_zeros(tmp_path: Path) -> None:
@@ -400,7 +417,9 @@ def test_blocks_are_there_before_the_first_store(tmp_path: Path) -> None:
     index.reserve(1)
     for name in ("index", "timeindex"):
         assert (tmp_path / name).stat().st_blocks * 512 >= 65_536
-        assert (tmp_path / name).read_bytes() == bytes((1 << 20) // (8 if name == "index" else 12) * (8 if name == "index" else 12))
+        assert (tmp_path / name).read_bytes() == bytes(
+            (1 << 20) // (8 if name == "index" else 12) * (8 if name == "index" else 12)
+        )
     index.reserve(10_000)
     assert (tmp_path / "index").stat().st_blocks * 512 >= 80_000
 

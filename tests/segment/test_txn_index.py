@@ -70,7 +70,9 @@ def test_added_entries_are_in_the_order_of_their_markers(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("offset", "left"), [(111, (A, B)), (110, (A,)), (105, (A,)), (104, ()), (0, ())])
-def test_truncation_drops_markers_at_and_above(tmp_path: Path, offset: int, left: tuple[AbortedTransaction, ...]) -> None:
+def test_truncation_drops_markers_at_and_above(
+    tmp_path: Path, offset: int, left: tuple[AbortedTransaction, ...]
+) -> None:
     index = make(tmp_path)
     index.write([A, B])
     index.truncate_to(offset)

@@ -16,7 +16,7 @@ NOW = 1_700_000_000_000
 
 @contextmanager
 def one_log(path: Path, clock: Clock | None = None, /, topic: str = "events", **config: Any) -> Iterator[klog.Log]:
-    """The log of partition 0 of a topic of the log.dir, both made when they are not there. Config names in snake_case."""
+    """The log of partition 0 of a topic of the log.dir, both made if they are not there. Config in snake_case."""
     with klog.open(path, create=True, clock=clock or ManualClock(NOW)) as logs:
         if topic not in logs.topics():
             logs.create_topic(topic, config=config)

@@ -1,0 +1,195 @@
+"""Rules that golden directories do not break by themselves: the root of a log.dir, indexes of others, live logs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.inspect import verify
+from klog.inspect.entries import OFFSET_ENTRY
+from klog.record import encode
+from tests.support import golden
+
+ROOT = Path(klog.__file__).resolve().parent.parent
+SMALL = {"segment.bytes": 4096, "index.interval.bytes": 200, "segment.index.bytes": 400}
+
+
+def _kinds(path: Path) -> list[str]:
+    return [problem.kind for problem in verify(path).problems]
+
+
+def _messages(path: Path) -> str:
+    return "\n".join(map(str, verify(path).problems))
+
+
+def _fill(logs: klog.LogManager, count: int = 400, compression: str | None = None) -> None:
+    log = logs.log("t")
+    for i in range(0, count, 5):
+        log.append([(b"k%d" % j, b"v" * 20, 1_700_000_000_000 + j) for j in range(i, i + 5)], compression=compression)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t", config=SMALL)
+        _fill(logs)
+        assert len(logs.log("t").segments) > 3
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
+def test_what_klog_writes_is_sound_closed_and_open(compression: str | None, tmp_path: Path) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t", partitions=2, config=SMALL)
+        assert verify(tmp_path / "data").problems == []
+        _fill(logs, compression=compression)
+        assert verify(tmp_path / "data").problems == []
+    report = verify(tmp_path / "data")
+    assert (report.problems, report.records, report.partitions) == ([], 400, 2)
+
+
+def test_a_killed_writer_leaves_a_sound_directory(tmp_path: Path) -> None:
+    """Untrimmed indexes, no marker, stale checkpoints: nothing of it is a problem."""
+    program = (
+        "import klog, os, sys\n"
+        "logs = klog.open(sys.argv[1], create=True)\n"
+        "logs.create_topic('t', config={'segment.bytes': 4096, 'index.interval.bytes': 200})\n"
+        "log = logs.log('t')\n"
+        "for i in range(200): log.append([(b'k', b'v' * 50)])\n"
+        "os._exit(0)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "data")], check=True, env=environment, timeout=60)
+    report = verify(tmp_path / "data")
+    assert (report.problems, report.records) == ([], 200)
+
+
+def test_checkpoints_may_not_point_past_the_log_or_nowhere(data: Path) -> None:
+    path = data / "recovery-point-offset-checkpoint"
+    path.write_text("0\n1\nt 0 401\n")
+    assert "t-0 at 401, and its log ends at 400" in _messages(data)
+    path.write_text("0\n1\nt 0 399\n")
+    assert "t-0 at 399 after a clean stop" in _messages(data)
+    (data / ".kafka_cleanshutdown").unlink()
+    assert _kinds(data) == []
+    path.write_text("0\n2\nt 0 400\ngone 0 1\n")
+    assert "names gone-0, which is not in the directory" in _messages(data)
+    path.write_text("0\n1\n")
+    assert _kinds(data) == ["checkpoint"]
+
+
+def test_an_untrimmed_index_after_a_clean_stop_is_a_trap_for_kafka(data: Path) -> None:
+    path = sorted((data / "t-0").glob("*.index"))[-1]
+    with path.open("ab") as file:
+        file.write(bytes(80))
+    assert _kinds(data) == ["index"]
+    (data / ".kafka_cleanshutdown").unlink()
+    assert _kinds(data) == []
+    with path.open("ab") as file:
+        file.write(b"\1")
+    assert "behind the first unused entry" in _messages(data)
+
+
+def test_other_things_in_a_log_dir(data: Path) -> None:
+    (data / "lost+found").mkdir()
+    (data / f"t-1.{'0' * 32}-delete").mkdir()
+    (data / "recovery-point-offset-checkpoint.tmp").write_text("")
+    (data / "notes.txt").write_text("of no concern")
+    (data / "t-0" / "notes.txt").write_text("of no concern")
+    (data / "t-0" / "abc.log").write_text("")
+    assert _kinds(data) == ["leftover"] * 4
+    assert "Kafka refuses to start with it" in _messages(data)
+
+
+def test_a_topic_id_that_the_topics_file_contradicts(data: Path) -> None:
+    (data / "t-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw")
+    assert "topic id AAECAwQFBgcICQoLDA0ODw, by klog-topics.json" in _messages(data)
+
+
+def test_a_missing_segment_is_a_gap(data: Path) -> None:
+    log = sorted((data / "t-0").glob("*.log"))[2]
+    for path in (data / "t-0").glob(f"{log.stem}.*"):
+        path.unlink()
+    assert _kinds(data) == ["gap"]
+
+
+def test_time_entries_must_be_true_and_the_last_one_there(data: Path) -> None:
+    path = sorted((data / "t-0").glob("*.timeindex"))[1]
+    content = path.read_bytes()
+    path.write_bytes(content[:-12])
+    assert "largest time of this closed segment" in _messages(data)
+    path.write_bytes((int.from_bytes(content[:8], "big") - 1).to_bytes(8, "big") + content[8:])
+    assert _kinds(data) == ["timeindex"]
+    path.write_bytes(content[:8] + (2**20).to_bytes(4, "big") + content[12:])
+    assert set(_kinds(data)) == {"timeindex"}
+
+
+def _foreign(tmp_path: Path, entries: list[tuple[int, int]]) -> Path:
+    """A partition of four batches of two records, 100 bytes each or so, with these index entries."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    batches = [encode([(None, b"v" * 20, 5)] * 2, base_offset=2 * i, leader_epoch=0) for i in range(4)]
+    (directory / "00000000000000000000.log").write_bytes(b"".join(batches))
+    size = len(batches[0])
+    packed = b"".join(OFFSET_ENTRY.pack(offset, batch * size) for offset, batch in entries)
+    (directory / "00000000000000000000.index").write_bytes(packed)
+    (directory / "00000000000000000000.timeindex").write_bytes((5).to_bytes(8, "big") + (1).to_bytes(4, "big"))
+    (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (directory / "partition.metadata").write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw")
+    return directory
+
+
+def test_entries_of_whole_appends_are_sound(tmp_path: Path) -> None:
+    """Kafka up to 3.9.0 named the last offset of an append of several batches."""
+    assert _kinds(_foreign(tmp_path, [(7, 1)])) == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ([(3, 1), (7, 2)], "as all other entries' batches do"),  # the only one that does not name its own batch
+        ([(4, 1)], "no batch near"),
+        ([(2, 1)], "the batch at"),
+        ([(3, 1), (3, 2)], "does not rise"),
+        ([(3, 1), (5, 2), (9, 3)], "no batch near"),
+        ([(3, 9)], "where no batch begins"),
+    ],
+)
+def test_entries_that_lead_astray(entries: list[tuple[int, int]], said: str, tmp_path: Path) -> None:
+    directory = _foreign(tmp_path, entries)
+    assert _kinds(directory) == ["index"]
+    assert said in _messages(directory)
+
+
+def test_epochs_never_fall_whatever_the_cache_says(tmp_path: Path) -> None:
+    directory = _foreign(tmp_path, [])
+    batches = [encode([(None, b"v", 5)], base_offset=i, leader_epoch=epoch) for i, epoch in enumerate((3, 4, 3))]
+    (directory / "00000000000000000000.log").write_bytes(b"".join(batches))
+    (directory / "00000000000000000000.timeindex").write_bytes(b"")
+    (directory / "leader-epoch-checkpoint").unlink()
+    assert _kinds(directory) == ["epoch", "epoch"]
+    assert "leader epoch 3 after 4; epochs never fall" in _messages(directory)
+
+
+def test_a_lost_batch_is_said_once(tmp_path: Path) -> None:
+    directory = golden.copy_logdir("plain", tmp_path)
+    path = directory / "plain-0" / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    size = int.from_bytes(content[8:12], "big") + 12
+    content[size + 9] ^= 1  # the length of the second batch
+    path.write_bytes(content)
+    (problem,) = verify(directory).problems
+    assert (problem.position, problem.path) == (size, str(path))
+
+
+def test_verify_beside_a_writer_never_cries_wolf(tmp_path: Path) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t", config=SMALL)
+        for i in range(60):
+            logs.log("t").append([(b"k", b"v" * (i * 7 % 90), 1_700_000_000_000 + i)] * 3)
+            assert verify(tmp_path / "data").problems == []

@@ -1,0 +1,204 @@
+"""An append or a roll that raises, wherever it is stopped, has not happened: nothing is read of it, nothing comes back,
+and the next append goes on as if it had never been tried."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from klog import Log
+from klog.clock import ManualClock
+from klog.disk import LogFile, RealFiles
+
+T = 1_700_000_000_000
+SMALL = {"segment.bytes": 700, "index.interval.bytes": 100, "segment.index.bytes": 480}
+BEFORE = [(b"k", b"before" * 20), (b"k", b"more" * 20)]
+MANY = [(b"k", b"%d" % number * 150) for number in range(7)]
+
+
+def values(log: Log) -> list[bytes]:
+    return [record.value for record in log.read()]
+
+
+def open_log(path: Path, **more: Any) -> Log:
+    return Log.open(path / "t-0", config=SMALL, clock=ManualClock(T), **more)
+
+
+class Unsynced(RealFiles):
+    """Leaves syncing out, for speed."""
+
+    def fsync(self, file: LogFile) -> None: ...
+
+    def fdatasync(self, file: LogFile) -> None: ...
+
+    def fsync_dir(self, path: str) -> None: ...
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> RealFiles:
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    return Unsynced()
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt at the Nth line that klog/log or klog/segment runs."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
+        name = frame.f_code.co_filename
+        if "/klog/log/" not in name and "/klog/segment/" not in name:
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self
+
+    def during(self, action: Callable[[], object]) -> bool:
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            action()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+
+@pytest.mark.parametrize(("durability", "stride"), [("os", 1), ("sync", 7)])
+def test_an_interrupt_at_any_line_of_an_append(tmp_path: Path, fast: RealFiles, durability: str, stride: int) -> None:
+    before, many = [v for _, v in BEFORE], [v for _, v in MANY]
+    step = 1
+    while True:
+        place = tmp_path / str(step)
+        place.mkdir()
+        log = open_log(place, files=fast, durability=durability)
+        log.append(BEFORE)
+        interrupted = Interrupt(step).during(lambda log=log: log.append(MANY))
+        assert log.offline is None
+        got = values(log)
+        assert got in (before, before + many), step
+        assert log.log_end_offset == len(got) and log.recovery_point <= log.log_end_offset
+        log.append([(b"k", b"last")])
+        got.append(b"last")
+        assert values(log) == got and log.count() == len(got)
+        log.close()
+        with open_log(place, files=fast, clean_shutdown=False) as again:
+            assert values(again) == got, step
+            assert again.recovery.bytes_truncated == 0
+        if not interrupted:
+            break
+        step += stride
+    assert step > 100
+
+
+def test_an_interrupt_at_any_line_of_a_roll(tmp_path: Path, fast: RealFiles) -> None:
+    step = 1
+    while True:
+        place = tmp_path / str(step)
+        place.mkdir()
+        log = open_log(place, files=fast)
+        log.append(BEFORE)
+        interrupted = Interrupt(step).during(log.roll)
+        log.append([(b"k", b"last")])
+        assert values(log) == [*(v for _, v in BEFORE), b"last"]
+        log.close()
+        with open_log(place, files=fast, clean_shutdown=False) as again:
+            assert again.log_end_offset == 3
+        if not interrupted:
+            break
+        step += 1
+    assert step > 20
+
+
+class Watched(RealFiles):
+    """Remembers what was made durable, and fails on demand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[tuple[str, str]] = []
+        self.fail: Callable[[str, str], bool] = lambda action, path: False
+
+    def _note(self, action: str, path: str) -> None:
+        if self.fail(action, path):
+            raise OSError(28, "no space left on device", path)
+        self.events.append((action, Path(path).name))
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        if create:
+            self._note("create", path)
+        return super().open(path, write=write, create=create)
+
+    def fsync(self, file: LogFile) -> None:
+        self._note("fsync", file.path)
+        super().fsync(file)
+
+    def fdatasync(self, file: LogFile) -> None:
+        self._note("fdatasync", file.path)
+        super().fdatasync(file)
+
+    def truncate(self, file: LogFile, size: int) -> None:
+        self._note("truncate", file.path)
+        super().truncate(file, size)
+
+    def fsync_dir(self, path: str) -> None:
+        self._note("fsync_dir", path)
+        super().fsync_dir(path)
+
+
+def test_what_was_taken_back_is_gone_from_the_disk_before_the_next_append(tmp_path: Path) -> None:
+    files = Watched()
+    with open_log(tmp_path, files=files) as log:
+        log.append(BEFORE)
+        third = "00000000000000000006.log"
+        created: list[str] = []
+
+        def fail(action: str, path: str) -> bool:
+            if action == "create" and path.endswith(".log"):
+                created.append(Path(path).name)
+            return action == "create" and len(created) == 2
+
+        files.fail = fail
+        with pytest.raises(OSError, match="no space"):
+            log.append(MANY)
+        files.fail = lambda action, path: False
+        assert created[0] != third and log.offline is None
+        assert sorted(path.name for path in (tmp_path / "t-0").glob("*.log")) == ["00000000000000000000.log"]
+        truncated = max(i for i, event in enumerate(files.events) if event == ("truncate", "00000000000000000000.log"))
+        assert ("fsync", "00000000000000000000.log") in files.events[truncated:]
+        assert ("fsync_dir", "t-0") in files.events[truncated:]
+        assert log.recovery_point <= log.log_end_offset == 2
+
+
+def test_a_sync_that_fails_shows_nobody_the_records(tmp_path: Path) -> None:
+    files = Watched()
+    log = open_log(tmp_path, files=files, durability="sync")
+    log.append(BEFORE)
+    files.fail = lambda action, path: action == "fdatasync"
+    with pytest.raises(OSError, match="no space"):
+        log.append([(b"k", b"lost")])
+    assert log.offline is not None and log.log_end_offset == 2 and len(values(log)) == 2
+    log.close()
+
+
+def test_the_recovery_point_waits_for_segments_that_a_crash_left_unsynced(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.append(MANY)
+        closed = [Path(segment.path).name for segment in log.segments[:-1]]
+    assert len(closed) > 1
+    files = Watched()
+    with open_log(tmp_path, files=files, clean_shutdown=False, recovery_point=0) as log:
+        files.events.clear()
+        log.roll()
+        assert log.recovery_point == log.log_end_offset
+        assert {name for action, name in files.events if action in ("fsync", "fdatasync")} >= set(closed)

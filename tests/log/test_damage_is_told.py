@@ -1,0 +1,144 @@
+"""Damage is told, never papered over: strict recovery cuts only what a crash can tear, and readers that meet a batch
+with a wrong base offset get the right one or an error, never fewer records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from klog import Log
+from klog.clock import ManualClock
+from klog.disk import RealFiles
+from klog.errors import CorruptBatch, CorruptLog
+from klog.record import encode
+from klog.segment import nul_page_within, scan_checked
+
+T = 1_700_000_000_000
+
+
+def write(path: Path, *values: bytes, config: dict | None = None) -> list[int]:
+    """A log of one batch per value; where the batches begin, of a log of one segment."""
+    positions = []
+    with Log.open(path, clock=ManualClock(T), config=config) as log:
+        for value in values:
+            positions.append(log.size)
+            log.append([(b"k", value)])
+    return positions
+
+
+def flip(path: Path, position: int, bits: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes((byte ^ bits,)))
+
+
+def log_file(path: Path, base: int = 0) -> Path:
+    return path / f"{base:020d}.log"
+
+
+def values(path: Path, start: int | None = None) -> list[bytes]:
+    with Log.open(path, read_only=True) as log:
+        return [record.value for record in log.read(start)]
+
+
+def test_zeros_in_a_good_batch_do_not_excuse_the_bad_one_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    write(path, b"x" * 100, bytes(20_000), b"last")
+    flip(log_file(path), 90, 1)
+    with pytest.raises(CorruptLog):
+        Log.open(path, clean_shutdown=False)
+    assert log_file(path).stat().st_size > 20_000
+
+
+def test_zeros_at_the_start_of_a_base_offset_are_no_page_that_never_came(tmp_path: Path) -> None:
+    """Two batches, the second of which begins 5 bytes before a page's end."""
+    path = tmp_path / "t-0"
+    fill = 4096 - 5 - write(path, b"", b"")[1] - 2
+    for file in path.iterdir():
+        file.unlink()
+    positions = write(path, b"x" * fill, b"y" * 100, b"z")
+    assert positions[1] == 4096 - 5
+    flip(log_file(path), positions[1] + 80, 1)
+    with pytest.raises(CorruptLog):
+        Log.open(path, clean_shutdown=False)
+
+
+def test_a_page_that_never_came_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    positions = write(path, b"x" * 100, b"y" * 10_000, b"z")
+    with open(log_file(path), "r+b") as file:
+        file.seek(4096)
+        file.write(bytes(4096))
+    with Log.open(path, clean_shutdown=False) as log:
+        assert log.log_end_offset == 1 and log.size == positions[1]
+
+
+@pytest.mark.parametrize(
+    ("at", "data", "position", "end", "found"),
+    [
+        (0, bytes(4096), 0, 4096, 0),
+        (0, b"x" + bytes(8191), 1, 8192, 1),
+        (0, b"x" * 4090 + bytes(4102), 4090, 8192, 4096),
+        (0, b"x" * 4090 + bytes(4000), 4090, 8090, -1),
+        (0, b"x" * 4090 + bytes(6) + b"x" * 4096, 4090, 8192, -1),
+        (2 << 20, bytes(4096), 5, (2 << 20) + 4096, 2 << 20),
+        (2 << 20, bytes(4096), 5, (2 << 20) + 4095, -1),
+    ],
+)
+def test_pages_of_zeros(tmp_path: Path, at: int, data: bytes, position: int, end: int, found: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * at + data)
+    assert nul_page_within(RealFiles().open(str(path)), position, end) == found
+
+
+def test_a_scan_ends_where_a_file_has_become_shorter(tmp_path: Path) -> None:
+    """A batch of several chunks whose end went away after the file's size was asked for."""
+    batch = encode([(b"k", b"v" * 3_000_000)])
+    path = tmp_path / "file"
+    path.write_bytes(batch[:2_000_000])
+    scan = scan_checked(RealFiles().open(str(path)), 0, len(batch), 0)
+    assert (scan.reason, scan.end) == ("truncated", 0)
+
+
+# ---- base offsets lie outside the checksum -------------------------------------------------------------------------
+
+PAIR = {"segment.bytes": 160}  # two batches of one record to a segment
+
+
+def test_the_first_batch_of_a_segment_begins_too_late(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    write(path, b"a", b"b", b"c", b"d", config=PAIR)
+    flip(log_file(path, 2), 7, 1)
+    assert values(path) == [b"a", b"b", b"c", b"d"] and values(path, 2) == [b"c", b"d"]
+
+
+def test_the_last_batch_of_a_segment_reaches_into_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    position = write(path, b"a", b"b", b"c", b"d", config=PAIR)[1]
+    flip(log_file(path), position + 7, 2)
+    assert values(path) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_batch_that_could_stand_in_several_places_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    position = write(path, b"a", b"b", b"c", b"d", config=PAIR)[1]
+    log_file(path, 2).rename(log_file(path, 5))
+    for suffix in ("index", "timeindex"):
+        (path / f"{2:020d}.{suffix}").unlink()
+    flip(log_file(path), position + 7, 16)
+    with pytest.raises(CorruptBatch) as caught:
+        values(path)
+    assert (caught.value.kind, caught.value.position) == ("offset_order", position)
+
+
+def test_a_batch_that_overlaps_the_chunk_before_it_is_an_error(tmp_path: Path) -> None:
+    """The liar ends its chunk, so nobody sees both it and the batch that gives it away."""
+    path = tmp_path / "t-0"
+    positions = write(path, b"a" * 600_000, b"b" * 600_000, b"c" * 600_000, b"d", config={"max.message.bytes": 10**6})
+    flip(log_file(path), positions[0] + 7, 2)
+    with Log.open(path, read_only=True) as log, pytest.raises(CorruptBatch) as caught:
+        list(log.read())
+    assert (caught.value.kind, caught.value.position, caught.value.offset) == ("offset_order", positions[1], 1)

@@ -1,0 +1,120 @@
+"""What a new user tries first at the front door, and what it says when that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.log import checkpoint
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A log.dir that was stopped cleanly: its checkpoints say where the logs ended."""
+    directory = tmp_path / "data"
+    with klog.open(directory, create=True) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(b"old", b"0")])
+    return directory
+
+
+def _keys(records: Any) -> list[bytes]:
+    return [record.key for record in records]
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["manager", "log alone"])
+def test_a_reader_who_came_before_the_writer_sees_what_it_appends(data: Path, alone: bool) -> None:
+    """The checkpoint of the last stop bounds a reader only as long as it stands: the writer takes it away."""
+    with klog.open(data, read_only=True) as there:
+        log = klog.Log.open(data / "t-0", read_only=True) if alone else there.log("t")
+        assert log.high_watermark == 1
+        tail = log.tail("latest", timeout=0)
+        with klog.open(data) as logs:
+            logs.append("t", [(b"new", b"1")])
+            assert _keys(tail) == [b"new"]
+            logs.log("t").roll()
+            logs.append("t", [(b"newer", b"2")])
+            assert _keys(tail) == [b"newer"]
+            assert (log.high_watermark, _keys(log.read())) == (3, [b"old", b"new", b"newer"])
+        log.refresh()
+        assert log.high_watermark == 3
+        log.close()
+
+
+def test_a_reader_follows_the_high_watermark_of_a_broker(data: Path) -> None:
+    """A broker rewrites the checkpoint every few seconds; what lies above it is not replicated yet."""
+    marks = data / checkpoint.HIGH_WATERMARK
+    with klog.open(data) as logs:
+        logs.append("t", [(b"1", b""), (b"2", b"")])
+    marks.write_text("0\n1\nt 0 1\n")
+    with klog.open(data, read_only=True) as logs, klog.Log.open(data / "t-0", read_only=True, high_watermark=2) as told:
+        log = logs.log("t")
+        tail = log.tail(0, timeout=0)
+        assert _keys(tail) == [b"old"]
+        marks.with_name("new").write_text("0\n1\nt 0 3\n")
+        marks.with_name("new").rename(marks)
+        assert _keys(tail) == [b"1", b"2"]
+        marks.write_text("no checkpoint")
+        log.refresh()
+        assert log.high_watermark == 3
+        told.refresh()
+        assert told.high_watermark == 2  # given by the caller: no file changes it
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        (klog.Record(b"k", b"v"), r"put a single klog.Record into a list"),
+        (b"abc", "not bytes"),
+        ("abc", "not str"),
+        ({b"k": b"v"}, "not dict"),
+        (None, "not NoneType"),
+        (7, "not int"),
+    ],
+)
+def test_what_is_no_iterable_of_records_is_named(data: Path, records: Any, message: str) -> None:
+    with klog.open(data) as logs:
+        for append in (logs.log("t").append, lambda given: logs.append("t", given)):
+            with pytest.raises(TypeError, match=message):
+                append(records)
+        assert logs.log("t").log_end_offset == 1
+
+
+def test_arrow_data_are_refused_with_a_way_round(data: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="needs: pyarrow")
+    table = pa.table({"key": [b"a", None], "value": [b"1", b"2"]})
+    with klog.open(data) as logs:
+        for given in (table, table.to_batches()[0], table.to_reader()):
+            for append in (logs.log("t").append, lambda records: logs.append("t", records)):
+                with pytest.raises(TypeError, match=r"give tuples, such as zip\(table"):
+                    append(given)
+        logs.log("t").append(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+        assert _keys(logs.log("t").read(1)) == [b"a", None]
+
+
+def test_numbers_of_another_type_are_named(data: Path) -> None:
+    with klog.open(data, read_only=True) as logs:
+        log: Any = logs.log("t")
+        for wrong in ("0", None, True, 0.5):
+            with pytest.raises(TypeError, match=r"offset=.*: an int expected"):
+                log.fetch(wrong)
+            with pytest.raises(TypeError, match=r"ms=.*: an int expected, .*timestamp\(\) \* 1000"):
+                log.offset_for_timestamp(wrong)
+        with pytest.raises(ValueError, match="'\u00b2' is no position"):
+            log.read("\u00b2")  # isdigit() holds, int() refuses
+
+
+def test_ids_of_another_type_are_named(data: Path) -> None:
+    with klog.open(data) as logs:
+        wrong: Any = 5
+        with pytest.raises(ValueError, match=r"topic_id=5: a uuid\.UUID or Kafka's 22 characters"):
+            logs.create_topic("u", topic_id=wrong)
+        assert list(logs.topics()) == ["t"]
+
+
+def test_a_path_in_bytes(data: Path) -> None:
+    with klog.open(bytes(data), read_only=True) as logs:  # type: ignore[arg-type]
+        assert logs.topics() == {"t": [0]} and logs.path == str(data)

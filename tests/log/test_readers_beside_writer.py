@@ -1,0 +1,110 @@
+"""Readers in other threads, while the writer rolls: no gap in a map, no descriptor taken away, no record missed."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from klog import Log
+from klog.clock import ManualClock
+from klog.segment import IndexPair
+
+T = 1_700_000_000_000
+SMALL = {"segment.bytes": 2000, "index.interval.bytes": 100, "segment.index.bytes": 4096}
+
+
+def open_log(path: Path, **more: object) -> Log:
+    return Log.open(path / "t-0", config=SMALL, clock=ManualClock(T), **more)  # type: ignore[arg-type]
+
+
+def fill(log: Log, batches: int) -> None:
+    for number in range(batches):
+        log.append([(b"%d" % number, b"v" * 80, T + number)])
+
+
+def test_lookups_while_an_index_changes_its_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ftruncate(2) lets go of the GIL: whoever looks something up meanwhile still finds the map."""
+    real, seen = os.ftruncate, []
+    with open_log(tmp_path) as log:
+        fill(log, 8)
+        index = log.segments[-1].index
+        assert isinstance(index, IndexPair) and index.entries > 1
+
+        def beside(fd: int, size: int) -> None:
+            seen.append((index.floor(7)[0], index.time_floor(T + 7)[1], index.upper_bound(1)))
+            real(fd, size)
+            seen.append((index.floor(7)[0], index.time_floor(T + 7)[1], index.upper_bound(1)))
+
+        monkeypatch.setattr(os, "ftruncate", beside)
+        log.roll()
+    assert len(seen) > 4 and set(seen[:4]) == {seen[0]}
+
+
+def test_an_index_that_cannot_change_its_length_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int, size: int) -> None:
+        raise OSError(5, "input/output error")
+
+    with open_log(tmp_path) as log:
+        fill(log, 8)
+        index = log.segments[-1].index
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "ftruncate", refuse)
+            for change in (index.trim, lambda: index.grow(8192)):
+                with pytest.raises(OSError, match="input/output"):
+                    change()
+                assert index.floor(7)[0] == 7 and index.time_floor(T + 7)[1] == 7
+            with pytest.raises(OSError, match="input/output"):
+                index.reset(4096)
+            assert index.floor(7) == (0, 0) and index.time_floor(T + 7)[0] in (-1, T + 7)
+        index.reset(4096)
+        log.close()
+        assert index.floor(7) == (0, 0) and index.upper_bound(0) is None
+
+
+def test_a_roll_leaves_the_descriptor_to_the_reader_that_is_in_it(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        fill(log, 3)
+        segment = log.segments[-1]
+        file, size = segment.file, segment.size
+        log.roll()
+        assert len(file.read(0, size)) == size
+        log.close()
+        assert len(file.read(0, size)) == size
+
+
+def test_readers_miss_nothing_while_segments_roll(tmp_path: Path) -> None:
+    problems: list[BaseException] = []
+    done = threading.Event()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    with open_log(tmp_path) as log:
+
+        def read(seed: int) -> None:
+            pick = random.Random(seed)
+            try:
+                while not done.is_set():
+                    end = log.log_end_offset
+                    start = pick.randrange(max(0, end - 60), end + 1)
+                    assert [record.offset for record in log.read(start, end)] == list(range(start, end))
+                    assert log.count(start, end) == end - start
+                    found = log.offset_for_timestamp(T + start)
+                    assert found is None or found.offset == start
+            except BaseException as problem:
+                problems.append(problem)
+
+        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            fill(log, 3000)
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+            sys.setswitchinterval(interval)
+    assert not problems

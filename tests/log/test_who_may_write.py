@@ -1,0 +1,177 @@
+"""One writer at a time, whatever forks, races or crashes; a clean-shutdown marker only where every stop was clean."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog import Log
+from klog.disk import DirectoryLock
+from klog.errors import AlreadyLocked
+from klog.log import checkpoint
+
+MARKER = ".kafka_cleanshutdown"
+
+
+def two_topics(path: Path) -> None:
+    with klog.open(path, create=True) as logs:
+        for topic in ("a", "b"):
+            logs.create_topic(topic)
+            logs.append(topic, [(b"k", b"v")])
+
+
+def test_a_writer_that_crashes_beside_another_takes_the_marker_with_it(tmp_path: Path) -> None:
+    two_topics(tmp_path)
+    with Log.open(tmp_path / "a-0") as log:
+        assert log.recovery.clean_shutdown
+        code = "import klog, os, sys; klog.Log.open(sys.argv[1]).append([(b'k', b'v')]); os.kill(os.getpid(), 9)"
+        killed = subprocess.run([sys.executable, "-c", code, str(tmp_path / "b-0")], check=False)
+        assert killed.returncode == -signal.SIGKILL
+        log.append([(b"k", b"v")])
+    assert not (tmp_path / MARKER).exists()
+    with Log.open(tmp_path / "b-0") as log:
+        assert not log.recovery.clean_shutdown and log.log_end_offset == 2
+
+
+def test_a_writer_alone_puts_the_marker_back(tmp_path: Path) -> None:
+    two_topics(tmp_path)
+    for _ in range(2):
+        with Log.open(tmp_path / "a-0") as log:
+            assert log.recovery.clean_shutdown and not (tmp_path / MARKER).exists()
+        assert (tmp_path / MARKER).exists()
+    assert not list(tmp_path.glob("*.aside"))
+
+
+def test_a_writer_that_crashed_alone_leaves_nothing_that_passes_for_a_marker(tmp_path: Path) -> None:
+    two_topics(tmp_path)
+    code = "import klog, os, sys; klog.Log.open(sys.argv[1]).append([(b'k', b'v')]); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "b-0")], check=False)
+    with Log.open(tmp_path / "a-0") as log:
+        assert not log.recovery.clean_shutdown
+    assert not (tmp_path / MARKER).exists() and not list(tmp_path.glob("*.aside"))
+
+
+def test_a_forked_child_holds_no_lock_of_its_parent(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "a-0")
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    try:
+        with pytest.raises(AlreadyLocked):
+            Log.open(tmp_path / "a-0")
+        log.close()
+        Log.open(tmp_path / "a-0").close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_forked_child_that_closes_leaves_the_lock_to_its_parent(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "a-0") as log:
+        child = os.fork()
+        if child == 0:
+            log.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        with pytest.raises(AlreadyLocked):
+            Log.open(tmp_path / "a-0")
+        log.append([(b"k", b"v")])
+
+
+def test_a_lock_file_that_its_holder_unlinks_between_open_and_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, real = DirectoryLock(str(tmp_path)), os.open
+
+    def between(path: Any, *arguments: Any, **more: Any) -> int:
+        descriptor = real(path, *arguments, **more)
+        if str(path).endswith(".lock"):
+            first.release()
+        return descriptor
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", between)
+        second = DirectoryLock(str(tmp_path))
+    with pytest.raises(AlreadyLocked):
+        DirectoryLock(str(tmp_path))
+    second.release()
+
+
+def test_writers_of_one_directory_that_close_together_keep_all_checkpoints(tmp_path: Path) -> None:
+    logs = [Log.open(tmp_path / f"t-{number}") for number in range(8)]
+    for log in logs:
+        log.append([(b"k", b"v")] * 5)
+    problems: list[BaseException] = []
+
+    def close(log: Log) -> None:
+        try:
+            log.close()
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=close, args=(log,)) for log in logs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    points = checkpoint.read_offsets(str(tmp_path / checkpoint.RECOVERY_POINT))
+    assert points == {("t", number): 5 for number in range(8)}
+
+
+def test_closing_the_manager_beside_an_append_that_rolls(tmp_path: Path) -> None:
+    """The append holds its log's lock and wants the manager's, to note the recovery point."""
+    logs = klog.open(tmp_path, create=True)
+    logs.create_topic("t")
+    log = logs.log("t")
+    log.append([(b"k", b"v")])
+    rolling, closing = threading.Event(), threading.Event()
+    noted = log._on_flush
+
+    def note(log: Log) -> None:
+        rolling.set()
+        closing.wait(10)
+        noted(log)
+
+    log._on_flush = note
+    roller = threading.Thread(target=log.roll, daemon=True)
+    roller.start()
+    assert rolling.wait(10)
+    closer = threading.Thread(target=logs.close, daemon=True)
+    closer.start()
+    time.sleep(0.2)
+    log._on_flush = noted
+    closing.set()
+    for thread in (closer, roller):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert (tmp_path / MARKER).exists()
+
+
+def test_an_interrupt_while_a_manager_closes_leaves_no_log_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_topics(tmp_path)
+    logs = klog.open(tmp_path)
+    opened = [logs.log("a"), logs.log("b")]
+    with monkeypatch.context() as patch:
+
+        def interrupt(self: Log) -> None:
+            patch.undo()
+            raise KeyboardInterrupt
+
+        patch.setattr(Log, "_finish_locked", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            logs.close()
+    assert all(log.closed for log in opened)
+    assert not (tmp_path / MARKER).exists()

@@ -1,0 +1,232 @@
+"""Every snippet of the documents works, as a new user would try it: top to bottom, in an empty directory.
+
+    ```python            a script of its own; with a first line "# NAME.py" it is saved under that name instead
+    ```python WORD ...   the same, where it needs WORD: a module, or `spark` (a JVM)
+    ```text              right behind a script: what it prints
+    ```console           "$ COMMAND" lines, each followed by what it prints
+
+In what is printed, "..." stands for any text within a line, and a line of three dots for any lines; a command with
+nothing below it may print what it likes. Commands that build or install (make, git, pip) are not run: their targets and
+extras must exist. /var/lib/kafka/data stands for a directory that a killed Kafka broker has left.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.cli import VERBS
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = sorted(path.relative_to(ROOT) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+BROKER_PATH = "/var/lib/kafka/data"
+_FENCE = re.compile(r"^```(\w*)[ ]?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE_NAME = re.compile(r"# (\w+\.py)\n")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block: its language, the words behind it, its text, the line it begins at."""
+
+    language: str
+    needs: tuple[str, ...]
+    text: str
+    line: int
+
+
+def blocks(text: str) -> list[Block]:
+    """The fenced blocks of a document, in order."""
+    return [
+        Block(match[1], tuple(match[2].split()), match[3], text.count("\n", 0, match.start()) + 2)
+        for match in _FENCE.finditer(text)
+    ]
+
+
+def matches(expected: str, printed: str) -> bool:
+    """Is this what was printed, dots standing for anything?"""
+    lines = [
+        r"(?:.*\n)*?" if line.strip() == "..." else r"[^\n]*?".join(map(re.escape, line.split("..."))) + r"[ ]*\n"
+        for line in expected.rstrip("\n").split("\n")
+    ]
+    return re.fullmatch("".join(lines), printed if printed.endswith("\n") else f"{printed}\n") is not None
+
+
+class Reader:
+    """Somebody who types a document's snippets in a fresh directory."""
+
+    def __init__(self, document: Path, home: Path) -> None:
+        self._document = document
+        self._home = home
+        tools = home / "bin"
+        tools.mkdir(parents=True)
+        for name, words in (("python", '"$@"'), ("python3", '"$@"'), ("klog", '-m klog.cli "$@"')):
+            (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}\n')
+            (tools / name).chmod(0o755)
+        self._broker = home / "broker"
+        shutil.copytree(ROOT / "tests/golden/flights/logdir", self._broker)
+        (self._broker / ".kafka_cleanshutdown").unlink()  # it was killed
+        self._directory = home / "here"
+        self._directory.mkdir()
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._environment = {
+            **os.environ,
+            "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONWARNINGS": "always::ResourceWarning:klog.log.manager,always::ResourceWarning:klog.log.log",
+        }
+
+    def read(self, only: frozenset[str]) -> None:
+        """Run the blocks that need nothing beyond `only`."""
+        previous, printed = "", ""
+        for block in blocks((ROOT / self._document).read_text()):
+            where = f"{self._document}:{block.line}"
+            if block.language == "python" and only.issuperset(block.needs):
+                printed = self._script(block, where)
+            elif block.language == "text" and previous == "python":
+                assert matches(block.text, printed), f"{where}: printed was\n{printed}"
+            elif block.language == "console" and only.issuperset(block.needs):
+                self._console(block, where)
+            skipped = block.language == "python" and not only.issuperset(block.needs)
+            previous = "" if skipped else block.language
+
+    def _script(self, block: Block, where: str) -> str:
+        code = block.text.replace(BROKER_PATH, str(self._broker))
+        named = _FILE_NAME.match(code)
+        if named:
+            (self._directory / named[1]).write_text(code)
+            return ""
+        return self._run([sys.executable, "-c", code], where)
+
+    def _console(self, block: Block, where: str) -> None:
+        for command, expected in _commands(block.text):
+            if command.split()[0] in ("make", "git", "pip", "sudo"):
+                _check_by_eye(command, where)
+                continue
+            printed = self._run(["bash", "-c", command.replace(BROKER_PATH, str(self._broker))], f"{where}: {command}")
+            assert not expected or matches(expected, printed), f"{where}: {command} printed\n{printed}"
+
+    def _run(self, command: list[str], where: str) -> str:
+        done = subprocess.run(
+            command, cwd=self._directory, env=self._environment, capture_output=True, text=True, timeout=240
+        )
+        killed = done.returncode in (-9, 137)
+        assert killed or done.returncode == 0, f"{where}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        assert "was never closed" not in done.stderr, f"{where}: {done.stderr}"
+        return done.stdout + ("Killed\n" if killed else "")
+
+
+def _commands(text: str) -> Iterator[tuple[str, str]]:
+    """(command, what stands below it)"""
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, expected = part.partition("\n")
+        yield command.partition("  #")[0].rstrip(), expected
+
+
+def _check_by_eye(command: str, where: str) -> None:
+    """A command that builds or installs: is there what it names?"""
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    words = command.split()
+    if words[0] == "make":
+        assert [word for word in words[1:] if "=" not in word and word not in targets] == [], f"{where}: {command}"
+    for extra in re.findall(r"\[([\w,]+)\]", command):
+        assert [name for name in extra.split(",") if name not in extras] == [], f"{where}: {command}"
+
+
+def wanted(document: Path) -> set[str]:
+    """What the blocks of a document need beyond klog's own development set."""
+    return {need for block in blocks((ROOT / document).read_text()) for need in block.needs}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_snippets_work(document: Path, tmp_path: Path) -> None:
+    Reader(document, tmp_path).read(frozenset())
+
+
+@pytest.mark.parametrize("need", ["duckdb", "polars"])
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_snippets_for_a_library_work(document: Path, need: str, tmp_path: Path) -> None:
+    if need in wanted(document):
+        if importlib.util.find_spec(need) is None:
+            pytest.skip(f"needs: {need}")
+        Reader(document, tmp_path).read(frozenset({need}))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "document",
+    [  # a JVM for each page: the front page always, the others in the deep run
+        pytest.param(path, id=str(path), marks=() if path.name == "README.md" else pytest.mark.deep)
+        for path in DOCUMENTS
+        if "spark" in wanted(path)
+    ],
+)
+def test_snippets_for_spark_work(document: Path, tmp_path: Path) -> None:
+    if shutil.which("java") is None:
+        pytest.skip("needs: java")
+    Reader(document, tmp_path).read(frozenset({"spark"}))
+
+
+def test_no_block_needs_what_no_test_brings() -> None:
+    assert set().union(*map(wanted, DOCUMENTS)) <= {"spark", "duckdb", "polars"}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_links_and_file_names_lead_somewhere(document: Path) -> None:
+    text = (ROOT / document).read_text()
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]*)?\)", text):
+        assert (ROOT / document.parent / target).exists(), f"{document}: {target}"
+    for name in re.findall(r"`((?:klog|csrc|tests|tools|docs|bench)/[\w./-]+)`", text):
+        assert (ROOT / name.rstrip("/")).exists(), f"{document}: {name}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_places_in_the_source_are_real(document: Path) -> None:
+    """`path/to/file.py: Class.name` stands for something that this file defines."""
+    for path, dotted in re.findall(r"`([\w/]+\.\w+): ([\w.]+)`", (ROOT / document).read_text()):
+        source = (ROOT / path).read_text()
+        *owners, name = dotted.split(".")
+        for word in owners:
+            assert re.search(rf"^(cdef )?class {word}\b", source, re.MULTILINE), f"{document}: {path}: {dotted}"
+        python = rf"^\s*(async def|def|class|cdef class|cpdef|cpdef \w+) {name}\b"
+        definition = rf"^[a-z][\w *]*\b{name}\(" if path.startswith("csrc/") else python
+        assert re.search(definition, source, re.MULTILINE), f"{document}: {path}: {dotted}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_names_of_klog_are_real(document: Path) -> None:
+    text = (ROOT / document).read_text()
+    for dotted in re.findall(r"`(klog(?:\.[A-Za-z_]\w*)+)", text):
+        assert pkgutil.resolve_name(dotted) is not None, f"{document}: {dotted}"
+    for owner, name in re.findall(r"`(logs?)\.(\w+)", text):
+        assert hasattr(klog.Log if owner == "log" else klog.LogManager, name), f"{document}: {owner}.{name}"
+    for verb in re.findall(r"`klog ([a-z]+)", text):
+        assert verb in VERBS, f"{document}: klog {verb}"
+
+
+@pytest.mark.parametrize(
+    ("expected", "printed", "equal"),
+    [
+        ("a\nb\n", "a\nb\n", True),
+        ("a\n", "a\nb\n", False),
+        ("a ... c\n", "a b c\n", True),
+        ("a ... c\n", "a b\nc\n", False),
+        ("a\n...\nz\n", "a\nb\nc\nz\n", True),
+        ("a\n...\nz\n", "a\nb\nc\n", False),
+        ("x.y\n", "xzy\n", False),
+    ],
+)
+def test_dots_stand_for_anything(expected: str, printed: str, equal: bool) -> None:
+    assert matches(expected, printed) is equal

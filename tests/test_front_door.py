@@ -1,0 +1,266 @@
+"""The names that programs outside klog rely on: what this version serves is as promised, what it does not is absent.
+
+A name whose capability comes later is absent rather than half there, so that `hasattr` tells the truth.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.spark import options as spark_options
+
+ROOT = Path(__file__).resolve().parent.parent
+
+KEYWORDS = {
+    klog.open: "path *create *read_only *config *recovery *durability *clock",
+    klog.Log.open: "path *config *recovery *read_only *durability *clean_shutdown *recovery_point *log_start_offset "
+    "*high_watermark *topic_id *clock",
+    klog.LogManager.create_topic: "self name partitions config topic_id",
+    klog.LogManager.alter_topic: "self name config",
+    klog.LogManager.log: "self topic partition",
+    klog.LogManager.append: "self topic records *compression",
+    klog.Log.append: "self records *compression",
+    klog.Log.read: "self start stop *isolation *include_control",
+    klog.Log.tail: "self start *timeout",
+    klog.Log.count: "self start stop",
+    klog.Log.fetch: "self offset max_bytes *isolation *min_one_message",
+    klog.Log.offset_for_timestamp: "self ms",
+    klog.Log.aborted_transactions: "self start stop",
+    klog.verify: "path",
+}
+DEFAULTS = {
+    klog.open: {"create": False, "read_only": False, "config": None, "recovery": "strict", "durability": "os"},
+    klog.Log.open: {"recovery": "strict", "read_only": False, "durability": None, "clean_shutdown": None},
+    klog.LogManager.create_topic: {"partitions": 1, "config": None, "topic_id": None},
+    klog.LogManager.log: {"partition": 0},
+    klog.Log.read: {"start": None, "stop": None, "isolation": "high_watermark", "include_control": False},
+    klog.Log.tail: {"start": "latest", "timeout": None},
+    klog.Log.fetch: {"max_bytes": 1 << 20, "isolation": "log_end", "min_one_message": True},
+}
+LATER: dict[Any, str] = {
+    klog: "Broker TestBroker metrics sim",
+    klog.record: "validate_append",
+    klog.LogManager: "delete_topic move start reader",
+    klog.Log: "append_batches compact purge_key apply_retention metrics truncate_to truncate_fully_and_start_at "
+    "delete_records update_high_watermark maybe_increment_high_watermark maybe_increment_log_start_offset "
+    "end_offset_for",
+    klog.FetchData: "send_to send_to_async",
+    klog.LogReader: "to_polars",
+}
+
+
+def _name(thing: object) -> str:
+    return getattr(thing, "__qualname__", getattr(thing, "__name__", repr(thing)))
+
+
+@pytest.mark.parametrize("function", KEYWORDS, ids=_name)
+def test_parameters_are_as_promised(function: Callable[..., Any]) -> None:
+    parameters = inspect.signature(function).parameters
+    for word in KEYWORDS[function].split():
+        parameter = parameters[word.lstrip("*")]
+        assert (parameter.kind is parameter.KEYWORD_ONLY) == word.startswith("*"), word
+    positional = [name for name, parameter in parameters.items() if parameter.kind is not parameter.KEYWORD_ONLY]
+    promised = [word for word in KEYWORDS[function].split() if not word.startswith("*")]
+    assert positional[: len(promised)] == promised
+
+
+@pytest.mark.parametrize("function", DEFAULTS, ids=_name)
+def test_defaults_are_as_promised(function: Callable[..., Any]) -> None:
+    parameters = inspect.signature(function).parameters
+    assert {name: parameters[name].default for name in DEFAULTS[function]} == DEFAULTS[function]
+
+
+@pytest.mark.parametrize("owner", LATER, ids=_name)
+def test_what_comes_later_is_absent(owner: Any) -> None:
+    assert [name for name in LATER[owner].split() if hasattr(owner, name)] == []
+
+
+def test_durability_that_needs_background_work_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="choose 'os' or 'sync'"):
+        klog.open(tmp_path, create=True, durability="interval")  # type: ignore[arg-type]
+
+
+def test_every_public_name_is_there() -> None:
+    assert [name for name in klog.__all__ if not hasattr(klog, name)] == []
+    assert {"Log", "LogConfig", "LogManager", "ManagerConfig", "Record", "TimestampType", "KlogError"} <= {
+        *klog.__all__
+    }
+    assert klog.clock.ManualClock(5).wall_ms() == 5
+
+
+def test_a_log_tells_what_it_holds(tmp_path: Path) -> None:
+    clock = klog.clock.ManualClock(1_700_000_000_000)
+    with klog.open(tmp_path / "data", create=True, clock=clock) as logs:
+        logs.create_topic("events", partitions=2, config={"segment.bytes": 1 << 20})
+        log = logs.log("events", 1)
+        records = [(b"k", b"v"), (None, b"v", 7), (b"k", None, 8, [("h", b"x"), ("n", None)]), klog.Record(b"k", b"v")]
+        info = log.append(records, compression=("zstd", 3))
+        clock.advance(1000)
+
+        assert (info.first_offset, info.last_offset, info.count, info.log_append_time) == (0, 3, 4, -1)
+        assert info.max_timestamp == 1_700_000_000_000
+        assert logs.topics() == {"events": [0, 1]}
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark, log.last_stable_offset) == (0, 4, 4, 4)
+        assert log.leader_epochs == [(0, 0)] and log.producers == {} and log.aborted_transactions(0, 4) == []
+        assert log.topic_id is not None and log.config["segment.bytes"] == log.config.segment_bytes == 1 << 20
+        assert {"seconds", "segments_scanned", "bytes_truncated", "reason"} <= {*dir(log.recovery)}
+        (segment,) = log.segments
+        assert (segment.base_offset, segment.next_offset, segment.size) == (0, 4, log.size)
+        assert segment.max_timestamp == info.max_timestamp and os.path.samefile(os.path.dirname(segment.path), log.path)
+        assert log.count() == 4 and log.count(1, 3) == 2
+        found = log.offset_for_timestamp(8)
+        assert found == (1_700_000_000_000, 0) and (found.timestamp, found.offset) == found
+        fetched = log.fetch(2)
+        assert fetched.size == len(fetched.memory()) == log.size and fetched.high_watermark == 4
+        assert fetched.aborted_transactions == ()
+        assert [record.offset for record in log.tail("earliest", timeout=0)] == [0, 1, 2, 3]
+        assert log.verify().problems == []
+        log.flush()
+        log.roll()
+        assert len(log.segments) == 2
+    assert klog.verify(tmp_path / "data").problems == []
+
+
+def test_a_record_has_every_field(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "events-0") as log:
+        log.append([klog.Record(key=b"k", value=None, timestamp=5, headers=[("h", b"1")])])
+        (record,) = log.read()
+    assert (record.key, record.value, record.timestamp, list(record.headers)) == (b"k", None, 5, [("h", b"1")])
+    assert (record.offset, record.timestamp_type, record.leader_epoch) == (0, klog.TimestampType.CREATE_TIME, 0)
+    assert (record.producer_id, record.producer_epoch, record.sequence) == (-1, -1, -1)
+    assert (record.is_transactional, record.is_control, record.control_type) == (False, False, None)
+
+
+def test_a_batch_has_every_field() -> None:
+    data = klog.record.encode([(b"k", b"v", 5)], base_offset=9, leader_epoch=2)
+    (batch,) = klog.record.decode(data)
+    fields = (
+        "base_offset last_offset next_offset count size magic compression timestamp_type base_timestamp max_timestamp "
+        "leader_epoch producer_id producer_epoch base_sequence is_transactional is_control delete_horizon_ms"
+    )
+    values = (
+        9,
+        9,
+        10,
+        1,
+        len(data),
+        2,
+        "none",
+        klog.TimestampType.CREATE_TIME,
+        5,
+        5,
+        2,
+        -1,
+        -1,
+        -1,
+        False,
+        False,
+        None,
+    )
+    assert tuple(getattr(batch, name) for name in fields.split()) == values
+    assert batch.crc == int.from_bytes(data[17:21], "big")
+    assert klog.record.validate(data) == 1
+    assert hasattr(klog.record.columns(data), "__arrow_c_array__")
+
+
+def test_a_reader_is_an_arrow_stream(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    with klog.Log.open(tmp_path / "events-0") as log:
+        log.append([(b"k", b"v", 5), (b"k", b"v", -1)])
+        table = pa.table(log.read())
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    types = [pa.int64(), pa.timestamp("ms", "UTC"), pa.int8(), pa.binary(), pa.binary()]
+    assert table.schema.names == ["offset", "timestamp", "timestamp_type", "key", "value", "headers"]
+    assert table.schema.types[:5] == types
+    headers = table.schema.field("headers").type
+    assert [(f.name, f.type) for f in headers.value_type] == [(f.name, f.type) for f in header]
+    assert table["timestamp"].null_count == 1
+
+
+def test_text_for_bytes_says_what_to_do(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "events-0") as log, pytest.raises(TypeError, match=r"\.encode\(\)"):
+        log.append([("k", "v")])
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True), pytest.raises(klog.errors.AlreadyLocked, match=f"process {os.getpid()}"):
+        klog.open(tmp_path)
+
+
+def test_a_forgotten_close_warns(tmp_path: Path) -> None:
+    klog.open(tmp_path, create=True).close()
+    with pytest.warns(ResourceWarning, match="never closed"):
+        klog.open(tmp_path)
+
+
+def test_an_unknown_key_names_its_neighbour() -> None:
+    with pytest.raises(klog.errors.InvalidConfig, match=r"did you mean segment\.bytes"):
+        klog.LogConfig({"segment.byte": 1})
+
+
+def test_errors_stand_in_one_tree_with_kafkas_codes() -> None:
+    classes = [value for value in vars(klog.errors).values() if isinstance(value, type)]
+    assert all(issubclass(cls, klog.KlogError) for cls in classes)
+    codes = {"OffsetOutOfRange": 1, "CorruptBatch": 2, "UnknownTopicOrPartition": 3, "TopicExists": 36}
+    assert {name: getattr(klog.errors, name).code for name in codes} == codes
+
+
+def _loaded(code: str) -> set[str]:
+    """What a fresh interpreter has in sys.modules after some code."""
+    script = f"{code}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}), file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    return {*done.stderr.split()}
+
+
+def test_import_is_light() -> None:
+    loaded = _loaded("import klog")
+    assert "klog" in loaded
+    assert loaded.isdisjoint({"numpy", "pyarrow", "pyspark", "click", "pandas", "rich"})
+
+
+def test_help_is_light() -> None:
+    loaded = _loaded(
+        "from klog.cli import cli\n"
+        "try: cli.main(['--help'], prog_name='klog')\n"
+        "except SystemExit as done: assert not done.code"
+    )
+    assert "click" in loaded
+    assert loaded.isdisjoint({"numpy", "pyarrow", "pyspark", "pandas", "rich"})
+
+
+@pytest.mark.parametrize("verb", ["demo", "import", "cat", "dump", "verify", "ls"])
+def test_verb_is_there_with_json(verb: str) -> None:
+    command = [sys.executable, "-m", "klog.cli", verb, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0 and "--json" in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["compact", "repair", "bench", "cache"])
+def test_verb_of_later_is_unknown(verb: str) -> None:
+    command = [sys.executable, "-m", "klog.cli", verb]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 2 and f"No verb '{verb}'" in done.stderr
+
+
+def test_spark_options_are_as_promised() -> None:
+    assert {*spark_options.SERVED} == {
+        *("path", "paths", "subscribe", "subscribePattern", "assign", "includeHeaders"),
+        *("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
+        *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
+    }

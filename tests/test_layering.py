@@ -1,0 +1,45 @@
+"""Imports point left and down: tools/check_layers.py lists every arrow, and none of them may point up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools import check_layers
+
+
+def test_no_import_points_up() -> None:
+    assert sorted(set(check_layers.breaches())) == []
+
+
+def test_every_room_has_its_place() -> None:
+    rooms = {path.name for path in (check_layers.ROOT / "klog").iterdir() if (path / "__init__.py").exists()}
+    assert rooms <= {*check_layers.ORDER, *check_layers.EVERYWHERE}
+
+
+@pytest.mark.parametrize(
+    ("room", "line", "complaint"),
+    [
+        ("codec", "from klog.record import decode", "points up"),
+        ("segment", "import klog.log", "points up"),
+        ("log", "from klog.record._batch import Record", "underscore"),
+        ("disk", "from klog.record import Record", "do not know each other"),
+        ("attic", "from klog.record import Record", "no place in ORDER"),
+    ],
+)
+def test_an_arrow_that_points_up_is_seen(
+    room: str, line: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "klog" / room / "planted.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(f"{line}\n")
+    monkeypatch.setattr(check_layers, "ROOT", tmp_path)
+    assert [complaint in breach for breach in check_layers.breaches()] == [True]
+
+
+def test_no_module_of_klog_imports_tests() -> None:
+    strangers = ("import tests", "from tests", "import bench", "from bench", "import tools", "from tools")
+    for module, path in check_layers.modules():
+        for line in path.read_text().splitlines():
+            assert not line.strip().startswith(strangers), f"{module}: {line}"
