@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -33,7 +33,7 @@ def _parse(key: Key, value: Any) -> Any:
             if item not in key.choices:
                 raise InvalidConfig(f"{key.name}={value!r}: choose from {', '.join(key.choices)}")
     if parsed is not None and isinstance(parsed, int | float) and not isinstance(parsed, bool):
-        if key.low is not None and parsed < key.low:
+        if key.low is not None and not parsed >= key.low:  # this way round a NaN is refused too
             raise InvalidConfig(f"{key.name}={value!r}: at least {key.low} ({key.doc})")
         if key.high is not None and parsed > key.high:
             raise InvalidConfig(f"{key.name}={value!r}: at most {key.high} ({key.doc})")
@@ -70,9 +70,8 @@ def _convert(key: Key, value: Any) -> Any:
     return value.strip()
 
 
-def _unknown(name: str) -> InvalidConfig:
-    known = [*TOPIC_KEYS, *BROKER_KEYS, *SYNONYMS]
-    near = difflib.get_close_matches(name.replace("_", "."), known, n=1, cutoff=0.6)
+def _unknown(name: str, known: Iterable[str] = (*TOPIC_KEYS, *BROKER_KEYS, *SYNONYMS)) -> InvalidConfig:
+    near = difflib.get_close_matches(name.replace("_", "."), list(known), n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]}?" if near else "; `klog.LogConfig.keys_known()` lists the known ones"
     return InvalidConfig(f"unknown configuration key {name!r}{hint}")
 
@@ -194,7 +193,7 @@ class LogConfig(_Config):
         for name, value in {**(values or {}), **named}.items():
             key = TOPIC_KEYS.get(name) or _TOPIC_BY_FIELD.get(name)
             if key is None:
-                raise _unknown(name)
+                raise _unknown(name, TOPIC_KEYS)
             if value is None:
                 topic.pop(key.name, None)
             else:
@@ -257,11 +256,11 @@ def split_config(config: Mapping[str, Any] | None) -> tuple[LogConfig, ManagerCo
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Java's properties text: key=value or key:value lines, # and ! comments, backslash at the end joins lines."""
+    """Java's properties text (Latin-1): key=value or key:value lines, # and ! comments, a backslash at the end goes on."""
     values: dict[str, str] = {}
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="latin-1") as file:
         pending = ""
-        for raw in file:
+        for raw in (*file, ""):
             line = pending + raw.strip()
             pending = ""
             if not line or line[0] in "#!":

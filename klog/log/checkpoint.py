@@ -83,14 +83,6 @@ def read_offsets(path: str) -> dict[Partition, int]:
         return {}
 
 
-def read_mark(path: str, partition: Partition) -> int | None:
-    """One partition's number; None where there is none, or none that can be read."""
-    try:
-        return read_offsets(path).get(partition)
-    except CorruptCheckpoint:
-        return None
-
-
 def write_offsets(files: Files, path: str, offsets: dict[Partition, int]) -> None:
     """Replace an offset checkpoint, durably."""
     lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in sorted(offsets.items())]

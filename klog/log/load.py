@@ -303,7 +303,10 @@ _WHAT = {
 
 
 def _cut_text(segment: Segment, scan: Scan, size: int, later: list[Segment]) -> str:
-    text = f"{segment.path}: {_WHAT[scan.reason]} at byte {scan.end}, {size - scan.end} bytes cut, log ends at {scan.next_offset}"
+    text = (
+        f"{segment.path}: {_WHAT[scan.reason]} at byte {scan.end}, {size - scan.end} bytes cut, "
+        f"log ends at {scan.next_offset}"
+    )
     return text + (f", {len(later)} later segments deleted" if later else "")
 
 

@@ -34,8 +34,9 @@ from klog.errors import (
 from klog.log import checkpoint
 from klog.log._partition import split
 from klog.log.load import Policy
-from klog.log.log import AppendInfo, Compression, Durability, Log, Options, Records, check_records
+from klog.log.log import Log
 from klog.log.reader import Isolation, LogReader
+from klog.log.terms import AppendInfo, Compression, Durability, Options, Records, check_records
 from klog.log.times import Position
 from klog.log.topics import TopicEntry, TopicFile, check_topic_name, parse_directory_name
 from klog.segment import names

@@ -23,11 +23,12 @@ from klog.disk import DirectoryLock, Files, HandleCache
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InconsistentTopicId, InvalidTopic, UnknownTopicOrPartition
 from klog.log import checkpoint
 from klog.log.load import Policy
+from klog.log.terms import Durability, Options
 from klog.log.topics import parse_directory_name
 from klog.segment import names
 
 if TYPE_CHECKING:
-    from klog.log.log import Durability, Log
+    from klog.log.log import Log
 
     L = TypeVar("L", bound=Log)
 
@@ -175,7 +176,6 @@ def open_standalone(
     files: Files,
 ) -> L:
     """What Log.open documents."""
-    from klog.log.log import Options
 
     path = os.path.abspath(path)
     if recovery not in ("strict", "kafka"):

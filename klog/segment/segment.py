@@ -43,7 +43,7 @@ _log = logging.getLogger("klog.segment")
 _PREALLOCATE_MIN, _PREALLOCATE_MAX = 64 << 10, 16 << 20
 _POSITION_MAX = 2**31 - 1
 _INDEX_BEHIND_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
-_INDEX_BYTES_MIN = 12  # the closing time entry has room even where segment.index.bytes leaves none
+_INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where segment.index.bytes leaves none
 
 
 class Segment:
@@ -140,12 +140,11 @@ class Segment:
         else:  # the writer of a live log is ahead of what this reader has seen
             index.check(_POSITION_MAX)
             index.limit(self.size)
-        if index.time_entries == 0 and self.size:
-            first = find_offset(self.file, 0, self.size, -1)
-            if first is not None and first.max_timestamp > 0:
-                if index.entries == 0 and not self.writable:  # as every segment is while its writer has just begun it
-                    return self._index_in_memory()
-                raise CorruptIndex("no entry, although records have timestamps", path=times, kind="timeindex")
+        timed = index.time_entries or find_timestamp(self.file, 0, self.size, 1, 0) is None
+        if not timed:
+            if index.entries == 0 and not self.writable:  # as every segment is while its writer has just begun it
+                return self._index_in_memory()
+            raise CorruptIndex("no entry, although records have timestamps", path=times, kind="timeindex")
         return index
 
     def _rebuild_index(self) -> IndexPair:

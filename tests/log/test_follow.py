@@ -260,7 +260,7 @@ def test_four_writers_and_two_readers_agree(tmp_path: Path) -> None:
         logs.create_topic("events", config=config)
         log = logs.log("events")
 
-        def guard(work, *arguments) -> threading.Thread:  # noqa: ANN001, ANN002
+        def guard(work, *arguments) -> threading.Thread:
             def run() -> None:
                 try:
                     work(*arguments)

@@ -20,7 +20,7 @@ HOUR = 3_600_000
 
 
 @pytest.fixture
-def log(tmp_path: Path):  # noqa: ANN201
+def log(tmp_path: Path):
     """Offsets 0 to 29 in batches of three over several segments, an hour apart by batch, the last of them now."""
     with one_log(tmp_path, ManualClock(NOW), segment_bytes=700, index_interval_bytes=0, segment_ms=10**12) as log:
         for i in range(10):
@@ -58,7 +58,9 @@ def test_without_bounds_it_is_everything(log: klog.Log) -> None:
 @pytest.mark.parametrize("offset", [-1, 31, 2**63 - 1, -(2**63)])
 def test_a_start_outside_the_log_is_an_error_with_the_range(log: klog.Log, offset: int) -> None:
     for call in (log.read, log.fetch, log.tail):
-        with pytest.raises(OffsetOutOfRange, match=rf"offset {offset} is outside events-0, which holds \[0, 30\)") as caught:
+        with pytest.raises(
+            OffsetOutOfRange, match=rf"offset {offset} is outside events-0, which holds \[0, 30\)"
+        ) as caught:
             call(offset)
         error = caught.value
         assert (error.offset, error.log_start_offset, error.log_end_offset, error.code) == (offset, 0, 30, 1)
@@ -109,7 +111,9 @@ def test_a_gap_is_stepped_over(tmp_path: Path) -> None:
             assert [record.key for record in log.read(start)] == keys
             assert log.count(start) == len(keys)
             data = log.fetch(start)
-            assert [b.base_offset for b in decode(data.memory())][:1] == [{b"a": 0, b"b": 7, b"c": 22}[k] for k in keys[:1]]
+            assert [b.base_offset for b in decode(data.memory())][:1] == [
+                {b"a": 0, b"b": 7, b"c": 22}[k] for k in keys[:1]
+            ]
         assert log.log_end_offset == 23
 
 
@@ -277,7 +281,12 @@ def test_positions(log: klog.Log, position: Any, offset: int) -> None:
     ],
 )
 def test_what_is_no_position(log: klog.Log, position: Any, error: type[Exception], match: str) -> None:
-    for call in (lambda: log.read(position), lambda: log.read(0, position), lambda: log.count(position), lambda: log.tail(position)):
+    for call in (
+        lambda: log.read(position),
+        lambda: log.read(0, position),
+        lambda: log.count(position),
+        lambda: log.tail(position),
+    ):
         with pytest.raises(error, match=match):
             call()
 

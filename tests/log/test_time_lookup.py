@@ -85,6 +85,7 @@ def test_a_record_of_1970_is_found_after_reopening(tmp_path: Path) -> None:
 def test_an_emptied_time_index_hides_nothing(tmp_path: Path) -> None:
     """What Kafka makes of a missing file: an empty one, which it then believes."""
     with one_log(tmp_path) as log:
+        log.append([(None, b"no time", -1)])
         log.append([(None, b"x", 50)])
         log.roll()
         log.append([(None, b"x", 70)])
@@ -93,8 +94,8 @@ def test_an_emptied_time_index_hides_nothing(tmp_path: Path) -> None:
     for read_only in (True, False):
         with klog.open(tmp_path, read_only=read_only) as logs:
             log = logs.log("events")
-            assert log.offset_for_timestamp(40) == (50, 0)
-            assert log.offset_for_timestamp(60) == (70, 1)
+            assert log.offset_for_timestamp(40) == (50, 1)
+            assert log.offset_for_timestamp(60) == (70, 2)
             assert [segment.max_timestamp for segment in log.segments] == [50, 70]
 
 

@@ -1,0 +1,232 @@
+"""LogConfig and ManagerConfig: both spellings, types, bounds, precedence, and helpful refusals."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog.config import LogConfig, ManagerConfig, split_config
+from klog.config.table import BROKER_KEYS, SYNONYMS, TOPIC_KEYS
+from klog.errors import InvalidConfig
+
+
+@pytest.mark.parametrize("key", TOPIC_KEYS.values(), ids=lambda key: key.name)
+def test_every_topic_key_has_a_legal_default_and_two_spellings(key: Any) -> None:
+    config = LogConfig()
+    assert config[key.name] == getattr(config, key.field) == key.default
+    assert LogConfig({key.name: key.default}) == LogConfig({key.field: key.default}) == config
+    if key.default is not None:
+        text = ",".join(key.default) if isinstance(key.default, tuple) else str(key.default)
+        assert LogConfig({key.name: text})[key.name] == key.default  # as a properties file gives it
+
+
+@pytest.mark.parametrize("key", BROKER_KEYS.values(), ids=lambda key: key.name)
+def test_every_broker_key_has_a_legal_default(key: Any) -> None:
+    assert ManagerConfig({key.name: key.default})[key.name] == getattr(ManagerConfig(), key.field) == key.default
+
+
+def test_kafka_s_defaults() -> None:
+    config = LogConfig()
+    assert (config.segment_bytes, config.segment_ms, config.index_interval_bytes) == (1 << 30, 604_800_000, 4096)
+    assert (config.segment_index_bytes, config.max_message_bytes) == (10_485_760, 1_048_588)
+    assert (config.flush_messages, config.flush_ms) == (2**63 - 1, 2**63 - 1)
+    assert (config.message_timestamp_after_max_ms, config.message_timestamp_before_max_ms) == (3_600_000, 2**63 - 1)
+    assert config.cleanup_policy == ("delete",)
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ({"segment.byte": 1}, r"unknown configuration key 'segment.byte'; did you mean segment.bytes\?"),
+        ({"segment_byte": 1}, r"did you mean segment.bytes\?"),
+        ({"retention.msec": 1}, r"did you mean retention.ms\?"),
+        ({"log.rol.ms": 1}, r"did you mean log.roll.ms\?"),
+        ({"colour": 1}, r"keys_known\(\)` lists the known ones"),
+        ({5: 1}, "configuration keys are text, not int"),
+        ({"segment.bytes": 13}, "segment.bytes=13: at least 14"),
+        ({"segment.bytes": 2**31}, "at most 2147483647"),
+        ({"segment.bytes": "many"}, "segment.bytes='many': int expected"),
+        ({"segment.bytes": 1.5}, "int expected"),
+        ({"segment.bytes": True}, "int expected"),
+        ({"segment.bytes": None}, "int expected"),
+        ({"segment.bytes": []}, "int expected"),
+        ({"segment.ms": 0}, "at least 1"),
+        ({"segment.jitter.ms": -1}, "at least 0"),
+        ({"retention.ms": -2}, "at least -1"),
+        ({"flush.ms": 2**63}, "at most"),
+        ({"preallocate": "yes"}, "bool expected"),
+        ({"preallocate": 1}, "bool expected"),
+        ({"min.cleanable.dirty.ratio": 1.1}, "at most 1"),
+        ({"min.cleanable.dirty.ratio": float("nan")}, "min.cleanable.dirty.ratio=nan"),
+        ({"cleanup.policy": "shred"}, "choose from delete, compact"),
+        ({"compression.type": "brotli"}, "choose from producer, uncompressed, gzip, snappy, lz4, zstd"),
+        ({"compression.type": 5}, "string expected"),
+        ({"compression.gzip.level": 0}, "compression.gzip.level=0"),
+        ({"message.timestamp.type": "Never"}, "CreateTime, LogAppendTime"),
+        ({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 4}, "min.compaction.lag.ms exceeds max.compaction.lag.ms"),
+        ({"local.retention.ms": 10, "retention.ms": 5}, "local.retention.ms=10 exceeds retention.ms=5"),
+        ({"local.retention.bytes": -1, "retention.bytes": 5}, "local.retention.bytes=-1 exceeds"),
+        ({"log.cleaner.threads": 1}, r"belongs to the log directory: give it to klog.open\(config=...\)"),
+    ],
+)
+def test_refusals_say_what_to_do(values: dict[Any, Any], match: str) -> None:
+    with pytest.raises(InvalidConfig, match=match) as caught:
+        LogConfig(values)
+    assert caught.value.code == 40
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "expected"),
+    [
+        ({"segment.bytes": " 300 "}, "segment.bytes", 300),
+        ({"segment.bytes": 300.0}, "segment.bytes", 300),
+        ({"preallocate": " TRUE "}, "preallocate", True),
+        ({"cleanup.policy": "compact, delete"}, "cleanup.policy", ("compact", "delete")),
+        ({"cleanup.policy": ["compact"]}, "cleanup.policy", ("compact",)),
+        ({"min.cleanable.dirty.ratio": "0.25"}, "min.cleanable.dirty.ratio", 0.25),
+        ({"log.roll.hours": 2}, "segment.ms", 7_200_000),
+        ({"log.roll.hours": 2, "log.roll.ms": 5}, "segment.ms", 5),
+        ({"log.roll.ms": 5, "log.roll.hours": 2}, "segment.ms", 5),
+        ({"log.roll.ms": 5, "segment.ms": 7}, "segment.ms", 7),
+        ({"segment.ms": 7, "log_roll_ms": 5}, "segment.ms", 7),
+        ({"log.retention.minutes": 3, "log.retention.hours": 1}, "retention.ms", 180_000),
+        ({"log.retention.hours": -1}, "retention.ms", -1),
+        ({"message.max.bytes": 900}, "max.message.bytes", 900),
+    ],
+)
+def test_values_and_their_precedence(values: dict[str, Any], name: str, expected: Any) -> None:
+    assert LogConfig(values)[name] == expected
+
+
+def test_keywords_and_dict_may_be_mixed() -> None:
+    config = LogConfig({"segment.bytes": 300}, segment_ms=5)
+    assert (config.segment_bytes, config.segment_ms) == (300, 5)
+
+
+def test_internal_segment_bytes_wins() -> None:
+    assert LogConfig(segment_bytes=300).segment_size == 300
+    assert LogConfig({"segment.bytes": 300, "internal.segment.bytes": 20}).segment_size == 20
+
+
+def test_a_configuration_is_frozen_equal_by_value_hashable_and_pickles() -> None:
+    config = LogConfig({"segment.bytes": 300})
+    with pytest.raises(AttributeError, match=r"frozen; make a new one with .replace\(segment_bytes=...\)"):
+        config.segment_bytes = 5  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        config.given["segment.bytes"] = 5  # type: ignore[index]
+    with pytest.raises(AttributeError, match="LogConfig has no 'segment_byte'"):
+        _ = config.segment_byte
+    assert config == LogConfig(segment_bytes="300")
+    assert config != LogConfig()
+    assert hash(config) == hash(LogConfig(segment_bytes="300"))
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert repr(config) == "LogConfig({'segment.bytes': 300})"
+    manager = ManagerConfig({"log.segment.bytes": 300, "log.cleaner.threads": 2})
+    again = pickle.loads(pickle.dumps(manager))
+    assert (again, again.topic_defaults) == (manager, manager.topic_defaults)
+
+
+def test_replacing_sets_and_takes_back() -> None:
+    config = LogConfig({"segment.bytes": 300, "segment.ms": 5})
+    assert dict(config.replace({"segment.bytes": 400}, segment_ms=None).given) == {"segment.bytes": 400}
+    assert config.segment_bytes == 300
+    with pytest.raises(InvalidConfig, match="did you mean segment.bytes"):
+        config.replace(segment_byte=1)
+    with pytest.raises(InvalidConfig, match="at least 14"):
+        config.replace(segment_bytes=1)
+
+
+def test_replacing_wants_topic_keys() -> None:
+    """A broker's name of a key is no topic's: the answer must not be the question."""
+    with pytest.raises(InvalidConfig, match=r"unknown configuration key 'log.segment.bytes'; did you mean segment.bytes\?"):
+        LogConfig().replace({"log.segment.bytes": 300})
+
+
+def test_a_mixed_dict_is_sorted_out() -> None:
+    log, manager = split_config({"segment.bytes": 300, "log.roll.ms": 5, "producer.id.expiration.ms": 9})
+    assert (log.segment_bytes, log.segment_ms, manager.producer_id_expiration_ms) == (300, 5, 9)
+    with pytest.raises(InvalidConfig, match="did you mean"):
+        split_config({"segment.byte": 1})
+    assert split_config(None) == (LogConfig(), ManagerConfig())
+    given = LogConfig(segment_bytes=300)
+    assert split_config(given)[0] is given
+
+
+def test_manager_config_keeps_topic_defaults_apart() -> None:
+    config = ManagerConfig({"log.segment.bytes": 300, "log_cleaner_threads": "2", "retention.ms": 5})
+    assert dict(config.given) == {"log.cleaner.threads": 2}
+    assert dict(config.topic_defaults) == {"segment.bytes": 300, "retention.ms": 5}
+    with pytest.raises(InvalidConfig, match="segment.bytes=1"):
+        ManagerConfig({"log.segment.bytes": 1})
+    with pytest.raises(AttributeError, match="ManagerConfig has no 'segment_bytes'"):
+        _ = config.segment_bytes
+
+
+def test_no_name_means_two_things() -> None:
+    assert not set(TOPIC_KEYS) & set(BROKER_KEYS)
+    assert not set(SYNONYMS) & set(BROKER_KEYS)
+
+
+# ---- properties files -------------------------------------------------------------------------------------------------
+
+PROPERTIES = """# a comment
+! another = one
+
+segment.bytes=300
+ retention.ms : 5\x20\x20
+cleanup.policy = compact,\\
+    delete
+log.roll.hours=2
+log.cleaner.threads=2
+zookeeper.connect=localhost:2181
+# a comment does not go on \\
+index.interval.bytes=7
+listeners=PLAINTEXT://:9092
+"""
+
+
+def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(PROPERTIES)
+    with caplog.at_level(logging.WARNING, "klog.config"):
+        config = LogConfig.from_properties(path)
+    assert dict(config.given) == {
+        "segment.bytes": 300,
+        "retention.ms": 5,
+        "cleanup.policy": ("compact", "delete"),
+        "segment.ms": 7_200_000,
+        "index.interval.bytes": 7,
+    }
+    assert "keys=listeners,zookeeper.connect" in caplog.text  # a broker's other keys: told, not refused
+    manager = ManagerConfig.from_properties(str(path))
+    assert manager.log_cleaner_threads == 2
+    assert manager.topic_defaults["segment.bytes"] == 300
+
+
+def test_a_properties_file_with_a_bad_value_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("segment.bytes=large\n")
+    for read in (LogConfig.from_properties, ManagerConfig.from_properties):
+        with pytest.raises(InvalidConfig, match="segment.bytes='large'"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"segment.bytes=300\\", {"segment.bytes": 300}),  # the file ends where the line would go on
+        (b"# M\xfcller\nsegment.bytes=300", {"segment.bytes": 300}),  # Latin-1, as Java takes it
+        (b"segment.bytes=300\r\nsegment.ms=5\r\n", {"segment.bytes": 300, "segment.ms": 5}),
+        (b"segment.bytes=300\nsegment.bytes=400\n", {"segment.bytes": 400}),
+        (b"", {}),
+    ],
+)
+def test_odd_properties_files(tmp_path: Path, data: bytes, expected: dict[str, int]) -> None:
+    path = tmp_path / "p"
+    path.write_bytes(data)
+    assert dict(LogConfig.from_properties(path).given) == expected

@@ -1,0 +1,252 @@
+"""A log with tiny segments against a list: appends, reads, rolls, stops clean and unclean, lost and wiped caches."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import klog
+from klog.clock import ManualClock
+from klog.record import decode
+from tests.support.abandon import abandon
+from tests.support.logs import NOW
+
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a thousand fsyncs an example, and no power cut in sight
+maybe_bytes = st.none() | st.binary(max_size=40)
+headers = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=8)), max_size=2).map(tuple)
+timestamps = st.sampled_from([None, -1, 0]) | st.integers(NOW - 40_000, NOW + 40_000)
+records = st.lists(st.tuples(maybe_bytes, maybe_bytes, timestamps, headers), min_size=1, max_size=20)
+compressions = st.sampled_from(["none", "none", "gzip", "snappy", "lz4", "zstd"])
+CACHES = (".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint", "-offset-checkpoint")
+damage = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["unlink", "empty", "zeros"])), max_size=6)
+
+
+class LogMachine(RuleBasedStateMachine):
+    """model: (key, value, timestamp, headers) by offset."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path = Path(tempfile.mkdtemp(prefix="klog-machine-", dir=MEMORY))
+        self.clock = ManualClock(NOW)
+        self.model: list[tuple[Any, ...]] = []
+        self.manager: klog.LogManager | None = None
+        self.reader: klog.Log | None = None
+
+    @initialize(
+        segment=st.integers(500, 3000),
+        index=st.sampled_from([4, 24, 60, 200, 4096]),
+        interval=st.sampled_from([0, 0, 100, 4096]),
+        batch=st.sampled_from([500, 1_048_588]),
+        append_time=st.booleans(),
+    )
+    def create(self, segment: int, index: int, interval: int, batch: int, append_time: bool) -> None:
+        self.append_time = append_time
+        self.manager = self.open()
+        config = {
+            "segment.bytes": segment,
+            "segment.index.bytes": index,
+            "index.interval.bytes": interval,
+            "max.message.bytes": batch,
+            "segment.ms": 30_000,
+            "segment.jitter.ms": 5_000,
+            "message.timestamp.type": "LogAppendTime" if append_time else "CreateTime",
+        }
+        self.manager.create_topic("t", config=config)
+
+    def open(self, **options: Any) -> klog.LogManager:
+        return klog.open(self.path, create=True, clock=self.clock, **options)
+
+    @property
+    def log(self) -> klog.Log:
+        assert self.manager is not None
+        return self.manager.log("t")
+
+    def offset(self, share: float, beyond: int = 0) -> int:
+        return round(share * (len(self.model) + beyond))
+
+    def rows(self, found: Any) -> list[tuple[Any, ...]]:
+        return [(r.offset, r.key, r.value, r.timestamp, tuple(r.headers)) for r in found]
+
+    def wanted(self, start: int, stop: int) -> list[tuple[Any, ...]]:
+        return [(offset, *self.model[offset]) for offset in range(start, min(stop, len(self.model)))]
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    @rule(records=records, compression=compressions, lazy=st.booleans())
+    def append(self, records: list[tuple[Any, ...]], compression: str, lazy: bool) -> None:
+        info = self.log.append(iter(records) if lazy else records, compression=compression)
+        now = self.clock.wall_ms()
+        first = len(self.model)
+        for key, value, timestamp, record_headers in records:
+            stored = now if self.append_time or timestamp is None else timestamp
+            self.model.append((key, value, stored, record_headers))
+        assert (info.first_offset, info.last_offset, info.count) == (first, len(self.model) - 1, len(records))
+        assert info.max_timestamp == max(row[2] for row in self.model[first:])
+
+    @rule(records=records)
+    def append_that_fails(self, records: list[tuple[Any, ...]]) -> None:
+        def source() -> Any:
+            yield from records
+            raise RuntimeError
+
+        for broken in (source(), [*records, ("text", b"")]):
+            try:
+                self.log.append(broken)
+            except (RuntimeError, TypeError):
+                continue
+            raise AssertionError("it should have raised")
+
+    @rule()
+    def roll(self) -> None:
+        assert self.log.roll().base_offset == len(self.model)
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush()
+        assert self.log.recovery_point == len(self.model)
+
+    @rule(ms=st.integers(0, 20_000))
+    def time_goes_by(self, ms: int) -> None:
+        self.clock.advance(ms)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    @rule(start=st.floats(0, 1), stop=st.floats(0, 1))
+    def read(self, start: float, stop: float) -> None:
+        first, last = self.offset(start), self.offset(stop, beyond=3)
+        assert self.rows(self.log.read(first, last)) == self.wanted(first, last)
+        assert self.log.count(first, last) == len(self.wanted(first, last))
+
+    @rule(start=st.floats(0, 1))
+    def read_columns(self, start: float) -> None:
+        first = self.offset(start)
+        got = sum(columns.num_rows for columns in self.log.read(first).columns())
+        assert got == len(self.model) - first
+
+    @rule(start=st.floats(0, 1), max_bytes=st.sampled_from([0, 100, 700, 1 << 20]), minimum=st.booleans())
+    def fetch(self, start: float, max_bytes: int, minimum: bool) -> None:
+        offset = self.offset(start)
+        data = self.log.fetch(offset, max_bytes, min_one_message=minimum)
+        batches = list(decode(data.memory()))
+        assert data.size == sum(batch.size for batch in batches)
+        assert data.size <= max_bytes or (minimum and len(batches) == 1)
+        if offset == len(self.model):
+            assert not batches
+        elif minimum or max_bytes == 1 << 20:
+            assert batches[0].base_offset <= offset <= batches[0].last_offset
+        if batches:
+            found = [record for batch in batches for record in batch]
+            assert self.rows(found) == self.wanted(batches[0].base_offset, batches[-1].next_offset)
+
+    @rule(
+        ms=st.sampled_from([0, 1, NOW, 2**62]) | st.integers(NOW - 41_000, NOW + 41_000),
+        near=st.integers(-1, 1),
+        at=st.floats(0, 1),
+    )
+    def find_time(self, ms: int, near: int, at: float) -> None:
+        if self.model:  # the neighbourhood of a time that is there, too
+            for probe in (ms, max(self.model[min(self.offset(at), len(self.model) - 1)][2] + near, 0)):
+                hits = ((row[2], offset) for offset, row in enumerate(self.model) if row[2] >= probe)
+                assert self.log.offset_for_timestamp(probe) == next(hits, None), probe
+                if self.reader is not None:
+                    self.reader.refresh()
+                    hits = ((row[2], offset) for offset, row in enumerate(self.model) if row[2] >= probe)
+                    assert self.reader.offset_for_timestamp(probe) == next(hits, None), probe
+
+    @rule()
+    def follow(self) -> None:
+        """Somebody reads beside the writer, since before these records and rolls."""
+        if self.reader is None:
+            self.reader = klog.Log.open(self.path / "t-0", read_only=True, clock=self.clock)
+        self.reader.refresh()
+        assert self.rows(self.reader.read()) == self.wanted(0, len(self.model))
+
+    @rule()
+    def verify(self) -> None:
+        assert self.log.verify().problems == []
+
+    # ---- stops and starts --------------------------------------------------------------------------------------------
+
+    def harm(self, damage: list[tuple[int, str]]) -> None:
+        """Lose or wipe files that are caches of the .log files."""
+        names = sorted(path for path in self.path.rglob("*") if path.name.endswith(CACHES))
+        for number, how in damage:
+            if not names:
+                return
+            path = names.pop(number % len(names))
+            if how == "unlink":
+                path.unlink()
+            elif how == "empty":
+                os.truncate(path, 0)
+            elif path.suffix in (".index", ".timeindex"):
+                path.write_bytes(bytes(path.stat().st_size))
+
+    @rule(damage=damage)
+    def stop_and_start(self, damage: list[tuple[int, str]]) -> None:
+        assert self.manager is not None
+        self.forget_reader()
+        self.manager.close()
+        self.manager = None
+        self.harm(damage)
+        with self.open(read_only=True) as logs:
+            assert self.rows(logs.log("t").read(isolation="log_end")) == self.wanted(0, len(self.model))
+        self.manager = self.open()
+        assert self.log.recovery.clean_shutdown
+        self.whole()
+
+    @rule(damage=damage)
+    def die_and_start(self, damage: list[tuple[int, str]]) -> None:
+        assert self.manager is not None
+        self.forget_reader()
+        _ = self.log
+        abandon(self.manager)
+        self.manager = None
+        self.harm(damage)
+        self.manager = self.open()
+        assert not self.log.recovery.clean_shutdown
+        assert self.log.recovery.bytes_truncated == 0
+        self.whole()
+
+    def whole(self) -> None:
+        assert self.rows(self.log.read()) == self.wanted(0, len(self.model))
+        assert self.log.leader_epochs == ([(0, 0)] if self.model else [])
+
+    def forget_reader(self) -> None:
+        if self.reader is not None:
+            self.reader.close()
+            self.reader = None
+
+    # ---- always ------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.manager is not None)
+    @invariant()
+    def books_are_straight(self) -> None:
+        log = self.log
+        assert log.log_end_offset == log.high_watermark == log.last_stable_offset == len(self.model)
+        segments = log.segments
+        assert segments[0].base_offset == 0
+        assert [s.next_offset for s in segments] == [*(s.base_offset for s in segments[1:]), len(self.model)]
+        assert all(segment.size for segment in segments[:-1])
+        assert log.size == sum(segment.size for segment in segments)
+        for segment in segments:
+            times = [row[2] for row in self.model[segment.base_offset : segment.next_offset]]
+            assert segment.max_timestamp == max(times, default=-1) or max(times) == 0  # 1970 has no entry
+
+    def teardown(self) -> None:
+        self.forget_reader()
+        if self.manager is not None:
+            abandon(self.manager)
+        shutil.rmtree(self.path)
+
+
+TestLogMachine = LogMachine.TestCase
+TestLogMachine.settings = settings(
+    settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev")), stateful_step_count=30
+)
