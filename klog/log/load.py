@@ -503,7 +503,8 @@ def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segm
     scan = scan_headers(segment.file, 0, segment.size, 0)
     if any(header.is_control and header.producer_id >= 0 for header in scan.notable):
         upto = [other for other in segments if other.base_offset < segment.base_offset]
-        producers = producers_at(inputs, upto, {}, segments[0].base_offset, segment.base_offset)
+        start = max(inputs.log_start_offset, segments[0].base_offset)
+        producers = producers_at(inputs, upto, {}, start, segment.base_offset)
         aborted = replay(scan.notable, segment.file, producers, None, segment.base_offset)
         # A marker with a delete horizon is one whose records the cleaner has removed, and the entry with them.
         emptied = {header.last_offset for header in scan.notable if header.attributes & DELETE_HORIZON}

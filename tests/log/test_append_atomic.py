@@ -75,7 +75,7 @@ class Interrupt:
         return False
 
 
-@pytest.mark.parametrize(("durability", "stride"), [("os", 1), ("sync", 7)])
+@pytest.mark.parametrize(("durability", "stride"), [("os", 3), ("sync", 10)])
 def test_an_interrupt_at_any_line_of_an_append(tmp_path: Path, fast: RealFiles, durability: str, stride: int) -> None:
     before, many = [v for _, v in BEFORE], [v for _, v in MANY]
     step = 1

@@ -163,7 +163,7 @@ def directory(tmp_path: Path) -> Iterator[Directory]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("policy", ["strict", "kafka"])
 def test_some_damage_to_any_file(directory: Directory, state: State, policy: Policy, seed: int) -> None:
