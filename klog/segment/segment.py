@@ -425,10 +425,13 @@ class Segment:
 
     def find_timestamp(self, timestamp: int, start: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record at or above both; None if this segment has none."""
-        floor, floor_offset = self.index.time_floor(timestamp)
-        if self._batch_of_entry(self.index, floor, floor_offset) is None:
-            floor_offset = self.base_offset
-        position = self._start_of(max(floor_offset, start))
+        index = self.index
+        floor, floor_offset = index.time_floor(timestamp)
+        believed = self._batch_of_entry(index, floor, floor_offset) if floor >= 0 else None
+        if believed is not None and floor_offset >= start:
+            position = believed.position
+        else:
+            position = self._start_of(start)
         while True:
             header = find_timestamp(self.file, position, self.size, timestamp, start)
             if header is None:
