@@ -436,15 +436,15 @@ def producers_at(
                 if segments and segments[0].writable:
                     inputs.files.unlink(names.file_path(inputs.directory, offset, names.SNAPSHOT))
     for number, segment in enumerate(segments):
+        if snapshot_max is not None and max(snapshot_max, log_start) < segment.base_offset and segment.writable:
+            path = names.file_path(inputs.directory, segment.base_offset, names.SNAPSHOT)
+            write_snapshot(inputs.files, path, producers.states)
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end
         if segment.base_offset >= end or following <= producers.end_offset or not segment.size:
             continue
         scan = scans.get(segment.base_offset)
         if scan is None:
             scan = scan_headers(segment.file, 0, segment.size, 0)
-        if snapshot_max is not None and segment.base_offset > snapshot_max and segment.writable:
-            path = names.file_path(inputs.directory, segment.base_offset, names.SNAPSHOT)
-            write_snapshot(inputs.files, path, producers.states)
         headers = [header for header in scan.notable if header.last_offset < end]
         aborted = replay(headers, segment.file, producers, None, producers.end_offset)
         known = {entry.last_offset for entry in segment.txn_index.entries}
