@@ -507,6 +507,7 @@ def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segm
         aborted = replay(scan.notable, segment.file, producers, None, segment.base_offset)
         # A marker with a delete horizon is one whose records the cleaner has removed, and the entry with them.
         emptied = {header.last_offset for header in scan.notable if header.attributes & DELETE_HORIZON}
+        emptied.update(entry.last_offset for entry in segment.txn_index.entries)
         aborted = [entry for entry in aborted if entry.last_offset not in emptied]
         if aborted:
             segment.txn_index.add(aborted)

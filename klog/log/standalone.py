@@ -100,13 +100,11 @@ class _Owner:
         offsets = {**_offsets(path), key: log.recovery_point}
         checkpoint.write_offsets(self._files, path, offsets)
         path = os.path.join(self._parent, checkpoint.LOG_START)
-        starts = _offsets(path)
-        base = log.segments[0].base_offset
-        if log.log_start_offset > base:
+        before = _offsets(path)
+        starts = {other: start for other, start in before.items() if other != key}
+        if log.log_start_offset > log.segments[0].base_offset:
             starts[key] = log.log_start_offset
-        elif starts.pop(key, None) is None:
-            starts = {}
-        if starts or os.path.exists(path):
+        if starts != before:
             checkpoint.write_offsets(self._files, path, starts)
         path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
         if self.mark_was_there:

@@ -436,7 +436,8 @@ class LogView:
                     continue
                 found = segment.find_timestamp(ms, self._log_start_offset)
                 if found is not None:
-                    return TimestampOffset(*found)
+                    # Beyond the log end: an append that is not through yet, and may be taken back.
+                    return TimestampOffset(*found) if found[1] < self._log_end_offset else None
         return None
 
     def verify(self, progress: Progress | None = None) -> Report:

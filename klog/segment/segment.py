@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,7 @@ class Segment:
         self._active_file: LogFile | None = None
         self._active_index: IndexPair | None = None
         self._allocated = 0
+        self._opening = threading.Lock()
         self._indexed_size = 0  # what the segment had when a reader's index was opened
         jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
         age_max_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
@@ -102,11 +104,12 @@ class Segment:
 
     def _open_index(self) -> IndexPair:
         self._indexed_size = self.size
-        try:
-            return self._load_index(-1)
-        except (FileNotFoundError, CorruptIndex) as error:
-            _log.warning("event=index_unusable path=%s reason=%s", self.path, error)
-        return self._rebuild_index() if self.writable else self._index_in_memory()
+        with self._opening:  # one reader alone: a rebuild shortens files that another may have mapped by then
+            try:
+                return self._load_index(-1)
+            except (FileNotFoundError, CorruptIndex) as error:
+                _log.warning("event=index_unusable path=%s reason=%s", self.path, error)
+            return self._rebuild_index() if self.writable else self._index_in_memory()
 
     def _index_in_memory(self) -> IndexPair:
         """What the files would say, for a log that is only read."""

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import klog
 from klog import Log
 from klog.clock import ManualClock
 from klog.disk import RealFiles
-from klog.errors import CorruptBatch, CorruptLog
+from klog.errors import CorruptBatch, CorruptCheckpoint, CorruptLog
 from klog.record import encode
 from klog.segment import nul_page_within, scan_checked
 
@@ -211,3 +212,9 @@ def test_indexes_larger_than_a_configuration_that_came_later(tmp_path: Path) -> 
         assert log.segments[0].index.time_entries == entries and log.segments[0].max_timestamp == T + 29
         log.append([(b"k", b"v", T + 30)])
         assert log.offset_for_timestamp(T + 29) == (T + 29, 29)
+
+
+def test_topics_nested_without_end_are_named(tmp_path: Path) -> None:
+    (tmp_path / "klog-topics.json").write_bytes(b"[" * 200_000)
+    with pytest.raises(CorruptCheckpoint):
+        klog.open(tmp_path)
