@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import klog
+import klog.inspect
 from klog.log import checkpoint
 
 
@@ -159,3 +160,16 @@ def test_a_reader_tells_of_a_torn_tail(data: Path) -> None:
     path.write_bytes(content)
     with klog.open(data, read_only=True) as logs:
         assert logs.log("t").recovery.reason == ""
+
+
+def test_what_a_crashed_log_laid_aside_is_known_and_swept_up(data: Path) -> None:
+    """Log.open lays the clean-shutdown marker aside while it writes. Dead, it leaves it to the next manager."""
+    log = klog.Log.open(data / "t-0")
+    log.append([(b"k", b"v")])
+    log._abandon()
+    aside = data / checkpoint.CLEAN_SHUTDOWN_ASIDE
+    assert aside.exists() and klog.verify(data).ok
+    assert {file.kind for file in klog.inspect.dump(aside)} == {"clean_shutdown"}
+    with klog.open(data) as logs:
+        assert not logs.clean_shutdown and not aside.exists()
+        assert logs.log("t").log_end_offset == 2
