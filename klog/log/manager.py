@@ -142,6 +142,8 @@ class LogManager:
             return
         if self._was_clean:
             self._files.unlink(marker)
+        # What a crashed Log.open has laid aside; nobody writes here but this manager.
+        self._files.unlink(os.path.join(self._path, checkpoint.CLEAN_SHUTDOWN_ASIDE))
         # A single copy's high watermark is its log end. The number of the last stop would hide newer records from
         # readers while we write; without the file they see everything, and a broker starts from the log start.
         self._files.unlink(os.path.join(self._path, checkpoint.HIGH_WATERMARK))

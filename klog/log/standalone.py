@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     L = TypeVar("L", bound=Log)
 
 
-_ASIDE = checkpoint.CLEAN_SHUTDOWN + ".aside"
 _owners: weakref.WeakSet[_Owner] = weakref.WeakSet()
 
 
@@ -43,7 +42,7 @@ class _Owner:
     def __init__(self, path: str, files: Files) -> None:
         self._files = files
         self._parent = os.path.dirname(path) or "."
-        self._aside = os.path.join(self._parent, _ASIDE)
+        self._aside = os.path.join(self._parent, checkpoint.CLEAN_SHUTDOWN_ASIDE)
         self._pid = os.getpid()
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock: DirectoryLock | None = None

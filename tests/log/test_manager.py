@@ -148,19 +148,31 @@ def test_an_unknown_topic_lists_those_that_are_there(tmp_path: Path) -> None:
         logs.create_topic("events", partitions=2)
         logs.create_topic("other")
         for call in (lambda: logs.log("event"), lambda: logs.read("event"), lambda: logs.append("event", [])):
-            with pytest.raises(UnknownTopicOrPartition, match="no topic 'event' in .*; topics there: events, other") as caught:
+            with pytest.raises(
+                UnknownTopicOrPartition, match="no topic 'event' in .*; topics there: events, other"
+            ) as caught:
                 call()
             assert caught.value.code == 3
             assert isinstance(caught.value, LookupError)
         for partition in (2, -1):
-            with pytest.raises(UnknownTopicOrPartition, match=f"topic 'events' has no partition {partition}; it has 0, 1"):
+            with pytest.raises(
+                UnknownTopicOrPartition, match=f"topic 'events' has no partition {partition}; it has 0, 1"
+            ):
                 logs.log("events", partition)
 
 
 def test_foreign_entries_are_no_topics(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs:
         logs.create_topic("events")
-        for name in ("plain", "a-01", "a-x", "-0", "a-99999999999", "events-0.0123456789abcdef0123456789abcdef-delete", "a b-0"):
+        for name in (
+            "plain",
+            "a-01",
+            "a-x",
+            "-0",
+            "a-99999999999",
+            "events-0.0123456789abcdef0123456789abcdef-delete",
+            "a b-0",
+        ):
             (tmp_path / name).mkdir()
         (tmp_path / "file-0").write_bytes(b"")
         (tmp_path / "link-0").symlink_to(tmp_path / "events-0")
@@ -266,7 +278,10 @@ def test_a_configuration_that_no_longer_holds_names_file_and_topic(tmp_path: Pat
         logs.create_topic("events")
     path = tmp_path / "klog-topics.json"
     path.write_text(path.read_text().replace('"config": {}', '"config": {"segment.bytes": -4}'))
-    with klog.open(tmp_path) as logs, pytest.raises(InvalidConfig, match="klog-topics.json: topic events: segment.bytes=-4"):
+    with (
+        klog.open(tmp_path) as logs,
+        pytest.raises(InvalidConfig, match="klog-topics.json: topic events: segment.bytes=-4"),
+    ):
         logs.log("events")
 
 
@@ -396,8 +411,22 @@ def test_an_unclean_open_scans_from_the_recovery_point_only(tmp_path: Path) -> N
         assert values(log) == [b"%d" % i for i in range(5)]
 
 
-@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"])
-@pytest.mark.parametrize("data", [None, b"", b"0\n", b"junk", b"0\n9\nevents 0 1\n", b"0\n2\nevents 0 1\nevents 0 1\n", b"\xff", b"0\n1\nevents 0 " + b"9" * 30 + b"\n"])
+@pytest.mark.parametrize(
+    "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"]
+)
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        b"",
+        b"0\n",
+        b"junk",
+        b"0\n9\nevents 0 1\n",
+        b"0\n2\nevents 0 1\nevents 0 1\n",
+        b"\xff",
+        b"0\n1\nevents 0 " + b"9" * 30 + b"\n",
+    ],
+)
 def test_a_lost_or_broken_checkpoint_costs_nothing_but_time(tmp_path: Path, name: str, data: bytes | None) -> None:
     logs = klog.open(tmp_path, create=True)
     logs.create_topic("events")
