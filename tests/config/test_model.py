@@ -67,7 +67,10 @@ def test_kafka_s_defaults() -> None:
         ({"compression.type": 5}, "string expected"),
         ({"compression.gzip.level": 0}, "compression.gzip.level=0"),
         ({"message.timestamp.type": "Never"}, "CreateTime, LogAppendTime"),
-        ({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 4}, "min.compaction.lag.ms exceeds max.compaction.lag.ms"),
+        (
+            {"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 4},
+            "min.compaction.lag.ms exceeds max.compaction.lag.ms",
+        ),
         ({"local.retention.ms": 10, "retention.ms": 5}, "local.retention.ms=10 exceeds retention.ms=5"),
         ({"local.retention.bytes": -1, "retention.bytes": 5}, "local.retention.bytes=-1 exceeds"),
         ({"log.cleaner.threads": 1}, r"belongs to the log directory: give it to klog.open\(config=...\)"),
@@ -143,7 +146,9 @@ def test_replacing_sets_and_takes_back() -> None:
 
 def test_replacing_wants_topic_keys() -> None:
     """A broker's name of a key is no topic's: the answer must not be the question."""
-    with pytest.raises(InvalidConfig, match=r"unknown configuration key 'log.segment.bytes'; did you mean segment.bytes\?"):
+    with pytest.raises(
+        InvalidConfig, match=r"unknown configuration key 'log.segment.bytes'; did you mean segment.bytes\?"
+    ):
         LogConfig().replace({"log.segment.bytes": 300})
 
 
@@ -172,7 +177,7 @@ def test_no_name_means_two_things() -> None:
     assert not set(SYNONYMS) & set(BROKER_KEYS)
 
 
-# ---- properties files -------------------------------------------------------------------------------------------------
+# ---- properties files ------------------------------------------------------------------------------------------------
 
 PROPERTIES = """# a comment
 ! another = one

@@ -15,7 +15,9 @@ T = 1_700_000_000_000
 
 
 def writer(path: Path, **config: int) -> Log:
-    return Log.open(path / "t-0", clock=ManualClock(T), config={name.replace("_", "."): v for name, v in config.items()})
+    return Log.open(
+        path / "t-0", clock=ManualClock(T), config={name.replace("_", "."): v for name, v in config.items()}
+    )
 
 
 def reader(path: Path) -> Log:
@@ -35,9 +37,7 @@ def test_a_roll_within_one_tick_of_the_directory_time(tmp_path: Path) -> None:
             assert [record.value for record in follower.read()] == [b"a", b"b"]
 
 
-def test_an_index_that_is_ahead_of_what_the_reader_has_seen(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_index_that_is_ahead_of_what_the_reader_has_seen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with writer(tmp_path, index_interval_bytes=100) as log:
         for _ in range(4):
             log.append([(None, b"v" * 100)])

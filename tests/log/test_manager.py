@@ -38,7 +38,7 @@ from tests.support.logs import one_log, tree, values
 MARKER = ".kafka_cleanshutdown"
 
 
-# ---- opening ----------------------------------------------------------------------------------------------------------
+# ---- opening ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_directory_is_made_only_when_asked(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_failed_open_lets_go_of_the_lock(tmp_path: Path) -> None:
     klog.open(tmp_path).close()
 
 
-# ---- topics -----------------------------------------------------------------------------------------------------------
+# ---- topics ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "x" * 249, "...", "-", "a-1"])
@@ -148,19 +148,31 @@ def test_an_unknown_topic_lists_those_that_are_there(tmp_path: Path) -> None:
         logs.create_topic("events", partitions=2)
         logs.create_topic("other")
         for call in (lambda: logs.log("event"), lambda: logs.read("event"), lambda: logs.append("event", [])):
-            with pytest.raises(UnknownTopicOrPartition, match="no topic 'event' in .*; topics there: events, other") as caught:
+            with pytest.raises(
+                UnknownTopicOrPartition, match="no topic 'event' in .*; topics there: events, other"
+            ) as caught:
                 call()
             assert caught.value.code == 3
             assert isinstance(caught.value, LookupError)
         for partition in (2, -1):
-            with pytest.raises(UnknownTopicOrPartition, match=f"topic 'events' has no partition {partition}; it has 0, 1"):
+            with pytest.raises(
+                UnknownTopicOrPartition, match=f"topic 'events' has no partition {partition}; it has 0, 1"
+            ):
                 logs.log("events", partition)
 
 
 def test_foreign_entries_are_no_topics(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs:
         logs.create_topic("events")
-        for name in ("plain", "a-01", "a-x", "-0", "a-99999999999", "events-0.0123456789abcdef0123456789abcdef-delete", "a b-0"):
+        for name in (
+            "plain",
+            "a-01",
+            "a-x",
+            "-0",
+            "a-99999999999",
+            "events-0.0123456789abcdef0123456789abcdef-delete",
+            "a b-0",
+        ):
             (tmp_path / name).mkdir()
         (tmp_path / "file-0").write_bytes(b"")
         (tmp_path / "link-0").symlink_to(tmp_path / "events-0")
@@ -185,7 +197,7 @@ def test_topic_ids_are_kept_and_compared(tmp_path: Path) -> None:
         klog.Log.open(tmp_path / "events-0", topic_id="nonsense")
 
 
-# ---- configuration ----------------------------------------------------------------------------------------------------
+# ---- configuration ---------------------------------------------------------------------------------------------------
 
 
 def test_configuration_comes_from_topic_then_directory_then_default(tmp_path: Path) -> None:
@@ -266,11 +278,14 @@ def test_a_configuration_that_no_longer_holds_names_file_and_topic(tmp_path: Pat
         logs.create_topic("events")
     path = tmp_path / "klog-topics.json"
     path.write_text(path.read_text().replace('"config": {}', '"config": {"segment.bytes": -4}'))
-    with klog.open(tmp_path) as logs, pytest.raises(InvalidConfig, match="klog-topics.json: topic events: segment.bytes=-4"):
+    with (
+        klog.open(tmp_path) as logs,
+        pytest.raises(InvalidConfig, match="klog-topics.json: topic events: segment.bytes=-4"),
+    ):
         logs.log("events")
 
 
-# ---- whole topics -----------------------------------------------------------------------------------------------------
+# ---- whole topics ----------------------------------------------------------------------------------------------------
 
 
 def test_keys_go_where_kafka_s_partitioner_puts_them(tmp_path: Path) -> None:
@@ -297,7 +312,7 @@ def test_records_without_a_key_stay_together(tmp_path: Path) -> None:
         assert [log.count() for log in logs.logs()] == [100, 100, 100]
 
 
-# ---- closing ----------------------------------------------------------------------------------------------------------
+# ---- closing ---------------------------------------------------------------------------------------------------------
 
 
 def test_after_close_everything_says_so(tmp_path: Path) -> None:
@@ -351,14 +366,17 @@ def test_a_closed_log_is_opened_again_by_its_manager(tmp_path: Path) -> None:
         assert values(logs.log("events")) == [b"x", b"y"]
 
 
+def forget(opened: list[Any]) -> None:
+    opened.clear()
+    gc.collect()
+
+
 def test_a_forgotten_manager_warns_and_leaves_an_unclean_directory(tmp_path: Path) -> None:
-    logs: klog.LogManager | None = klog.open(tmp_path, create=True)
-    assert logs is not None
-    logs.create_topic("events")
-    logs.log("events").append([(None, b"x")])
+    opened = [klog.open(tmp_path, create=True)]
+    opened[0].create_topic("events")
+    opened[0].log("events").append([(None, b"x")])
     with pytest.warns(ResourceWarning, match="was never closed: use `with`, or call close"):
-        logs = None
-        gc.collect()
+        forget(opened)
     assert not (tmp_path / MARKER).exists()
     with klog.open(tmp_path) as again:  # its lock is free
         log = again.log("events")
@@ -369,12 +387,10 @@ def test_a_forgotten_manager_warns_and_leaves_an_unclean_directory(tmp_path: Pat
 
 
 def test_a_forgotten_log_warns(tmp_path: Path) -> None:
-    log: klog.Log | None = klog.Log.open(tmp_path / "t-0")
-    assert log is not None
-    log.append([(None, b"x")])
+    opened = [klog.Log.open(tmp_path / "t-0")]
+    opened[0].append([(None, b"x")])
     with pytest.warns(ResourceWarning, match="t-0.*was never closed"):
-        log = None
-        gc.collect()
+        forget(opened)
     with klog.Log.open(tmp_path / "t-0") as again:
         assert not again.recovery.clean_shutdown
         assert values(again) == [b"x"]
@@ -396,8 +412,22 @@ def test_an_unclean_open_scans_from_the_recovery_point_only(tmp_path: Path) -> N
         assert values(log) == [b"%d" % i for i in range(5)]
 
 
-@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"])
-@pytest.mark.parametrize("data", [None, b"", b"0\n", b"junk", b"0\n9\nevents 0 1\n", b"0\n2\nevents 0 1\nevents 0 1\n", b"\xff", b"0\n1\nevents 0 " + b"9" * 30 + b"\n"])
+@pytest.mark.parametrize(
+    "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"]
+)
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        b"",
+        b"0\n",
+        b"junk",
+        b"0\n9\nevents 0 1\n",
+        b"0\n2\nevents 0 1\nevents 0 1\n",
+        b"\xff",
+        b"0\n1\nevents 0 " + b"9" * 30 + b"\n",
+    ],
+)
 def test_a_lost_or_broken_checkpoint_costs_nothing_but_time(tmp_path: Path, name: str, data: bytes | None) -> None:
     logs = klog.open(tmp_path, create=True)
     logs.create_topic("events")
@@ -442,7 +472,7 @@ def test_a_log_start_above_the_log_end_is_refused_under_strict(tmp_path: Path) -
         assert (log.log_start_offset, log.log_end_offset, [s.base_offset for s in log.segments]) == (50, 50, [50])
 
 
-# ---- the marker -------------------------------------------------------------------------------------------------------
+# ---- the marker ------------------------------------------------------------------------------------------------------
 
 
 def test_the_marker_is_there_exactly_while_nobody_writes(tmp_path: Path) -> None:
@@ -459,7 +489,7 @@ def test_the_marker_is_there_exactly_while_nobody_writes(tmp_path: Path) -> None
 
 
 def test_a_partition_that_was_never_opened_keeps_its_state(tmp_path: Path) -> None:
-    """Clean stays clean, and what a crash has left stays to be recovered, however often others are opened and closed."""
+    """Clean stays clean, and what a crash has left stays to be recovered, however often others come and go."""
     with klog.open(tmp_path, create=True) as logs:
         for topic in ("a", "b"):
             logs.create_topic(topic)
@@ -565,7 +595,7 @@ def test_log_open_wants_a_partition_directory(tmp_path: Path, name: str) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-# ---- read_only --------------------------------------------------------------------------------------------------------
+# ---- read_only -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -616,7 +646,7 @@ def test_reading_changes_nothing_on_disk(tmp_path: Path, clean: bool) -> None:
     assert (tree(path), [(p, p.stat().st_mtime_ns) for p in sorted(path.rglob("*"))]) == before
 
 
-# ---- forks ------------------------------------------------------------------------------------------------------------
+# ---- forks -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_forked_child_may_read_and_not_write(tmp_path: Path) -> None:
