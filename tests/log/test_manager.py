@@ -32,7 +32,7 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from tests.support.abandon import abandon
-from tests.support.child import in_child
+from tests.support.child import in_child, living_child
 from tests.support.logs import one_log, tree, values
 
 MARKER = ".kafka_cleanshutdown"
@@ -674,20 +674,10 @@ def test_a_child_that_lives_on_holds_no_lock(tmp_path: Path, alone: bool) -> Non
     with one_log(tmp_path):
         pass
     holder: Any = klog.Log.open(tmp_path / "events-0") if alone else klog.open(tmp_path)
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(write)
-        os.read(read, 1)
-        os._exit(0)
-    os.close(read)
-    try:
+    with living_child():
         holder.close()
         with klog.Log.open(tmp_path / "events-0") if alone else klog.open(tmp_path):
             pass
-    finally:
-        os.close(write)
-        os.waitpid(pid, 0)
 
 
 def test_a_killed_writer_s_directory_opens_at_once(tmp_path: Path) -> None:
