@@ -1,11 +1,16 @@
-/* CRC-32C in two kernels: slicing-by-8 tables for any machine, and three interleaved streams of the SSE4.2 instruction.
+/* CRC-32C in four kernels: slicing-by-8 tables for any machine, three interleaved streams of the SSE4.2 instruction, and
+ * folds by carry-less multiplication in registers of 256 and 512 bits.
  *
- * crc32 has a latency of three cycles and a throughput of one, so a single chain uses a third of the unit.  The hardware
+ * crc32 has a latency of three cycles and a throughput of one, so a single chain uses a third of the unit.  The SSE4.2
  * kernel cuts a block in three, runs three chains side by side, and joins them: a crc over A|B is the crc of A moved
  * past |B| zero bytes, xor the crc of B.  Moving past n zero bytes is multiplication by x^(8n) modulo the polynomial,
  * which is linear, so four 256-entry tables do it.
  *
- * All tables are filled once, when the library is loaded, before any thread can ask; from then on they are constants.
+ * A fold moves 16 bytes past n more in the same way, but without the modulo: both halves, times a constant, give 16 bytes
+ * again that leave the same remainder, and these are xor'ed to the 16 bytes that stand n further on.  What is left at the
+ * end is 16 bytes, whose crc is that of all before (make_fold has the arithmetic).
+ *
+ * All tables and constants are computed once, when the library is loaded, before any thread can ask.
  */
 #include "crc32c.h"
 
@@ -25,6 +30,13 @@ static uint32_t long_shift[4][256];
 static uint32_t short_shift[4][256];
 static kl_crc32c_fn best;
 
+/* What moves 16 bytes past so many: a factor for their first half and one for the second. */
+typedef struct {
+    uint64_t first, second;
+} fold_t;
+static fold_t fold_64, fold_128, fold_256;
+static fold_t fold_lanes[4]; /* each of four neighbours to the place of the last, which itself is not moved */
+
 static uint32_t crc_table(uint32_t crc, const uint8_t *data, size_t size) {
     crc = ~crc;
     while (size >= 8) {
@@ -43,7 +55,7 @@ static uint32_t crc_table(uint32_t crc, const uint8_t *data, size_t size) {
 }
 
 #if defined(__x86_64__)
-#include <nmmintrin.h>
+#include <immintrin.h>
 
 static inline uint32_t shift(uint32_t tables[4][256], uint64_t crc) {
     return tables[0][crc & 0xff] ^ tables[1][(crc >> 8) & 0xff] ^ tables[2][(crc >> 16) & 0xff] ^
@@ -54,6 +66,15 @@ static inline uint64_t load64(const uint8_t *at) {
     uint64_t v;
     memcpy(&v, at, 8);
     return v;
+}
+
+/* The rest, a chain behind the running (inverted) crc. */
+__attribute__((target("sse4.2"))) static inline uint32_t one_stream(uint64_t crc, const uint8_t *data, size_t size) {
+    for (; size >= 8; data += 8, size -= 8)
+        crc = _mm_crc32_u64(crc, load64(data));
+    for (; size != 0; data++, size--)
+        crc = _mm_crc32_u8((uint32_t)crc, *data);
+    return (uint32_t)crc;
 }
 
 /* One block of three parts behind the running (inverted) crc. */
@@ -81,11 +102,96 @@ __attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t start, cons
         data += 3 * SHORT_PART;
         size -= 3 * SHORT_PART;
     }
-    for (; size >= 8; data += 8, size -= 8)
-        crc = _mm_crc32_u64(crc, load64(data));
-    for (; size != 0; data++, size--)
-        crc = _mm_crc32_u8((uint32_t)crc, *data);
-    return ~(uint32_t)crc;
+    return ~one_stream(crc, data, size);
+}
+
+#define WIDE_256 __attribute__((target("avx2,vpclmulqdq,sse4.2")))
+#define WIDE_512 __attribute__((target("avx512f,vpclmulqdq,sse4.2")))
+
+/* Behind the folds: 16 bytes that stand for all before, and the fewer than 64 that follow. */
+__attribute__((target("sse4.2"))) static inline uint32_t finish(__m128i folded, const uint8_t *data, size_t size) {
+    uint64_t crc = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(folded));
+    crc = _mm_crc32_u64(crc, (uint64_t)_mm_extract_epi64(folded, 1));
+    return ~one_stream(crc, data, size);
+}
+
+WIDE_256 static inline __m256i load256(const uint8_t *at) { return _mm256_loadu_si256((const __m256i *)at); }
+
+WIDE_256 static inline __m256i factors256(const fold_t *fold) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)fold));
+}
+
+WIDE_256 static inline __m256i move256(__m256i from, __m256i factors, __m256i to) {
+    return _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(from, factors, 0x00), to),
+                            _mm256_clmulepi64_epi128(from, factors, 0x11));
+}
+
+/* Four registers, 128 bytes a turn. */
+WIDE_256 static uint32_t crc_vpclmul256(uint32_t start, const uint8_t *data, size_t size) {
+    if (size < 128)
+        return crc_sse42(start, data, size);
+    __m256i a = load256(data), b = load256(data + 32), c = load256(data + 64), d = load256(data + 96);
+    a = _mm256_xor_si256(a, _mm256_inserti128_si256(_mm256_setzero_si256(), _mm_cvtsi32_si128((int)~start), 0));
+    __m256i factors = factors256(&fold_128);
+    for (data += 128, size -= 128; size >= 128; data += 128, size -= 128) {
+        a = move256(a, factors, load256(data));
+        b = move256(b, factors, load256(data + 32));
+        c = move256(c, factors, load256(data + 64));
+        d = move256(d, factors, load256(data + 96));
+    }
+    factors = factors256(&fold_64);
+    c = move256(a, factors, c);
+    d = move256(b, factors, d);
+    if (size >= 64) {
+        c = move256(c, factors, load256(data));
+        d = move256(d, factors, load256(data + 32));
+        data += 64, size -= 64;
+    }
+    /* Four lanes of 16 bytes are left: c, d. */
+    __m256i moved = move256(c, _mm256_loadu_si256((const __m256i *)&fold_lanes[0]), _mm256_setzero_si256());
+    moved = move256(d, _mm256_loadu_si256((const __m256i *)&fold_lanes[2]), moved);
+    __m128i last = _mm256_extracti128_si256(d, 1);
+    last = _mm_xor_si128(last, _mm_xor_si128(_mm256_castsi256_si128(moved), _mm256_extracti128_si256(moved, 1)));
+    return finish(last, data, size);
+}
+
+WIDE_512 static inline __m512i load512(const uint8_t *at) { return _mm512_loadu_si512(at); }
+
+WIDE_512 static inline __m512i factors512(const fold_t *fold) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)fold));
+}
+
+WIDE_512 static inline __m512i move512(__m512i from, __m512i factors, __m512i to) {
+    enum { XOR_OF_THREE = 0x96 };
+    return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(from, factors, 0x00), to,
+                                     _mm512_clmulepi64_epi128(from, factors, 0x11), XOR_OF_THREE);
+}
+
+/* Four registers, 256 bytes a turn. */
+WIDE_512 static uint32_t crc_vpclmul512(uint32_t start, const uint8_t *data, size_t size) {
+    if (size < 256)
+        return crc_vpclmul256(start, data, size);
+    __m512i a = load512(data), b = load512(data + 64), c = load512(data + 128), d = load512(data + 192);
+    a = _mm512_xor_si512(a, _mm512_inserti32x4(_mm512_setzero_si512(), _mm_cvtsi32_si128((int)~start), 0));
+    __m512i factors = factors512(&fold_256);
+    for (data += 256, size -= 256; size >= 256; data += 256, size -= 256) {
+        a = move512(a, factors, load512(data));
+        b = move512(b, factors, load512(data + 64));
+        c = move512(c, factors, load512(data + 128));
+        d = move512(d, factors, load512(data + 192));
+    }
+    factors = factors512(&fold_128);
+    c = move512(a, factors, c);
+    d = move512(b, factors, d);
+    factors = factors512(&fold_64);
+    d = move512(c, factors, d);
+    for (; size >= 64; data += 64, size -= 64)
+        d = move512(d, factors, load512(data));
+    /* Four lanes of 16 bytes are left in d. */
+    __m512i moved = move512(d, _mm512_loadu_si512(fold_lanes), _mm512_setzero_si512());
+    __m128i last = _mm_xor_si128(_mm512_extracti32x4_epi32(d, 3), _mm512_castsi512_si128(moved));
+    last = _mm_xor_si128(last, _mm512_extracti32x4_epi32(moved, 1));
+    return finish(_mm_xor_si128(last, _mm512_extracti32x4_epi32(moved, 2)), data, size);
 }
 #endif
 
@@ -100,13 +206,29 @@ static uint32_t multiply(uint32_t a, uint32_t b) {
     return product;
 }
 
-/* Tables that move a crc past `part` zero bytes. */
-static void fill_shift(uint32_t tables[4][256], size_t part) {
+/* x^n modulo the polynomial. */
+static uint32_t x_power(size_t n) {
     uint32_t power = 0x80000000u; /* x^0 */
     uint32_t square = 0x40000000u; /* x^1, then x^2, x^4 ... */
-    for (size_t n = 8 * part; n != 0; n >>= 1, square = multiply(square, square))
+    for (; n != 0; n >>= 1, square = multiply(square, square))
         if (n & 1)
             power = multiply(power, square);
+    return power;
+}
+
+/* Factors that move 16 bytes past n more, so by N = 8n powers of x.
+ *
+ * Bit 0 of the 16 bytes is x^127, and bit 0 of each half is x^63 of that half: they stand for first * x^64 + second, and
+ * shall become first * x^(64+N) + second * x^N.  The factors are remainders of 32 bits in the same order, so they go
+ * to the upper end of 64 bits, where bit 63 is x^0.  The product of two halves has 127 bits, of which the highest power,
+ * x^126, is bit 0 again: read as 128 bits it is the product times x.  The factors make up for it. */
+static fold_t make_fold(size_t n) {
+    return (fold_t){.first = (uint64_t)x_power(8 * n + 64 - 1) << 32, .second = (uint64_t)x_power(8 * n - 1) << 32};
+}
+
+/* Tables that move a crc past `part` zero bytes. */
+static void fill_shift(uint32_t tables[4][256], size_t part) {
+    uint32_t power = x_power(8 * part);
     for (unsigned k = 0; k < 4; k++) {
         tables[k][0] = 0;
         for (unsigned byte = 1; byte < 256; byte++) {
@@ -129,6 +251,11 @@ __attribute__((constructor)) static void fill_tables(void) {
             slices[k][byte] = (slices[k - 1][byte] >> 8) ^ slices[0][slices[k - 1][byte] & 0xff];
     fill_shift(long_shift, LONG_PART);
     fill_shift(short_shift, SHORT_PART);
+    fold_64 = make_fold(64);
+    fold_128 = make_fold(128);
+    fold_256 = make_fold(256);
+    for (unsigned lane = 0; lane < 3; lane++)
+        fold_lanes[lane] = make_fold(16 * (3 - lane));
     for (int number = 0;; number++) { /* numbered from slow to fast */
         const char *name = NULL;
         kl_crc32c_fn kernel = kl_crc32c_kernel(number, &name);
@@ -150,6 +277,23 @@ kl_crc32c_fn kl_crc32c_kernel(int number, const char **name) {
         __builtin_cpu_init();
         if (__builtin_cpu_supports("sse4.2"))
             return crc_sse42;
+#endif
+        return NULL;
+    case 2:
+        *name = "vpclmul-256";
+#if defined(__x86_64__)
+        __builtin_cpu_init();
+        if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq"))
+            return crc_vpclmul256;
+#endif
+        return NULL;
+    case 3:
+        *name = "vpclmul-512";
+#if defined(__x86_64__)
+        __builtin_cpu_init();
+        if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("avx512f") &&
+            __builtin_cpu_supports("vpclmulqdq"))
+            return crc_vpclmul512;
 #endif
         return NULL;
     default:

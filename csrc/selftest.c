@@ -87,8 +87,13 @@ static void test_crc(void) {
             continue;
         }
         kernels++;
-        for (size_t size = 0; size < 300; size++)
-            CHECK(kernel(0, data + size % 17, size) == crc_by_bits(0, data + size % 17, size));
+        for (size_t size = 0; size < 1200; size++) {
+            uint8_t *exact = exact_copy(data + size % 17, size);
+            uint32_t before = (uint32_t)random_u64();
+            CHECK(kernel(0, exact, size) == crc_by_bits(0, exact, size));
+            CHECK(kernel(before, exact, size) == crc_by_bits(before, exact, size));
+            free(exact);
+        }
         for (int i = 0; i < 300; i++) {
             size_t from = random_below(64), size = random_below(SIZE - 64);
             uint32_t before = (uint32_t)random_u64();

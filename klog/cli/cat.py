@@ -77,7 +77,11 @@ def command(
         numbers = _partitions(logs, topic, partition)
         if start is None:
             start = "latest" if follow else "earliest"
-        feeds = [_Feed(logs.log(topic, number), start, isolation, control, len(numbers) > 1) for number in numbers]
+        found = [logs.log(topic, number) for number in numbers]
+        for log in found if not follow else ():
+            if log.recovery.reason:  # bytes at the end that are no batch, after a crash
+                click.echo(f"klog: {printable(log.recovery.reason)}", err=True)
+        feeds = [_Feed(log, start, isolation, control, len(numbers) > 1) for log in found]
         records = _limited(_followed(feeds) if follow else _once(feeds), limit)
         if as_json and not follow:
             with json_list({"directory": directory, "topic": topic}, "records") as item:

@@ -256,7 +256,7 @@ def split_config(config: Mapping[str, Any] | None) -> tuple[LogConfig, ManagerCo
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Java's properties text (Latin-1): key=value or key:value lines, # and ! comments, backslash joins lines."""
+    """Java's properties text (Latin-1): key=value or key:value lines, # and ! comments, a final backslash goes on."""
     values: dict[str, str] = {}
     with open(path, encoding="latin-1") as file:
         pending = ""

@@ -7,6 +7,7 @@ the map whole there.
 """
 
 cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memcpy
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, MAP_SHARED, MS_SYNC, PROT_READ, PROT_WRITE, mmap, msync, munmap
@@ -80,8 +81,8 @@ cdef class Mapping:
 
     def read_in(self):
         """The file's bytes, until a page of zeros says that nothing follows: a live index is mostly such pages."""
-        cdef bytes data = b""
         cdef bytes piece
+        data = bytearray()
         while len(data) < self.found:
             piece = os.pread(self.fd, COPY_STEP, len(data))
             data += piece
@@ -93,7 +94,7 @@ cdef class Mapping:
         self.anonymous(size)
         self.found = found
         if size:
-            memcpy(self.data, <const char *>data, size)
+            memcpy(self.data, PyByteArray_AS_STRING(data), size)
 
     def unmap(self):
         if self.data != NULL:

@@ -60,6 +60,7 @@ KINDS_BY_NAME = {
     "partition.metadata": "partition_metadata",
     "meta.properties": "properties",
     ".kafka_cleanshutdown": "clean_shutdown",
+    ".kafka_cleanshutdown.aside": "clean_shutdown",
     "klog-topics.json": "topics",
     "quorum-state": "quorum_state",
     "bootstrap.checkpoint": "log",

@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from klog.errors import CorruptData
-from klog.inspect.batches import HEADER, Found, plausible, walk
+from klog.inspect.batches import HEADER, Broken, Found, plausible, walk
 from klog.inspect.entries import parse_offset_index, parse_time_index
 from klog.inspect.files import (
     ReadOnlyFile,
@@ -138,7 +138,7 @@ def _partition(path: str, points: _Points) -> Entry:
     if not bases:
         return result
     try:
-        end, latest = _last_segment(path, bases[-1])
+        end, latest, result["problem"] = _last_segment(path, bases[-1])
         result["log_start_offset"] = min(max(points.log_start.get(key, 0), bases[0]), end)
         result["log_end_offset"] = end
         times = [latest, *(_last_time(path, base) for base in bases[:-1])]
@@ -157,8 +157,11 @@ def _topic_id(path: str) -> str | None:
         return None
 
 
-def _last_segment(path: str, base: int) -> tuple[int, int | None]:
-    """(end offset, largest timestamp) of the last segment: from its last index entry that holds on."""
+def _last_segment(path: str, base: int) -> tuple[int, int | None, str | None]:
+    """(end offset, largest timestamp, problem) of the last segment: from its last index entry that holds on.
+
+    The end is the one that a reader finds. A torn tail is no problem here: it may be a write that is going on.
+    """
     start = 0
     try:
         entries = parse_offset_index(read_small(os.path.join(path, f"{base:020d}.index")), base).entries
@@ -169,13 +172,21 @@ def _last_segment(path: str, base: int) -> tuple[int, int | None]:
         if entries and _begins_at(file, entries[-1].position, entries[-1].offset):
             start = entries[-1].position
         end = base
+        problem = None
         for item in walk(file, start):
-            if isinstance(item, Found) and item.error is None:
+            if isinstance(item, Found):
                 end = item.batch.next_offset
                 latest = max(latest if latest is not None else -1, item.batch.max_timestamp)
+                error = item.error
+            elif isinstance(item, Broken):
+                error = None if item.torn else item.error
             else:
+                problem = problem or f"batches of the old format, magic {item.magic}, from position {item.position} on"
                 break
-    return end, latest
+            problem = problem or (str(error) if error is not None else None)
+            if isinstance(item, Broken):
+                break
+    return end, latest, problem
 
 
 def _begins_at(file: ReadOnlyFile, position: int, offset: int) -> bool:

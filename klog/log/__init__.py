@@ -5,10 +5,12 @@ Its door: open_directory (klog.open), LogManager, Log, LogReader.
 """
 
 from klog.log.load import Recovery
-from klog.log.log import AppendInfo, Log, TimestampOffset
+from klog.log.log import Log
 from klog.log.manager import LogManager, open_directory
 from klog.log.producers import ProducerState
 from klog.log.reader import FetchData, LogReader
+from klog.log.terms import AppendInfo
+from klog.log.view import TimestampOffset
 
 __all__ = [
     "AppendInfo",

@@ -23,6 +23,7 @@ LOG_START = "log-start-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"
 CLEANER = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+CLEAN_SHUTDOWN_ASIDE = CLEAN_SHUTDOWN + ".aside"  # while a Log.open writes in the directory: standalone
 
 Partition = tuple[str, int]
 _INT = re.compile(r"[+-]?\d{1,19}")

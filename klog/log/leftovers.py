@@ -81,6 +81,7 @@ def _finish_swap(directory: str, files: Files, swaps: list[str], note: Callable[
             parsed = names.parse_name(name)
             if parsed is not None and low <= parsed[0] < high:
                 files.unlink(os.path.join(directory, name))
+        files.fsync_dir(directory)  # an original that came back beside its replacement would be read too
         note(f"compaction finished: segments of [{low}, {high}) replaced")
     for name in swaps:
         path = os.path.join(directory, name)

@@ -192,28 +192,33 @@ def load_writable(inputs: Inputs) -> Loaded:
 
 
 def load_read_only(inputs: Inputs) -> Loaded:
-    """Load for reading: nothing on disk changes. The end is that of the last whole batch."""
+    """Load for reading: nothing on disk changes. The end is that of the last whole batch.
+
+    A tail that is no batch may be a write that is going on, and is only told in Recovery. Where good batches follow,
+    the strict policy raises CorruptLog rather than show a log that is too short.
+    """
     started = inputs.clock.monotonic()
+    found = Findings()
     segments = list_segments(inputs, writable=False)
     epochs = LeaderEpochs(inputs.directory, inputs.files)
     epochs.load()
-    reason = ""
     if segments:
         active = segments[-1]
         size, position = active.size, tail_position(active)
         scan = scan_headers(active.file, position, size, 0, active.base_offset)
         if scan.reason == "offset_order" and position:
             scan = scan_headers(active.file, 0, size, 0, active.base_offset)
-        if scan.reason not in ("", "truncated"):  # an append in full swing looks truncated
-            reason = f"{active.path}: {_WHAT[scan.reason]} at byte {scan.end}, {size - scan.end} bytes not shown"
-            _log.warning("event=tail_not_shown reason=%s", reason)
+        if scan.reason:  # an append in full swing looks truncated, with nothing good behind
+            _allow_cut(inputs, active, scan, size, [], 'recovery="kafka" reads the log up to there')
+            found.details.append(_cut_text(active, scan, size, [], "left out"))
         active.learn_tail(scan)
     log_start = max(inputs.log_start_offset, segments[0].base_offset) if segments else inputs.log_start_offset
     if epochs.problem is not None or (not epochs.entries and any(segment.size for segment in segments)):
         for segment in segments:
             scan = scan_headers(segment.file, 0, segment.size, 0)
             replay(scan.notable, segment.file, None, epochs, 0)
-    recovery = Recovery(inputs.clean_shutdown, inputs.clock.monotonic() - started, 0, 0, 0, reason, ())
+    seconds = inputs.clock.monotonic() - started
+    recovery = Recovery(inputs.clean_shutdown, seconds, 0, 0, 0, "; ".join(found.details), tuple(found.details))
     return Loaded(segments, epochs, Producers(), log_start, inputs.recovery_point, recovery)
 
 
@@ -235,6 +240,9 @@ def _recover(inputs: Inputs, segments: list[Segment], scans: dict[int, Scan], fo
         size = segment.size
         scan = segment.recover(inputs.progress)
         scans[segment.base_offset] = scan
+        if number + 1 < len(segments) and scan.next_offset > segments[number + 1].base_offset:
+            scan.liars.append(scan.last_at)  # the last batch reaches into the next segment
+            segment.next_offset = segments[number + 1].base_offset
         _rebuild_txn_index(inputs, segments[: number + 1], scans, scan, segment)
         _report_liars(inputs, segment, scan, found, refuse=inputs.policy == "strict")
         if scan.end == size:
@@ -262,7 +270,14 @@ def _refuse_gap(before: Segment, after: Segment) -> None:
         )
 
 
-def _allow_cut(inputs: Inputs, segment: Segment, scan: Scan, size: int, later: list[Segment]) -> None:
+def _allow_cut(
+    inputs: Inputs,
+    segment: Segment,
+    scan: Scan,
+    size: int,
+    later: list[Segment],
+    way_out: str = 'recovery="kafka" cuts the log here as a broker would',
+) -> None:
     """Raise CorruptLog under the strict policy unless what is cut is a torn tail or write-back that never came."""
     if inputs.policy == "kafka":
         return
@@ -282,7 +297,7 @@ def _allow_cut(inputs: Inputs, segment: Segment, scan: Scan, size: int, later: l
             return
     raise CorruptLog(
         f"a bad batch ({scan.reason}) with good ones behind it: {where}. Nothing was changed. `klog verify` lists the "
-        f'damage; recovery="kafka" cuts the log here as a broker would',
+        f"damage; {way_out}",
         path=segment.path,
         position=scan.end,
         offset=scan.next_offset,
@@ -299,8 +314,11 @@ _WHAT = {
 }
 
 
-def _cut_text(segment: Segment, scan: Scan, size: int, later: list[Segment]) -> str:
-    text = f"{segment.path}: {_WHAT[scan.reason]} at byte {scan.end}, {size - scan.end} bytes cut, log ends at {scan.next_offset}"
+def _cut_text(segment: Segment, scan: Scan, size: int, later: list[Segment], fate: str = "cut") -> str:
+    text = (
+        f"{segment.path}: {_WHAT[scan.reason]} at byte {scan.end}, {size - scan.end} bytes {fate}, "
+        f"log ends at {scan.next_offset}"
+    )
     return text + (f", {len(later)} later segments deleted" if later else "")
 
 
@@ -430,15 +448,15 @@ def producers_at(
                 if segments and segments[0].writable:
                     inputs.files.unlink(names.file_path(inputs.directory, offset, names.SNAPSHOT))
     for number, segment in enumerate(segments):
+        if snapshot_max is not None and max(snapshot_max, log_start) < segment.base_offset and segment.writable:
+            path = names.file_path(inputs.directory, segment.base_offset, names.SNAPSHOT)
+            write_snapshot(inputs.files, path, producers.states)
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end
         if segment.base_offset >= end or following <= producers.end_offset or not segment.size:
             continue
         scan = scans.get(segment.base_offset)
         if scan is None:
             scan = scan_headers(segment.file, 0, segment.size, 0)
-        if snapshot_max is not None and segment.base_offset > snapshot_max and segment.writable:
-            path = names.file_path(inputs.directory, segment.base_offset, names.SNAPSHOT)
-            write_snapshot(inputs.files, path, producers.states)
         headers = [header for header in scan.notable if header.last_offset < end]
         aborted = replay(headers, segment.file, producers, None, producers.end_offset)
         known = {entry.last_offset for entry in segment.txn_index.entries}
@@ -501,6 +519,7 @@ def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segm
         aborted = replay(scan.notable, segment.file, producers, None, segment.base_offset)
         # A marker with a delete horizon is one whose records the cleaner has removed, and the entry with them.
         emptied = {header.last_offset for header in scan.notable if header.attributes & DELETE_HORIZON}
+        emptied.update(entry.last_offset for entry in segment.txn_index.entries)
         aborted = [entry for entry in aborted if entry.last_offset not in emptied]
         if aborted:
             segment.txn_index.add(aborted)

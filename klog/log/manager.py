@@ -34,8 +34,9 @@ from klog.errors import (
 from klog.log import checkpoint
 from klog.log._partition import split
 from klog.log.load import Policy
-from klog.log.log import AppendInfo, Compression, Durability, Log, Options, Records, check_records
+from klog.log.log import Log
 from klog.log.reader import Isolation, LogReader
+from klog.log.terms import AppendInfo, Compression, Durability, Options, Records, check_records
 from klog.log.times import Position
 from klog.log.topics import TopicEntry, TopicFile, check_topic_name, parse_directory_name
 from klog.segment import names
@@ -141,6 +142,8 @@ class LogManager:
             return
         if self._was_clean:
             self._files.unlink(marker)
+        # What a crashed Log.open has laid aside; nobody writes here but this manager.
+        self._files.unlink(os.path.join(self._path, checkpoint.CLEAN_SHUTDOWN_ASIDE))
         # A single copy's high watermark is its log end. The number of the last stop would hide newer records from
         # readers while we write; without the file they see everything, and a broker starts from the log start.
         self._files.unlink(os.path.join(self._path, checkpoint.HIGH_WATERMARK))

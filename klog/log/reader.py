@@ -19,7 +19,7 @@ from klog.segment import AbortedTransaction
 if TYPE_CHECKING:
     import pyarrow
 
-    from klog.log.log import Log
+    from klog.log.view import LogView
 
 Isolation = Literal["log_end", "high_watermark", "read_committed"]
 CHUNK_BYTES = 1 << 20
@@ -68,7 +68,7 @@ class LogReader:
     (polars, duckdb, pandas) takes the reader itself.
     """
 
-    def __init__(self, parts: Sequence[tuple[Log, int, int]], isolation: Isolation, include_control: bool) -> None:
+    def __init__(self, parts: Sequence[tuple[LogView, int, int]], isolation: Isolation, include_control: bool) -> None:
         self._parts = tuple(parts)
         self._isolation = isolation
         self._include_control = include_control
@@ -90,7 +90,7 @@ class LogReader:
             )
 
     @property
-    def parts(self) -> tuple[tuple[Log, int, int], ...]:
+    def parts(self) -> tuple[tuple[LogView, int, int], ...]:
         """(log, start, stop) of each range, in reading order."""
         return self._parts
 
@@ -140,7 +140,7 @@ class LogTail:
     Raises OffsetOutOfRange when what comes next was deleted before it was read, or the log was truncated below it.
     """
 
-    def __init__(self, log: Log, start: int, timeout: float | None, isolation: Isolation) -> None:
+    def __init__(self, log: LogView, start: int, timeout: float | None, isolation: Isolation) -> None:
         self._log = log
         self._offset = start
         self._timeout = timeout

@@ -23,16 +23,16 @@ from klog.disk import DirectoryLock, Files, HandleCache
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InconsistentTopicId, InvalidTopic, UnknownTopicOrPartition
 from klog.log import checkpoint
 from klog.log.load import Policy
+from klog.log.terms import Durability, Options
 from klog.log.topics import parse_directory_name
 from klog.segment import names
 
 if TYPE_CHECKING:
-    from klog.log.log import Durability, Log
+    from klog.log.log import Log
 
     L = TypeVar("L", bound=Log)
 
 
-_ASIDE = checkpoint.CLEAN_SHUTDOWN + ".aside"
 _owners: weakref.WeakSet[_Owner] = weakref.WeakSet()
 
 
@@ -42,7 +42,7 @@ class _Owner:
     def __init__(self, path: str, files: Files) -> None:
         self._files = files
         self._parent = os.path.dirname(path) or "."
-        self._aside = os.path.join(self._parent, _ASIDE)
+        self._aside = os.path.join(self._parent, checkpoint.CLEAN_SHUTDOWN_ASIDE)
         self._pid = os.getpid()
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock: DirectoryLock | None = None
@@ -99,13 +99,11 @@ class _Owner:
         offsets = {**_offsets(path), key: log.recovery_point}
         checkpoint.write_offsets(self._files, path, offsets)
         path = os.path.join(self._parent, checkpoint.LOG_START)
-        starts = _offsets(path)
-        base = log.segments[0].base_offset
-        if log.log_start_offset > base:
+        before = _offsets(path)
+        starts = {other: start for other, start in before.items() if other != key}
+        if log.log_start_offset > log.segments[0].base_offset:
             starts[key] = log.log_start_offset
-        elif starts.pop(key, None) is None:
-            starts = {}
-        if starts or os.path.exists(path):
+        if starts != before:
             checkpoint.write_offsets(self._files, path, starts)
         path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
         if self.mark_was_there:
@@ -175,7 +173,6 @@ def open_standalone(
     files: Files,
 ) -> L:
     """What Log.open documents."""
-    from klog.log.log import Options
 
     path = os.path.abspath(path)
     if recovery not in ("strict", "kafka"):

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from klog.log.log import Log
+    from klog.log.view import LogView
 
 Position = int | str | datetime.datetime
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -39,7 +39,7 @@ def timestamp_ms(value: str | datetime.datetime, now_ms: int) -> int:
     return timestamp_ms(parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC), now_ms)
 
 
-def resolve(log: Log, value: Position | None, default: int, now_ms: int) -> int:
+def resolve(log: LogView, value: Position | None, default: int, now_ms: int) -> int:
     """The offset that a position means in a log. A time beyond the last record means the log end."""
     if value is None:
         return default

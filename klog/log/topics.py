@@ -80,7 +80,7 @@ class TopicFile:
             if isinstance(version, int) and version > VERSION:
                 raise NewerFormat(f"{self.path} has version {version}, this klog reads {VERSION}: upgrade klog")
             self.entries = {check_topic_name(name): self._entry(entry) for name, entry in document["topics"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptCheckpoint(
                 f"not the topics of a log.dir ({error}); move the file away to open the topics without configuration",
                 path=self.path,

@@ -190,6 +190,45 @@ def find_offset(LogFile file, int64_t position, int64_t end, int64_t offset):
     return None
 
 
+def locate_offset(LogFile file, int64_t position, int64_t end, int64_t offset, int64_t base_offset,
+                  int64_t next_offset):
+    """The same within a segment of offsets [base_offset, next_offset), where damage must not pass for a gap.
+
+    None: the segment has nothing at or above offset. Raises CorruptBatch where the walk ends early, or has met a batch
+    whose offsets go back, and the offset may be behind that.
+    """
+    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef kl_batch_t b
+    cdef int64_t before = base_offset, wrong = -1
+    while walk.next_header(&b):
+        if b.base_offset < before and wrong < 0:
+            wrong = b.position
+        before = kl_batch_last_offset(&b) + 1
+        if before > offset:
+            if b.base_offset <= offset or wrong < 0:
+                return header_of(&b)
+            break
+    if wrong >= 0:
+        raise CorruptBatch("a batch whose offsets go back: run `klog verify` on the directory", path=file.path,
+                           position=wrong, offset=offset, kind="offset_order")
+    if walk.reason and before < next_offset:
+        raise CorruptBatch("no batch begins here: run `klog verify` on the directory", path=file.path,
+                           position=walk.position, offset=before)
+    return None
+
+
+def youngest(LogFile file, int64_t position, int64_t end):
+    """(largest timestamp, last offset of the first batch that reaches it) from position on; (-1, -1) for none."""
+    cdef HeaderWalk walk = HeaderWalk(file, position, end)
+    cdef kl_batch_t b
+    cdef int64_t timestamp = -1, offset = -1
+    while walk.next_header(&b):
+        if b.max_timestamp > timestamp:
+            timestamp = b.max_timestamp
+            offset = kl_batch_last_offset(&b)
+    return timestamp, offset
+
+
 def find_timestamp(LogFile file, int64_t position, int64_t end, int64_t timestamp, int64_t offset):
     """Header of the first batch from position on that may hold a record at or above both; None if there is none."""
     cdef HeaderWalk walk = HeaderWalk(file, position, end)
@@ -315,7 +354,7 @@ cdef class Scan:
     cdef readonly list liars
     cdef int32_t last_epoch
     cdef int64_t unmoved      # where offsets would stand had the last batch not jumped
-    cdef int64_t last_at      # position of the last batch
+    cdef readonly int64_t last_at      # position of the last batch
 
     def __cinit__(self):
         self.max_timestamp = -1

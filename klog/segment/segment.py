@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,17 @@ from klog.errors import CorruptBatch, CorruptIndex
 from klog.record import iter_records
 from klog.segment import names
 from klog.segment._index import IndexPair, next_offset, part
-from klog.segment._scan import Header, Scan, find_offset, find_timestamp, frame, scan_checked, scan_headers
+from klog.segment._scan import (
+    Header,
+    Scan,
+    find_offset,
+    find_timestamp,
+    frame,
+    locate_offset,
+    scan_checked,
+    scan_headers,
+    youngest,
+)
 from klog.segment.txn_index import TxnIndex
 
 if TYPE_CHECKING:
@@ -55,6 +66,7 @@ class Segment:
         self._active_file: LogFile | None = None
         self._active_index: IndexPair | None = None
         self._allocated = 0
+        self._opening = threading.Lock()
         self._indexed_size = 0  # what the segment had when a reader's index was opened
         jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
         age_max_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
@@ -92,11 +104,12 @@ class Segment:
 
     def _open_index(self) -> IndexPair:
         self._indexed_size = self.size
-        try:
-            return self._load_index(-1)
-        except (FileNotFoundError, CorruptIndex) as error:
-            _log.warning("event=index_unusable path=%s reason=%s", self.path, error)
-        return self._rebuild_index() if self.writable else self._index_in_memory()
+        with self._opening:  # one reader alone: a rebuild shortens files that another may have mapped by then
+            try:
+                return self._load_index(-1)
+            except (FileNotFoundError, CorruptIndex) as error:
+                _log.warning("event=index_unusable path=%s reason=%s", self.path, error)
+            return self._rebuild_index() if self.writable else self._index_in_memory()
 
     def _index_in_memory(self) -> IndexPair:
         """What the files would say, for a log that is only read."""
@@ -127,11 +140,11 @@ class Segment:
         else:  # the writer of a live log is ahead of what this reader has seen
             index.check(_POSITION_MAX)
             index.limit(self.size)
-        if index.time_entries == 0 and self.size:
-            if find_timestamp(self.file, 0, self.size, 1, 0) is not None:  # the first batch, unless it has no time
-                if index.entries == 0 and not self.writable:  # as every segment is while its writer has just begun it
-                    return self._index_in_memory()
-                raise CorruptIndex("no entry, although records have timestamps", path=times, kind="timeindex")
+        timed = index.time_entries or find_timestamp(self.file, 0, self.size, 1, 0) is None
+        if not timed:
+            if index.entries == 0 and not self.writable:  # as every segment is while its writer has just begun it
+                return self._index_in_memory()
+            raise CorruptIndex("no entry, although records have timestamps", path=times, kind="timeindex")
         return index
 
     def _rebuild_index(self) -> IndexPair:
@@ -160,7 +173,9 @@ class Segment:
     def activate(self) -> None:
         """Make this the segment that takes appends: file open for writing, indexes at full size."""
         self._active_file = self._files.open(self.path, write=True, create=True)
-        capacity = self._index_bytes
+        # An index that is larger than segment.index.bytes allows now keeps its entries, and is full.
+        sizes = [os.path.getsize(path) for path in self._index_paths() if os.path.exists(path)]
+        capacity = max(self._index_bytes, *sizes, 0)
         index: IndexPair | None = None
         if self.size:
             try:
@@ -177,13 +192,16 @@ class Segment:
             first = find_offset(self._active_file, 0, self.size, -1)
             if first is not None:
                 index.set_first_timestamp(first.max_timestamp)
+            index.set_max_timestamp(*self._youngest(index))
         self._handles.drop((self.path, ".log"))
         self._handles.drop((self.path, ".index"))
         self._active_index = index
         self._allocated = self.size
 
     def _index_reaches(self, index: IndexPair) -> bool:
-        """Does the last entry land on a batch that ends at its offset?"""
+        """Does the last entry land on a batch that ends at its offset, and the last time entry on its batch?"""
+        if index.time_entries and not self._batch_of_entry(index, *index.time_entry(index.time_entries - 1)):
+            return False
         if index.entries == 0:
             return True
         offset, position = index.entry(index.entries - 1)
@@ -294,8 +312,28 @@ class Segment:
         if active is not None:
             return active.max_timestamp
         if self._max_timestamp is None:
-            self._max_timestamp = self.index.max_timestamp
+            self._max_timestamp = self._youngest(self.index)[0]
         return self._max_timestamp
+
+    def _batch_of_entry(self, index: IndexPair, timestamp: int, offset: int) -> Header | None:
+        """The batch that a time entry speaks of, the one that holds offset and reaches timestamp; None if it lies."""
+        try:
+            header = locate_offset(
+                self.file, self._start_of(offset, index), self.size, offset, self.base_offset, self.next_offset
+            )
+        except CorruptBatch:
+            return None
+        stands = header is not None and header.base_offset <= offset and header.max_timestamp == timestamp
+        return header if stands else None
+
+    def _youngest(self, index: IndexPair) -> tuple[int, int]:
+        """(largest timestamp, last offset of the first batch that reaches it): the last time entry, and what came
+        after it, which a lost closing entry would hide."""
+        last = None
+        if index.time_entries:
+            last = self._batch_of_entry(index, *index.time_entry(index.time_entries - 1))
+        timestamp, offset = youngest(self.file, 0 if last is None else last.position, self.size)
+        return timestamp, offset if timestamp >= 0 else self.base_offset
 
     def recover(self, progress: Callable[[int], None] | None = None) -> Scan:
         """Scan every byte of .log and build both indexes anew from the good batches. Cuts nothing: see cut()."""
@@ -327,7 +365,7 @@ class Segment:
     def learn_tail(self, scan: Scan) -> None:
         """Take over what a scan from the last index entry to the end has found."""
         self.size, self.next_offset = scan.end, max(scan.next_offset, self.base_offset)
-        self._max_timestamp = max(self.index.max_timestamp if self.size else -1, scan.max_timestamp)
+        self._max_timestamp = None  # worked out when asked for, or by activate()
 
     def extend(self, end: int) -> Scan:
         """A reader's look at what another process has appended up to byte `end`: whole batches join the segment."""
@@ -339,9 +377,9 @@ class Segment:
             self._max_timestamp = max(self.max_timestamp, scan.max_timestamp)
         return scan
 
-    def _start_of(self, offset: int) -> int:
+    def _start_of(self, offset: int, index: IndexPair | None = None) -> int:
         """A byte where a batch begins, at or before the first batch whose last offset is at or above offset."""
-        entry, position = self.index.floor(offset)
+        entry, position = (index or self.index).floor(offset)
         if position == 0:
             return 0
         header = find_offset(self.file, position, self.size, self.base_offset)
@@ -351,13 +389,12 @@ class Segment:
         return 0
 
     def locate(self, offset: int, limit: int | None = None) -> Header | None:
-        """Header of the first batch below byte `limit` whose last offset is at or above offset."""
+        """Header of the first batch below byte `limit` whose last offset is at or above offset.
+
+        Raises CorruptBatch where damage may hide it.
+        """
         end = self.size if limit is None else min(limit, self.size)
-        position = self._start_of(offset)
-        found = find_offset(self.file, position, end, offset)
-        if found is None and position:
-            return None
-        return found
+        return locate_offset(self.file, self._start_of(offset), end, offset, self.base_offset, self.next_offset)
 
     def locate_at(self, position: int) -> Header:
         """Header of the batch that begins at a byte where locate() found one."""
@@ -388,7 +425,9 @@ class Segment:
 
     def find_timestamp(self, timestamp: int, start: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record at or above both; None if this segment has none."""
-        _, floor_offset = self.index.time_floor(timestamp)
+        floor, floor_offset = self.index.time_floor(timestamp)
+        if self._batch_of_entry(self.index, floor, floor_offset) is None:
+            floor_offset = self.base_offset
         position = self._start_of(max(floor_offset, start))
         while True:
             header = find_timestamp(self.file, position, self.size, timestamp, start)

@@ -76,8 +76,12 @@ class TxnIndex:
 
     @property
     def present(self) -> bool:
-        """Is there a file?"""
-        return os.path.exists(self.path)
+        """Is there a file, of at least one entry and no part of one? A torn one may miss more than its last entry."""
+        try:
+            size = os.stat(self.path).st_size
+        except FileNotFoundError:
+            return False
+        return size > 0 and size % ENTRY_BYTES == 0
 
     def check(self) -> None:
         """Raise CorruptIndex when an entry lies below the segment."""
@@ -96,12 +100,8 @@ class TxnIndex:
         if not entries and not os.path.exists(self.path):
             self._entries = ()
             return
-        file = self._files.open(self.path, write=True, create=True)
-        try:
-            self._files.truncate(file, 0)
-            file.write(b"".join(_ENTRY.pack(0, *entry) for entry in entries), 0)
-        finally:
-            file.close()
+        # Whole or not at all: a file cut short by a crash would let aborted records pass for committed ones.
+        self._files.replace(self.path, b"".join(_ENTRY.pack(0, *entry) for entry in entries))
         self._entries = tuple(entries)
 
     def add(self, entries: list[AbortedTransaction]) -> None:

@@ -226,6 +226,27 @@ def test_cat_of_a_damaged_log_prints_what_stands_before_the_damage(data: Path) -
     assert result.exit_code == 3 and len(result.stdout.splitlines()) == 5
 
 
+def test_cat_and_ls_do_not_hide_what_a_wrong_length_hides(data: Path) -> None:
+    with klog.open(data) as logs:
+        for number in range(3):
+            logs.append("people", [(b"k%d" % number, b"v")])
+    path = max((data / "people-0").glob("*.log"))
+    content = bytearray(path.read_bytes())
+    first = 12 + int.from_bytes(content[8:12], "big")
+    content[first + 9] ^= 1
+    path.write_bytes(content)
+    result = run("cat", "--dir", data, "--topic", "people")
+    assert result.exit_code == 3 and "good ones behind it" in result.stderr
+    result = run("ls", data, "--json")
+    entry = json.loads(result.stdout)["topics"][0]["partitions"][0]
+    assert entry["log_end_offset"] == 4 and f"position {first}" in entry["problem"]
+    path.write_bytes(content[:first] + content[:20])
+    result = run("cat", "--dir", data, "--topic", "people")
+    assert result.exit_code == 0 and len(result.stdout.splitlines()) == 4
+    assert "a batch cut short" in result.stderr and "20 bytes left out" in result.stderr
+    assert ok_json("ls", data)["topics"][0]["partitions"][0]["problem"] is None  # it may be a write that is going on
+
+
 def test_dump_as_json_parses_whatever_ends_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def entries() -> Iterator[dict[str, Any]]:
         yield {"type": "text", "text": "first"}

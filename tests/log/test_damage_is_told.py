@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import klog
 from klog import Log
 from klog.clock import ManualClock
 from klog.disk import RealFiles
-from klog.errors import CorruptBatch, CorruptLog
+from klog.errors import CorruptBatch, CorruptCheckpoint, CorruptLog
 from klog.record import encode
 from klog.segment import nul_page_within, scan_checked
 
@@ -142,3 +143,78 @@ def test_a_batch_that_overlaps_the_chunk_before_it_is_an_error(tmp_path: Path) -
     with Log.open(path, read_only=True) as log, pytest.raises(CorruptBatch) as caught:
         list(log.read())
     assert (caught.value.kind, caught.value.position, caught.value.offset) == ("offset_order", positions[1], 1)
+
+
+def test_the_last_batch_of_a_recovered_segment_says_that_it_reaches_far(tmp_path: Path) -> None:
+    """What the scan of that segment believes must not hide the segments behind it."""
+    path = tmp_path / "t-0"
+    position = write(path, b"a", b"b", b"c", b"d", config=PAIR)[1]
+    flip(log_file(path), position, 1)
+    with pytest.raises(CorruptLog):
+        Log.open(path, recovery_point=0, clean_shutdown=False)
+    with Log.open(path, recovery_point=0, clean_shutdown=False, recovery="kafka") as log:
+        assert [record.value for record in log.read()] == [b"a", b"b", b"c", b"d"]
+
+
+def test_no_batch_at_the_beginning_of_a_segment(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    write(path, b"a", b"b", b"c", b"d", config=PAIR)
+    flip(log_file(path, 2), 8, 128)
+    with Log.open(path, read_only=True) as log:
+        assert log.log_end_offset == 2 and "no batch at byte 0" in log.recovery.reason  # nobody knows what was there
+    flip(log_file(path, 2), 8, 128)
+    flip(log_file(path, 0), 8, 128)
+    with Log.open(path, read_only=True) as log:
+        for start in (0, 1):
+            with pytest.raises(CorruptBatch):
+                list(log.read(start))
+        assert [record.value for record in log.read(2)] == [b"c", b"d"]
+
+
+def test_a_batch_that_stands_below_its_segment(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    write(path, b"a", b"b", b"c", b"d", b"e", b"f", config=PAIR)
+    flip(log_file(path, 2), 7, 2)
+    with Log.open(path, read_only=True) as log:
+        assert [record.value for record in log.read(3)] == [b"d", b"e", b"f"]
+        with pytest.raises(CorruptBatch) as caught:
+            list(log.read(2, 3))
+    assert (caught.value.kind, caught.value.position) == ("offset_order", 0)
+
+
+# ---- caches that lie --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("kept", [0, 1, 5])
+def test_a_time_index_that_lost_its_last_entries(tmp_path: Path, kept: int, read_only: bool) -> None:
+    path = tmp_path / "t-0"
+    config = {"segment.bytes": 1000, "index.interval.bytes": 100}
+    with Log.open(path, clock=ManualClock(T), config=config) as log:
+        for number in range(30):
+            log.append([(b"k", b"v" * 20, T + number)])
+    for file in path.glob("*.timeindex"):
+        file.write_bytes(file.read_bytes()[: kept * 12])
+    with Log.open(path, clock=ManualClock(T), config=config, clean_shutdown=True, read_only=read_only) as log:
+        assert [log.offset_for_timestamp(T + number) for number in range(30)] == [
+            (T + number, number) for number in range(30)
+        ]
+
+
+def test_indexes_larger_than_a_configuration_that_came_later(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    with Log.open(path, clock=ManualClock(T), config={"index.interval.bytes": 100}) as log:
+        for number in range(30):
+            log.append([(b"k", b"v" * 40, T + number)])
+        entries = log.segments[0].index.time_entries
+    config = {"index.interval.bytes": 100, "segment.index.bytes": 24}
+    with Log.open(path, clock=ManualClock(T), config=config, clean_shutdown=True) as log:
+        assert log.segments[0].index.time_entries == entries and log.segments[0].max_timestamp == T + 29
+        log.append([(b"k", b"v", T + 30)])
+        assert log.offset_for_timestamp(T + 29) == (T + 29, 29)
+
+
+def test_topics_nested_without_end_are_named(tmp_path: Path) -> None:
+    (tmp_path / "klog-topics.json").write_bytes(b"[" * 200_000)
+    with pytest.raises(CorruptCheckpoint):
+        klog.open(tmp_path)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import klog
+import klog.inspect
 from klog.log import checkpoint
 
 
@@ -118,3 +119,57 @@ def test_ids_of_another_type_are_named(data: Path) -> None:
 def test_a_path_in_bytes(data: Path) -> None:
     with klog.open(bytes(data), read_only=True) as logs:  # type: ignore[arg-type]
         assert logs.topics() == {"t": [0]} and logs.path == str(data)
+
+
+def _batches(data: Path, count: int) -> Path:
+    with klog.open(data) as logs:
+        for number in range(count):
+            logs.append("t", [(b"%d" % number, b"v")])
+    return data / "t-0" / f"{0:020d}.log"
+
+
+def test_a_reader_is_not_shown_a_log_that_damage_made_short(data: Path) -> None:
+    """A hostile length hides all that stands behind it: strict refuses, "kafka" shows what a broker would keep."""
+    path = _batches(data, 4)
+    content = bytearray(path.read_bytes())
+    second = 12 + int.from_bytes(content[8:12], "big")
+    content[second + 10] ^= 1  # its length
+    path.write_bytes(content)
+    with klog.open(data, read_only=True) as logs:
+        with pytest.raises(klog.errors.CorruptLog, match="good ones behind it.*reads the log up to there") as caught:
+            logs.log("t")
+        assert (caught.value.path, caught.value.position, caught.value.offset) == (str(path), second, 1)
+    with klog.open(data, read_only=True, recovery="kafka") as logs:
+        log = logs.log("t")
+        assert _keys(log.read()) == [b"old"]
+        assert f"{len(content) - second} bytes left out, log ends at 1" in log.recovery.reason
+    assert path.read_bytes() == content
+
+
+def test_a_reader_tells_of_a_torn_tail(data: Path) -> None:
+    path = _batches(data, 1)
+    content = path.read_bytes()
+    path.write_bytes(content + content[:30])
+    with klog.open(data, read_only=True) as logs:
+        log = logs.log("t")
+        assert _keys(log.read()) == [b"old", b"0"]
+        assert log.recovery.details == (
+            f"{path}: a batch cut short at byte {len(content)}, 30 bytes left out, log ends at 2",
+        )
+        assert log.recovery.reason == log.recovery.details[0] and log.recovery.bytes_truncated == 0
+    path.write_bytes(content)
+    with klog.open(data, read_only=True) as logs:
+        assert logs.log("t").recovery.reason == ""
+
+
+def test_what_a_crashed_log_laid_aside_is_known_and_swept_up(data: Path) -> None:
+    """Log.open lays the clean-shutdown marker aside while it writes. Dead, it leaves it to the next manager."""
+    log = klog.Log.open(data / "t-0")
+    log.append([(b"k", b"v")])
+    log._abandon()
+    aside = data / checkpoint.CLEAN_SHUTDOWN_ASIDE
+    assert aside.exists() and klog.verify(data).ok
+    assert {file.kind for file in klog.inspect.dump(aside)} == {"clean_shutdown"}
+    with klog.open(data) as logs:
+        assert not logs.clean_shutdown and not aside.exists()
+        assert logs.log("t").log_end_offset == 2

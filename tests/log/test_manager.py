@@ -680,6 +680,35 @@ def test_a_child_that_lives_on_holds_no_lock(tmp_path: Path, alone: bool) -> Non
             pass
 
 
+ORPHAN = """
+import os, sys, klog
+holder = klog.Log.open(sys.argv[1] + "/events-0") if sys.argv[2] == "alone" else klog.open(sys.argv[1])
+if os.fork() == 0:
+    print("ready", flush=True)
+    sys.stdin.read()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("how", ["alone", "manager"])
+def test_a_child_that_outlives_its_parent_holds_no_lock(tmp_path: Path, how: str) -> None:
+    with one_log(tmp_path):
+        pass
+    command = [sys.executable, "-c", ORPHAN, str(tmp_path), how]
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    try:
+        assert parent.stdout.readline() == "ready\n"
+        assert parent.wait(timeout=60) == 0
+        with klog.Log.open(tmp_path / "events-0") if how == "alone" else klog.open(tmp_path):
+            pass
+    finally:
+        parent.stdin.close()
+        assert parent.stdout.read() == ""  # the child has gone, too
+        parent.stdout.close()
+
+
 def test_a_killed_writer_s_directory_opens_at_once(tmp_path: Path) -> None:
     code = (
         "import sys, time, klog\n"

@@ -101,10 +101,59 @@ def test_readers_miss_nothing_while_segments_roll(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         try:
-            fill(log, 3000)
+            fill(log, 800)
         finally:
             done.set()
             for thread in threads:
                 thread.join()
             sys.setswitchinterval(interval)
     assert not problems
+
+
+def test_readers_that_find_a_broken_index_together(tmp_path: Path) -> None:
+    """One of them rebuilds it, which shortens the file: the others must not have it mapped by then."""
+    problems: list[BaseException] = []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    with Log.open(tmp_path / "t-0", config={"segment.bytes": 200_000, "index.interval.bytes": 100}) as log:
+        for _ in range(8):
+            log.append([(b"k", b"v" * 100)] * 3000)
+        closed = log.segments[:-1]
+        assert len(closed) > 5
+        for segment in closed:
+            segment.close()
+            os.truncate(segment.path.removesuffix("log") + "index", 7)
+
+        def read() -> None:
+            try:
+                for segment in closed:
+                    assert next(iter(log.read(segment.next_offset - 1))).offset == segment.next_offset - 1
+            except BaseException as problem:
+                problems.append(problem)
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    assert not problems
+
+
+def test_a_lookup_by_time_does_not_see_an_append_that_is_not_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group's first part is written, its segment is being rolled, and all of it may yet be taken back."""
+    found = []
+    with open_log(tmp_path) as log:
+        fill(log, 3)
+        roll = log._roll_locked
+
+        def watched(base_offset: int) -> None:
+            found.append((log.segments[-1].next_offset, log.offset_for_timestamp(T + 10)))
+            roll(base_offset)
+
+        monkeypatch.setattr(log, "_roll_locked", watched)
+        log.append([(b"k", b"v" * 900, T + 10)] * 4)
+        assert max(found)[0] > 3 and {seen for _, seen in found} == {None}
+        assert log.offset_for_timestamp(T + 10) == (T + 10, 3)

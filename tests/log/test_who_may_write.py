@@ -129,6 +129,18 @@ def test_writers_of_one_directory_that_close_together_keep_all_checkpoints(tmp_p
     assert points == {("t", number): 5 for number in range(8)}
 
 
+def test_a_writer_leaves_the_log_starts_of_other_partitions_alone(tmp_path: Path) -> None:
+    two_topics(tmp_path)
+    starts = tmp_path / checkpoint.LOG_START
+    starts.write_bytes(b"0\n1\na 0 1\n")
+    with Log.open(tmp_path / "b-0") as log:
+        log.append([(b"k", b"v")])
+    assert starts.read_bytes() == b"0\n1\na 0 1\n"
+    with Log.open(tmp_path / "a-0") as log:
+        assert log.log_start_offset == 1 and log.count() == 0
+    assert starts.read_bytes() == b"0\n1\na 0 1\n"
+
+
 def test_closing_the_manager_beside_an_append_that_rolls(tmp_path: Path) -> None:
     """The append holds its log's lock and wants the manager's, to note the recovery point."""
     logs = klog.open(tmp_path, create=True)

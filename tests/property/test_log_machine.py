@@ -247,4 +247,6 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(settings(), stateful_step_count=30)
+TestLogMachine.settings = settings(
+    settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev")), stateful_step_count=30
+)

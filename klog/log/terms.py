@@ -1,0 +1,98 @@
+"""What opening and appending are told, and what an append answers: values only, shared by manager, view and log."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from klog.clock import Clock
+from klog.config import LogConfig
+from klog.disk import Files, HandleCache
+from klog.log.load import Policy
+from klog.record import Record
+
+Durability = Literal["os", "sync"]
+Compression = str | tuple[str, int] | None
+Records = Iterable[Any]
+BATCH_BYTES = 256 << 10
+NO_BOUND = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class AppendInfo:
+    """What an append did. log_append_time and max_timestamp in ms, -1 for none. Kafka: LogAppendInfo."""
+
+    first_offset: int
+    last_offset: int
+    count: int
+    max_timestamp: int
+    log_append_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a configuration means for an append, worked out once. stamps: is the time that of the append?"""
+
+    compression: Compression
+    batch_bytes_max: int
+    message_bytes_max: int
+    before_max_ms: int
+    after_max_ms: int
+    stamps: bool
+    key_required: bool
+
+    @classmethod
+    def of(cls, config: LogConfig) -> Terms:
+        """The terms of a topic's configuration."""
+        kind: str = config.compression_type
+        compression: Compression = "none"
+        if kind not in ("producer", "uncompressed"):
+            compression = kind if kind == "snappy" else (kind, config[f"compression.{kind}.level"])
+        message_bytes_max = min(config.max_message_bytes, config.segment_size)
+        return cls(
+            compression,
+            min(BATCH_BYTES, message_bytes_max),
+            message_bytes_max,
+            min(config.message_timestamp_before_max_ms, NO_BOUND),
+            min(config.message_timestamp_after_max_ms, NO_BOUND),
+            config.message_timestamp_type == "LogAppendTime",
+            config.compacts,
+        )
+
+
+@dataclass(slots=True)
+class Options:
+    """How a log is to be opened; filled by Log.open or by the manager of its directory."""
+
+    topic: str
+    partition: int
+    config: LogConfig
+    read_only: bool
+    recovery: Policy
+    durability: Durability
+    clean_shutdown: bool
+    recovery_point: int
+    log_start_offset: int
+    high_watermark: int | None
+    topic_id: uuid.UUID | None
+    clock: Clock
+    files: Files
+    handles: HandleCache
+    producer_expiration_ms: int = 86_400_000
+    config_known: bool = False
+    high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it
+
+
+def check_records(records: object) -> None:
+    """Raise TypeError, and say what to give instead, for what is no iterable of records though it may look like one."""
+    if isinstance(records, Record):
+        raise TypeError("records is an iterable: put a single klog.Record into a list, [record]")
+    if hasattr(records, "__arrow_c_stream__") or hasattr(records, "__arrow_c_array__"):
+        raise TypeError(
+            f"{type(records).__name__}: Arrow data are not taken yet; give tuples, such as "
+            f"zip(table['key'].to_pylist(), table['value'].to_pylist())"
+        )
+    if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
+        raise TypeError(f"records is an iterable of klog.Record or tuples, not {type(records).__name__}")

@@ -1,0 +1,186 @@
+"""Flip any bit of any file of a log.dir, or cut any file anywhere, after a clean stop and after a crash: opening, reading
+and appending give records that were there, in order and at their offsets, or an error with a name. Never another
+exception, a hang or a crash. Damage to a cache changes no answer at all.
+
+`make test` draws from all damages by seed; the test marked deep tries every one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.disk import LogFile, RealFiles
+from klog.errors import CorruptBatch, KlogError
+from klog.log import checkpoint
+from klog.record import decode
+
+T = 1_700_000_000_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "none", "lz4", "zstd")
+CACHES = (".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata", "-offset-checkpoint")
+OUTSIDE = (*range(8), *range(12, 17))  # header bytes that the checksum leaves out, save the length
+Answer = tuple[int, bytes | None, bytes | None, int, tuple]
+State = Literal["clean", "crashed", "crashed, all to recover"]
+Policy = Literal["strict", "kafka"]
+STATES: tuple[State, ...] = ("clean", "crashed", "crashed, all to recover")
+
+
+class Unsynced(RealFiles):
+    """Leaves syncing out, for speed."""
+
+    def fsync(self, file: LogFile) -> None: ...
+
+    def fdatasync(self, file: LogFile) -> None: ...
+
+    def fsync_dir(self, path: str) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Damage:
+    """bit None: the file is cut at `position`."""
+
+    file: str
+    position: int
+    bit: int | None
+
+    def to(self, data: bytes) -> bytes:
+        if self.bit is None:
+            return data[: self.position]
+        changed = bytearray(data)
+        changed[self.position] ^= 1 << self.bit
+        return bytes(changed)
+
+
+class Directory:
+    """A log.dir of three segments, as a clean stop or a crash leaves it, to be damaged again and again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self.manager(create=True) as logs:
+            sizes = {"segment.bytes": 1100, "index.interval.bytes": 100, "segment.index.bytes": 240}
+            logs.create_topic("t", config=sizes)
+            for number, codec in enumerate(CODECS * 3):
+                at = T + number * 10
+                records = [(b"k%d" % number, bytes(40) + b"%d" % number, at), (None, b"w", at + 1, [("h", b"x")])]
+                logs.append("t", records, compression=codec)
+            log = logs.log("t")
+            assert len(log.segments) == 3
+            self.answers = answers(log)
+            self.bases = [segment.base_offset for segment in log.segments]
+            crashed = self.files()
+        self.states: dict[State, dict[str, bytes]] = {"clean": self.files(), "crashed": crashed}
+        self.states["crashed, all to recover"] = {**crashed, checkpoint.RECOVERY_POINT: b""}
+        # Bytes of .log that lie outside a checksum, by file.
+        self.outside = {
+            name: {batch.position + byte for batch in decode(data) for byte in OUTSIDE}
+            for name, data in self.states["clean"].items()
+            if name.endswith(".log")
+        }
+
+    def manager(self, *, create: bool = False, recovery: Policy = "strict") -> klog.LogManager:
+        return klog.open(self.path, create=create, recovery=recovery, clock=ManualClock(T), files=Unsynced())
+
+    def files(self) -> dict[str, bytes]:
+        found = (path for path in self.path.rglob("*") if path.is_file() and path.name != ".lock")
+        return {str(path.relative_to(self.path)): path.read_bytes() for path in found}
+
+    def lay_out(self, state: State, damage: Damage) -> None:
+        shutil.rmtree(self.path)
+        (self.path / "t-0").mkdir(parents=True)
+        for name, data in self.states[state].items():
+            (self.path / name).write_bytes(damage.to(data) if name == damage.file else data)
+
+    def damages(self, state: State) -> Iterator[Damage]:
+        """All of them; of the zeros behind an index of a crashed log only the first few bytes."""
+        for name, data in sorted(self.states[state].items()):
+            for position in range(len(data)):
+                if any(data[max(position - 24, 0) :]):
+                    yield Damage(name, position, None)
+                    for bit in range(8):
+                        yield Damage(name, position, bit)
+
+    def judge(self, state: State, policy: Policy, damage: Damage) -> None:
+        self.lay_out(state, damage)
+        try:
+            with self.manager(recovery=policy) as logs:
+                log = logs.log("t")
+                try:
+                    got = answers(log)
+                except CorruptBatch:
+                    assert damage.file.endswith(".log")
+                    return
+                self.compare(damage, got, lookups(log, self.answers))
+                log.append([(b"new", b"record", T)])
+                assert answers(log)[:-1] == got and log.count() == len(got) + 1
+        except KlogError:
+            assert not damage.file.endswith(CACHES)
+            return
+        with self.manager(recovery=policy) as logs:
+            assert answers(logs.log("t"))[:-1] == got
+
+    def compare(self, damage: Damage, got: list[Answer], found: list[int | None]) -> None:
+        if damage.file.endswith(".log"):
+            assert is_part(got, self.answers, offsets=damage.position not in self.outside[damage.file])
+        else:
+            assert got == self.answers
+            assert found == [answer[0] for answer in self.answers]
+
+
+def answers(log: klog.Log) -> list[Answer]:
+    return [(r.offset, r.key, r.value, r.timestamp, tuple(r.headers)) for r in log.read()]
+
+
+def lookups(log: klog.Log, expected: list[Answer]) -> list[int | None]:
+    """What the lookups by offset and by time say where each record is."""
+    found: list[int | None] = []
+    for offset, _, _, timestamp, _ in expected:
+        by_time = log.offset_for_timestamp(timestamp)
+        data = log.fetch(offset, 1) if offset < log.log_end_offset else None
+        holds = data is not None and any(b.base_offset <= offset < b.next_offset for b in decode(data.memory()))
+        found.append(by_time.offset if by_time is not None and holds else None)
+    return found
+
+
+def is_part(got: list[Answer], whole: list[Answer], *, offsets: bool) -> bool:
+    """Is got what is left of whole when some of it is taken away?"""
+    rest = iter(whole if offsets else [answer[1:] for answer in whole])
+    return all(answer in rest for answer in (got if offsets else [answer[1:] for answer in got]))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Directory]:
+    logging.disable(logging.CRITICAL)
+    yield Directory(tmp_path / "logs")
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("policy", ["strict", "kafka"])
+def test_some_damage_to_any_file(directory: Directory, state: State, policy: Policy, seed: int) -> None:
+    for damage in random.Random(seed).sample(list(directory.damages(state)), 100):
+        try:
+            directory.judge(state, policy, damage)
+        except BaseException as problem:
+            raise AssertionError(f"seed {seed}: {damage}") from problem
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("policy", ["strict", "kafka"])
+def test_every_damage_to_any_file(directory: Directory, state: State, policy: Policy) -> None:
+    for damage in directory.damages(state):
+        try:
+            directory.judge(state, policy, damage)
+        except BaseException as problem:
+            raise AssertionError(f"{damage}") from problem
