@@ -36,6 +36,11 @@ def test_kafka_s_defaults() -> None:
     assert (config.flush_messages, config.flush_ms) == (2**63 - 1, 2**63 - 1)
     assert (config.message_timestamp_after_max_ms, config.message_timestamp_before_max_ms) == (3_600_000, 2**63 - 1)
     assert config.cleanup_policy == ("delete",)
+    assert (config.retention_ms, config.retention_bytes, config.file_delete_delay_ms) == (604_800_000, -1, 60_000)
+    assert (config.delete_retention_ms, config.min_cleanable_dirty_ratio) == (86_400_000, 0.5)
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (0, 2**63 - 1)
+    assert (config.compression_type, config.message_timestamp_type) == ("producer", "CreateTime")
+    assert (config.segment_jitter_ms, config.min_insync_replicas, config.preallocate) == (0, 1, False)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +182,7 @@ def test_no_name_means_two_things() -> None:
     assert not set(SYNONYMS) & set(BROKER_KEYS)
 
 
-# ---- properties files -------------------------------------------------------------------------------------------------
+# ---- properties files ------------------------------------------------------------------------------------------------
 
 PROPERTIES = """# a comment
 ! another = one

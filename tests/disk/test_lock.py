@@ -14,7 +14,7 @@ import pytest
 
 from klog.disk import DirectoryLock
 from klog.errors import AlreadyLocked
-from tests.support.child import in_child
+from tests.support.child import in_child, living_child
 
 
 def test_a_second_lock_in_this_process_is_refused_and_names_it(tmp_path: Path) -> None:
@@ -130,19 +130,9 @@ def test_a_forked_child_neither_holds_nor_releases_its_parent_s_lock(tmp_path: P
     with pytest.raises(AlreadyLocked):
         DirectoryLock(str(tmp_path))
 
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(write)
-        os.read(read, 1)  # lives until the parent closes its end
-        os._exit(0)
-    os.close(read)
-    lock.release()
-    try:
-        DirectoryLock(str(tmp_path)).release()  # although the child lives
-    finally:
-        os.close(write)
-        os.waitpid(pid, 0)
+    with living_child():
+        lock.abandon()  # as the parent's death would; release() would take the file away, too
+        DirectoryLock(str(tmp_path)).release()
 
 
 def test_a_lock_file_that_is_a_symbolic_link_is_refused(tmp_path: Path) -> None:

@@ -113,13 +113,13 @@ def test_a_file_that_says_the_same_is_not_written_again(tmp_path: Path) -> None:
 # ---- as a log uses it -----------------------------------------------------------------------------------------------
 
 
-def log_with_epochs(tmp_path: Path) -> Path:
+def log_with_epochs(tmp_path: Path, interval: int = 100) -> Path:
     """Ten epochs in one segment, with index entries all along."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     batches = [encode([(b"k", b"v" * 50)] * 2, base_offset=2 * i, leader_epoch=i // 2) for i in range(20)]
     (directory / "00000000000000000000.log").write_bytes(b"".join(batches))
-    with klog.Log.open(directory, config={"index.interval.bytes": 100}):
+    with klog.Log.open(directory, config={"index.interval.bytes": interval}):
         pass
     return directory
 
@@ -147,6 +147,14 @@ def test_an_unclean_open_adds_what_the_file_lacks(tmp_path: Path) -> None:
     directory = log_with_epochs(tmp_path)
     (directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 4\n")
     with klog.Log.open(directory, clean_shutdown=False, recovery_point=0) as log:
+        assert log.leader_epochs == WANTED
+
+
+def test_a_clean_open_adds_what_the_scan_for_the_end_meets(tmp_path: Path) -> None:
+    """Kafka's file may be behind the tail."""
+    directory = log_with_epochs(tmp_path, interval=10_000)
+    (directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 4\n")
+    with klog.Log.open(directory, clean_shutdown=True) as log:
         assert log.leader_epochs == WANTED
 
 

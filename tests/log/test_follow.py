@@ -1,4 +1,4 @@
-"""Reading while somebody writes: tail(), refresh(), readers that follow a writer in another process across its rolls."""
+"""Reading while somebody writes: tail(), refresh(), readers that follow a writer in another process over its rolls."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_tail_of_a_closed_log_says_so(tmp_path: Path) -> None:
         log.tail()
 
 
-# ---- another object, another process ----------------------------------------------------------------------------------
+# ---- another object, another process ---------------------------------------------------------------------------------
 
 
 def test_refresh_follows_appends_and_rolls(tmp_path: Path) -> None:

@@ -32,13 +32,13 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from tests.support.abandon import abandon
-from tests.support.child import in_child
+from tests.support.child import in_child, living_child
 from tests.support.logs import one_log, tree, values
 
 MARKER = ".kafka_cleanshutdown"
 
 
-# ---- opening ----------------------------------------------------------------------------------------------------------
+# ---- opening ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_directory_is_made_only_when_asked(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_failed_open_lets_go_of_the_lock(tmp_path: Path) -> None:
     klog.open(tmp_path).close()
 
 
-# ---- topics -----------------------------------------------------------------------------------------------------------
+# ---- topics ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "x" * 249, "...", "-", "a-1"])
@@ -197,7 +197,7 @@ def test_topic_ids_are_kept_and_compared(tmp_path: Path) -> None:
         klog.Log.open(tmp_path / "events-0", topic_id="nonsense")
 
 
-# ---- configuration ----------------------------------------------------------------------------------------------------
+# ---- configuration ---------------------------------------------------------------------------------------------------
 
 
 def test_configuration_comes_from_topic_then_directory_then_default(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_a_configuration_that_no_longer_holds_names_file_and_topic(tmp_path: Pat
         logs.log("events")
 
 
-# ---- whole topics -----------------------------------------------------------------------------------------------------
+# ---- whole topics ----------------------------------------------------------------------------------------------------
 
 
 def test_keys_go_where_kafka_s_partitioner_puts_them(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_records_without_a_key_stay_together(tmp_path: Path) -> None:
         assert [log.count() for log in logs.logs()] == [100, 100, 100]
 
 
-# ---- closing ----------------------------------------------------------------------------------------------------------
+# ---- closing ---------------------------------------------------------------------------------------------------------
 
 
 def test_after_close_everything_says_so(tmp_path: Path) -> None:
@@ -366,14 +366,17 @@ def test_a_closed_log_is_opened_again_by_its_manager(tmp_path: Path) -> None:
         assert values(logs.log("events")) == [b"x", b"y"]
 
 
+def forget(opened: list[Any]) -> None:
+    opened.clear()
+    gc.collect()
+
+
 def test_a_forgotten_manager_warns_and_leaves_an_unclean_directory(tmp_path: Path) -> None:
-    logs: klog.LogManager | None = klog.open(tmp_path, create=True)
-    assert logs is not None
-    logs.create_topic("events")
-    logs.log("events").append([(None, b"x")])
+    opened = [klog.open(tmp_path, create=True)]
+    opened[0].create_topic("events")
+    opened[0].log("events").append([(None, b"x")])
     with pytest.warns(ResourceWarning, match="was never closed: use `with`, or call close"):
-        logs = None
-        gc.collect()
+        forget(opened)
     assert not (tmp_path / MARKER).exists()
     with klog.open(tmp_path) as again:  # its lock is free
         log = again.log("events")
@@ -384,12 +387,10 @@ def test_a_forgotten_manager_warns_and_leaves_an_unclean_directory(tmp_path: Pat
 
 
 def test_a_forgotten_log_warns(tmp_path: Path) -> None:
-    log: klog.Log | None = klog.Log.open(tmp_path / "t-0")
-    assert log is not None
-    log.append([(None, b"x")])
+    opened = [klog.Log.open(tmp_path / "t-0")]
+    opened[0].append([(None, b"x")])
     with pytest.warns(ResourceWarning, match="t-0.*was never closed"):
-        log = None
-        gc.collect()
+        forget(opened)
     with klog.Log.open(tmp_path / "t-0") as again:
         assert not again.recovery.clean_shutdown
         assert values(again) == [b"x"]
@@ -471,7 +472,7 @@ def test_a_log_start_above_the_log_end_is_refused_under_strict(tmp_path: Path) -
         assert (log.log_start_offset, log.log_end_offset, [s.base_offset for s in log.segments]) == (50, 50, [50])
 
 
-# ---- the marker -------------------------------------------------------------------------------------------------------
+# ---- the marker ------------------------------------------------------------------------------------------------------
 
 
 def test_the_marker_is_there_exactly_while_nobody_writes(tmp_path: Path) -> None:
@@ -488,7 +489,7 @@ def test_the_marker_is_there_exactly_while_nobody_writes(tmp_path: Path) -> None
 
 
 def test_a_partition_that_was_never_opened_keeps_its_state(tmp_path: Path) -> None:
-    """Clean stays clean, and what a crash has left stays to be recovered, however often others are opened and closed."""
+    """Clean stays clean, and what a crash has left stays to be recovered, however often others come and go."""
     with klog.open(tmp_path, create=True) as logs:
         for topic in ("a", "b"):
             logs.create_topic(topic)
@@ -594,7 +595,7 @@ def test_log_open_wants_a_partition_directory(tmp_path: Path, name: str) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-# ---- read_only --------------------------------------------------------------------------------------------------------
+# ---- read_only -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -645,7 +646,7 @@ def test_reading_changes_nothing_on_disk(tmp_path: Path, clean: bool) -> None:
     assert (tree(path), [(p, p.stat().st_mtime_ns) for p in sorted(path.rglob("*"))]) == before
 
 
-# ---- forks ------------------------------------------------------------------------------------------------------------
+# ---- forks -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_forked_child_may_read_and_not_write(tmp_path: Path) -> None:
@@ -673,20 +674,39 @@ def test_a_child_that_lives_on_holds_no_lock(tmp_path: Path, alone: bool) -> Non
     with one_log(tmp_path):
         pass
     holder: Any = klog.Log.open(tmp_path / "events-0") if alone else klog.open(tmp_path)
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(write)
-        os.read(read, 1)
-        os._exit(0)
-    os.close(read)
-    try:
+    with living_child():
         holder.close()
         with klog.Log.open(tmp_path / "events-0") if alone else klog.open(tmp_path):
             pass
+
+
+ORPHAN = """
+import os, sys, klog
+holder = klog.Log.open(sys.argv[1] + "/events-0") if sys.argv[2] == "alone" else klog.open(sys.argv[1])
+if os.fork() == 0:
+    print("ready", flush=True)
+    sys.stdin.read()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("how", ["alone", "manager"])
+def test_a_child_that_outlives_its_parent_holds_no_lock(tmp_path: Path, how: str) -> None:
+    with one_log(tmp_path):
+        pass
+    command = [sys.executable, "-c", ORPHAN, str(tmp_path), how]
+    parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    try:
+        assert parent.stdout.readline() == "ready\n"
+        assert parent.wait(timeout=60) == 0
+        with klog.Log.open(tmp_path / "events-0") if how == "alone" else klog.open(tmp_path):
+            pass
     finally:
-        os.close(write)
-        os.waitpid(pid, 0)
+        parent.stdin.close()
+        assert parent.stdout.read() == ""  # the child has gone, too
+        parent.stdout.close()
 
 
 def test_a_killed_writer_s_directory_opens_at_once(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def expected(start: int, stop: int) -> list[bytes]:
     return [b"%02d" % offset * 20 for offset in range(max(start, 0), min(stop, 30))]
 
 
-# ---- ranges -----------------------------------------------------------------------------------------------------------
+# ---- ranges ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_range(log: klog.Log) -> None:
@@ -117,7 +117,7 @@ def test_a_gap_is_stepped_over(tmp_path: Path) -> None:
         assert log.log_end_offset == 23
 
 
-# ---- fetch ------------------------------------------------------------------------------------------------------------
+# ---- fetch -----------------------------------------------------------------------------------------------------------
 
 
 def test_fetch_gives_whole_batches_from_the_one_that_holds_the_offset(log: klog.Log) -> None:
@@ -189,7 +189,7 @@ def test_a_reader_sees_up_to_the_checkpointed_high_watermark(tmp_path: Path) -> 
         assert log.high_watermark == 6  # a writable single copy
 
 
-# ---- damage met while reading -----------------------------------------------------------------------------------------
+# ---- damage met while reading ----------------------------------------------------------------------------------------
 
 
 def test_a_flipped_bit_is_named_with_its_place(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_flipped_bit_is_named_with_its_place(tmp_path: Path) -> None:
             log.read().to_arrow()
 
 
-# ---- Arrow ------------------------------------------------------------------------------------------------------------
+# ---- Arrow -----------------------------------------------------------------------------------------------------------
 
 
 def test_to_arrow_is_the_same_range(log: klog.Log) -> None:
@@ -224,7 +224,7 @@ def test_to_arrow_is_the_same_range(log: klog.Log) -> None:
     assert pa.table(log.read(0, 3)).num_rows == 3
 
 
-# ---- positions --------------------------------------------------------------------------------------------------------
+# ---- positions -------------------------------------------------------------------------------------------------------
 
 UTC = datetime.UTC
 AT = datetime.datetime.fromtimestamp(NOW / 1000, UTC)

@@ -253,10 +253,10 @@ def test_stale_files_of_the_new_base_are_removed(tmp_path: Path) -> None:
         assert not (Path(log.path) / "00000000000000000003.txnindex").exists()
 
 
-def test_reads_go_on_over_a_hundred_segments(tmp_path: Path) -> None:
+def test_reads_go_on_over_many_segments(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
-        for i in range(100):
+        for i in range(40):
             log.append([(b"k%d" % i, b"v%d" % i, NOW + i)])
             log.roll()
-        assert rows(log) == [(i, b"k%d" % i, b"v%d" % i, NOW + i) for i in range(100)]
+        assert rows(log) == [(i, b"k%d" % i, b"v%d" % i, NOW + i) for i in range(40)]
         assert rows(log, 37, 39) == [(i, b"k%d" % i, b"v%d" % i, NOW + i) for i in (37, 38)]

@@ -21,7 +21,7 @@ from tests.support.logs import NOW
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a thousand fsyncs an example, and no power cut in sight
 maybe_bytes = st.none() | st.binary(max_size=40)
 headers = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=8)), max_size=2).map(tuple)
-timestamps = st.sampled_from([None, -1, 0]) | st.integers(NOW - 40_000, NOW + 40_000)
+timestamps = st.sampled_from([None, -1, 1]) | st.integers(NOW - 40_000, NOW + 40_000)
 records = st.lists(st.tuples(maybe_bytes, maybe_bytes, timestamps, headers), min_size=1, max_size=20)
 compressions = st.sampled_from(["none", "none", "gzip", "snappy", "lz4", "zstd"])
 CACHES = (".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint", "-offset-checkpoint")
@@ -237,7 +237,7 @@ class LogMachine(RuleBasedStateMachine):
         assert log.size == sum(segment.size for segment in segments)
         for segment in segments:
             times = [row[2] for row in self.model[segment.base_offset : segment.next_offset]]
-            assert segment.max_timestamp == max(times, default=-1) or max(times) == 0  # 1970 has no entry
+            assert segment.max_timestamp == max(times, default=-1)
 
     def teardown(self) -> None:
         self.forget_reader()

@@ -294,6 +294,15 @@ def test_trim_and_grow_keep_the_entries_and_what_only_memory_knows(tmp_path: Pat
     assert entries(index)[-1] == (11, 11 * BATCH)
 
 
+def test_growing_keeps_a_time_that_has_no_entry_yet(tmp_path: Path) -> None:
+    index = make(tmp_path, interval=10**6)
+    add(index, [10, 99, 5])
+    index.grow(2 * CAPACITY)
+    assert (index.max_timestamp, index.max_timestamp_offset, index.first_timestamp) == (99, 1, 10)
+    index.close_entries()
+    assert time_entries(index) == [(99, 1)]
+
+
 def test_growing_to_less_than_the_entries_keeps_them(tmp_path: Path) -> None:
     index = filled(tmp_path)
     index.grow(16)

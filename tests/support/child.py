@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -33,3 +34,24 @@ def in_child(work: Callable[[], Any]) -> Any:
     if status:
         raise RuntimeError(f"the child ended with status {status}")
     return pickle.loads(data)
+
+
+@contextmanager
+def living_child() -> Iterator[int]:
+    """The id of a forked child that does nothing but live, until the end of the block."""
+    end_read, end_write = os.pipe()
+    ready_read, ready_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(end_write)
+        os.write(ready_write, b".")
+        os.read(end_read, 1)  # returns when the parent closes its end, or dies
+        os._exit(0)
+    os.close(end_read)
+    try:
+        os.read(ready_read, 1)  # what runs in a child after a fork has run
+        yield pid
+    finally:
+        for fd in (end_write, ready_read, ready_write):
+            os.close(fd)
+        os.waitpid(pid, 0)
