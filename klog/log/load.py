@@ -24,7 +24,7 @@ from klog.disk import Files, HandleCache
 from klog.errors import CorruptIndex, CorruptLog, CorruptSnapshot
 from klog.log.epochs import LeaderEpochs
 from klog.log.leftovers import clear_leftovers
-from klog.log.producers import Producers, ProducerState, parse_snapshot, write_snapshot
+from klog.log.producers import Producers, ProducerState, is_snapshot_size, parse_snapshot, write_snapshot
 from klog.log.replay import replay
 from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
 
@@ -300,7 +300,7 @@ def _allow_cut(
         f"damage; {way_out}",
         path=segment.path,
         position=scan.end,
-        offset=scan.next_offset,
+        offset=max(scan.next_offset, segment.base_offset),
         kind="crc" if scan.reason == "crc" else "length",
     )
 
@@ -473,9 +473,13 @@ def _load_producers(
     bases = {segment.base_offset for segment in segments}
     stray = [offset for offset in snapshot_offsets(inputs.directory) if offset not in bases]
     for offset in snapshot_offsets(inputs.directory):
+        path = names.file_path(inputs.directory, offset, names.SNAPSHOT)
         kept_stray = stray and offset == stray[-1] and offset > segments[-1].base_offset
         if offset > log_end or offset <= log_start or (offset in stray and not kept_stray):
-            inputs.files.unlink(names.file_path(inputs.directory, offset, names.SNAPSHOT))
+            inputs.files.unlink(path)
+        elif not is_snapshot_size(os.stat(path, follow_symlinks=False).st_size):
+            _log.warning("event=snapshot_unusable reason=cut short (%s)", path)  # one that is not read below, too
+            inputs.files.unlink(path)
     snapshot_max = min(scans) if scans else None
     producers = producers_at(inputs, segments, scans, log_start, log_end, snapshot_max)
     producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)

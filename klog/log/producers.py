@@ -57,6 +57,11 @@ def parse_snapshot(data: bytes, path: str) -> dict[int, ProducerState]:
     return producers
 
 
+def is_snapshot_size(size: int) -> bool:
+    """Can a snapshot be that many bytes long?"""
+    return size >= _HEAD.size and (size - _HEAD.size) % _ENTRY.size == 0
+
+
 def format_snapshot(producers: dict[int, ProducerState]) -> bytes:
     """The bytes of a snapshot."""
     body = struct.pack(">i", len(producers)) + b"".join(

@@ -160,8 +160,11 @@ def test_no_batch_at_the_beginning_of_a_segment(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     write(path, b"a", b"b", b"c", b"d", config=PAIR)
     flip(log_file(path, 2), 8, 128)
-    with Log.open(path, read_only=True) as log:
-        assert log.log_end_offset == 2 and "no batch at byte 0" in log.recovery.reason  # nobody knows what was there
+    with pytest.raises(CorruptLog) as caught:  # a good batch follows: a log that ends here would be too short
+        Log.open(path, read_only=True)
+    assert (caught.value.position, caught.value.offset) == (0, 2)
+    with Log.open(path, read_only=True, recovery="kafka") as log:
+        assert log.log_end_offset == 2 and "no batch at byte 0" in log.recovery.reason
     flip(log_file(path, 2), 8, 128)
     flip(log_file(path, 0), 8, 128)
     with Log.open(path, read_only=True) as log:
@@ -212,6 +215,15 @@ def test_indexes_larger_than_a_configuration_that_came_later(tmp_path: Path) -> 
         assert log.segments[0].index.time_entries == entries and log.segments[0].max_timestamp == T + 29
         log.append([(b"k", b"v", T + 30)])
         assert log.offset_for_timestamp(T + 29) == (T + 29, 29)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_an_older_snapshot_that_lost_its_bytes_does_not_stay(tmp_path: Path, clean: bool) -> None:
+    path = tmp_path / "t-0"
+    write(path, b"a", b"b", b"c", b"d", b"e", config=PAIR)
+    (path / f"{2:020d}.snapshot").write_bytes(b"")  # the newest is that of offset 5
+    with Log.open(path, clean_shutdown=clean) as log:
+        assert [problem for problem in log.verify().problems if problem.kind == "snapshot"] == []
 
 
 def test_topics_nested_without_end_are_named(tmp_path: Path) -> None:
