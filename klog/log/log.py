@@ -149,22 +149,26 @@ class Log(LogView):
             group = self._next_group(encoder, NO_BOUND if sized else GROUP_BYTES)
             if group is None:
                 break
-            with self._lock:
-                self._check_writable()
-                appended = self._append_group_locked(group, now)
-            if info is not None:
-                appended = AppendInfo(
-                    info.first_offset,
-                    appended.last_offset,
-                    info.count + appended.count,
-                    max(info.max_timestamp, appended.max_timestamp),
-                    appended.log_append_time,
-                )
-            info = appended
+            appended = self._append_group(group, now)
+            info = appended if info is None else info.joined(appended)
         if info is None:
             end = self._log_end_offset
             return AppendInfo(end, end - 1, 0, -1, -1)
         return info
+
+    def _encode_whole(self, records: Records, compression: Compression) -> tuple[BatchGroup, int]:
+        """A list that is not empty as one group, and the time it was given: what _append_group takes."""
+        self._check_writable()
+        now = self.clock.wall_ms()
+        group = self._next_group(self._encoder(records, compression, now), NO_BOUND)
+        assert group is not None
+        return group, now
+
+    def _append_group(self, group: BatchGroup, now: int) -> AppendInfo:
+        """All of an encoded group, or none of it."""
+        with self._lock:
+            self._check_writable()
+            return self._append_group_locked(group, now)
 
     def _next_group(self, encoder: Encoder, bytes_max: int) -> BatchGroup | None:
         """The encoder's next group; the bound it was given is the smaller of two, and each has its own error."""

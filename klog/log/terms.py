@@ -30,6 +30,16 @@ class AppendInfo:
     max_timestamp: int
     log_append_time: int
 
+    def joined(self, after: AppendInfo) -> AppendInfo:
+        """This append and the one behind it, as one."""
+        return AppendInfo(
+            self.first_offset,
+            after.last_offset,
+            self.count + after.count,
+            max(self.max_timestamp, after.max_timestamp),
+            after.log_append_time,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
