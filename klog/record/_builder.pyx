@@ -481,9 +481,7 @@ cdef size_t rows_room(Rows rows, int64_t row, int64_t bytes_max) noexcept:
 
 cdef bint takes_arrow(object records):
     """Records of klog's own stay themselves, though they too may be had as Arrow: Arrow has text for header keys."""
-    return type(records) is Rows or (
-        not isinstance(records, (list, tuple, RecordBatch, Lists)) and is_arrow(records)
-    )
+    return not isinstance(records, (list, tuple, RecordBatch, Lists)) and is_arrow(records)
 
 
 @cython.final

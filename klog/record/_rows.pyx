@@ -22,8 +22,8 @@ from libc.string cimport memset
 
 
 def is_arrow(records) -> bool:
-    """Does it have one of the two methods of the Arrow PyCapsule interface?"""
-    return hasattr(records, "__arrow_c_array__") or hasattr(records, "__arrow_c_stream__")
+    """Can RowSource take it: Rows, or one of the two methods of the Arrow PyCapsule interface?"""
+    return type(records) is Rows or hasattr(records, "__arrow_c_array__") or hasattr(records, "__arrow_c_stream__")
 
 
 @cython.final

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias, cast
 
 from typing_extensions import Buffer
 
@@ -46,6 +47,14 @@ class Lists:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """The tuples that they stand for."""
+        stamps = self.timestamps
+        if stamps is not None and not isinstance(stamps, list | tuple):
+            stamps = memoryview(cast("Buffer", stamps)).tolist()
+        nothing = itertools.repeat(None, len(self))
+        return zip(self.keys or nothing, self.values, stamps or nothing, self.headers or nothing, strict=True)
 
     def __repr__(self) -> str:
         return f"<Lists of {len(self)} records>"

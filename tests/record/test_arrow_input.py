@@ -255,6 +255,7 @@ class Counted:
     """Arrow arrays over memory whose end of life is seen."""
 
     def __init__(self) -> None:
+        gc.collect()
         self.before = pa.total_allocated_bytes()
 
     def __enter__(self):
