@@ -342,6 +342,7 @@ class LogManager:
         The murmur2 hash of the key picks the partition; records without a key stay together, 10,000 at a time. Each
         partition's records keep their order. Nothing of a list is written before all of it is encoded: one bad record
         keeps the whole list out. An iterator is consumed in bounded memory, and each 10,000 records go in or stay out.
+        Arrow columns go in as in Log.append: a single array as a list, a stream, which a table is, as an iterator.
         Where a disk fails between two partitions, a note on the error says what went in.
 
         Raises UnknownTopicOrPartition, and what Log.append raises; records are numbered as the caller gave them.

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from klog.errors import KlogError
-from klog.log._partition import split
+from klog.log._partition import split, split_rows
 from klog.log.log import Log
-from klog.log.terms import AppendInfo, Compression, Records
-from klog.record import BatchGroup
+from klog.log.reader import LogReader
+from klog.log.terms import AppendInfo, Compression, Records, is_whole
+from klog.record import BatchGroup, RowSource, is_arrow
 
 STICKY_RECORDS = 10_000
 
@@ -27,8 +28,11 @@ def append_to_topic(
     """{partition: AppendInfo}. next_sticky: the index in logs for records without a key, asked every 10,000 records."""
     done: dict[int, AppendInfo] = {}
     waiting: list[tuple[Log, BatchGroup, int]] = []
+    whole = is_whole(records)
+    if is_arrow(records) and not isinstance(records, LogReader):
+        _append_rows(logs, RowSource(records), whole, compression, next_sticky, done)
+        return dict(sorted(done.items()))
     iterator = iter(records)
-    whole = isinstance(records, Sequence)
     before = 0
     while chunk := list(itertools.islice(iterator, STICKY_RECORDS)):
         try:
@@ -42,6 +46,34 @@ def append_to_topic(
             waiting.clear()
     _write(waiting, done)
     return dict(sorted(done.items()))
+
+
+def _append_rows(
+    logs: Sequence[Log],
+    source: RowSource,
+    whole: bool,
+    compression: Compression,
+    next_sticky: Callable[[], int],
+    done: dict[int, AppendInfo],
+) -> None:
+    """The same with Arrow columns, array by array; rows know their own numbers."""
+    waiting: list[tuple[Log, BatchGroup, int]] = []
+    try:
+        for rows in source:
+            for start in range(0, len(rows), STICKY_RECORDS):
+                shares = split_rows(rows, start, STICKY_RECORDS, len(logs), next_sticky())
+                waiting += [
+                    (log, *log._encode_whole(share, compression))
+                    for log, share in zip(logs, shares, strict=True)
+                    if share is not None
+                ]
+                if not whole:
+                    ready, waiting = waiting, []
+                    _write(ready, done)
+    except (KlogError, TypeError, ValueError) as error:
+        _note(error, done)
+        raise
+    _write(waiting, done)
 
 
 def _encode(
