@@ -303,7 +303,7 @@ static int walk(const uint8_t *payload, size_t size, int32_t count) {
     uint8_t *at = exact_copy(payload, size);
     scan(at, size, count);
     int32_t bad = -7;
-    int status = kl_payload_validate(at, size, count, &bad);
+    int status = kl_payload_validate(at, size, count, -1, &bad);
     CHECK(status == KL_OK || (bad >= 0 && bad <= count));
     kl_batch_t b = {.base_offset = 1000, .count = count, .last_offset_delta = count - 1, .magic = 2};
     kl_columns_t *columns = NULL;
@@ -401,8 +401,13 @@ static void test_offsets(void) {
     uint8_t out[8192];
     size_t size = make_batch(out, 4) - KL_BATCH_HEADER;
     int32_t bad = -1;
-    CHECK(kl_payload_offsets(out + KL_BATCH_HEADER, size, 4, 3, &bad) == KL_OK);
-    CHECK(kl_payload_offsets(out + KL_BATCH_HEADER, size, 4, 2, &bad) == KL_EORDER && bad == 3);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size, 4, 3, &bad) == KL_OK);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size, 4, 2, &bad) == KL_EORDER && bad == 3);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size, 3, 1, &bad) == KL_ESLACK && bad == 3);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size - 1, 4, 2, &bad) == KL_ETRUNCATED && bad == 3);
+    size_t half = size; /* the same four again: their offsets begin anew */
+    memcpy(out + KL_BATCH_HEADER + half, out + KL_BATCH_HEADER, half);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, 2 * half, 8, 7, &bad) == KL_EORDER && bad == 4);
 }
 
 /* --- pool ----------------------------------------------------------------------------------------------------------- */
