@@ -11,13 +11,15 @@ NATIVE := $(shell find klog csrc -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet install
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test test-deep test-c check bench micro debug asan build clean format
+.PHONY: help demo test test-deep test-c check fuzz bench micro debug asan build clean format
 
 help:
 	@echo 'make demo       real flight data in, a killed writer, out through Spark: the whole story in about two minutes'
 	@echo 'make test       unit, property and golden tests'
 	@echo 'make check      ruff, cython-lint, mypy, stubtest, layering'
 	@echo 'make test-deep  slower: Kafka itself as judge, long properties, sanitizers'
+	@echo 'make asan       the C core and the unit tests under address and undefined sanitizers'
+	@echo 'make fuzz       libFuzzer over the C core, atheris over the Python face; FUZZ_SECONDS=300 for each target'
 	@echo 'make bench      klog beside its peers, as ratios of one run'
 	@echo 'make format     let ruff format the tree'
 
@@ -86,6 +88,12 @@ debug: $(VENV)/dev
 # The unit tests on a build with address and undefined sanitizers, in a tree of its own.
 asan: $(VENV)/dev
 	tools/asan.sh
+
+# Needs clang with libFuzzer (tools/install_tools.sh) and atheris (extra [fuzz]); what is missing is skipped and named.
+fuzz: $(VENV)/dev $(VENV)/built
+	tools/install_tools.sh
+	@$(PIP) --only-binary :all: atheris || echo 'no atheris for this Python: its targets are skipped'
+	$(BIN)/python -m tests.fuzz.build --seconds $${FUZZ_SECONDS:-300}
 
 bench: $(VENV)/dev $(VENV)/built
 	$(BIN)/python -m bench.compare

@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # What the deep tests use beyond Python, gcc and make: installed from Debian's packages where this is root, else named.
 set -u
-declare -A package=([mvn]=maven [javac]=default-jdk-headless)
+declare -A package=([mvn]=maven [javac]=default-jdk-headless [valgrind]=valgrind [clang]=clang)
 missing=()
 for tool in "${!package[@]}"; do
     command -v "$tool" >/dev/null || missing+=("${package[$tool]}")
 done
+# libFuzzer and clang's sanitizers are a package apart, which carries clang's version.
+if ! ls /usr/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1; then
+    version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n1)
+    missing+=("libclang-rt-${version:-14}-dev")
+fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get -qq update && apt-get -qq -y install "${missing[@]}" && exit 0

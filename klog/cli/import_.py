@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from klog.cli.output import json_option, moment, print_json, progress_bar, progress_option
+from klog.cli.output import counted, json_option, moment, print_json, progress_bar, progress_option
 
 
 def _setting(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -105,7 +105,7 @@ def command(
     if result.min_timestamp is not None:
         span = f", {moment(result.min_timestamp)} to {moment(result.max_timestamp)}"
     made = "new topic" if result.created else "topic"
-    click.echo(f"{result.records:,} records into {made} {topic} in {directory}{span}")
+    click.echo(f"{counted(result.records, 'record')} into {made} {topic} in {directory}{span}")
     for number, (first, following) in sorted(result.partitions.items()):
         click.echo(f"  partition {number}: offsets {first} to {following}")
     if result.null_keys and key is not None:

@@ -108,6 +108,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """A number and its noun: `1 batch`, `1,024 batches`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def size(count: int) -> str:
     """Bytes for eyes."""
     if count < 1024:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from klog.cli.group import DATA_PROBLEM
-from klog.cli.output import json_option, print_json, printable, progress_bar, progress_option, size, styled
+from klog.cli.output import counted, json_option, print_json, printable, progress_bar, progress_option, size, styled
 
 
 @click.command("verify")
@@ -36,10 +36,11 @@ def command(ctx: click.Context, directory: str, as_json: bool, progress: bool) -
         for problem in report.problems:
             click.echo(printable(str(problem)))
         read = (
-            f"{report.partitions} partitions, {report.segments} segments, {report.batches:,} batches, "
-            f"{report.records:,} records, {size(report.bytes)}"
+            f"{counted(report.partitions, 'partition')}, {counted(report.segments, 'segment')}, "
+            f"{counted(report.batches, 'batch', 'batches')}, {counted(report.records, 'record')}, {size(report.bytes)}"
         )
-        verdict = styled("sound", fg="green") if report.ok else styled(f"{len(report.problems)} problems", fg="red")
+        found = len(report.problems)
+        verdict = styled("sound", fg="green") if report.ok else styled(counted(found, "problem"), fg="red")
         click.echo(f"{verdict}: {read}")
     sys.stdout.flush()
     if not report.ok:

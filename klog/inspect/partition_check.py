@@ -46,6 +46,7 @@ class Facts:
     high_watermark: int | None = None
     cleaned_to: int | None = None
     topic_id: str | None = None
+    is_topic: bool = False  # of a broker's log.dir or of klog-topics.json: it must have its partition.metadata
 
 
 class PartitionCheck:
@@ -148,7 +149,7 @@ class PartitionCheck:
                     )
             except CorruptData as error:
                 self._report.add_error(error, self._file(name))
-        else:
+        elif self._facts.is_topic:
             self._add("checkpoint", name, "missing; a Kafka broker will not serve this partition without its topic id")
         name = "leader-epoch-checkpoint"
         if name not in live:

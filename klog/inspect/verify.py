@@ -124,6 +124,7 @@ class _Root:
             self._bootstrap(os.path.join(path, "bootstrap.checkpoint"))
         topics = self._parse("klog-topics.json", parse_json) if "klog-topics.json" in names else None
         self._topic_ids = _topic_ids(topics)
+        self._is_brokers = "meta.properties" in names
 
     def _parse(self, name: str, parser: Any) -> Any:
         path = os.path.join(self._path, name)
@@ -164,6 +165,7 @@ class _Root:
             high_watermark=(high or {}).get(key),
             cleaned_to=None if cleaner is None else cleaner.get(key, 0),
             topic_id=self._topic_ids.get(key[0]),
+            is_topic=self._is_brokers or key[0] in self._topic_ids,
         )
 
 

@@ -4,7 +4,10 @@ Kafka: BuiltInPartitioner, Utils.murmur2.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, uint8_t, uint32_t
+from klog._c.rows cimport kl_bytes_at, kl_rows_at, kl_valid_at
+from klog.record._rows cimport Rows
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
 
 from klog.record._batch import Record
 
@@ -77,3 +80,51 @@ def split(iterator, Py_ssize_t partitions, Py_ssize_t sticky, Py_ssize_t limit):
         (<list>lists[target]).append(item)
         taken += 1
     return lists, taken
+
+
+def split_rows(Rows rows, int64_t start, int64_t limit, int32_t partitions, int32_t sticky):
+    """Up to `limit` rows from `start` on, sorted into one Rows per partition, None where there is none for it.
+
+    Rows without a key go to partition `sticky`.
+    """
+    cdef int64_t stop = min(<int64_t>len(rows), start + limit)
+    cdef int64_t n = max(<int64_t>0, stop - start)
+    cdef int32_t *targets = NULL
+    cdef int64_t **ends = NULL      # of each partition's numbers, as far as they are written
+    cdef int64_t *counts = NULL
+    cdef int64_t i, row, size
+    cdef int32_t p
+    cdef const uint8_t *key
+    cdef list shares = [None] * partitions
+    try:
+        targets = <int32_t *>malloc(max(n, 1) * sizeof(int32_t))
+        counts = <int64_t *>malloc(partitions * sizeof(int64_t))
+        ends = <int64_t **>malloc(partitions * sizeof(int64_t *))
+        if targets == NULL or counts == NULL or ends == NULL:
+            raise MemoryError
+        for p in range(partitions):
+            counts[p] = 0
+            ends[p] = NULL
+        for i in range(n):
+            row = kl_rows_at(&rows.rows, start + i)
+            key = kl_bytes_at(&rows.rows.key, row, &size)
+            if size < 0 or not kl_valid_at(rows.rows.valid, row):
+                targets[i] = sticky
+            else:
+                targets[i] = <int32_t>((murmur(key, size) & 0x7FFFFFFF) % <uint32_t>partitions)
+            counts[targets[i]] += 1
+        for p in range(partitions):
+            if counts[p] != 0:
+                ends[p] = <int64_t *>malloc(counts[p] * sizeof(int64_t))
+                if ends[p] == NULL:
+                    raise MemoryError
+                shares[p] = rows.pick(ends[p], counts[p])
+        for i in range(n):
+            p = targets[i]
+            ends[p][0] = kl_rows_at(&rows.rows, start + i)
+            ends[p] += 1
+        return shares
+    finally:
+        free(targets)
+        free(counts)
+        free(ends)

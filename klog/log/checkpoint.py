@@ -16,7 +16,7 @@ import re
 import uuid
 
 from klog.disk import Files
-from klog.errors import CorruptCheckpoint
+from klog.errors import CorruptCheckpoint, InconsistentTopicId
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START = "log-start-offset-checkpoint"
@@ -157,3 +157,19 @@ def clean_shutdown_path(directory: str) -> str:
 
 
 CLEAN_SHUTDOWN_TEXT = b'{"version":0,"brokerEpoch":-1}'
+
+
+def check_topic_id(path: str, wanted: uuid.UUID | None) -> None:
+    """Raise InconsistentTopicId when partition.metadata names another topic."""
+    if wanted is None:
+        return
+    try:
+        with open(os.path.join(path, "partition.metadata"), "rb") as file:
+            stored = parse_metadata(file.read(), file.name)
+    except (FileNotFoundError, CorruptCheckpoint):
+        return
+    if stored != wanted:
+        raise InconsistentTopicId(
+            f"{path} belongs to topic id {encode_uuid(stored)}, not {encode_uuid(wanted)}: "
+            f"the topic was created anew, or this is another cluster's directory"
+        )

@@ -29,7 +29,7 @@ from klog.log.replay import replay
 from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
 
 _log = logging.getLogger("klog.log")
-SEGMENT_BYTES_MAX = 2**31 - 1
+SEGMENT_BYTES_MAX = RELATIVE_OFFSET_MAX = 2**31 - 1
 EMPTY_SNAPSHOT_BYTES = 10
 BATCH_HEADER = 61
 DELETE_HORIZON = 0x40  # attribute bit
@@ -208,6 +208,7 @@ def load_read_only(inputs: Inputs) -> Loaded:
         scan = scan_headers(active.file, position, size, 0, active.base_offset)
         if scan.reason == "offset_order" and position:
             scan = scan_headers(active.file, 0, size, 0, active.base_offset)
+        _refuse_far_end(inputs, active, scan)
         if scan.reason:  # an append in full swing looks truncated, with nothing good behind
             _allow_cut(inputs, active, scan, size, [], 'recovery="kafka" reads the log up to there')
             found.details.append(_cut_text(active, scan, size, [], "left out"))
@@ -243,6 +244,7 @@ def _recover(inputs: Inputs, segments: list[Segment], scans: dict[int, Scan], fo
         if number + 1 < len(segments) and scan.next_offset > segments[number + 1].base_offset:
             scan.liars.append(scan.last_at)  # the last batch reaches into the next segment
             segment.next_offset = segments[number + 1].base_offset
+        _refuse_far_end(inputs, segment, scan)
         _rebuild_txn_index(inputs, segments[: number + 1], scans, scan, segment)
         _report_liars(inputs, segment, scan, found, refuse=inputs.policy == "strict")
         if scan.end == size:
@@ -330,6 +332,7 @@ def _find_end(inputs: Inputs, segment: Segment, found: Findings) -> Scan:
     scan = scan_headers(segment.file, position, size, floor, segment.base_offset)
     if scan.reason == "offset_order" and position:  # who lies can only be told from the beginning
         scan = scan_headers(segment.file, 0, size, floor, segment.base_offset)
+    _refuse_far_end(inputs, segment, scan)
     _report_liars(inputs, segment, scan, found, refuse=False)
     if scan.reason:
         _allow_cut(inputs, segment, scan, size, [])
@@ -353,6 +356,21 @@ def _report_liars(inputs: Inputs, segment: Segment, scan: Scan, found: Findings,
                 kind="offset_order",
             )
         found.note(f"{segment.path}: {text} at byte {position}, left as it is")
+
+
+def _refuse_far_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
+    """The last batch alone has none behind it that would show its base offset to be wrong; but no segment holds offsets
+    that its index cannot name (Kafka splits such ones, which klog leaves as they are). A log that went on from there
+    would have a hole of two thousand million offsets and more."""
+    if inputs.policy == "strict" and scan.batches and scan.next_offset - 1 - segment.base_offset > RELATIVE_OFFSET_MAX:
+        raise CorruptLog(
+            f"the last batch ends at offset {scan.next_offset - 1}, more than a segment from {segment.base_offset} on "
+            f'can hold. Nothing was changed. `klog verify` lists the damage; recovery="kafka" opens the log as it is',
+            path=segment.path,
+            position=scan.last_at,
+            offset=scan.next_offset - 1,
+            kind="offset_order",
+        )
 
 
 def _delete(inputs: Inputs, segments: list[Segment]) -> None:

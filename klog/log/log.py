@@ -17,7 +17,7 @@ import logging
 import os
 import uuid
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 from klog.clock import Clock, SystemClock
@@ -36,7 +36,18 @@ from klog.log.load import (
     new_segment,
 )
 from klog.log.producers import write_snapshot
-from klog.log.terms import NO_BOUND, AppendInfo, Compression, Durability, Options, Records, Terms, check_records
+from klog.log.reader import LogReader
+from klog.log.terms import (
+    NO_BOUND,
+    AppendInfo,
+    Compression,
+    Durability,
+    Options,
+    Records,
+    Terms,
+    check_records,
+    is_whole,
+)
 from klog.log.view import LogView
 from klog.record import BatchGroup, Encoder
 from klog.segment import Segment, names
@@ -130,41 +141,50 @@ class Log(LogView):
         """Append records; they are numbered from log_end_offset on.
 
         records: an iterable of klog.Record or of (key, value[, timestamp[, headers]]) tuples. key and value are bytes
-        or None, timestamp ms since 1970 (None: now, -1: none), headers [(str, bytes or None), ...]. They are cut into
-        batches of at most min(256 KiB, max.message.bytes). A list is appended whole or not at all; of an iterator, each
-        group of 8 MiB is. compression: "none", "gzip", "snappy", "lz4", "zstd", or ("zstd", level); None is the
-        topic's compression.type.
+        or None, timestamp ms since 1970 (None: now, -1: none), headers [(str, bytes or None), ...]. Or a
+        klog.record.Lists, or anything with the Arrow C interface (a frame of pyarrow, polars, duckdb, pandas): column
+        value and, where wanted, key, timestamp (of any unit, or int64 of ms; null: now) and headers.
+
+        They are cut into batches of at most min(256 KiB, max.message.bytes). A list or a single Arrow array is appended
+        whole or not at all; of an iterator or a stream, which a table is, each group of 8 MiB is. compression: "none",
+        "gzip", "snappy", "lz4", "zstd", or ("zstd", level); None is the topic's compression.type.
 
         Raises RecordTooLarge, InvalidTimestamp, InvalidRecord, TypeError (str instead of bytes), StorageOffline,
         ReadOnly, LogClosed, OSError (disk full: nothing was appended).
         """
         self._check_writable()
         now = self.clock.wall_ms()
-        sized = isinstance(records, Sequence)
-        if not sized:
+        whole = is_whole(records)
+        if not whole:
             check_records(records)
+        if isinstance(records, LogReader):
+            records = iter(records)  # its Arrow form would have text for header keys
         encoder = self._encoder(records, compression, now)
         info: AppendInfo | None = None
         while True:
-            group = self._next_group(encoder, NO_BOUND if sized else GROUP_BYTES)
+            group = self._next_group(encoder, NO_BOUND if whole else GROUP_BYTES)
             if group is None:
                 break
-            with self._lock:
-                self._check_writable()
-                appended = self._append_group_locked(group, now)
-            if info is not None:
-                appended = AppendInfo(
-                    info.first_offset,
-                    appended.last_offset,
-                    info.count + appended.count,
-                    max(info.max_timestamp, appended.max_timestamp),
-                    appended.log_append_time,
-                )
-            info = appended
+            appended = self._append_group(group, now)
+            info = appended if info is None else info.joined(appended)
         if info is None:
             end = self._log_end_offset
             return AppendInfo(end, end - 1, 0, -1, -1)
         return info
+
+    def _encode_whole(self, records: Records, compression: Compression) -> tuple[BatchGroup, int]:
+        """A list that is not empty as one group, and the time it was given: what _append_group takes."""
+        self._check_writable()
+        now = self.clock.wall_ms()
+        group = self._next_group(self._encoder(records, compression, now), NO_BOUND)
+        assert group is not None
+        return group, now
+
+    def _append_group(self, group: BatchGroup, now: int) -> AppendInfo:
+        """All of an encoded group, or none of it."""
+        with self._lock:
+            self._check_writable()
+            return self._append_group_locked(group, now)
 
     def _next_group(self, encoder: Encoder, bytes_max: int) -> BatchGroup | None:
         """The encoder's next group; the bound it was given is the smaller of two, and each has its own error."""

@@ -32,17 +32,16 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.log import checkpoint
-from klog.log._partition import split
 from klog.log.load import Policy
 from klog.log.log import Log
 from klog.log.reader import Isolation, LogReader
 from klog.log.terms import AppendInfo, Compression, Durability, Options, Records, check_records
 from klog.log.times import Position
+from klog.log.topic_append import append_to_topic
 from klog.log.topics import TopicEntry, TopicFile, check_topic_name, parse_directory_name
 from klog.segment import names
 
 _log = logging.getLogger("klog.log")
-STICKY_RECORDS = 10_000
 _ROOT_FILES = (checkpoint.RECOVERY_POINT, checkpoint.LOG_START, checkpoint.HIGH_WATERMARK)
 
 
@@ -270,7 +269,8 @@ class LogManager:
     def log(self, topic: str, partition: int = 0) -> Log:
         """The log of one partition, loaded when first asked for.
 
-        Raises UnknownTopicOrPartition, CorruptLog, OSError.
+        Raises UnknownTopicOrPartition, InconsistentTopicId (the directory is of another topic than klog-topics.json
+        knows by this name), CorruptLog, OSError.
         """
         self._check_open()
         with self._lock:
@@ -281,7 +281,9 @@ class LogManager:
             directory = os.path.join(self._path, f"{topic}-{partition}")
             if parse_directory_name(os.path.basename(directory)) != (topic, partition) or not os.path.isdir(directory):
                 raise self._unknown(topic, partition)
-            log = Log(directory, self._options(topic, partition))
+            options = self._options(topic, partition)
+            checkpoint.check_topic_id(directory, options.topic_id)
+            log = Log(directory, options)
             log._owner = self
             log._on_flush = self._flushed
             self._logs[topic, partition] = log
@@ -338,25 +340,26 @@ class LogManager:
         """Append to a topic by Kafka's default partitioner: {partition: AppendInfo} of what went where.
 
         The murmur2 hash of the key picks the partition; records without a key stay together, 10,000 at a time. Each
-        partition's records keep their order. An iterator is consumed in bounded memory.
+        partition's records keep their order. Nothing of a list is written before all of it is encoded: one bad record
+        keeps the whole list out. An iterator is consumed in bounded memory, and each 10,000 records go in or stay out.
+        Arrow columns go in as in Log.append: a single array as a list, a stream, which a table is, as an iterator.
+        Where a disk fails between two partitions, a note on the error says what went in.
+
+        Raises UnknownTopicOrPartition, and what Log.append raises; records are numbered as the caller gave them.
         """
         self._check_writable()
         partitions = self.topics().get(topic)
         if partitions is None:
             raise self._unknown(topic)
         check_records(records)
-        done: dict[int, AppendInfo] = {}
-        iterator = iter(records)
-        while True:
-            sticky = self._sticky.get(topic, 0)
-            self._sticky[topic] = (sticky + 1) % len(partitions)
-            lists, taken = split(iterator, len(partitions), sticky, STICKY_RECORDS)
-            for number, part in enumerate(lists):
-                if part:
-                    info = self.log(topic, partitions[number]).append(part, compression=compression)
-                    done[partitions[number]] = _joined(done.get(partitions[number]), info)
-            if taken < STICKY_RECORDS:
-                return dict(sorted(done.items()))
+        chosen = [self.log(topic, partition) for partition in partitions]
+
+        def next_sticky() -> int:
+            sticky = self._sticky.get(topic, 0) % len(chosen)
+            self._sticky[topic] = sticky + 1
+            return sticky
+
+        return append_to_topic(chosen, records, compression, next_sticky)
 
     def read(
         self,
@@ -470,15 +473,3 @@ class LogManager:
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration as JSON keeps it: lists as Kafka's comma-separated text."""
     return {name: ",".join(value) if isinstance(value, tuple) else value for name, value in config.items()}
-
-
-def _joined(before: AppendInfo | None, after: AppendInfo) -> AppendInfo:
-    if before is None:
-        return after
-    return AppendInfo(
-        before.first_offset,
-        after.last_offset,
-        before.count + after.count,
-        max(before.max_timestamp, after.max_timestamp),
-        after.log_append_time,
-    )

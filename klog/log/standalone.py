@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from klog.clock import Clock
 from klog.config import LogConfig, split_config
 from klog.disk import DirectoryLock, Files, HandleCache
-from klog.errors import AlreadyLocked, CorruptCheckpoint, InconsistentTopicId, InvalidTopic, UnknownTopicOrPartition
+from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
 from klog.log import checkpoint
 from klog.log.load import Policy
 from klog.log.terms import Durability, Options
 from klog.log.topics import parse_directory_name
-from klog.segment import names
 
 if TYPE_CHECKING:
     from klog.log.log import Log
@@ -187,13 +186,17 @@ def open_standalone(
     if not os.path.isdir(path):
         if read_only:
             raise UnknownTopicOrPartition(f"{path} is not there: `klog ls {os.path.dirname(path)}` lists what is")
+        if not os.path.isdir(os.path.dirname(path)):
+            raise FileNotFoundError(
+                errno.ENOENT, "the log.dir around the partition is not there; make it first", os.path.dirname(path)
+            )
         os.mkdir(path, 0o750)
         files.fsync_dir(os.path.dirname(path))
     parent, key = os.path.dirname(path), (topic, partition)
     wanted = checkpoint.as_uuid(topic_id)
     owner = None if read_only else _Owner(path, files)
     try:
-        _check_topic_id(path, wanted)
+        checkpoint.check_topic_id(path, wanted)
         if clean_shutdown is None:
             clean_shutdown = os.path.exists(checkpoint.clean_shutdown_path(parent))
         if owner is not None:
@@ -233,19 +236,3 @@ def open_standalone(
         owner.take_mark(key)
     log._owner = owner
     return log
-
-
-def _check_topic_id(path: str, wanted: uuid.UUID | None) -> None:
-    """Raise InconsistentTopicId when partition.metadata names another topic."""
-    if wanted is None:
-        return
-    try:
-        with open(os.path.join(path, names.METADATA), "rb") as file:
-            stored = checkpoint.parse_metadata(file.read(), file.name)
-    except (FileNotFoundError, CorruptCheckpoint):
-        return
-    if stored != wanted:
-        raise InconsistentTopicId(
-            f"{path} belongs to topic id {checkpoint.encode_uuid(stored)}, not {checkpoint.encode_uuid(wanted)}: "
-            f"the topic was created anew, or this is another cluster's directory"
-        )

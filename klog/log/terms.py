@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,11 +11,11 @@ from klog.clock import Clock
 from klog.config import LogConfig
 from klog.disk import Files, HandleCache
 from klog.log.load import Policy
-from klog.record import Record
+from klog.record import Lists, Record, Rows, is_arrow
 
 Durability = Literal["os", "sync"]
 Compression = str | tuple[str, int] | None
-Records = Iterable[Any]
+Records = Any  # what klog.record.encode takes: an iterable of records, Lists, anything of Arrow's
 BATCH_BYTES = 256 << 10
 NO_BOUND = 2**62
 
@@ -29,6 +29,16 @@ class AppendInfo:
     count: int
     max_timestamp: int
     log_append_time: int
+
+    def joined(self, after: AppendInfo) -> AppendInfo:
+        """This append and the one behind it, as one."""
+        return AppendInfo(
+            self.first_offset,
+            after.last_offset,
+            self.count + after.count,
+            max(self.max_timestamp, after.max_timestamp),
+            after.log_append_time,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +99,13 @@ def check_records(records: object) -> None:
     """Raise TypeError, and say what to give instead, for what is no iterable of records though it may look like one."""
     if isinstance(records, Record):
         raise TypeError("records is an iterable: put a single klog.Record into a list, [record]")
-    if hasattr(records, "__arrow_c_stream__") or hasattr(records, "__arrow_c_array__"):
-        raise TypeError(
-            f"{type(records).__name__}: Arrow data are not taken yet; give tuples, such as "
-            f"zip(table['key'].to_pylist(), table['value'].to_pylist())"
-        )
+    if is_arrow(records):
+        return
     if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
         raise TypeError(f"records is an iterable of klog.Record or tuples, not {type(records).__name__}")
+
+
+def is_whole(records: object) -> bool:
+    """Is all of it in memory already, and so appended whole or not at all? A table may be a stream behind its face, and
+    is taken as one."""
+    return isinstance(records, Sequence | Lists | Rows) or hasattr(records, "__arrow_c_array__")

@@ -6,6 +6,7 @@ refresh() and what a reader works out late (producers, lost transaction indexes)
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import logging
 import os
@@ -53,6 +54,11 @@ class TimestampOffset(NamedTuple):
 
     timestamp: int
     offset: int
+
+
+def _number(segments: Sequence[Segment], offset: int) -> int:
+    """Which segment an offset belongs to: the last one that begins at or below it, else the first."""
+    return max(bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
 
 class LogView:
@@ -238,22 +244,30 @@ class LogView:
         """Aborted transactions with records or marker in [start, stop), in the order of their markers."""
         low = self._log_start_offset if start is None else start
         high = self._log_end_offset if stop is None else stop
-        return [
-            entry
-            for segment in self._segments
-            if segment.next_offset > low or segment is self._segments[-1]
-            for entry in self._aborted_in(segment)
-            if entry.last_offset >= low and entry.first_offset < high
-        ]
+        return list(self._aborted(low, high, []))
 
-    def _aborted_in(self, segment: Segment) -> Sequence[AbortedTransaction]:
+    def _aborted(self, low: int, high: int, known: list[bool]) -> Iterator[AbortedTransaction]:
+        """What aborted_transactions() lists. known: the caller's memory of whether producers write here, one scan of
+        the directory for all its questions."""
+        segments = self._segments
+        for segment in segments[_number(segments, low) :]:
+            for entry in self._aborted_in(segment, known):
+                if entry.last_offset >= low and entry.first_offset < high:
+                    yield entry
+                if high <= entry.last_stable_offset <= entry.last_offset + 1:
+                    return  # what aborts later began at or behind high
+
+    def _aborted_in(self, segment: Segment, known: list[bool]) -> Sequence[AbortedTransaction]:
         """A segment's aborted transactions. Where the file is missing in a log that has producers, the markers are
         looked up once: a lost cache must not make aborted records visible."""
         index = segment.txn_index
         if not index.checked:
             with self._lock:
-                if not index.checked and not index.present and has_producers(self._directory):
-                    rebuild_txn_index(self._inputs(), self._segments, segment)
+                if not index.checked and not index.present:
+                    if not known:
+                        known.append(has_producers(self._directory))
+                    if known[0]:
+                        rebuild_txn_index(self._inputs(), self._segments, segment)
                 index.checked = True
         return index.entries
 
@@ -301,6 +315,7 @@ class LogView:
         """Raw batches of [start, stop), chunk by chunk."""
         self._check_open()
         offset = start
+        producers_known: list[bool] = []
         while offset < stop:
             found = self._locate(offset)
             if found is None:
@@ -327,7 +342,7 @@ class LogView:
                     )
                 aborted: Sequence[AbortedTransaction] = ()
                 if isolation == "read_committed":
-                    aborted = self.aborted_transactions(offset, next_offset)
+                    aborted = list(self._aborted(offset, next_offset, producers_known))
                 yield FetchedChunk(
                     chunk, segment.path, position, offset, min(stop, next_offset), aborted_ranges(aborted)
                 )
@@ -338,14 +353,7 @@ class LogView:
     def _locate(self, offset: int) -> tuple[Segment, int] | None:
         """Segment and byte of the first batch whose last offset is at or above offset; None behind the last one."""
         segments = self._segments
-        low, high = 0, len(segments)
-        while low < high:
-            middle = (low + high) // 2
-            if segments[middle].base_offset <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        for segment in segments[max(low - 1, 0) :]:
+        for segment in segments[_number(segments, offset) :]:
             if segment.size:
                 header = segment.locate(offset)
                 if header is not None:

@@ -3,28 +3,37 @@
 Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` batches to write and records to read.
 
     decode, iter_records, validate      out of bytes
-    encode, Encoder, BatchGroup         into bytes
+    encode, Encoder, BatchGroup         into bytes, many records at once
+    BatchBuilder                        the same record by record
+    Lists, Rows, RowSource              records as parallel lists, as Arrow columns
     columns, Columns, ArrowStream       to Arrow, without pyarrow; FIELDS names the columns
     Record, RecordBatch, TimestampType  what goes in and comes out
 """
 
 from klog.record._batch import Record, RecordBatch, decode, iter_records, validate
-from klog.record._builder import BatchGroup, Encoder, encode
+from klog.record._builder import BatchBuilder, BatchGroup, Encoder, encode
 from klog.record._columns import FIELDS, ArrowStream, Columns, columns
+from klog.record._rows import Rows, RowSource, is_arrow
+from klog.record.lists import Lists
 from klog.record.timestamps import TimestampType
 
 __all__ = [
     "FIELDS",
     "ArrowStream",
+    "BatchBuilder",
     "BatchGroup",
     "Columns",
     "Encoder",
+    "Lists",
     "Record",
     "RecordBatch",
+    "RowSource",
+    "Rows",
     "TimestampType",
     "columns",
     "decode",
     "encode",
+    "is_arrow",
     "iter_records",
     "validate",
 ]

@@ -1,6 +1,8 @@
 from cpython.object cimport PyObject
 from klog._c.batch cimport kl_batch_t
 from klog._c.encode cimport kl_record_in_t
+from klog._c.rows cimport kl_rows_end_t, kl_rows_out_t, kl_rows_rules_t
+from klog.record._rows cimport Rows, RowSource
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 
@@ -21,11 +23,19 @@ cdef class BatchGroup:
     cdef size_t capacity                # of data
     cdef size_t table_capacity          # of batches, in bytes
 
+    cdef int own(self, arena_t *out, arena_t *table) except -1
     cpdef assign(self, int64_t first_offset, int32_t leader_epoch)
 
 
 cdef class RecordInput:
-    cdef object iterator
+    cdef object iterator                # of records, or None where they come in lists
+    cdef object keys
+    cdef object values
+    cdef object stamps_list             # timestamps are here, or in stamps, or nowhere
+    cdef object headers_list
+    cdef Py_buffer stamps
+    cdef bint stamps_held
+    cdef Py_ssize_t count               # of values
     cdef PyObject *held                 # a tuple that key and value are in, where they are just bytes
     cdef object key                     # otherwise they are owned one by one
     cdef object value
@@ -41,6 +51,9 @@ cdef class RecordInput:
     cdef kl_record_in_t fields
     cdef arena_t headers
 
+    cdef int take_lists(self, object lists) except -1
+    cdef PyObject *listed(self, object sequence) except NULL
+    cdef bint advance_lists(self) except -1
     cdef bint advance(self) except -1
     cdef void drop(self) noexcept
     cdef bint take_tuple(self, PyObject *item) noexcept
@@ -51,8 +64,21 @@ cdef class RecordInput:
     cdef int view(self, object value, str name, Py_buffer *into) except -1
 
 
+ctypedef struct rows_run_t:
+    kl_batch_t batch                    # the one that is being written
+    size_t start                        # of it
+    kl_rows_out_t room
+    int64_t bytes_max                   # of the group
+    int64_t count                       # records of the batches before
+    bint is_open
+
+
 cdef class Encoder:
-    cdef RecordInput records
+    cdef RecordInput records            # None where they come as rows
+    cdef RowSource source
+    cdef Rows rows                      # those that are being written
+    cdef int64_t row                    # the next one of them
+    cdef kl_rows_rules_t rules
     cdef int codec
     cdef object level
     cdef int64_t batch_bytes_max
@@ -66,3 +92,28 @@ cdef class Encoder:
 
     cdef int64_t record_timestamp(self) except? -2
     cdef int build(self, arena_t *out, kl_batch_t *b) except -1
+    cdef int build_rows(self, arena_t *out, arena_t *table, int64_t bytes_max) except -1
+    cdef kl_rows_end_t run_rows(self, rows_run_t *run, arena_t *out, arena_t *table) noexcept nogil
+    cdef int close_rows(self, rows_run_t *run, arena_t *out, arena_t *table) except -1
+    cdef void finish_header(self, kl_batch_t *b) noexcept nogil
+
+
+cdef class BatchBuilder:
+    cdef kl_batch_t blank               # what every batch of this builder begins with
+    cdef kl_batch_t header              # of the batch that is being built
+    cdef arena_t out
+    cdef RecordInput one                # for records that are not plain
+    cdef int codec
+    cdef object level
+    cdef int64_t log_append_time
+    cdef bint base_given
+    cdef bint busy
+    cdef int64_t next_delta             # of offsets
+
+    cdef int begin(self) except -1
+    cdef int add(self, kl_record_in_t *fields, int64_t timestamp, int64_t delta) except -1
+    cdef int add_records(self, RecordInput source, bint keep_offsets) except -1
+    cdef int add_rows(self, RowSource source) except -1
+    cdef int add_all(self, object records, bint keep_offsets) except -1
+    cdef int finish(self, object last_offset_delta, object max_timestamp) except -1
+    cdef int enter(self) except -1

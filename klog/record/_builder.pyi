@@ -5,6 +5,8 @@ from typing import Any, Never, TypeAlias, final
 from typing_extensions import Buffer
 
 from klog.record._batch import Record
+from klog.record._rows import Rows, _ArrowArray, _ArrowStream
+from klog.record.lists import Lists
 from klog.record.timestamps import TimestampType
 
 _Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
@@ -15,6 +17,7 @@ _RecordLike: TypeAlias = (
     | tuple[Buffer | None, Buffer | None, int | None, _Headers | None]
     | Sequence[Any]
 )
+_Records: TypeAlias = Iterable[_RecordLike] | Lists | Rows | _ArrowArray | _ArrowStream
 
 @final
 class RecordInput: ...
@@ -40,7 +43,7 @@ class BatchGroup:
 class Encoder:
     def __init__(
         self,
-        records: Iterable[_RecordLike],
+        records: _Records,
         *,
         compression: str | tuple[str, int] | None = None,
         batch_bytes_max: int,
@@ -53,8 +56,41 @@ class Encoder:
     ) -> None: ...
     def next_group(self, bytes_max: int) -> BatchGroup | None: ...
 
+@final
+class BatchBuilder:
+    def __init__(
+        self,
+        *,
+        base_offset: int = 0,
+        compression: str | tuple[str, int] | None = None,
+        leader_epoch: int = -1,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+        is_control: bool = False,
+        timestamp_type: TimestampType = ...,
+        log_append_time: int = -1,
+        base_timestamp: int | None = None,
+        delete_horizon_ms: int | None = None,
+    ) -> None: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def __len__(self) -> int: ...
+    def append(
+        self,
+        key: Buffer | None,
+        value: Buffer | None,
+        timestamp: int | None = None,
+        headers: _Headers | None = None,
+    ) -> None: ...
+    def extend(self, records: _Records) -> None: ...
+    def build(self) -> BatchGroup: ...
+
 def encode(
-    records: Iterable[_RecordLike],
+    records: _Records,
     *,
     base_offset: int = 0,
     compression: str | tuple[str, int] | None = None,

@@ -12,7 +12,9 @@ LogValidator.
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_FORMAT, PyBUF_ND, PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
+)
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
@@ -23,21 +25,30 @@ from klog._c.batch cimport (
 )
 from klog._c.encode cimport kl_header_write, kl_record_body_size, kl_record_write
 from klog._c.pool cimport kl_pool_give, kl_pool_t, kl_pool_take, kl_pool_take_largest
+from klog._c.rows cimport (
+    KL_ROWS_DONE, KL_ROWS_FULL, KL_ROWS_HEADER_KEY, KL_ROWS_KEY, KL_ROWS_NEGATIVE, KL_ROWS_OVERFLOW, KL_ROWS_SIZE,
+    KL_ROWS_SPACE, KL_ROWS_TIMESTAMP, kl_rows_at, kl_rows_bytes, kl_rows_end_t, kl_rows_out_t, kl_rows_write,
+)
 from klog._c.varint cimport KL_VARINT_MAX, kl_varlong_size
-from klog.record._batch cimport FLAG_TIMESTAMP, Record
-from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from klog.record._batch cimport FLAG_TIMESTAMP, Record, RecordBatch
+from klog.record._rows cimport Rows, RowSource
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
 import operator
 
 from klog.codec import compress, parse_compression
 from klog.errors import InvalidRecord, InvalidTimestamp, RecordTooLarge
+from klog.record._rows import is_arrow
+from klog.record.lists import Lists
 from klog.record.timestamps import TimestampType
 
 # With plain pointers: Cython's own declarations would count a reference for every look.
 cdef extern from "Python.h":
     PyObject *Py_None
     bint PyTuple_CheckExact(PyObject *)
+    Py_ssize_t PySequence_Fast_GET_SIZE(object)
+    PyObject *PySequence_Fast_GET_ITEM(object, Py_ssize_t)
     Py_ssize_t PyTuple_GET_SIZE(PyObject *)
     PyObject *PyTuple_GET_ITEM(PyObject *, Py_ssize_t)
     bint PyBytes_CheckExact(PyObject *)
@@ -53,6 +64,8 @@ cdef enum:
     TABLE_MIN = 4096
     ARENA_MIN = 1 << 16
     CRC_NOGIL_MIN = 1 << 20
+    ROWS_NOGIL_MIN = 1 << 19    # bytes of rows that take about 50 µs
+    GROUP_ROOM = 8 << 20        # the most room to ask for ahead
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------
@@ -92,13 +105,18 @@ cdef class RecordInput:
     """One record at a time out of an iterable, as pointers that stay good until the next advance()."""
 
     def __cinit__(self, records):
+        self.number = -1
         if isinstance(records, (str, bytes, bytearray, dict)):
             raise TypeError(f"records is an iterable of klog.Record or tuples, not {type(records).__name__}")
-        self.iterator = iter(records)
-        self.number = -1
+        if type(records) is Lists:
+            self.take_lists(records)
+        else:
+            self.iterator = iter(records)
 
     def __dealloc__(self):
         self.drop()
+        if self.stamps_held:
+            PyBuffer_Release(&self.stamps)
         give(&self.headers)
 
     cdef void drop(self) noexcept:
@@ -114,10 +132,57 @@ cdef class RecordInput:
             self.value_held = False
             PyBuffer_Release(&self.value_view)
 
+    cdef int take_lists(self, object lists) except -1:
+        self.keys, self.values, self.headers_list = lists.keys, lists.values, lists.headers
+        self.count = PySequence_Fast_GET_SIZE(self.values)
+        stamps = lists.timestamps
+        if stamps is None or isinstance(stamps, (list, tuple)):
+            self.stamps_list = stamps
+            return 0
+        PyObject_GetBuffer(stamps, &self.stamps, PyBUF_FORMAT | PyBUF_ND)
+        self.stamps_held = True     # Lists has looked at its format; it may have changed its length since
+        if self.stamps.itemsize != sizeof(int64_t) or self.stamps.len != self.count * <Py_ssize_t>sizeof(int64_t):
+            raise ValueError(f"{self.count} values, but {self.stamps.len} bytes of timestamps")
+        return 0
+
+    cdef PyObject *listed(self, object sequence) except NULL:
+        """Its entry for this record, borrowed. Other threads may have shortened a list."""
+        if PySequence_Fast_GET_SIZE(sequence) != self.count:
+            raise ValueError(f"record {self.number}: a list changed its length while it was read")
+        return PySequence_Fast_GET_ITEM(sequence, self.number)
+
+    cdef bint advance_lists(self) except -1:
+        if self.number + 1 >= self.count:
+            return False
+        self.number += 1
+        self.key = None if self.keys is None else <object>self.listed(self.keys)
+        self.value = <object>self.listed(self.values)
+        self.offset = -1
+        self.fields.header_count = 0
+        self.headers.size = 0
+        if self.stamps_held:
+            self.timestamp = (<int64_t *>self.stamps.buf)[self.number]
+            self.has_timestamp = True
+        else:
+            self.has_timestamp = False
+            if self.stamps_list is not None:
+                timestamp = <object>self.listed(self.stamps_list)
+                if timestamp is not None:
+                    self.load_timestamp(timestamp)
+        if self.headers_list is not None:
+            headers = <object>self.listed(self.headers_list)
+            if headers is not None:
+                self.load_headers(headers)
+        self.point()
+        self.loaded = True
+        return True
+
     cdef bint advance(self) except -1:
         """Load the next record; False at the end."""
         cdef PyObject *item
         self.drop()
+        if self.values is not None:
+            return self.advance_lists()
         if self.iterator is None:
             return False
         item = PyIter_Next(self.iterator)
@@ -347,20 +412,25 @@ cdef int seal(arena_t *out, size_t start, kl_batch_t *b, int codec, object level
             f"a batch of {b.count} records makes {out.size - start} bytes, more than max.message.bytes = "
             f"{message_bytes_max}; raise it for this topic, or send smaller records"
         )
+    if out.size - start >= CRC_NOGIL_MIN:
+        with nogil:
+            seal_plain(out, start, b)
+    else:
+        seal_plain(out, start, b)
+    return 0
+
+
+cdef void seal_plain(arena_t *out, size_t start, kl_batch_t *b) noexcept nogil:
+    """Size, checksum and header of a batch whose payload is there."""
     b.size = <int32_t>(out.size - start)
     b.position = <int64_t>start
     b.magic = 2
     kl_batch_header_store(out.data + start, b)
-    if b.size >= CRC_NOGIL_MIN:
-        with nogil:
-            b.crc = kl_batch_crc(out.data + start, b.size)
-    else:
-        b.crc = kl_batch_crc(out.data + start, b.size)
+    b.crc = kl_batch_crc(out.data + start, b.size)
     kl_batch_header_store(out.data + start, b)
-    return 0
 
 
-cdef void blank_header(kl_batch_t *b) noexcept:
+cdef void blank_header(kl_batch_t *b) noexcept nogil:
     memset(b, 0, sizeof(kl_batch_t))
     b.leader_epoch = -1
     b.producer_id = -1
@@ -368,6 +438,50 @@ cdef void blank_header(kl_batch_t *b) noexcept:
     b.base_sequence = -1
     b.base_timestamp = -1
     b.max_timestamp = -1
+
+
+cdef inline void list_batch(arena_t *table, const kl_batch_t *b) noexcept nogil:
+    """One more entry in a table that has room for it."""
+    (<kl_batch_t *>(table.data + table.size))[0] = b[0]
+    table.size += sizeof(kl_batch_t)
+
+
+cdef int refuse_row(kl_rows_end_t end, Rows rows, int64_t row, const kl_rows_rules_t *rules,
+                    const kl_rows_out_t *room) except -1:
+    """Raise what the other forms of the same record would raise."""
+    cdef int64_t number = rows.first + kl_rows_at(&rows.rows, row)
+    if end == KL_ROWS_KEY:
+        raise InvalidRecord(
+            f"Compacted topic cannot accept message without key: record {number}; give it one"
+        )
+    if end == KL_ROWS_NEGATIVE:
+        raise InvalidTimestamp(
+            f"record {number}: timestamp {room.timestamp} is negative; -1 says that there is none"
+        )
+    if end == KL_ROWS_TIMESTAMP:
+        raise InvalidTimestamp(
+            f"record {number}: timestamp {room.timestamp} is outside [{rules.timestamp_min}, {rules.timestamp_max}], "
+            f"which message.timestamp.before.max.ms and .after.max.ms allow"
+        )
+    if end == KL_ROWS_OVERFLOW:
+        raise InvalidTimestamp(f"record {number}: the timestamp does not fit into 64 bits of milliseconds")
+    if end == KL_ROWS_HEADER_KEY:
+        raise InvalidRecord(f"record {number}: a header without a key; an empty one is fine")
+    raise RecordTooLarge(
+        f"record {number} makes a batch of {room.more} bytes, more than max.message.bytes = "
+        f"{rules.message_bytes_max}; raise it for this topic, or send a smaller record"
+    )
+
+
+cdef size_t rows_room(Rows rows, int64_t row, int64_t bytes_max) noexcept:
+    """About the room that the rows left need as records, up to bytes_max."""
+    cdef int64_t n = rows.rows.length - row
+    return <size_t>max(<int64_t>0, min(kl_rows_bytes(&rows.rows, row) + 16 * n + 1024, bytes_max))
+
+
+cdef bint takes_arrow(object records):
+    """Records of klog's own stay themselves, though they too may be had as Arrow: Arrow has text for header keys."""
+    return not isinstance(records, (list, tuple, RecordBatch, Lists)) and is_arrow(records)
 
 
 @cython.final
@@ -383,6 +497,23 @@ cdef class BatchGroup:
     def __dealloc__(self):
         kl_pool_give(&pool, self.data, self.capacity)
         kl_pool_give(&pool, self.batches, self.table_capacity)
+
+    cdef int own(self, arena_t *out, arena_t *table) except -1:
+        """Take the two over."""
+        cdef Py_ssize_t i
+        self.data = out.data
+        self.capacity = out.capacity
+        self.nbytes = <Py_ssize_t>out.size
+        self.batches = <kl_batch_t *>table.data
+        self.table_capacity = table.capacity
+        self.n = <Py_ssize_t>(table.size // sizeof(kl_batch_t))
+        self.count = 0
+        self.max_timestamp = -1
+        for i in range(self.n):
+            self.count += self.batches[i].count
+            self.max_timestamp = max(self.max_timestamp, self.batches[i].max_timestamp)
+        self.first_offset = self.batches[0].base_offset if self.n != 0 else 0
+        return 0
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.nbytes, 1, flags)
@@ -423,7 +554,10 @@ cdef class Encoder:
         bint key_required=False,
     ):
         self.codec, self.level = parse_compression(compression)
-        self.records = RecordInput(records)
+        if takes_arrow(records):
+            self.source = RowSource(records)
+        else:
+            self.records = RecordInput(records)
         self.batch_bytes_max = batch_bytes_max
         self.message_bytes_max = min(message_bytes_max, <int64_t>INT32_MAX)
         self.timestamp_default = timestamp_default
@@ -431,51 +565,128 @@ cdef class Encoder:
         self.timestamp_max = timestamp_max
         self.log_append_time = log_append_time
         self.key_required = key_required
+        self.rules.batch_bytes_max = batch_bytes_max
+        self.rules.message_bytes_max = self.message_bytes_max if self.codec == 0 else <int64_t>INT32_MAX
+        self.rules.timestamp_default = timestamp_default
+        self.rules.timestamp_min = timestamp_min if log_append_time < 0 else INT64_MIN
+        self.rules.timestamp_max = timestamp_max if log_append_time < 0 else INT64_MAX
+        self.rules.key_required = key_required
 
     def next_group(self, int64_t bytes_max):
         """The next batches, about bytes_max bytes of them (at least one batch); None when the records are at an end."""
         cdef BatchGroup group
         cdef arena_t out, table
-        cdef kl_batch_t *b
         cdef kl_batch_t header
         if self.busy:
             raise ValueError("encoder already executing")
-        if self.records is None:
+        if self.records is None and self.source is None:
             return None
         memset(&out, 0, sizeof(out))
         memset(&table, 0, sizeof(table))
         self.busy = True
         group = BatchGroup.__new__(BatchGroup)
-        group.max_timestamp = -1
         try:
-            while self.records.loaded or self.records.advance():
-                header.base_offset = group.count
-                self.build(&out, &header)
-                reserve(&table, sizeof(kl_batch_t))
-                b = <kl_batch_t *>(table.data + table.size)
-                b[0] = header
-                table.size += sizeof(kl_batch_t)
-                group.n += 1
-                group.count += header.count
-                group.max_timestamp = max(group.max_timestamp, header.max_timestamp)
-                if <int64_t>out.size >= bytes_max:
-                    break
+            if self.source is not None:
+                self.build_rows(&out, &table, bytes_max)
+            else:
+                while self.records.loaded or self.records.advance():
+                    header.base_offset = group.count
+                    self.build(&out, &header)
+                    reserve(&table, sizeof(kl_batch_t))
+                    list_batch(&table, &header)
+                    group.count += header.count
+                    if <int64_t>out.size >= bytes_max:
+                        break
+            group.own(&out, &table)
         except BaseException:
-            self.records = None
+            self.records = self.source = self.rows = None
             give(&out)
             give(&table)
             raise
         finally:
             self.busy = False
         if group.n == 0:
-            self.records = None
+            self.records = self.source = self.rows = None
             return None
-        group.data = out.data
-        group.capacity = out.capacity
-        group.nbytes = <Py_ssize_t>out.size
-        group.batches = <kl_batch_t *>table.data
-        group.table_capacity = table.capacity
         return group
+
+    cdef int build_rows(self, arena_t *out, arena_t *table, int64_t bytes_max) except -1:
+        """The same with rows of columns: without the GIL where they are many, as long as no codec is in the way."""
+        cdef rows_run_t run
+        cdef kl_rows_end_t end
+        cdef int64_t left
+        memset(&run, 0, sizeof(run))
+        run.bytes_max = bytes_max
+        while True:
+            if self.rows is None or self.row == self.rows.rows.length:
+                self.rows = self.source.next_rows()
+                self.row = 0
+                if self.rows is None:
+                    break
+            left = min(<int64_t>rows_room(self.rows, self.row, 2 * GROUP_ROOM), bytes_max)
+            reserve(out, <size_t>min(left, <int64_t>GROUP_ROOM) + KL_BATCH_HEADER, True)
+            reserve(table, 64 * sizeof(kl_batch_t))
+            if left >= ROWS_NOGIL_MIN and self.codec == 0:
+                with nogil:
+                    end = self.run_rows(&run, out, table)
+            else:
+                end = self.run_rows(&run, out, table)
+            if end == KL_ROWS_SPACE:
+                reserve(out, run.room.more, True)
+            elif end == KL_ROWS_FULL:
+                if run.is_open:
+                    self.close_rows(&run, out, table)
+                if <int64_t>out.size >= bytes_max:
+                    return 0
+            elif end != KL_ROWS_DONE:
+                refuse_row(end, self.rows, self.row, &self.rules, &run.room)
+        if run.is_open:
+            self.close_rows(&run, out, table)
+        return 0
+
+    cdef kl_rows_end_t run_rows(self, rows_run_t *run, arena_t *out, arena_t *table) noexcept nogil:
+        """Batch after batch out of the rows here, until they end (an open batch goes on with the next ones), memory or
+        the group is full, or somebody with the GIL has to look: at a codec, or at a row that cannot be."""
+        cdef kl_rows_end_t end
+        while True:
+            if not run.is_open:
+                if out.capacity - out.size < KL_BATCH_HEADER or table.capacity - table.size < sizeof(kl_batch_t):
+                    run.room.more = KL_BATCH_HEADER
+                    return KL_ROWS_SPACE
+                blank_header(&run.batch)
+                run.batch.base_offset = run.count
+                run.start = out.size
+                out.size += KL_BATCH_HEADER
+                run.is_open = True
+            run.room.at = out.data + run.start
+            run.room.size = out.size - run.start
+            run.room.capacity = out.capacity - run.start
+            end = kl_rows_write(&self.rows.rows, &self.rules, &self.row, &run.batch, &run.room)
+            out.size = run.start + run.room.size
+            if end != KL_ROWS_FULL or self.codec != 0:
+                return end
+            self.finish_header(&run.batch)
+            seal_plain(out, run.start, &run.batch)
+            list_batch(table, &run.batch)
+            run.count += run.batch.count
+            run.is_open = False
+            if <int64_t>out.size >= run.bytes_max:
+                return KL_ROWS_FULL
+
+    cdef int close_rows(self, rows_run_t *run, arena_t *out, arena_t *table) except -1:
+        self.finish_header(&run.batch)
+        seal(out, run.start, &run.batch, self.codec, self.level, self.message_bytes_max)
+        reserve(table, sizeof(kl_batch_t))
+        list_batch(table, &run.batch)
+        run.count += run.batch.count
+        run.is_open = False
+        return 0
+
+    cdef void finish_header(self, kl_batch_t *b) noexcept nogil:
+        b.last_offset_delta = b.count - 1
+        if self.log_append_time >= 0:
+            b.attributes = KL_ATTR_LOG_APPEND_TIME
+            b.max_timestamp = self.log_append_time
 
     cdef int64_t record_timestamp(self) except? -2:
         cdef RecordInput records = self.records
@@ -529,11 +740,245 @@ cdef class Encoder:
             b.max_timestamp = max(b.max_timestamp, timestamp)
             if not records.advance():
                 break
-        b.last_offset_delta = b.count - 1
-        if self.log_append_time >= 0:
-            b.attributes = KL_ATTR_LOG_APPEND_TIME
-            b.max_timestamp = self.log_append_time
+        self.finish_header(b)
         return seal(out, start, b, self.codec, self.level, self.message_bytes_max)
+
+
+# One batch ------------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class BatchBuilder:
+    """One batch, record by record or many at once; build() hands it out, and the builder begins the next.
+
+    The keywords are the header's fields, as in encode(). count records are here, size bytes with the header and before
+    any codec. A record that is refused leaves the batch as it was. One thread at a time.
+    """
+
+    def __init__(
+        self, *, int64_t base_offset=0, compression=None, int32_t leader_epoch=-1, int64_t producer_id=-1,
+        int16_t producer_epoch=-1, int32_t base_sequence=-1, bint is_transactional=False, bint is_control=False,
+        timestamp_type=TimestampType.CREATE_TIME, int64_t log_append_time=-1, base_timestamp=None,
+        delete_horizon_ms=None,
+    ):
+        cdef kl_batch_t *b = &self.blank
+        self.codec, self.level = parse_compression(compression)
+        blank_header(b)
+        b.base_offset = base_offset
+        b.leader_epoch = leader_epoch
+        b.producer_id = producer_id
+        b.producer_epoch = producer_epoch
+        b.base_sequence = base_sequence
+        if is_transactional:
+            b.attributes |= KL_ATTR_TRANSACTIONAL
+        if is_control:
+            b.attributes |= KL_ATTR_CONTROL
+        if delete_horizon_ms is not None:
+            b.attributes |= KL_ATTR_DELETE_HORIZON
+            base_timestamp = delete_horizon_ms
+        self.base_given = base_timestamp is not None
+        if base_timestamp is not None:
+            b.base_timestamp = base_timestamp
+        if timestamp_type == TimestampType.LOG_APPEND_TIME:
+            b.attributes |= KL_ATTR_LOG_APPEND_TIME
+        elif timestamp_type != TimestampType.CREATE_TIME:
+            raise ValueError(f"a batch has CREATE_TIME or LOG_APPEND_TIME, not {timestamp_type!r}")
+        self.log_append_time = log_append_time
+        self.one = RecordInput(())
+        self.begin()
+
+    def __dealloc__(self):
+        give(&self.out)
+
+    @property
+    def count(self):
+        return self.header.count
+
+    @property
+    def size(self):
+        return self.out.size
+
+    def __len__(self):
+        return self.header.count
+
+    def append(self, key, value, timestamp=None, headers=None):
+        """One more record, as the tuple of the same four would be."""
+        cdef RecordInput one = self.one
+        cdef kl_record_in_t *fields = &one.fields
+        cdef int64_t stamp = -1
+        cdef int overflow = 0
+        if (
+            not self.busy and headers is None and type(key) is bytes and type(value) is bytes
+            and (timestamp is None or type(timestamp) is int)
+        ):
+            if timestamp is not None:
+                stamp = PyLong_AsLongLongAndOverflow(<PyObject *>timestamp, &overflow)
+            if overflow == 0:
+                fields.key = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>key)
+                fields.key_size = PyBytes_GET_SIZE(<PyObject *>key)
+                fields.value = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>value)
+                fields.value_size = PyBytes_GET_SIZE(<PyObject *>value)
+                fields.header_count = 0
+                fields.headers_size = 0
+                self.add(fields, stamp, self.next_delta)
+                return
+        self.enter()
+        try:
+            one.number = self.next_delta
+            one.load((key, value, timestamp, headers))
+            self.add(fields, one.timestamp if one.has_timestamp else -1, self.next_delta)
+        finally:
+            one.drop()
+            one.key = one.value = None
+            self.busy = False
+
+    def extend(self, records):
+        """All of them or, where one is refused, none; records as for encode()."""
+        self.enter()
+        try:
+            self.add_all(records, False)
+        finally:
+            self.busy = False
+
+    def build(self):
+        """The batch as a BatchGroup of one, in pooled memory; ValueError where it has no records."""
+        cdef BatchGroup group
+        cdef arena_t table
+        if self.header.count == 0:
+            raise ValueError("a batch without records: append some first")
+        self.enter()
+        memset(&table, 0, sizeof(table))
+        try:
+            self.finish(None, None)
+            reserve(&table, sizeof(kl_batch_t))
+            list_batch(&table, &self.header)
+            group = BatchGroup.__new__(BatchGroup)
+            group.own(&self.out, &table)
+            memset(&self.out, 0, sizeof(self.out))
+            self.begin()
+            return group
+        finally:
+            self.busy = False
+
+    cdef int enter(self) except -1:
+        if self.busy:
+            raise ValueError("builder already executing")
+        self.busy = True
+        return 0
+
+    cdef int begin(self) except -1:
+        self.header = self.blank
+        self.next_delta = 0
+        self.out.size = 0
+        reserve(&self.out, KL_BATCH_HEADER, True)
+        self.out.size = KL_BATCH_HEADER
+        return 0
+
+    cdef int add(self, kl_record_in_t *fields, int64_t timestamp, int64_t delta) except -1:
+        cdef kl_batch_t *b = &self.header
+        cdef int64_t body_size
+        if timestamp < -1:
+            raise InvalidTimestamp(f"record {self.header.count}: timestamp {timestamp} is negative; -1 says none")
+        if b.count == 0 and not self.base_given:
+            b.base_timestamp = timestamp
+        fields.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>b.base_timestamp)
+        fields.offset_delta = <int32_t>delta
+        body_size = kl_record_body_size(fields)
+        if <int64_t>self.out.size + body_size > INT32_MAX - KL_VARINT_MAX:
+            raise RecordTooLarge(f"record {self.header.count}: the batch grows past 2 GiB")
+        append_record(&self.out, fields, body_size)
+        b.count += 1
+        b.max_timestamp = max(b.max_timestamp, timestamp)
+        self.next_delta = delta + 1
+        return 0
+
+    cdef int add_all(self, object records, bint keep_offsets) except -1:
+        cdef kl_batch_t header = self.header
+        cdef int64_t next_delta = self.next_delta
+        cdef size_t size = self.out.size
+        try:
+            if takes_arrow(records):
+                if keep_offsets:
+                    raise ValueError("keep_offsets is for klog.Record: Arrow rows take the offsets that come")
+                self.add_rows(RowSource(records))
+            else:
+                self.add_records(RecordInput(records), keep_offsets)
+        except BaseException:
+            self.header = header
+            self.next_delta = next_delta
+            self.out.size = size
+            raise
+        return 0
+
+    cdef int add_records(self, RecordInput source, bint keep_offsets) except -1:
+        cdef int64_t delta
+        while source.advance():
+            delta = self.next_delta
+            if keep_offsets:
+                delta = source.offset - self.header.base_offset
+                if not self.next_delta <= delta <= INT32_MAX:
+                    raise ValueError(
+                        f"record {source.number}: offset {source.offset} does not rise from "
+                        f"{self.header.base_offset + self.next_delta - 1} in a batch at {self.header.base_offset}"
+                    )
+            self.add(&source.fields, source.timestamp if source.has_timestamp else -1, delta)
+        return 0
+
+    cdef int add_rows(self, RowSource source) except -1:
+        cdef Rows rows
+        cdef kl_rows_rules_t rules
+        cdef kl_rows_out_t room
+        cdef kl_rows_end_t end
+        cdef int64_t row
+        cdef size_t left
+        memset(&rules, 0, sizeof(rules))
+        rules.batch_bytes_max = INT64_MAX
+        rules.message_bytes_max = INT32_MAX
+        rules.timestamp_default = -1
+        rules.timestamp_min = INT64_MIN
+        rules.timestamp_max = INT64_MAX
+        rules.base_given = self.base_given
+        while (rows := source.next_rows()) is not None:
+            row = 0
+            while True:
+                left = rows_room(rows, row, INT32_MAX)
+                reserve(&self.out, left, True)
+                room.at = self.out.data
+                room.size = self.out.size
+                room.capacity = self.out.capacity
+                if left >= ROWS_NOGIL_MIN:
+                    with nogil:
+                        end = kl_rows_write(&rows.rows, &rules, &row, &self.header, &room)
+                else:
+                    end = kl_rows_write(&rows.rows, &rules, &row, &self.header, &room)
+                self.out.size = room.size
+                if end == KL_ROWS_DONE:
+                    break
+                if end == KL_ROWS_SIZE:
+                    raise RecordTooLarge(f"record {rows.first + kl_rows_at(&rows.rows, row)}: the batch grows past 2 GiB")
+                if end != KL_ROWS_SPACE:
+                    refuse_row(end, rows, row, &rules, &room)
+                reserve(&self.out, room.more, True)
+        self.next_delta = self.header.count
+        return 0
+
+    cdef int finish(self, object last_offset_delta, object max_timestamp) except -1:
+        """Header and checksum over what is here."""
+        cdef kl_batch_t *b = &self.header
+        cdef int64_t last = self.next_delta - 1
+        if last_offset_delta is None:
+            if b.count == 0:
+                raise ValueError("a batch without records needs last_offset_delta")
+            last_offset_delta = last
+        b.last_offset_delta = last_offset_delta
+        if b.last_offset_delta < last:
+            raise ValueError(f"last_offset_delta {last_offset_delta} is below that of the last record, {last}")
+        if b.base_offset < 0 or b.base_offset >= INT64_MAX - b.last_offset_delta:
+            raise ValueError(f"offsets {b.base_offset} to {b.base_offset + last_offset_delta} do not fit into 63 bits")
+        if max_timestamp is not None:
+            b.max_timestamp = max_timestamp
+        elif b.attributes & KL_ATTR_LOG_APPEND_TIME and self.log_append_time != -1:
+            b.max_timestamp = self.log_append_time
+        return seal(&self.out, 0, b, self.codec, self.level, INT32_MAX)
 
 
 def encode(
@@ -550,73 +995,13 @@ def encode(
     offsets, which rise from base_offset on, gaps allowed, as in a compacted batch. last_offset_delta is the last
     record's unless given; a batch without records needs it, and has no codec, as the cleaner leaves it.
     """
-    cdef RecordInput source
-    cdef arena_t out
-    cdef kl_batch_t b
-    cdef int64_t timestamp, delta, body_size, largest = -1, before = -1
-    cdef int codec
-    codec, level = parse_compression(compression)
-    source = RecordInput(records)
-    memset(&out, 0, sizeof(out))
-    blank_header(&b)
-    b.base_offset = base_offset
-    b.leader_epoch = leader_epoch
-    b.producer_id = producer_id
-    b.producer_epoch = producer_epoch
-    b.base_sequence = base_sequence
-    if is_transactional:
-        b.attributes |= KL_ATTR_TRANSACTIONAL
-    if is_control:
-        b.attributes |= KL_ATTR_CONTROL
-    if delete_horizon_ms is not None:
-        b.attributes |= KL_ATTR_DELETE_HORIZON
-        base_timestamp = delete_horizon_ms
-    if base_timestamp is not None:
-        b.base_timestamp = base_timestamp
-    if timestamp_type == TimestampType.LOG_APPEND_TIME:
-        b.attributes |= KL_ATTR_LOG_APPEND_TIME
-    elif timestamp_type != TimestampType.CREATE_TIME:
-        raise ValueError(f"a batch has CREATE_TIME or LOG_APPEND_TIME, not {timestamp_type!r}")
-    try:
-        reserve(&out, KL_BATCH_HEADER, True)
-        out.size = KL_BATCH_HEADER
-        while source.advance():
-            timestamp = source.timestamp if source.has_timestamp else -1
-            if timestamp < -1:
-                raise InvalidTimestamp(f"record {source.number}: timestamp {timestamp} is negative; -1 says none")
-            if b.count == 0 and base_timestamp is None:
-                b.base_timestamp = timestamp
-            delta = source.offset - base_offset if keep_offsets else b.count
-            if not before < delta <= INT32_MAX:
-                raise ValueError(
-                    f"record {source.number}: offset {source.offset} does not rise from {base_offset + before} "
-                    f"in a batch at {base_offset}"
-                )
-            before = delta
-            source.fields.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>b.base_timestamp)
-            source.fields.offset_delta = <int32_t>delta
-            body_size = kl_record_body_size(&source.fields)
-            if <int64_t>out.size + body_size > INT32_MAX - KL_VARINT_MAX:
-                raise RecordTooLarge(f"record {source.number}: the batch grows past 2 GiB")
-            append_record(&out, &source.fields, body_size)
-            b.count += 1
-            largest = max(largest, timestamp)
-        if last_offset_delta is None:
-            if b.count == 0:
-                raise ValueError("a batch without records needs last_offset_delta")
-            last_offset_delta = before
-        b.last_offset_delta = last_offset_delta
-        if b.last_offset_delta < before:
-            raise ValueError(f"last_offset_delta {last_offset_delta} is below that of the last record, {before}")
-        if base_offset < 0 or base_offset >= INT64_MAX - b.last_offset_delta:
-            raise ValueError(f"offsets {base_offset} to {base_offset + last_offset_delta} do not fit into 63 bits")
-        if max_timestamp is not None:
-            b.max_timestamp = max_timestamp
-        elif b.attributes & KL_ATTR_LOG_APPEND_TIME and log_append_time != -1:
-            b.max_timestamp = log_append_time
-        else:
-            b.max_timestamp = largest
-        seal(&out, 0, &b, codec, level, INT32_MAX)
-        return PyBytes_FromStringAndSize(<char *>out.data, <Py_ssize_t>out.size)
-    finally:
-        give(&out)
+    cdef BatchBuilder builder = BatchBuilder(
+        base_offset=base_offset, compression=compression, leader_epoch=leader_epoch, producer_id=producer_id,
+        producer_epoch=producer_epoch, base_sequence=base_sequence, is_transactional=is_transactional,
+        is_control=is_control, timestamp_type=timestamp_type, log_append_time=log_append_time,
+        base_timestamp=base_timestamp, delete_horizon_ms=delete_horizon_ms,
+    )
+    builder.busy = True     # nobody else has it
+    builder.add_all(records, keep_offsets)
+    builder.finish(last_offset_delta, max_timestamp)
+    return PyBytes_FromStringAndSize(<char *>builder.out.data, <Py_ssize_t>builder.out.size)

@@ -36,6 +36,7 @@ from klog.errors import KlogError
 
 cdef enum:
     NOGIL_MIN = 1 << 16     # 10 to 50 µs of work
+    CODEC_MAX = 4           # zstd; the codec bits behind it name no codec
 
 FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 cdef kl_pool_t pool     # no object owns it: it outlives whatever Arrow's consumers still hold at exit
@@ -203,6 +204,8 @@ cdef int append_plain_run(
             return KL_OK
         b.position = at[0]
         if kl_batch_crc(data + at[0], b.size) != b.crc:
+            return KL_OK
+        if b.attributes & KL_ATTR_CODEC > CODEC_MAX:    # an empty batch is not passed by with such bits either
             return KL_OK
         if wanted.wants(b):
             payload = b.size - KL_BATCH_HEADER

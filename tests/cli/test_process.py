@@ -75,6 +75,7 @@ def follower(data: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         stderr=subprocess.PIPE,
         text=True,
         env=_environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background has it ignored
     )
     try:
         yield process, data

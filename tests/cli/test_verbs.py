@@ -341,7 +341,7 @@ def test_verify_sound_and_not(data: Path) -> None:
     found = ok_json("verify", data)
     assert set(found) == {"ok", "path", "problems", "partitions", "segments", "batches", "records", "bytes"}
     assert (found["ok"], found["problems"], found["records"]) == (True, [], 3)
-    assert ok("verify", data).startswith("sound: 1 partitions, 1 segments, 1 batches, 3 records")
+    assert ok("verify", data).startswith("sound: 1 partition, 1 segment, 1 batch, 3 records, ")
     path = data / "people-0" / "00000000000000000000.log"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1

@@ -24,6 +24,7 @@ NOT_VISIBLE = {
     "foreign-file": "Kafka ignores unknown names",
     "last-delta-wrong-good-crc": "fewer records than offsets: as compaction leaves a batch",
     "metadata-other-id": "another id of the right form",
+    "metadata-missing": "no meta.properties beside it: what Log.open writes has no topic id either",
 }
 # What the loader was told, not what it found; or what Kafka writes itself.
 SOUND = (

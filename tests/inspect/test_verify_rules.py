@@ -111,6 +111,20 @@ def test_a_topic_id_that_the_topics_file_contradicts(data: Path) -> None:
     assert "topic id AAECAwQFBgcICQoLDA0ODw, by klog-topics.json" in _messages(data)
 
 
+def test_who_must_have_a_topic_id(data: Path, tmp_path: Path) -> None:
+    """klog-topics.json knows one, a broker's directory must have one; a log that Log.open made alone has none."""
+    (data / "t-0" / "partition.metadata").unlink()
+    assert _kinds(data) == ["checkpoint"] and _kinds(data / "t-0") == ["checkpoint"]
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    with klog.Log.open(alone / "t-0") as log:
+        log.append([(b"k", b"v")])
+        assert log.verify().problems == []
+    assert verify(alone).problems == []
+    (alone / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\ndirectory.id=AAECAwQFBgcICQoLDA0ODw\n")
+    assert _kinds(alone) == ["checkpoint"]
+
+
 def test_a_missing_segment_is_a_gap(data: Path) -> None:
     log = sorted((data / "t-0").glob("*.log"))[2]
     for path in (data / "t-0").glob(f"{log.stem}.*"):

@@ -156,6 +156,19 @@ def test_the_last_batch_of_a_recovered_segment_says_that_it_reaches_far(tmp_path
         assert [record.value for record in log.read()] == [b"a", b"b", b"c", b"d"]
 
 
+@pytest.mark.parametrize("options", [{"clean_shutdown": True}, {"clean_shutdown": False}, {"read_only": True}])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_last_batch_that_no_segment_can_hold(tmp_path: Path, options: dict, count: int) -> None:
+    path = tmp_path / "t-0"
+    position = write(path, *[b"v"] * count)[-1]
+    flip(log_file(path), position + 2, 1)
+    with pytest.raises(CorruptLog) as caught:
+        Log.open(path, **options)
+    assert (caught.value.kind, caught.value.position) == ("offset_order", position)
+    with Log.open(path, recovery="kafka", **options) as log:
+        assert log.log_end_offset == count + 2**40
+
+
 def test_no_batch_at_the_beginning_of_a_segment(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     write(path, b"a", b"b", b"c", b"d", config=PAIR)

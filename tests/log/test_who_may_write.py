@@ -16,7 +16,7 @@ import pytest
 import klog
 from klog import Log
 from klog.disk import DirectoryLock
-from klog.errors import AlreadyLocked
+from klog.errors import AlreadyLocked, InconsistentTopicId
 from klog.log import checkpoint
 
 MARKER = ".kafka_cleanshutdown"
@@ -187,3 +187,20 @@ def test_an_interrupt_while_a_manager_closes_leaves_no_log_open(
             logs.close()
     assert all(log.closed for log in opened)
     assert not (tmp_path / MARKER).exists()
+
+
+def test_a_directory_of_another_topic_is_not_opened_under_this_name(tmp_path: Path) -> None:
+    """A topic that was deleted and created anew, with a directory of the old one put back."""
+    with klog.open(tmp_path / "d", create=True) as logs:
+        logs.create_topic("t")
+        logs.log("t").append([(b"k", b"v")])
+    (tmp_path / "d" / "t-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw")
+    for read_only in (False, True):
+        with klog.open(tmp_path / "d", read_only=read_only) as logs, pytest.raises(InconsistentTopicId):
+            logs.log("t")
+
+
+def test_a_partition_needs_its_log_dir(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="make it first") as caught:
+        klog.Log.open(tmp_path / "missing" / "t-0")
+    assert caught.value.filename == str(tmp_path / "missing")

@@ -1,5 +1,6 @@
 """Ten thousand times over, nothing grows; and what is pooled is nobody else's while somebody can see it."""
 
+import array
 import contextlib
 import ctypes
 import resource
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from klog.errors import CorruptBatch
-from klog.record import Encoder, columns, decode, encode, iter_records, validate
+from klog.record import BatchBuilder, Encoder, Lists, columns, decode, encode, iter_records, validate
 from tests.support.resources import growth
 
 T = 1_700_000_000_000
@@ -57,6 +58,21 @@ def build() -> None:
         pass
 
 
+COLUMNS = columns(DATA)
+
+
+def build_from_columns() -> None:
+    encode(COLUMNS)
+    encode(Lists([b"k"] * 9, [b"v"] * 9, array.array("q", [T] * 9)))
+    with contextlib.suppress(ValueError):
+        encode(columns(DATA, fields=["key"]))
+    builder = BatchBuilder()
+    builder.append(b"k", b"v", T, [("h", b"1")])
+    with contextlib.suppress(TypeError):
+        builder.append(b"k", "text")
+    builder.build()
+
+
 def build_broken() -> None:
     for bad in ((b"k", "text"), (b"k", b"v", T, [("h", 5)]), (b"k", b"v", -5)):
         with contextlib.suppress(TypeError, ValueError):
@@ -71,6 +87,7 @@ def build_broken() -> None:
         (parse_half, 4_000),
         (to_columns, 6_000),
         (build, 3_000),
+        (build_from_columns, 3_000),
         (build_broken, 3_000),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

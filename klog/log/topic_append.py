@@ -1,0 +1,122 @@
+"""Appending to a whole topic: the key of each record picks its partition, and a list goes in whole or not at all.
+
+Everything is encoded, so that everything that can be wrong with a record has been found, before the first byte is
+written. Only a disk that fails between two partitions can leave a part behind; a note on the error says which.
+Kafka: BuiltInPartitioner (murmur2 of the key; records without one stay together).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from klog.errors import KlogError
+from klog.log._partition import split, split_rows
+from klog.log.log import Log
+from klog.log.reader import LogReader
+from klog.log.terms import AppendInfo, Compression, Records, is_whole
+from klog.record import BatchGroup, RowSource, is_arrow
+
+STICKY_RECORDS = 10_000
+
+
+def append_to_topic(
+    logs: Sequence[Log], records: Records, compression: Compression, next_sticky: Callable[[], int]
+) -> dict[int, AppendInfo]:
+    """{partition: AppendInfo}. next_sticky: the index in logs for records without a key, asked every 10,000 records."""
+    done: dict[int, AppendInfo] = {}
+    waiting: list[tuple[Log, BatchGroup, int]] = []
+    whole = is_whole(records)
+    if is_arrow(records) and not isinstance(records, LogReader):
+        _append_rows(logs, RowSource(records), whole, compression, next_sticky, done)
+        return dict(sorted(done.items()))
+    iterator = iter(records)
+    before = 0
+    while chunk := list(itertools.islice(iterator, STICKY_RECORDS)):
+        try:
+            _encode(logs, chunk, compression, next_sticky(), before, waiting)
+        except (KlogError, TypeError) as error:
+            _note(error, done)
+            raise
+        before += len(chunk)
+        if not whole:
+            _write(waiting, done)
+            waiting.clear()
+    _write(waiting, done)
+    return dict(sorted(done.items()))
+
+
+def _append_rows(
+    logs: Sequence[Log],
+    source: RowSource,
+    whole: bool,
+    compression: Compression,
+    next_sticky: Callable[[], int],
+    done: dict[int, AppendInfo],
+) -> None:
+    """The same with Arrow columns, array by array; rows know their own numbers."""
+    waiting: list[tuple[Log, BatchGroup, int]] = []
+    try:
+        for rows in source:
+            for start in range(0, len(rows), STICKY_RECORDS):
+                shares = split_rows(rows, start, STICKY_RECORDS, len(logs), next_sticky())
+                waiting += [
+                    (log, *log._encode_whole(share, compression))
+                    for log, share in zip(logs, shares, strict=True)
+                    if share is not None
+                ]
+                if not whole:
+                    ready, waiting = waiting, []
+                    _write(ready, done)
+    except (KlogError, TypeError, ValueError) as error:
+        _note(error, done)
+        raise
+    _write(waiting, done)
+
+
+def _encode(
+    logs: Sequence[Log],
+    chunk: list[Any],
+    compression: Compression,
+    sticky: int,
+    before: int,
+    waiting: list[tuple[Log, BatchGroup, int]],
+) -> None:
+    lists: list[list[Any]] = []
+    index = -1
+    try:
+        lists, _ = split(iter(chunk), len(logs), sticky, len(chunk))
+        for index, part in enumerate(lists):
+            if part:
+                waiting.append((logs[index], *logs[index]._encode_whole(part, compression)))
+    except (KlogError, TypeError) as error:
+        found = re.search(r"\brecord (\d+)", str(error.args[0]) if error.args else "")
+        if found:  # numbered within its partition's share
+            number = int(found[1])
+            if index >= 0:
+                shares = (split(iter((item,)), len(logs), sticky, 1)[0] for item in chunk)
+                number = [at for at, share in enumerate(shares) if share[index]][number]
+            text = str(error.args[0])
+            error.args = (f"{text[: found.start()]}record {before + number}{text[found.end() :]}", *error.args[1:])
+        raise
+
+
+def _write(waiting: list[tuple[Log, BatchGroup, int]], done: dict[int, AppendInfo]) -> None:
+    for log, group, now in waiting:
+        try:
+            info = log._append_group(group, now)
+        except BaseException as error:
+            _note(error, done)
+            raise
+        earlier = done.get(log.partition)
+        done[log.partition] = info if earlier is None else earlier.joined(info)
+
+
+def _note(error: BaseException, done: dict[int, AppendInfo]) -> None:
+    for partition, info in sorted(done.items()):
+        error.add_note(
+            f"went in before: partition {partition}, offsets {info.first_offset} to {info.last_offset} "
+            f"({info.count} records)"
+        )

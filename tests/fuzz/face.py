@@ -1,0 +1,102 @@
+"""The Python face under atheris: python -m tests.fuzz.face NAME [libFuzzer's options] [corpus ...]
+
+Bytes from outside come out as values or as klog's own errors for bad bytes; anything else ends the run. Without atheris
+the targets can still be called: the suite replays kept inputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+
+from klog.codec.compress import decompress
+from klog.disk._io import LogFile
+from klog.errors import CorruptBatch, CorruptCheckpoint, CorruptSnapshot
+from klog.log.checkpoint import parse_epochs, parse_metadata, parse_offsets
+from klog.log.producers import format_snapshot, parse_snapshot
+from klog.record import columns, decode, iter_records, validate
+from klog.segment._scan import scan_checked, scan_headers
+from tests.support.reseal import reseal
+
+_BYTES_MAX = 1 << 22
+
+
+def decode_target(data: bytes) -> None:
+    """A buffer of batches, through each of the doors, which agree. An odd first byte: with lengths and sums put right."""
+    if not data:
+        return
+    data = reseal(data[1:]) if data[0] & 1 else data[1:]
+    with contextlib.suppress(CorruptBatch):
+        list(decode(data, allow_partial=True))
+    rows = total = None
+    with contextlib.suppress(CorruptBatch):
+        total = sum(1 for r in iter_records(data, start=-(2**63), include_control=True) if (r.key, r.headers))
+    with contextlib.suppress(CorruptBatch):
+        rows = columns(data, start=-(2**63), include_control=True).num_rows
+    assert rows == total, (rows, total)
+    with contextlib.suppress(CorruptBatch):
+        assert validate(data) == total
+
+
+def decompress_target(data: bytes) -> None:
+    """codec:u8 payload"""
+    if data:
+        with contextlib.suppress(CorruptBatch):
+            assert len(decompress(data[0] & 7, data[1:], _BYTES_MAX)) <= _BYTES_MAX
+
+
+def segment_target(data: bytes) -> None:
+    """A .log file, scanned as recovery does; what it calls good is good."""
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        log = LogFile(os.dup(file.fileno()), "fuzz.log")
+        try:
+            scan = scan_checked(log, 0, len(data), 0)
+            headers = scan_headers(log, 0, len(data), 0)
+        finally:
+            log.close()
+    assert 0 <= scan.end <= len(data)
+    assert 0 <= headers.end <= len(data)
+    assert scan.batches == sum(1 for _ in decode(data[: scan.end]))
+
+
+def snapshot_target(data: bytes) -> None:
+    with contextlib.suppress(CorruptSnapshot):
+        producers = parse_snapshot(data, "fuzz.snapshot")
+        assert parse_snapshot(format_snapshot(producers), "again") == producers
+
+
+def checkpoint_target(data: bytes) -> None:
+    for parse in (parse_offsets, parse_epochs, parse_metadata):
+        with contextlib.suppress(CorruptCheckpoint):
+            parse(data, "fuzz-checkpoint")
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "checkpoint": checkpoint_target,
+    "decode": decode_target,
+    "decompress": decompress_target,
+    "segment": segment_target,
+    "snapshot": snapshot_target,
+}
+
+
+def main() -> None:
+    import atheris
+
+    name = sys.argv.pop(1)
+    # What is Python in these rooms is watched for new paths; the native modules are libFuzzer's business in C.
+    for module in ("klog.codec.compress", "klog.log.checkpoint", "klog.log.producers"):
+        for item in vars(sys.modules[module]).values():
+            if callable(item) and getattr(item, "__module__", "") == module and hasattr(item, "__code__"):
+                item.__code__ = atheris.instrument_func(item).__code__
+    atheris.Setup(sys.argv, TARGETS[name])
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

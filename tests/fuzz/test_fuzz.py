@@ -1,0 +1,47 @@
+"""Fuzz targets: seeds and kept inputs in every run, a bounded search in the deep one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from tests.fuzz import build
+from tests.fuzz.face import TARGETS
+
+SECONDS = int(os.environ.get("KLOG_FUZZ_SECONDS", "60"))
+
+
+@pytest.mark.parametrize("name", build.C_TARGETS)
+def test_c_targets_take_golden_bytes_and_every_input_that_was_kept(name: str) -> None:
+    try:
+        program = build.build_replay(name)
+    except build.Unavailable as missing:
+        pytest.skip(f"needs: {missing}")
+    inputs = [*sorted(build.seeds(name).iterdir()), *build.kept(name)]
+    assert inputs
+    done = subprocess.run([program, *map(str, inputs)], capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr[-6000:]
+    assert f"{len(inputs)} inputs" in done.stdout
+
+
+@pytest.mark.parametrize("name", build.FACE_TARGETS)
+def test_the_python_face_takes_them_too(name: str) -> None:
+    inputs = [*sorted(build.seeds(name).iterdir()), *build.kept(name)]
+    assert inputs
+    for path in inputs:
+        data = path.read_bytes()
+        TARGETS[name](data)
+        TARGETS[name](data[: len(data) // 2])
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(SECONDS + 400)
+@pytest.mark.parametrize("name", build.C_TARGETS + build.FACE_TARGETS)
+def test_a_search_finds_nothing(name: str) -> None:
+    try:
+        done = build.run(name, SECONDS)
+    except build.Unavailable as missing:
+        pytest.skip(f"needs: {missing}")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]

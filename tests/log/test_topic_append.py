@@ -1,0 +1,95 @@
+"""LogManager.append: a list over many partitions goes in whole or not at all, and errors speak of the caller's list."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.disk import LogFile, RealFiles
+from klog.errors import InvalidRecord, RecordTooLarge
+
+RECORDS: list[tuple[Any, ...]] = [(str(number).encode(), b"v") for number in range(25_000)]
+
+
+def ends(logs: klog.LogManager) -> list[int]:
+    return [logs.log("t", partition).log_end_offset for partition in range(4)]
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[klog.LogManager]:
+    with klog.open(tmp_path / "d", create=True) as manager:
+        manager.create_topic("t", partitions=4, config={"max.message.bytes": 4096})
+        yield manager
+
+
+@pytest.mark.parametrize("number", [0, 7, 9_999, 10_000, 24_999])
+@pytest.mark.parametrize(
+    ("bad", "error"), [((b"k", b"x" * 5000), RecordTooLarge), ((b"k", "text"), TypeError), ("text", TypeError)]
+)
+def test_one_bad_record_keeps_the_list_out(logs: klog.LogManager, number: int, bad: Any, error: type) -> None:
+    records = [*RECORDS[:number], bad, *RECORDS[number:]]
+    with pytest.raises(error, match=rf"\brecord {number}\b"):
+        logs.append("t", records)
+    assert ends(logs) == [0, 0, 0, 0]
+
+
+def test_a_stream_keeps_what_came_before_the_bad_ten_thousand(logs: klog.LogManager) -> None:
+    with pytest.raises(RecordTooLarge, match=r"record 15000\b") as caught:
+        logs.append("t", iter([*RECORDS[:15_000], (b"k", b"x" * 5000), *RECORDS[15_000:]]))
+    assert sum(ends(logs)) == 10_000
+    assert len(caught.value.__notes__) == 4 and "went in before: partition 0, offsets 0 to" in caught.value.__notes__[0]
+
+
+def test_everything_goes_where_its_key_says(logs: klog.LogManager) -> None:
+    infos = logs.append("t", RECORDS)
+    assert {partition: info.count for partition, info in infos.items()} == dict(enumerate(ends(logs)))
+    assert sorted(record.key for record in logs.read("t")) == sorted(key for key, _ in RECORDS)
+    again = logs.append("t", RECORDS[:100])
+    for partition in range(4):
+        keys = [record.key for record in logs.read("t", partition=partition)]
+        new = keys[again[partition].first_offset :]
+        assert set(new) <= set(keys[: again[partition].first_offset]) and len(new) == again[partition].count
+
+
+def test_records_without_keys_take_turns(logs: klog.LogManager) -> None:
+    logs.append("t", [(None, b"v")] * 20_001)
+    assert sorted(ends(logs)) == [0, 1, 10_000, 10_000]
+    assert logs.append("t", []) == {}
+
+
+def test_a_compacted_topic_names_the_callers_record(logs: klog.LogManager) -> None:
+    logs.create_topic("c", partitions=3, config={"cleanup.policy": "compact"})
+    with pytest.raises(InvalidRecord, match=r"record 2\b"):
+        logs.append("c", [(b"a", b""), (b"b", b""), (None, b""), (b"c", b"")])
+
+
+class FullFile(LogFile):
+    def write(self, data: Any, position: int) -> None:
+        if "t-2" in self.path:
+            raise OSError(errno.ENOSPC, "No space left on device", self.path)
+        super().write(data, position)
+
+
+class FullDisk(RealFiles):
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        plain = super().open(path, write=write, create=create)
+        return FullFile(os.dup(plain.fileno()), path, write) if path.endswith(".log") else plain
+
+
+def test_a_disk_that_fills_between_partitions_says_what_went_in(tmp_path: Path) -> None:
+    with klog.open(tmp_path / "d", create=True, files=FullDisk()) as logs:
+        logs.create_topic("t", partitions=4)
+        with pytest.raises(OSError, match="No space") as caught:
+            logs.append("t", RECORDS[:100])
+        first, second, *rest = ends(logs)
+        assert first and second and rest == [0, 0]
+        assert caught.value.__notes__ == [
+            f"went in before: partition {partition}, offsets 0 to {end - 1} ({end} records)"
+            for partition, end in enumerate((first, second))
+        ]
