@@ -2,6 +2,7 @@
 
 import gc
 import mmap
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -130,6 +131,22 @@ def test_the_last_release_may_come_from_any_thread() -> None:
     del threads, thread
     gc.collect()
     assert not any(map(held, sources))
+
+
+def test_views_may_outlive_python() -> None:
+    """At exit some are let go when nobody can ask for the GIL any more."""
+    program = """
+import sys, threading, time
+import pyarrow
+from klog.record import columns, encode
+
+data = bytearray(encode([(bytes(20), bytes(100), 1)] * 10))
+sys.kept = pyarrow.record_batch(columns(data, views=True))
+late = [pyarrow.record_batch(columns(data, views=True))]
+threading.Thread(target=lambda: (time.sleep(0.05), late.clear()), daemon=True).start()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_stream_is_of_copies_or_of_views() -> None:
