@@ -2,7 +2,7 @@
  *
  *   offset          int64
  *   timestamp       timestamp[ms, UTC], null for -1
- *   timestamp_type  int8: 0 create, 1 log append
+ *   timestamp_type  int8: 0 create, 1 log append, -1 none (magic 0)
  *   key, value      binary, nullable: int32 offsets into one run of bytes
  *   headers         list<item: struct<key: string, value: binary>>
  *   leader_epoch    int32
