@@ -391,8 +391,8 @@ static int put_timestamp_types(kl_columns_t *c, const kl_batch_t *b, const block
     int status = reserve(c, &c->timestamp_type, (uint64_t)block->n, hint);
     if (status != KL_OK)
         return status;
-    memset(c->timestamp_type.data + c->timestamp_type.size, (b->attributes & KL_ATTR_LOG_APPEND_TIME) != 0,
-           (size_t)block->n);
+    int type = b->magic == 0 ? -1 : (b->attributes & KL_ATTR_LOG_APPEND_TIME) != 0;
+    memset(c->timestamp_type.data + c->timestamp_type.size, type, (size_t)block->n);
     c->timestamp_type.size += (size_t)block->n;
     return KL_OK;
 }

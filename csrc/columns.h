@@ -2,7 +2,7 @@
  *
  *   offset          int64
  *   timestamp       timestamp[ms, UTC], null for -1
- *   timestamp_type  int8: 0 create, 1 log append
+ *   timestamp_type  int8: 0 create, 1 log append, -1 none (magic 0)
  *   key, value      binary, nullable: int32 offsets into one run of bytes; or, as views, binary_view: 16 bytes each, which
  *                   hold up to 12 bytes themselves and point to longer ones, where they lie
  *   headers         list<item: struct<key: string, value: binary>>

@@ -68,7 +68,8 @@ class CorruptBatch(CorruptData):
 
 
 class UnsupportedBatch(CorruptBatch):
-    """A sound batch of a format that this klog does not read (magic 0 and 1). Nothing is cut because of it."""
+    """A sound batch of a format that a log does not take: magic 0 and 1, which only `klog.record` reads. Nothing is
+    cut because of it."""
 
     code = 43
 

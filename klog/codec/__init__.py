@@ -6,9 +6,25 @@ Takes bytes from anybody; gives `record` plain payloads and checksums.
     crc32c                                     Castagnoli's checksum, as Kafka uses it
     CODECS                                     their names, by the codec bits of a batch
     decompressed_bytes_max                     how far a payload may grow
+    lz4_with_header_checksum                   for frames of magic 0, which have a wrong one
 """
 
-from klog.codec.compress import CODECS, compress, decompress, decompressed_bytes_max, parse_compression
+from klog.codec.compress import (
+    CODECS,
+    compress,
+    decompress,
+    decompressed_bytes_max,
+    lz4_with_header_checksum,
+    parse_compression,
+)
 from klog.codec.crc32c import crc32c
 
-__all__ = ["CODECS", "compress", "crc32c", "decompress", "decompressed_bytes_max", "parse_compression"]
+__all__ = [
+    "CODECS",
+    "compress",
+    "crc32c",
+    "decompress",
+    "decompressed_bytes_max",
+    "lz4_with_header_checksum",
+    "parse_compression",
+]

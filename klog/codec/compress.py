@@ -28,7 +28,14 @@ import zstandard
 
 from klog.errors import CorruptBatch, DecompressionLimit, InvalidConfig, UnsupportedCompression
 
-__all__ = ["CODECS", "compress", "decompress", "decompressed_bytes_max", "parse_compression"]
+__all__ = [
+    "CODECS",
+    "compress",
+    "decompress",
+    "decompressed_bytes_max",
+    "lz4_with_header_checksum",
+    "parse_compression",
+]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -300,6 +307,21 @@ def _lz4_header_checksum(header: Buffer) -> int:
     digest = (digest ^ digest >> 15) * prime2 & mask
     digest = (digest ^ digest >> 13) * prime3 & mask
     return (digest ^ digest >> 16) >> 8 & 0xFF
+
+
+def lz4_with_header_checksum(payload: Buffer) -> Buffer:
+    """The payload with the header checksum that its first frame should have.
+
+    The clients of magic 0 computed that byte over the frame's magic too, so Kafka does not verify it there. What is no
+    frame stays as it is, for decompress() to say so.
+    """
+    view = memoryview(payload)
+    if len(view) < 7 or bytes(view[:4]) != _LZ4_MAGIC:
+        return payload
+    at = 14 if view[4] & _FLG_SIZE else 6
+    if len(view) <= at:
+        return payload
+    return b"".join((view[:at], bytes((_lz4_header_checksum(view[4:at]),)), view[at + 1 :]))
 
 
 def _lz4_decompress(payload: memoryview, bytes_max: int) -> bytes:

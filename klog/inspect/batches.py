@@ -79,7 +79,9 @@ def walk(file: ReadOnlyFile, start: int = 0) -> Iterator[Item]:
         error: CorruptBatch | None = None
         base = position
         try:
-            for batch in decode(window, path=file.path, file_position=base, verify_crc=False, allow_partial=True):
+            for batch in decode(
+                window, path=file.path, file_position=base, verify_crc=False, allow_partial=True, legacy=False
+            ):
                 found = Found(position, batch, _inside(batch, file.path, position))
                 if found.error is not None and not _leads_on(file, found.end):
                     error = found.error
@@ -130,7 +132,8 @@ def batch_at(file: ReadOnlyFile, position: int) -> RecordBatch | None:
     """The batch that begins at position, None if none does."""
     window = file.read_at(position, _window_for(file, position))
     try:
-        return next(iter(decode(window, path=file.path, file_position=position, allow_partial=True)), None)
+        batches = decode(window, path=file.path, file_position=position, allow_partial=True, legacy=False)
+        return next(iter(batches), None)
     except CorruptBatch:
         return None
 

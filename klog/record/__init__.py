@@ -1,4 +1,5 @@
-"""bytes ↔ batches: record batches of magic 2, out of bytes and into them, and on to Arrow columns.
+"""bytes ↔ batches: record batches of magic 2, out of bytes and into them, and on to Arrow columns. Messages of
+magic 0 and 1 are read, never written.
 
 Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` batches to write and records to read.
 

@@ -1,4 +1,5 @@
 from klog._c.batch cimport kl_batch_t
+from klog.record._legacy cimport LegacyBatch
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 
 
@@ -31,11 +32,15 @@ cdef class Source:
     cdef readonly object path
     cdef readonly int64_t file_position
     cdef bint newer_magic           # from a file, magic above 2 is read as 2; from memory it is refused. As Kafka does
+    cdef bint refuses_legacy        # magic 0 and 1 are UnsupportedBatch
+    cdef LegacyBatch legacy         # of magic 0 and 1, the one read last
 
     # Read and check the batch at byte `at`: 1, or 0 where the bytes end before the batch does; raises on bad bytes.
     # b.position is the byte in this source.
     cdef int batch_at(self, Py_ssize_t at, bint verify_crc, kl_batch_t *b) except -1
     cdef int refuse(self, Py_ssize_t at, const kl_batch_t *b, bint verify_crc) except -1
+    # The message of magic 0 or 1 of size bytes at byte `at`, which are there, as a batch of magic 2.
+    cdef LegacyBatch legacy_at(self, Py_ssize_t at, int32_t size, bint verify_crc)
     # The plain records of a batch: None where they lie in the source as they are, else the object that holds them.
     # Checks that the count of records can be true.
     cdef object plain_records(self, const kl_batch_t *b)

@@ -124,6 +124,7 @@ def decode(
     file_position: int = 0,
     verify_crc: bool = True,
     allow_partial: bool = False,
+    legacy: bool = True,
 ) -> BatchIterator: ...
 def iter_records(
     buffer: Buffer,

@@ -7,7 +7,8 @@
   R3  bad bytes are CorruptBatch with path, position of the batch and offset; the records before them come out first.
 
 A LogAppendTime batch gives its max_timestamp to every record; otherwise base_timestamp + delta, which may wrap, as in
-Java. Kafka: DefaultRecordBatch, DefaultRecord, MemoryRecords.
+Java. Messages of magic 0 and 1 come as batches of magic 2 that hold the same (_legacy.pyx).
+Kafka: DefaultRecordBatch, DefaultRecord, MemoryRecords.
 """
 
 cimport cython
@@ -25,6 +26,7 @@ from klog._c.batch cimport (
 )
 from klog._c.status cimport KL_ECOUNT, KL_EMAGIC, KL_ESLACK, KL_ETRUNCATED, KL_OK
 from klog.codec.status cimport raise_status
+from klog.record._legacy cimport LegacyBatch, read_legacy
 from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 import operator
@@ -253,7 +255,10 @@ cdef class Source:
         if status == KL_EMAGIC:
             if <size_t>b.size > left:
                 return 0
-            self.refuse(at, b, verify_crc)
+            if self.refuses_legacy or b.magic not in (0, 1):
+                self.refuse(at, b, verify_crc)
+            b[0] = self.legacy_at(at, b.size, verify_crc).header
+            return 1
         if status != KL_OK:
             raise_status(status, self.path, self.file_position + at, None, "batch header")
         if <size_t>b.size > left:
@@ -289,14 +294,33 @@ cdef class Source:
             if crc != load_u32(self.data + at + LEGACY_CRC_AT):
                 raise CorruptBatch(f"the checksum of a message of magic {b.magic} does not match", kind="crc", **where)
         raise UnsupportedBatch(
-            f"a message of magic {b.magic}, the format before Kafka 0.11, which klog does not read yet; "
+            f"a message of magic {b.magic}, the format before Kafka 0.11, where only batches of magic 2 are taken; "
             f"let Kafka 4's cleaner or a mirror rewrite it", **where,
         )
+
+    cdef LegacyBatch legacy_at(self, Py_ssize_t at, int32_t size, bint verify_crc):
+        # A header is asked for more than once, and its records behind it: whoever reads in order decompresses once.
+        cdef LegacyBatch held = self.legacy
+        message = memoryview(self)[at:at + size]
+        try:
+            if held is None or held.header.position != at or held.header.size != size:
+                held = read_legacy(message, verify_crc)
+                held.header.position = at
+                self.legacy = held
+            elif verify_crc:
+                held.verify(message, self.data + at)
+        except CorruptBatch as error:
+            raise type(error)(
+                error.reason, path=self.path, position=self.file_position + at, offset=error.offset, kind=error.kind
+            ) from None
+        return held
 
     cdef object plain_records(self, const kl_batch_t *b):
         cdef Py_ssize_t size = b.size - KL_BATCH_HEADER
         cdef int codec = b.attributes & KL_ATTR_CODEC
         plain = None
+        if b.magic < 2:
+            return self.legacy_at(b.position, b.size, False).payload
         if codec != 0 and b.count != 0:
             start = b.position + KL_BATCH_HEADER
             try:
@@ -400,7 +424,7 @@ cdef inline Record make_record(const kl_record_t *r, const uint8_t *end, const k
         record.kind = 1
     else:
         record.timestamp_ms = <int64_t>(<uint64_t>b.base_timestamp + <uint64_t>r.timestamp_delta)
-        record.kind = 0
+        record.kind = -1 if b.magic == 0 else 0
     if b.attributes & KL_ATTR_TRANSACTIONAL:
         flags |= FLAG_TRANSACTIONAL
     if b.attributes & KL_ATTR_CONTROL:
@@ -537,7 +561,7 @@ cdef class RecordBatch:
 
     Attributes are the header's fields under Kafka's names. position is its first byte in the file (or buffer), size all
     its bytes, raw a view of them. base_timestamp is the header's field, which in a batch with a delete horizon holds
-    that horizon.
+    that horizon. Of magic 0 and 1, max_timestamp is the message's own, base_timestamp the first record's.
     """
 
     def __init__(self):
@@ -597,6 +621,8 @@ cdef class RecordBatch:
 
     @property
     def timestamp_type(self):
+        if self.header.magic == 0:
+            return TIMESTAMP_TYPES[0]
         return TIMESTAMP_TYPES[2 if self.header.attributes & KL_ATTR_LOG_APPEND_TIME else 1]
 
     @property
@@ -691,14 +717,17 @@ cdef class BatchIterator:
         return batch
 
 
-def decode(buffer, *, path=None, file_position=0, verify_crc=True, allow_partial=False):
+def decode(buffer, *, path=None, file_position=0, verify_crc=True, allow_partial=False, legacy=True):
     """Iterate the batches in a buffer of whole batches, as a .log file holds them.
 
     path and file_position (of the buffer's first byte) go into positions and errors. CorruptBatch on bad bytes, with
-    kind "crc" or "length"; UnsupportedBatch for magic 0 and 1. A partial batch at the end is CorruptBatch too, unless
-    allow_partial says that more bytes are to come.
+    kind "crc" or "length". A partial batch at the end is CorruptBatch too, unless allow_partial says that more bytes are
+    to come. A message of magic 0 or 1 is a batch, and one with a codec that of all within; legacy=False is for whoever
+    knows only batches of magic 2, and gets UnsupportedBatch there.
     """
-    return BatchIterator(Source(buffer, path, file_position), verify_crc, allow_partial)
+    cdef Source source = Source(buffer, path, file_position)
+    source.refuses_legacy = not legacy
+    return BatchIterator(source, verify_crc, allow_partial)
 
 
 def iter_records(
@@ -717,7 +746,8 @@ def iter_records(
 def validate(buffer, *, path=None, file_position=0):
     """Check every field, every checksum and every record of a buffer of whole batches; the count of records.
 
-    More than readers ask: offsets must rise from record to record, inside their batch (kind "offset_order").
+    More than readers ask: offsets must rise from record to record, inside their batch (kind "offset_order"), and a
+    message of magic 0 or 1 has no byte behind its value, nor half a message behind the last one in it.
     """
     cdef Source source = Source(buffer, path, file_position)
     cdef kl_batch_t b
@@ -727,6 +757,8 @@ def validate(buffer, *, path=None, file_position=0):
     while at < source.size:
         if not source.batch_at(at, True, &b):
             raise_partial(source, at)
+        if b.magic < 2 and source.legacy_at(at, b.size, True).loose:
+            source.raise_record(KL_ESLACK, &b, b.count)
         validate_records(source, &b)
         if b.attributes & KL_ATTR_CONTROL:  # their keys too
             for _record in RecordIterator(source, at, at + b.size, everything, False):

@@ -15,7 +15,14 @@ import lz4.frame
 import pytest
 import zstandard
 
-from klog.codec import CODECS, compress, decompress, decompressed_bytes_max, parse_compression
+from klog.codec import (
+    CODECS,
+    compress,
+    decompress,
+    decompressed_bytes_max,
+    lz4_with_header_checksum,
+    parse_compression,
+)
 from klog.codec.compress import _lz4_header_checksum
 from klog.errors import CorruptBatch, DecompressionLimit, InvalidConfig, UnsupportedCompression
 
@@ -366,3 +373,16 @@ def test_hostile_payloads(codec: int) -> None:
         for bit in range(8):
             with contextlib.suppress(CorruptBatch):
                 decompress(codec, flip(payload, at, bit), 10_000)
+
+
+@pytest.mark.parametrize("size", [False, True])
+def test_the_header_checksum_of_an_lz4_frame_is_put_right(size: bool) -> None:
+    """And nothing else is: what is no frame, or ends inside its header, is told from as it came."""
+    good = lz4.frame.compress(TEXT, block_linked=False, store_size=size)
+    at = 14 if size else 6
+    assert bytes(lz4_with_header_checksum(good)) == good
+    assert bytes(lz4_with_header_checksum(flip(good, at, 5))) == good
+    for data in (b"", good[:4], good[:at], b"x" + good):
+        assert bytes(lz4_with_header_checksum(data)) == data
+        with pytest.raises(CorruptBatch, match="lz4"):
+            decompress(LZ4, lz4_with_header_checksum(data), MANY)

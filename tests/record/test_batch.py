@@ -222,15 +222,15 @@ def legacy(magic: int) -> bytes:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_older_formats_are_named_not_called_corrupt(magic: int) -> None:
+def test_older_formats_are_named_to_who_does_not_want_them(magic: int) -> None:
     data = legacy(magic)
     with pytest.raises(UnsupportedBatch, match=f"magic {magic}") as caught:
-        list(decode(data, path="old.log", file_position=3))
+        list(decode(data, path="old.log", file_position=3, legacy=False))
     assert (caught.value.path, caught.value.position, caught.value.code) == ("old.log", 3, 43)
-    assert list(decode(data[:-1], allow_partial=True)) == []
+    assert list(decode(data[:-1], allow_partial=True, legacy=False)) == []
     flipped = data[:-1] + b"w"
     with pytest.raises(CorruptBatch, match="checksum") as caught:
-        list(decode(flipped))
+        list(decode(flipped, legacy=False))
     assert type(caught.value) is CorruptBatch
     assert caught.value.kind == "crc"
 
