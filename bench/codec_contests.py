@@ -188,6 +188,45 @@ def _decode(load: Workload) -> Contest:
     )
 
 
+def _iterate(load: Workload) -> Contest:
+    """What the walk itself costs: every record made, none looked into; the CRC checked on both sides."""
+    tuples = load.tuples()
+    batch = aiokafka_encode(tuples)
+
+    def aiokafka_iterate() -> int:
+        count = 0
+        records = MemoryRecords(batch)
+        while (found := records.next_batch()) is not None:
+            if not found.validate_crc():
+                raise ValueError("crc")
+            for _ in found:
+                count += 1
+        return count
+
+    def klog_iterate() -> int:
+        count = 0
+        for _ in record.iter_records(batch):
+            count += 1
+        return count
+
+    def check() -> None:
+        assert klog_iterate() == aiokafka_iterate() == record.validate(batch) == load.count
+        assert record.columns(batch).num_rows == load.count
+
+    return Contest(
+        f"decode unread {load.name}",
+        load.count,
+        load.bytes,
+        (
+            Contestant("klog.record.validate", lambda: record.validate(batch)),
+            Contestant("klog.record.columns (Arrow)", lambda: record.columns(batch)),
+            Contestant("klog records, none read", klog_iterate),
+            Contestant("aiokafka records, none read", aiokafka_iterate),
+        ),
+        check,
+    )
+
+
 def _crc32c(size: int, name: str) -> Contest:
     data = noise(size)
 
@@ -214,6 +253,8 @@ FACTORIES: dict[str, Factory] = {
     "encode 1KiB memcpy": lambda tiny, folder: _encode_stream(workload("1KiB", tiny=tiny)),
     "decode 100B": lambda tiny, folder: _decode(workload("100B", tiny=tiny)),
     "decode 1KiB": lambda tiny, folder: _decode(workload("1KiB", tiny=tiny)),
+    "decode unread 100B": lambda tiny, folder: _iterate(workload("100B", tiny=tiny)),
+    "decode unread 1KiB": lambda tiny, folder: _iterate(workload("1KiB", tiny=tiny)),
     "crc32c 1KiB": lambda tiny, folder: _crc32c(1 << 10, "1KiB"),
     "crc32c 16KiB": lambda tiny, folder: _crc32c(1 << 14, "16KiB"),
     "crc32c 1MiB": lambda tiny, folder: _crc32c(1 << 20, "1MiB"),

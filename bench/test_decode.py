@@ -9,3 +9,9 @@ import pytest
 @pytest.mark.parametrize("contest", ["decode 100B", "decode 1KiB"], indirect=True)
 def test_decode(contest, place, measure):
     measure(contest, place)
+
+
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("contest", ["decode unread 100B", "decode unread 1KiB"], indirect=True)
+def test_decode_unread(contest, place, measure):
+    measure(contest, place)

@@ -3,6 +3,7 @@
 
 #include "bytes.h"
 #include "crc32c.h"
+#include "scan.h"
 #include "status.h"
 #include "varint.h"
 
@@ -171,42 +172,35 @@ int kl_record_next(const uint8_t *at, size_t left, kl_record_t *out, size_t *use
     return KL_OK;
 }
 
-int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t *bad) {
+int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad) {
+    const uint8_t *at = payload, *end = payload + size;
+    int32_t before = -1, disorder = -1;
     if (count == 0) /* what the cleaner leaves behind; Kafka does not look at bytes after it */
         return KL_OK;
-    size_t at = 0;
     for (int32_t i = 0; i < count; i++) {
         kl_record_t record;
-        size_t used;
-        int status = at == size ? KL_ECOUNT : kl_record_next(payload + at, size - at, &record, &used);
-        if (status != KL_OK) {
-            *bad = i;
-            return status;
+        const uint8_t *behind = kl_scan_record(at, end, &record);
+        if (behind == NULL) {
+            size_t used = 0;
+            int status = at == end ? KL_ECOUNT : kl_record_next(at, (size_t)(end - at), &record, &used);
+            if (status != KL_OK) {
+                *bad = i;
+                return status;
+            }
+            behind = at + used;
         }
-        at += used;
+        if ((record.offset_delta <= before || record.offset_delta > last_offset_delta) && disorder < 0)
+            disorder = i;
+        before = record.offset_delta;
+        at = behind;
     }
-    if (at != size) {
+    if (at != end) {
         *bad = count;
         return KL_ESLACK;
     }
-    return KL_OK;
-}
-
-int kl_payload_offsets(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad) {
-    size_t at = 0;
-    int32_t before = -1;
-    for (int32_t i = 0; i < count; i++) {
-        kl_record_t record;
-        size_t used;
-        int status = kl_record_next(payload + at, size - at, &record, &used);
-        if (status == KL_OK && (record.offset_delta <= before || record.offset_delta > last_offset_delta))
-            status = KL_EORDER;
-        if (status != KL_OK) {
-            *bad = i;
-            return status;
-        }
-        before = record.offset_delta;
-        at += used;
+    if (last_offset_delta >= 0 && disorder >= 0) {
+        *bad = disorder;
+        return KL_EORDER;
     }
     return KL_OK;
 }

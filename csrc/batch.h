@@ -93,13 +93,12 @@ typedef struct {
 int kl_record_header_next(const uint8_t *at, size_t left, kl_record_header_t *out, size_t *used);
 
 /* Walk a whole payload of count records: every field, no slack behind.  With count 0 nothing is looked at, as in Kafka.
+ * last_offset_delta: the offset deltas have to rise from record to record, inside 0 .. last_offset_delta.  Readers do not
+ * ask (Kafka's do not either), verification does; negative is not to ask.
  * KL_OK, or the first failure, with *bad set to the number of the record that failed: what kl_record_next says,
  * KL_ECOUNT (the bytes end before the last record begins) or KL_ESLACK (bytes behind the last record, *bad == count).
+ * KL_EORDER only where nothing else is wrong anywhere: an offset is worth a look in records that make sense.
  */
-int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t *bad);
-
-/* Do the offset deltas of a payload rise from record to record, inside 0 .. last_offset_delta?  Readers do not ask
- * (Kafka's do not either), verification does.  KL_OK | KL_EORDER | what kl_record_next says, with *bad as above. */
-int kl_payload_offsets(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad);
+int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad);
 
 #endif

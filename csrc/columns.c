@@ -6,12 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "scan.h"
 #include "status.h"
 #include "utf8.h"
 
 enum {
     ALIGNMENT = KL_POOL_ALIGNMENT,
     HINT_MAX = 64, /* times what the first batch takes */
+    BLOCK = 256,   /* records parsed before they are copied: few enough to stay in the nearest cache */
+    STRIDE = 32,   /* bytes copied at once where there is room for as many */
 };
 
 typedef struct {
@@ -20,12 +23,17 @@ typedef struct {
     size_t capacity;
 } buffer_t;
 
+/* Which entries are there.  No bits before the first null: until then all are. */
+typedef struct {
+    buffer_t bits;
+    int64_t nulls;
+} validity_t;
+
 /* A column of bytes or lists: int32 offsets, one more than entries, into data. */
 typedef struct {
     buffer_t offsets;
     buffer_t data;
-    buffer_t valid;
-    int64_t nulls;
+    validity_t valid;
 } binary_t;
 
 struct kl_columns {
@@ -38,26 +46,36 @@ struct kl_columns {
     int64_t headers; /* entries of header_key and header_value */
     buffer_t offset;
     buffer_t timestamp;
-    buffer_t timestamp_valid;
-    int64_t timestamp_nulls;
+    validity_t timestamp_valid;
     buffer_t timestamp_type;
     buffer_t leader_epoch;
     binary_t key;
     binary_t value;
     buffer_t header_offsets;
-    binary_t header_key;
+    binary_t header_key; /* never null */
     binary_t header_value;
 };
 
-/* What one batch adds. */
+/* Keys or values of a block: where they are, and their sizes, -1 for null. */
 typedef struct {
-    int64_t rows;
-    int64_t headers;
-    uint64_t key_bytes;
-    uint64_t value_bytes;
-    uint64_t header_key_bytes;
-    uint64_t header_value_bytes;
-} measure_t;
+    const uint8_t *at[BLOCK];
+    int32_t size[BLOCK];
+} runs_t;
+
+/* The wanted ones of up to BLOCK records, parsed and checked.  What is here is not read again: in a shared mapping bytes
+ * may change between two looks. */
+typedef struct {
+    int n;
+    int with_headers;   /* is there a header at all? */
+    const uint8_t *end; /* of the payload: nothing is read there or behind */
+    int64_t timestamp_delta[BLOCK];
+    int32_t offset_delta[BLOCK];
+    runs_t key;
+    runs_t value;
+    const uint8_t *headers[BLOCK];
+    const uint8_t *headers_end[BLOCK];
+    int32_t header_count[BLOCK];
+} block_t;
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
@@ -81,30 +99,55 @@ static int reserve(kl_columns_t *c, buffer_t *b, uint64_t more, double hint) {
     return KL_OK;
 }
 
-/* A bitmap for count bits in all, new bytes zero. */
-static int reserve_bits(kl_columns_t *c, buffer_t *b, int64_t count, double hint) {
-    size_t size = ((size_t)count + 7) / 8;
-    if (size <= b->size)
-        return KL_OK;
-    int status = reserve(c, b, size - b->size, hint);
-    if (status != KL_OK)
-        return status;
-    memset(b->data + b->size, 0, size - b->size);
-    b->size = size;
-    return KL_OK;
-}
-
-static inline void set_bit(buffer_t *b, int64_t at) { b->data[at >> 3] |= (uint8_t)(1u << (at & 7)); }
-
-static inline void put_i64(buffer_t *b, int64_t v) {
-    memcpy(b->data + b->size, &v, 8);
-    b->size += 8;
-}
-
 static inline void put_i32(buffer_t *b, int32_t v) {
     memcpy(b->data + b->size, &v, 4);
     b->size += 4;
 }
+
+static inline void set_bit(buffer_t *b, int64_t at) { b->data[at >> 3] |= (uint8_t)(1u << (at & 7)); }
+
+static void set_bits(buffer_t *b, int64_t at, int64_t count) {
+    for (; count != 0 && at & 7; count--)
+        set_bit(b, at++);
+    memset(b->data + (at >> 3), 0xff, (size_t)count >> 3);
+    at += count & ~(int64_t)7;
+    for (count &= 7; count != 0; count--)
+        set_bit(b, at++);
+}
+
+/* Bits for entries at .. at + more, for who will mark nulls among them; all those before are there. */
+static int reserve_bits(kl_columns_t *c, validity_t *v, int64_t at, int64_t more, double hint) {
+    size_t size = ((size_t)(at + more) + 7) / 8;
+    int first = v->bits.size == 0;
+    if (size > v->bits.size) {
+        int status = reserve(c, &v->bits, size - v->bits.size, at == 0 ? hint : 2);
+        if (status != KL_OK)
+            return status;
+        memset(v->bits.data + v->bits.size, 0, size - v->bits.size);
+        v->bits.size = size;
+    }
+    if (first)
+        set_bits(&v->bits, 0, at);
+    return KL_OK;
+}
+
+/* Append count entries behind those before at, nulls of them null: where is_null says so. */
+#define PUT_VALIDITY(status, c, v, at, count, null_count, hint, is_null)                     \
+    do {                                                                                     \
+        int64_t nulls_ = (null_count);                                                       \
+        if (nulls_ == 0 && (v)->nulls == 0)                                                  \
+            break;                                                                           \
+        status = reserve_bits(c, v, at, count, hint);                                        \
+        if (status != KL_OK)                                                                 \
+            break;                                                                           \
+        (v)->nulls += nulls_;                                                                \
+        if (nulls_ == 0)                                                                     \
+            set_bits(&(v)->bits, at, count);                                                 \
+        else                                                                                 \
+            for (int i = 0; i < (count); i++)                                                \
+                if (!(is_null))                                                              \
+                    set_bit(&(v)->bits, (at) + i);                                           \
+    } while (0)
 
 static int begin_offsets(kl_columns_t *c, buffer_t *b) {
     int status = reserve(c, b, ALIGNMENT, 1);
@@ -118,14 +161,12 @@ static int begin_binary(kl_columns_t *c, binary_t *b) {
     return status != KL_OK ? status : reserve(c, &b->data, ALIGNMENT, 1);
 }
 
-static int reserve_binary(kl_columns_t *c, binary_t *b, int64_t entries, int64_t more, uint64_t bytes,
-                          double hint) {
+/* Room for more entries of bytes in all, and for a stride too many. */
+static int reserve_binary(kl_columns_t *c, binary_t *b, int64_t more, uint64_t bytes, double hint) {
     if (bytes > (uint64_t)INT32_MAX - b->data.size)
         return KL_ESPACE;
     int status = reserve(c, &b->offsets, 4 * (uint64_t)more, hint);
-    if (status == KL_OK)
-        status = reserve_bits(c, &b->valid, entries + more, hint);
-    return status != KL_OK ? status : reserve(c, &b->data, bytes, hint);
+    return status != KL_OK ? status : reserve(c, &b->data, bytes + STRIDE, hint);
 }
 
 static void give(kl_columns_t *c, buffer_t *b) { kl_pool_give(c->pool, b->data, b->capacity); }
@@ -133,22 +174,7 @@ static void give(kl_columns_t *c, buffer_t *b) { kl_pool_give(c->pool, b->data, 
 static void give_binary(kl_columns_t *c, binary_t *b) {
     give(c, &b->offsets);
     give(c, &b->data);
-    give(c, &b->valid);
-}
-
-/* Append one entry.  The room was measured, but in a shared mapping bytes may change between two looks: asked again. */
-static inline int put_binary(binary_t *b, int64_t at, const uint8_t *bytes, int32_t size) {
-    if (size < 0) {
-        b->nulls++;
-    } else {
-        if ((size_t)size > b->data.capacity - b->data.size)
-            return KL_ELENGTH;
-        memcpy(b->data.data + b->data.size, bytes, (size_t)size);
-        b->data.size += (size_t)size;
-        set_bit(&b->valid, at);
-    }
-    put_i32(&b->offsets, (int32_t)b->data.size);
-    return KL_OK;
+    give(c, &b->valid.bits);
 }
 
 int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, kl_columns_t **out) {
@@ -186,7 +212,7 @@ int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, kl_columns_
 void kl_columns_drop(kl_columns_t *c) {
     if (c == NULL || atomic_fetch_sub_explicit(&c->shares, 1, memory_order_acq_rel) != 1)
         return;
-    buffer_t *plain[] = {&c->offset,         &c->timestamp,    &c->timestamp_valid,
+    buffer_t *plain[] = {&c->offset,         &c->timestamp,    &c->timestamp_valid.bits,
                          &c->timestamp_type, &c->leader_epoch, &c->header_offsets};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         give(c, plain[i]);
@@ -202,193 +228,291 @@ int64_t kl_columns_rows(const kl_columns_t *c) { return c->rows; }
 int64_t kl_columns_nbytes(const kl_columns_t *c) {
     const binary_t *binaries[] = {&c->key, &c->value, &c->header_key, &c->header_value};
     const kl_column_t kinds[] = {KL_COLUMN_KEY, KL_COLUMN_VALUE, KL_COLUMN_HEADERS, KL_COLUMN_HEADERS};
-    size_t size = c->offset.size + c->timestamp.size + c->timestamp_valid.size + c->timestamp_type.size +
+    size_t size = c->offset.size + c->timestamp.size + c->timestamp_valid.bits.size + c->timestamp_type.size +
                   c->leader_epoch.size;
     for (int i = 0; i < 4; i++)
         if (c->wanted & 1u << kinds[i])
-            size += binaries[i]->offsets.size + binaries[i]->data.size + binaries[i]->valid.size;
+            size += binaries[i]->offsets.size + binaries[i]->data.size + binaries[i]->valid.bits.size;
     if (c->wanted & 1u << KL_COLUMN_HEADERS)
         size += c->header_offsets.size;
     return (int64_t)size;
 }
 
-/* --- a batch in ---------------------------------------------------------------------------------------------------- */
-
-static inline int64_t record_offset(const kl_batch_t *b, const kl_record_t *r) {
-    return (int64_t)((uint64_t)b->base_offset + (uint64_t)(int64_t)r->offset_delta);
-}
+/* --- a block in ---------------------------------------------------------------------------------------------------- */
 
 static inline int control_key_ok(const kl_record_t *r) { return r->key_size >= 4 && (r->key[0] & 0x80) == 0; }
 
-static int measure_headers(const kl_record_t *r, const uint8_t *end, measure_t *m) {
-    const uint8_t *at = r->headers;
-    m->headers += r->header_count;
-    for (int32_t i = 0; i < r->header_count; i++) {
+/* Parse records from *at on until the block is full or *next is count; keep those with start <= offset < start + span.
+ * Every one of them is checked, wanted or not. */
+static int parse_block(const kl_batch_t *b, const uint8_t **at, const uint8_t *end, uint64_t start, uint64_t span,
+                       int32_t *next, block_t *block) {
+    const uint8_t *from = *at;
+    int32_t i = *next;
+    int n = 0, with_headers = 0;
+    uint64_t first = (uint64_t)b->base_offset - start;
+    int control = b->attributes & KL_ATTR_CONTROL;
+    int status = KL_OK;
+    for (; i < b->count && n < BLOCK; i++) {
+        kl_record_t r;
+        const uint8_t *behind = kl_scan_record(from, end, &r);
+        if (behind == NULL) {
+            size_t used = 0;
+            status = from == end ? KL_ECOUNT : kl_record_next(from, (size_t)(end - from), &r, &used);
+            if (status != KL_OK)
+                break;
+            behind = from + used;
+        }
+        if (control && !control_key_ok(&r)) {
+            status = KL_ELENGTH;
+            break;
+        }
+        from = behind;
+        block->timestamp_delta[n] = r.timestamp_delta;
+        block->offset_delta[n] = r.offset_delta;
+        block->key.at[n] = r.key;
+        block->key.size[n] = r.key_size;
+        block->value.at[n] = r.value;
+        block->value.size[n] = r.value_size;
+        block->header_count[n] = r.header_count;
+        block->headers[n] = r.headers;
+        block->headers_end[n] = behind;
+        /* The next record overwrites one that nobody wants. */
+        int wanted = first + (uint64_t)(int64_t)r.offset_delta < span;
+        with_headers |= wanted && r.header_count != 0;
+        n += wanted;
+    }
+    *at = from;
+    *next = i;
+    block->n = n;
+    block->end = end;
+    block->with_headers = with_headers;
+    return status;
+}
+
+static int put_offsets(kl_columns_t *c, const kl_batch_t *b, const block_t *block, double hint) {
+    int status = reserve(c, &c->offset, 8 * (uint64_t)block->n, hint);
+    if (status != KL_OK)
+        return status;
+    int64_t *to = (int64_t *)(c->offset.data + c->offset.size);
+    for (int i = 0; i < block->n; i++)
+        to[i] = (int64_t)((uint64_t)b->base_offset + (uint64_t)(int64_t)block->offset_delta[i]);
+    c->offset.size += 8 * (size_t)block->n;
+    return KL_OK;
+}
+
+static int put_timestamps(kl_columns_t *c, const kl_batch_t *b, const block_t *block, double hint) {
+    int status = reserve(c, &c->timestamp, 8 * (uint64_t)block->n, hint);
+    if (status != KL_OK)
+        return status;
+    int append_time = (b->attributes & KL_ATTR_LOG_APPEND_TIME) != 0;
+    uint64_t base = (uint64_t)(append_time ? b->max_timestamp : b->base_timestamp);
+    uint64_t deltas = append_time ? 0 : UINT64_MAX; /* a mask */
+    int64_t *to = (int64_t *)(c->timestamp.data + c->timestamp.size);
+    int64_t nulls = 0;
+    for (int i = 0; i < block->n; i++) {
+        to[i] = (int64_t)(base + ((uint64_t)block->timestamp_delta[i] & deltas));
+        nulls += to[i] == -1;
+    }
+    PUT_VALIDITY(status, c, &c->timestamp_valid, c->rows, block->n, nulls, hint, to[i] == -1);
+    if (status == KL_OK)
+        c->timestamp.size += 8 * (size_t)block->n;
+    return status;
+}
+
+static int put_timestamp_types(kl_columns_t *c, const kl_batch_t *b, const block_t *block, double hint) {
+    int status = reserve(c, &c->timestamp_type, (uint64_t)block->n, hint);
+    if (status != KL_OK)
+        return status;
+    memset(c->timestamp_type.data + c->timestamp_type.size, (b->attributes & KL_ATTR_LOG_APPEND_TIME) != 0,
+           (size_t)block->n);
+    c->timestamp_type.size += (size_t)block->n;
+    return KL_OK;
+}
+
+static int put_leader_epochs(kl_columns_t *c, const kl_batch_t *b, const block_t *block, double hint) {
+    int status = reserve(c, &c->leader_epoch, 4 * (uint64_t)block->n, hint);
+    if (status != KL_OK)
+        return status;
+    for (int i = 0; i < block->n; i++)
+        put_i32(&c->leader_epoch, b->leader_epoch);
+    return KL_OK;
+}
+
+/* Copy size bytes, in strides where the source goes on far enough; behind to there is room for a stride too many. */
+static inline void copy_run(uint8_t *to, const uint8_t *from, size_t size, const uint8_t *end) {
+    if ((size_t)(end - from) >= size + STRIDE && size <= 16 * STRIDE) {
+        size_t done = 0;
+        do {
+            memcpy(to + done, from + done, STRIDE);
+            done += STRIDE;
+        } while (done < size);
+    } else {
+        memcpy(to, from, size);
+    }
+}
+
+static int put_runs(kl_columns_t *c, binary_t *b, const runs_t *runs, const block_t *block, double hint) {
+    int n = block->n;
+    int64_t nulls = 0;
+    uint64_t bytes = 0;
+    for (int i = 0; i < n; i++) {
+        nulls += runs->size[i] < 0;
+        bytes += (uint32_t)(runs->size[i] > 0 ? runs->size[i] : 0);
+    }
+    int status = reserve_binary(c, b, n, bytes, hint);
+    if (status != KL_OK)
+        return status;
+    PUT_VALIDITY(status, c, &b->valid, c->rows, n, nulls, hint, runs->size[i] < 0);
+    if (status != KL_OK)
+        return status;
+    uint8_t *data = b->data.data;
+    int32_t *offsets = (int32_t *)(b->offsets.data + b->offsets.size);
+    size_t size = b->data.size;
+    for (int i = 0; i < n; i++) {
+        if (runs->size[i] > 0) {
+            copy_run(data + size, runs->at[i], (size_t)runs->size[i], block->end);
+            size += (size_t)runs->size[i];
+        }
+        offsets[i] = (int32_t)size;
+    }
+    b->data.size = size;
+    b->offsets.size += 4 * (size_t)n;
+    return KL_OK;
+}
+
+/* What the headers of a block take. */
+typedef struct {
+    int64_t count;
+    int64_t nulls;
+    uint64_t key_bytes;
+    uint64_t value_bytes;
+} header_sizes_t;
+
+static int measure_headers(const uint8_t *at, const uint8_t *end, int32_t count, header_sizes_t *m) {
+    m->count += count;
+    for (int32_t i = 0; i < count; i++) {
         kl_record_header_t h;
         size_t used;
         int status = kl_record_header_next(at, (size_t)(end - at), &h, &used);
         if (status != KL_OK)
             return status;
-        m->header_key_bytes += kl_utf8_repaired_size(h.key, (size_t)h.key_size);
-        m->header_value_bytes += h.value_size > 0 ? (uint64_t)h.value_size : 0;
+        m->key_bytes += kl_utf8_repaired_size(h.key, (size_t)h.key_size);
+        m->value_bytes += h.value_size > 0 ? (uint64_t)h.value_size : 0;
+        m->nulls += h.value_size < 0;
         at += used;
     }
     return KL_OK;
 }
 
-/* First pass: check every record, count what the wanted ones take. */
-static int measure(const kl_columns_t *c, const kl_batch_t *b, const uint8_t *payload, size_t size, int64_t start,
-                   int64_t stop, measure_t *m, int32_t *bad) {
-    size_t at = 0;
-    for (int32_t i = 0; i < b->count; i++) {
-        kl_record_t r;
-        size_t used;
-        int status = at == size ? KL_ECOUNT : kl_record_next(payload + at, size - at, &r, &used);
-        if (status == KL_OK && (b->attributes & KL_ATTR_CONTROL) && !control_key_ok(&r))
-            status = KL_ELENGTH;
-        if (status == KL_OK) {
-            at += used;
-            int64_t offset = record_offset(b, &r);
-            if (offset >= start && offset < stop) {
-                m->rows++;
-                m->key_bytes += r.key_size > 0 ? (uint64_t)r.key_size : 0;
-                m->value_bytes += r.value_size > 0 ? (uint64_t)r.value_size : 0;
-                if (r.header_count != 0 && (c->wanted & 1u << KL_COLUMN_HEADERS))
-                    status = measure_headers(&r, payload + at, m);
-            }
-        }
-        if (status != KL_OK) {
-            *bad = i;
-            return status;
-        }
-    }
-    if (at != size) {
-        *bad = b->count;
-        return KL_ESLACK;
-    }
-    return KL_OK;
-}
-
-static int reserve_all(kl_columns_t *c, const measure_t *m, double hint) {
-    uint64_t rows = (uint64_t)m->rows;
-    unsigned wanted = c->wanted;
-    int status = KL_OK;
-    if (status == KL_OK && wanted & 1u << KL_COLUMN_OFFSET)
-        status = reserve(c, &c->offset, 8 * rows, hint);
-    if (status == KL_OK && wanted & 1u << KL_COLUMN_TIMESTAMP)
-        status = reserve(c, &c->timestamp, 8 * rows, hint);
-    if (status == KL_OK && wanted & 1u << KL_COLUMN_TIMESTAMP)
-        status = reserve_bits(c, &c->timestamp_valid, c->rows + m->rows, hint);
-    if (status == KL_OK && wanted & 1u << KL_COLUMN_TIMESTAMP_TYPE)
-        status = reserve(c, &c->timestamp_type, rows, hint);
-    if (status == KL_OK && wanted & 1u << KL_COLUMN_LEADER_EPOCH)
-        status = reserve(c, &c->leader_epoch, 4 * rows, hint);
-    if (status == KL_OK && wanted & 1u << KL_COLUMN_KEY)
-        status = reserve_binary(c, &c->key, c->rows, m->rows, m->key_bytes, hint);
-    if (status == KL_OK && wanted & 1u << KL_COLUMN_VALUE)
-        status = reserve_binary(c, &c->value, c->rows, m->rows, m->value_bytes, hint);
-    if (status == KL_OK && wanted & 1u << KL_COLUMN_HEADERS) {
-        if (m->headers > INT32_MAX - c->headers)
-            return KL_ESPACE;
-        status = reserve(c, &c->header_offsets, 4 * rows, hint);
-        if (status == KL_OK)
-            status = reserve_binary(c, &c->header_key, c->headers, m->headers, m->header_key_bytes, hint);
-        if (status == KL_OK)
-            status = reserve_binary(c, &c->header_value, c->headers, m->headers, m->header_value_bytes, hint);
-    }
-    return status;
-}
-
-static int put_headers(kl_columns_t *c, const kl_record_t *r, const uint8_t *end, int64_t headers_max) {
-    const uint8_t *at = r->headers;
-    if (r->header_count > headers_max - c->headers)
-        return KL_ELENGTH;
-    for (int32_t i = 0; i < r->header_count; i++) {
+/* Append the headers of a record.  They were measured, but in a shared mapping bytes may change between two looks: room
+ * is asked for again, and with_bits says whether there are bits to mark. */
+static int copy_headers(kl_columns_t *c, const uint8_t *at, const uint8_t *end, int32_t count, int with_bits) {
+    for (int32_t i = 0; i < count; i++) {
         kl_record_header_t h;
         size_t used;
         int status = kl_record_header_next(at, (size_t)(end - at), &h, &used);
         if (status != KL_OK)
             return status;
-        buffer_t *keys = &c->header_key.data;
+        buffer_t *keys = &c->header_key.data, *values = &c->header_value.data;
         size_t room = keys->capacity - keys->size;
         size_t made = kl_utf8_repair(h.key, (size_t)h.key_size, keys->data + keys->size, room);
         if (made > room)
             return KL_ELENGTH;
         keys->size += made;
-        set_bit(&c->header_key.valid, c->headers);
         put_i32(&c->header_key.offsets, (int32_t)keys->size);
-        status = put_binary(&c->header_value, c->headers, h.value, h.value_size);
-        if (status != KL_OK)
-            return status;
+        if (h.value_size >= 0) {
+            if ((size_t)h.value_size > values->capacity - values->size)
+                return KL_ELENGTH;
+            memcpy(values->data + values->size, h.value, (size_t)h.value_size);
+            values->size += (size_t)h.value_size;
+            if (with_bits)
+                set_bit(&c->header_value.valid.bits, c->headers);
+        } else if (with_bits) {
+            c->header_value.valid.nulls++;
+        } else {
+            return KL_ELENGTH;
+        }
+        put_i32(&c->header_value.offsets, (int32_t)values->size);
         c->headers++;
         at += used;
     }
     return KL_OK;
 }
 
-/* Second pass: copy. */
-static int fill(kl_columns_t *c, const kl_batch_t *b, const uint8_t *payload, size_t size, int64_t start, int64_t stop,
-                const measure_t *m, int32_t *bad) {
-    unsigned wanted = c->wanted;
-    int append_time = (b->attributes & KL_ATTR_LOG_APPEND_TIME) != 0;
-    int64_t rows_max = c->rows + m->rows, headers_max = c->headers + m->headers;
-    size_t at = 0;
-    for (int32_t i = 0; i < b->count && c->rows < rows_max; i++) {
-        kl_record_t r;
-        size_t used;
-        int status = kl_record_next(payload + at, size - at, &r, &used);
-        if (status != KL_OK) {
-            *bad = i;
-            return status;
-        }
-        at += used;
-        int64_t offset = record_offset(b, &r);
-        if (offset < start || offset >= stop)
-            continue;
-        if (wanted & 1u << KL_COLUMN_OFFSET)
-            put_i64(&c->offset, offset);
-        if (wanted & 1u << KL_COLUMN_TIMESTAMP) {
-            int64_t timestamp = append_time ? b->max_timestamp
-                                            : (int64_t)((uint64_t)b->base_timestamp + (uint64_t)r.timestamp_delta);
-            put_i64(&c->timestamp, timestamp);
-            if (timestamp == -1)
-                c->timestamp_nulls++;
-            else
-                set_bit(&c->timestamp_valid, c->rows);
-        }
-        if (wanted & 1u << KL_COLUMN_TIMESTAMP_TYPE)
-            c->timestamp_type.data[c->timestamp_type.size++] = (uint8_t)append_time;
-        if (wanted & 1u << KL_COLUMN_LEADER_EPOCH)
-            put_i32(&c->leader_epoch, b->leader_epoch);
-        if (wanted & 1u << KL_COLUMN_KEY)
-            status = put_binary(&c->key, c->rows, r.key, r.key_size);
-        if (status == KL_OK && wanted & 1u << KL_COLUMN_VALUE)
-            status = put_binary(&c->value, c->rows, r.value, r.value_size);
-        if (status == KL_OK && wanted & 1u << KL_COLUMN_HEADERS) {
-            if (r.header_count != 0)
-                status = put_headers(c, &r, payload + at, headers_max);
+static int put_headers(kl_columns_t *c, const block_t *block, double hint) {
+    int n = block->n;
+    int status = reserve(c, &c->header_offsets, 4 * (uint64_t)n, hint);
+    if (status != KL_OK)
+        return status;
+    if (!block->with_headers) {
+        for (int i = 0; i < n; i++)
             put_i32(&c->header_offsets, (int32_t)c->headers);
-        }
-        if (status != KL_OK) {
-            *bad = i;
-            return status;
-        }
-        c->rows++;
+        return KL_OK;
     }
-    return KL_OK;
+    header_sizes_t m = {0};
+    for (int i = 0; i < n && status == KL_OK; i++)
+        status = measure_headers(block->headers[i], block->headers_end[i], block->header_count[i], &m);
+    if (status != KL_OK)
+        return status;
+    if (m.count > INT32_MAX - c->headers)
+        return KL_ESPACE;
+    int with_bits = m.nulls != 0 || c->header_value.valid.nulls != 0;
+    status = reserve_binary(c, &c->header_key, m.count, m.key_bytes, hint);
+    if (status == KL_OK)
+        status = reserve_binary(c, &c->header_value, m.count, m.value_bytes, hint);
+    if (status == KL_OK && with_bits)
+        status = reserve_bits(c, &c->header_value.valid, c->headers, m.count, hint);
+    for (int i = 0; i < n && status == KL_OK; i++) {
+        status = copy_headers(c, block->headers[i], block->headers_end[i], block->header_count[i], with_bits);
+        put_i32(&c->header_offsets, (int32_t)c->headers);
+    }
+    return status;
+}
+
+static int put_block(kl_columns_t *c, const kl_batch_t *b, const block_t *block, double hint) {
+    unsigned wanted = c->wanted;
+    int status = KL_OK;
+    if (wanted & 1u << KL_COLUMN_OFFSET)
+        status = put_offsets(c, b, block, hint);
+    if (status == KL_OK && wanted & 1u << KL_COLUMN_TIMESTAMP)
+        status = put_timestamps(c, b, block, hint);
+    if (status == KL_OK && wanted & 1u << KL_COLUMN_TIMESTAMP_TYPE)
+        status = put_timestamp_types(c, b, block, hint);
+    if (status == KL_OK && wanted & 1u << KL_COLUMN_LEADER_EPOCH)
+        status = put_leader_epochs(c, b, block, hint);
+    if (status == KL_OK && wanted & 1u << KL_COLUMN_KEY)
+        status = put_runs(c, &c->key, &block->key, block, hint);
+    if (status == KL_OK && wanted & 1u << KL_COLUMN_VALUE)
+        status = put_runs(c, &c->value, &block->value, block, hint);
+    if (status == KL_OK && wanted & 1u << KL_COLUMN_HEADERS)
+        status = put_headers(c, block, hint);
+    if (status == KL_OK)
+        c->rows += block->n;
+    return status;
 }
 
 int kl_columns_append(kl_columns_t *c, const kl_batch_t *b, const uint8_t *payload, size_t size, int64_t start,
                       int64_t stop, double hint, int32_t *bad) {
-    if (b->count == 0)
-        return KL_OK;
-    measure_t m = {0};
-    int status = measure(c, b, payload, size, start, stop, &m, bad);
-    if (status != KL_OK)
-        return status;
-    *bad = 0;
-    status = reserve_all(c, &m, hint < 1 ? 1 : hint > HINT_MAX ? HINT_MAX : hint);
-    return status != KL_OK ? status : fill(c, b, payload, size, start, stop, &m, bad);
+    const uint8_t *at = payload, *end = payload + size;
+    uint64_t span = stop > start ? (uint64_t)stop - (uint64_t)start : 0;
+    int32_t next = 0;
+    block_t block;
+    hint = hint < 1 ? 1 : hint > HINT_MAX ? HINT_MAX : hint;
+    while (next < b->count) {
+        const uint8_t *from = at;
+        int status = parse_block(b, &at, end, (uint64_t)start, span, &next, &block);
+        if (status == KL_OK)
+            status = put_block(c, b, &block, hint * (double)size / (double)(at - from));
+        else
+            *bad = next;
+        if (status != KL_OK)
+            return status;
+    }
+    if (b->count > 0 && at != end) {
+        *bad = b->count;
+        return KL_ESLACK;
+    }
+    return KL_OK;
 }
 
 /* --- schema out ----------------------------------------------------------------------------------------------------- */
@@ -519,23 +643,32 @@ static int begin_array(struct ArrowArray *a, kl_columns_t *c, int64_t length, in
     return KL_OK;
 }
 
-static int export_fixed(struct ArrowArray *a, kl_columns_t *c, const buffer_t *data, const buffer_t *valid,
-                        int64_t nulls) {
+/* The bitmap that Arrow wants: none where nothing is null. */
+static void export_validity(struct ArrowArray *a, const validity_t *v) {
+    a->null_count = v->nulls;
+    a->buffers[0] = v->nulls != 0 ? v->bits.data : NULL;
+}
+
+static int export_fixed(struct ArrowArray *a, kl_columns_t *c, const buffer_t *data) {
     int status = begin_array(a, c, c->rows, 2, 0);
     if (status != KL_OK)
         return status;
-    a->null_count = nulls;
-    a->buffers[0] = nulls != 0 ? valid->data : NULL;
     a->buffers[1] = data->data;
     return KL_OK;
+}
+
+static int export_timestamp(struct ArrowArray *a, kl_columns_t *c) {
+    int status = export_fixed(a, c, &c->timestamp);
+    if (status == KL_OK)
+        export_validity(a, &c->timestamp_valid);
+    return status;
 }
 
 static int export_binary(struct ArrowArray *a, kl_columns_t *c, const binary_t *b, int64_t length) {
     int status = begin_array(a, c, length, 3, 0);
     if (status != KL_OK)
         return status;
-    a->null_count = b->nulls;
-    a->buffers[0] = b->nulls != 0 ? b->valid.data : NULL;
+    export_validity(a, &b->valid);
     a->buffers[1] = b->offsets.data;
     a->buffers[2] = b->data.data;
     return KL_OK;
@@ -560,13 +693,13 @@ static int export_headers(struct ArrowArray *a, kl_columns_t *c) {
 static int export_column(struct ArrowArray *a, kl_columns_t *c, kl_column_t kind) {
     switch (kind) {
     case KL_COLUMN_OFFSET:
-        return export_fixed(a, c, &c->offset, NULL, 0);
+        return export_fixed(a, c, &c->offset);
     case KL_COLUMN_TIMESTAMP:
-        return export_fixed(a, c, &c->timestamp, &c->timestamp_valid, c->timestamp_nulls);
+        return export_timestamp(a, c);
     case KL_COLUMN_TIMESTAMP_TYPE:
-        return export_fixed(a, c, &c->timestamp_type, NULL, 0);
+        return export_fixed(a, c, &c->timestamp_type);
     case KL_COLUMN_LEADER_EPOCH:
-        return export_fixed(a, c, &c->leader_epoch, NULL, 0);
+        return export_fixed(a, c, &c->leader_epoch);
     case KL_COLUMN_KEY:
         return export_binary(a, c, &c->key, c->rows);
     case KL_COLUMN_VALUE:

@@ -41,9 +41,9 @@ int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, kl_columns_
 void kl_columns_drop(kl_columns_t *columns);
 
 /* Append those records of a batch with start <= offset < stop, from its uncompressed payload of size bytes.
- * Two passes: the first checks and measures all of it, the second copies.  hint is about how many times as much is
- * still to come, for the size of a first allocation.
- * KL_OK | what kl_payload_validate says, with *bad | KL_ELENGTH for a control record without a control key
+ * All of it is checked.  It goes block by block, parsed first and then copied, column by column.  hint is about how many
+ * times as much is still to come, for the size of a first allocation.
+ * KL_OK | what kl_payload_validate says but for the order, with *bad | KL_ELENGTH for a control record without a control key
  * | KL_ESPACE (2 GiB of keys, values or headers in one set of columns) | -ENOMEM.  After a failure only drop is left. */
 int kl_columns_append(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *payload, size_t size, int64_t start,
                       int64_t stop, double hint, int32_t *bad);

@@ -18,6 +18,7 @@
 #include "encode.h"
 #include "pool.h"
 #include "rows.h"
+#include "scan.h"
 #include "status.h"
 #include "utf8.h"
 #include "varint.h"
@@ -274,11 +275,36 @@ static const kl_column_t every_kind[] = {
     KL_COLUMN_VALUE,  KL_COLUMN_HEADERS,   KL_COLUMN_LEADER_EPOCH,
 };
 
+/* Whatever the short way accepts is what kl_record_next makes of it; answers how many records went the short way. */
+static int32_t scan(const uint8_t *payload, size_t size, int32_t count) {
+    const uint8_t *at = payload, *end = payload + size;
+    int32_t scanned = 0;
+    for (int32_t i = 0; i < count; i++) {
+        kl_record_t quick, slow;
+        size_t used;
+        const uint8_t *behind = kl_scan_record(at, end, &quick);
+        int status = kl_record_next(at, (size_t)(end - at), &slow, &used);
+        if (behind != NULL) {
+            CHECK(status == KL_OK && behind == at + used);
+            CHECK(quick.timestamp_delta == slow.timestamp_delta && quick.offset_delta == slow.offset_delta);
+            CHECK(quick.key == slow.key && quick.key_size == slow.key_size);
+            CHECK(quick.value == slow.value && quick.value_size == slow.value_size);
+            CHECK(quick.headers == slow.headers && quick.header_count == slow.header_count);
+            scanned++;
+        }
+        if (status != KL_OK)
+            break;
+        at += used;
+    }
+    return scanned;
+}
+
 /* Walk a payload by both readers; they agree about what is good. */
 static int walk(const uint8_t *payload, size_t size, int32_t count) {
     uint8_t *at = exact_copy(payload, size);
+    scan(at, size, count);
     int32_t bad = -7;
-    int status = kl_payload_validate(at, size, count, &bad);
+    int status = kl_payload_validate(at, size, count, -1, &bad);
     CHECK(status == KL_OK || (bad >= 0 && bad <= count));
     kl_batch_t b = {.base_offset = 1000, .count = count, .last_offset_delta = count - 1, .magic = 2};
     kl_columns_t *columns = NULL;
@@ -313,6 +339,7 @@ static void test_hostile(void) {
         uint8_t *payload = out + KL_BATCH_HEADER;
         size -= KL_BATCH_HEADER;
         CHECK(walk(payload, size, count) == KL_OK);
+        CHECK(scan(payload, size, count) >= count - KL_SCAN_MIN / KL_RECORD_MIN - 1); /* the last ones are too near the end */
         CHECK(walk(payload, size, count + 1) == KL_ECOUNT);
         CHECK(walk(payload, size, count - 1) == (count == 1 ? KL_OK : KL_ESLACK));
         CHECK(walk(payload, size, INT32_MAX) == KL_ECOUNT);
@@ -375,8 +402,13 @@ static void test_offsets(void) {
     uint8_t out[8192];
     size_t size = make_batch(out, 4) - KL_BATCH_HEADER;
     int32_t bad = -1;
-    CHECK(kl_payload_offsets(out + KL_BATCH_HEADER, size, 4, 3, &bad) == KL_OK);
-    CHECK(kl_payload_offsets(out + KL_BATCH_HEADER, size, 4, 2, &bad) == KL_EORDER && bad == 3);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size, 4, 3, &bad) == KL_OK);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size, 4, 2, &bad) == KL_EORDER && bad == 3);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size, 3, 1, &bad) == KL_ESLACK && bad == 3);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size - 1, 4, 2, &bad) == KL_ETRUNCATED && bad == 3);
+    size_t half = size; /* the same four again: their offsets begin anew */
+    memcpy(out + KL_BATCH_HEADER + half, out + KL_BATCH_HEADER, half);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, 2 * half, 8, 7, &bad) == KL_EORDER && bad == 4);
 }
 
 /* --- pool ----------------------------------------------------------------------------------------------------------- */

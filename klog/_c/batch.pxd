@@ -54,5 +54,4 @@ cdef extern from "batch.h" nogil:
         int32_t value_size
 
     int kl_record_header_next(const uint8_t *at, size_t left, kl_record_header_t *out, size_t *used)
-    int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t *bad)
-    int kl_payload_offsets(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad)
+    int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad)

@@ -32,7 +32,7 @@ from libc.stdlib cimport calloc, free
 from klog.errors import KlogError
 
 cdef enum:
-    NOGIL_MIN = 1 << 16     # about 50 µs of work
+    NOGIL_MIN = 1 << 16     # 10 to 50 µs of work
     CODEC_MAX = 4           # zstd; the codec bits behind it name no codec
 
 FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")

@@ -84,18 +84,6 @@ def test_what_is_no_iterable_of_records_is_named(data: Path, records: Any, messa
         assert logs.log("t").log_end_offset == 1
 
 
-def test_arrow_data_are_refused_with_a_way_round(data: Path) -> None:
-    pa = pytest.importorskip("pyarrow", reason="needs: pyarrow")
-    table = pa.table({"key": [b"a", None], "value": [b"1", b"2"]})
-    with klog.open(data) as logs:
-        for given in (table, table.to_batches()[0], table.to_reader()):
-            for append in (logs.log("t").append, lambda records: logs.append("t", records)):
-                with pytest.raises(TypeError, match=r"give tuples, such as zip\(table"):
-                    append(given)
-        logs.log("t").append(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
-        assert _keys(logs.log("t").read(1)) == [b"a", None]
-
-
 def test_numbers_of_another_type_are_named(data: Path) -> None:
     with klog.open(data, read_only=True) as logs:
         log: Any = logs.log("t")

@@ -161,6 +161,38 @@ def test_records_that_lie_behind_a_good_checksum() -> None:
         assert (caught.value.path, caught.value.position, caught.value.offset) == ("x", 50 + len(batches(2)), 9)
 
 
+@pytest.mark.parametrize("first_null", [0, 1, 255, 256, 257, 511, 512, 700])
+def test_nulls_that_begin_late(first_null: int) -> None:
+    """Bitmaps begin with the first null, wherever in the blocks of C it is, and go on behind it."""
+    records = [
+        (None, None, -1, [("k", None)]) if i in (first_null, 801) else (b"k" * (i % 70), b"v" * i, T, [("k", b"x")])
+        for i in range(900)
+    ]
+    data = encode(records)
+    assert table_rows(columns(data, fields=ALL)) == rows(data)
+    cut = max(first_null, 1)
+    data = encode(records[:cut]) + encode(records[cut:], base_offset=cut)
+    assert table_rows(columns(data, fields=ALL)) == rows(data)
+
+
+def test_values_of_every_size() -> None:
+    """Around the strides that copying takes, and with the end of the payload near."""
+    records = [(b"k" * i, bytes(range(256)) * 3, T) for i in range(100)]
+    records = [(key, value[: i * 7], stamp) for i, (key, value, stamp) in enumerate(records)]
+    data = encode(records)
+    assert table_rows(columns(data, fields=ALL)) == rows(data)
+    for key, value, stamp in records:
+        one = encode([(key, value, stamp)])
+        assert table_rows(columns(one, fields=ALL)) == rows(one)
+
+
+def test_records_too_large_for_the_short_way() -> None:
+    data = encode(
+        [(bytes(1 << 20), b"v", T), (b"k", bytes(3 << 20), T), (b"k", None, T + (1 << 40), [("h" * 200, b"")])]
+    )
+    assert table_rows(columns(data, fields=ALL)) == rows(data)
+
+
 def test_a_partial_batch_at_the_end_is_left() -> None:
     data = batches(3)
     assert table_rows(columns(data[:-1], fields=ALL)) == rows(data[:-1])

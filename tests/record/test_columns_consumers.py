@@ -1,0 +1,49 @@
+"""Columns in the hands of others: whoever speaks the Arrow PyCapsule interface takes them, and one set serves a fetch."""
+
+import pytest
+
+from klog.record import ArrowStream, columns, decode, encode, iter_records
+
+T = 1_700_000_000_000
+
+
+def fetched() -> bytes:
+    """Many batches as one fetch carries them: codecs, nulls and headers among them."""
+    out = []
+    for i in range(40):
+        records = [
+            (None if j % 3 == 0 else b"key %d" % j, None if j % 7 == 0 else b"v" * j, T + j, [("h", b"1")] * (j % 2))
+            for j in range(20)
+        ]
+        out.append(encode(records, base_offset=20 * i, compression=(None, "lz4", "zstd")[i % 3]))
+    return b"".join(out)
+
+
+def wanted(data: bytes) -> list[tuple]:
+    return [(r.offset, r.key, r.value) for r in iter_records(data)]
+
+
+def test_one_set_of_columns_for_all_batches_of_a_fetch() -> None:
+    pa = pytest.importorskip("pyarrow", reason="needs: pyarrow")
+    data = fetched()
+    assert sum(1 for _ in decode(data)) == 40
+    batch = pa.record_batch(columns(data))
+    assert batch.num_rows == 800
+    assert list(zip(*(batch[name].to_pylist() for name in ("offset", "key", "value")), strict=True)) == wanted(data)
+
+
+def test_polars_takes_a_stream() -> None:
+    polars = pytest.importorskip("polars", reason="needs: polars")
+    data = fetched()
+    frame = polars.DataFrame(ArrowStream([columns(data), columns(data)]))
+    assert frame.select("offset", "key", "value").rows() == wanted(data) * 2
+
+
+def test_duckdb_takes_a_stream() -> None:
+    duckdb = pytest.importorskip("duckdb", reason="needs: duckdb")
+    data = fetched()
+    stream = ArrowStream([columns(data), columns(data)])
+    with duckdb.connect() as database:
+        database.register("records", stream)
+        rows = database.sql('select "offset", key, value from records').fetchall()
+    assert rows == wanted(data) * 2
