@@ -227,6 +227,33 @@ def _iterate(load: Workload) -> Contest:
     )
 
 
+def _views(load: Workload) -> Contest:
+    """Views leave keys and values where they are: what remains is the CRC and 16 bytes each, against copying it all."""
+    batch = aiokafka_encode(load.tuples())
+    target = memoryview(bytearray(len(batch)))
+
+    def check() -> None:
+        import pyarrow as pa
+
+        views = pa.record_batch(record.columns(batch, views=True))
+        assert views.to_pylist() == pa.record_batch(record.columns(batch)).to_pylist()
+
+    def copy() -> None:
+        target[:] = batch
+
+    return Contest(
+        f"views {load.name}",
+        load.count,
+        load.bytes,
+        (
+            Contestant("klog.record.columns, views", lambda: record.columns(batch, views=True)),
+            Contestant("klog.record.columns (Arrow)", lambda: record.columns(batch)),
+            Contestant("memcpy of the batch", copy),
+        ),
+        check,
+    )
+
+
 def _crc32c(size: int, name: str) -> Contest:
     data = noise(size)
 
@@ -255,6 +282,8 @@ FACTORIES: dict[str, Factory] = {
     "decode 1KiB": lambda tiny, folder: _decode(workload("1KiB", tiny=tiny)),
     "decode unread 100B": lambda tiny, folder: _iterate(workload("100B", tiny=tiny)),
     "decode unread 1KiB": lambda tiny, folder: _iterate(workload("1KiB", tiny=tiny)),
+    "views 100B": lambda tiny, folder: _views(workload("100B", tiny=tiny)),
+    "views 1KiB": lambda tiny, folder: _views(workload("1KiB", tiny=tiny)),
     "crc32c 1KiB": lambda tiny, folder: _crc32c(1 << 10, "1KiB"),
     "crc32c 16KiB": lambda tiny, folder: _crc32c(1 << 14, "16KiB"),
     "crc32c 1MiB": lambda tiny, folder: _crc32c(1 << 20, "1MiB"),

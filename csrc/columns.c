@@ -15,6 +15,7 @@ enum {
     HINT_MAX = 64, /* times what the first batch takes */
     BLOCK = 256,   /* records parsed before they are copied: few enough to stay in the nearest cache */
     STRIDE = 32,   /* bytes copied at once where there is room for as many */
+    VIEW_INLINE = 12,
 };
 
 typedef struct {
@@ -36,6 +37,37 @@ typedef struct {
     validity_t valid;
 } binary_t;
 
+/* Arrow's view of a run of bytes. */
+typedef struct {
+    int32_t size;
+    union {
+        uint8_t bytes[VIEW_INLINE]; /* up to as many, zeros behind */
+        struct {
+            uint8_t prefix[4];
+            int32_t slot;
+            int32_t offset;
+        } far;
+    };
+} view_t;
+
+_Static_assert(sizeof(view_t) == 16, "Arrow's layout");
+
+/* Bytes that views point into; offsets have 31 bits, so large ones take several slots, the first of which owns. */
+typedef struct {
+    void (*release)(void *);
+    void *owner; /* NULL: none */
+} pin_t;
+
+/* Slots grow together, since Arrow wants their addresses and their sizes each in a row. */
+typedef struct {
+    int count;
+    int room;
+    int current; /* where the next payload lies */
+    const uint8_t **at;
+    int64_t *size;
+    pin_t *pins;
+} slots_t;
+
 struct kl_columns {
     atomic_int_fast64_t shares;
     kl_pool_t *pool; /* of all the buffers below */
@@ -44,6 +76,8 @@ struct kl_columns {
     unsigned wanted; /* bit per kind */
     int64_t rows;
     int64_t headers; /* entries of header_key and header_value */
+    int views;       /* key and value are views: entries in their data, their offsets unused */
+    slots_t slots;
     buffer_t offset;
     buffer_t timestamp;
     validity_t timestamp_valid;
@@ -177,13 +211,14 @@ static void give_binary(kl_columns_t *c, binary_t *b) {
     give(c, &b->valid.bits);
 }
 
-int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, kl_columns_t **out) {
+int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int views, kl_columns_t **out) {
     kl_columns_t *c = calloc(1, sizeof *c);
     if (c == NULL)
         return -ENOMEM;
     atomic_init(&c->shares, 1);
     c->pool = pool;
     c->n = n;
+    c->views = views;
     for (int i = 0; i < n; i++) {
         c->kinds[i] = kinds[i];
         c->wanted |= 1u << kinds[i];
@@ -220,8 +255,41 @@ void kl_columns_drop(kl_columns_t *c) {
     give_binary(c, &c->value);
     give_binary(c, &c->header_key);
     give_binary(c, &c->header_value);
+    for (int i = 0; i < c->slots.count; i++)
+        if (c->slots.pins[i].owner != NULL)
+            c->slots.pins[i].release(c->slots.pins[i].owner);
+    free(c->slots.at);
+    free(c->slots.size);
+    free(c->slots.pins);
     free(c);
 }
+
+static int grow(void **items, int room, size_t item) {
+    void *more = realloc(*items, (size_t)room * item);
+    if (more == NULL)
+        return -ENOMEM;
+    *items = more;
+    return KL_OK;
+}
+
+int kl_columns_pin(kl_columns_t *c, const uint8_t *bytes, size_t size, void (*release)(void *), void *owner) {
+    slots_t *s = &c->slots;
+    if (s->count == s->room) {
+        int room = 2 * s->room + 4;
+        if (grow((void **)&s->at, room, sizeof *s->at) != KL_OK ||
+            grow((void **)&s->size, room, sizeof *s->size) != KL_OK ||
+            grow((void **)&s->pins, room, sizeof *s->pins) != KL_OK)
+            return -ENOMEM;
+        s->room = room;
+    }
+    s->at[s->count] = bytes;
+    s->size[s->count] = (int64_t)size;
+    s->pins[s->count] = (pin_t){release, owner};
+    s->current = s->count++;
+    return s->current;
+}
+
+void kl_columns_from(kl_columns_t *c, int pinned) { c->slots.current = pinned; }
 
 int64_t kl_columns_rows(const kl_columns_t *c) { return c->rows; }
 
@@ -232,7 +300,7 @@ int64_t kl_columns_nbytes(const kl_columns_t *c) {
                   c->leader_epoch.size;
     for (int i = 0; i < 4; i++)
         if (c->wanted & 1u << kinds[i])
-            size += binaries[i]->offsets.size + binaries[i]->data.size + binaries[i]->valid.bits.size;
+            size += (c->views && i < 2 ? 0 : binaries[i]->offsets.size) + binaries[i]->data.size + binaries[i]->valid.bits.size;
     if (c->wanted & 1u << KL_COLUMN_HEADERS)
         size += c->header_offsets.size;
     return (int64_t)size;
@@ -380,6 +448,69 @@ static int put_runs(kl_columns_t *c, binary_t *b, const runs_t *runs, const bloc
     return KL_OK;
 }
 
+/* The bytes themselves, zeros behind: in two loads where the payload goes on far enough. */
+static inline void view_near(view_t *v, const uint8_t *from, int32_t size, const uint8_t *end) {
+    memset(v->bytes, 0, VIEW_INLINE);
+    if (end - from < VIEW_INLINE) {
+        if (size > 0)
+            memcpy(v->bytes, from, (size_t)size);
+        return;
+    }
+    uint64_t low;
+    uint32_t high;
+    memcpy(&low, from, 8);
+    memcpy(&high, from + 8, 4);
+    if (size < 8) {
+        low &= ((uint64_t)1 << (8 * size)) - 1;
+        high = 0;
+    } else if (size < VIEW_INLINE) {
+        high &= ((uint32_t)1 << (8 * (size - 8))) - 1;
+    }
+    memcpy(v->bytes, &low, 8);
+    memcpy(v->bytes + 8, &high, 4);
+}
+
+static int put_views(kl_columns_t *c, binary_t *b, const runs_t *runs, const block_t *block, double hint) {
+    int n = block->n;
+    int64_t nulls = 0;
+    for (int i = 0; i < n; i++)
+        nulls += runs->size[i] < 0;
+    int status = reserve(c, &b->data, sizeof(view_t) * (uint64_t)n, hint);
+    if (status != KL_OK)
+        return status;
+    PUT_VALIDITY(status, c, &b->valid, c->rows, n, nulls, hint, runs->size[i] < 0);
+    if (status != KL_OK)
+        return status;
+    view_t *to = (view_t *)(b->data.data + b->data.size);
+    const uint8_t *from = c->slots.at[c->slots.current];
+    for (int i = 0; i < n; i++) {
+        int32_t size = runs->size[i];
+        const uint8_t *at = runs->at[i];
+        if (size < 0) {
+            memset(&to[i], 0, sizeof *to);
+            continue;
+        }
+        to[i].size = size;
+        if (size <= VIEW_INLINE) {
+            view_near(&to[i], at, size, block->end);
+            continue;
+        }
+        /* Out of the reach of the slot's offsets, or before it, where a key has just begun one: a slot that begins here. */
+        if ((uint64_t)(at - from) > (uint64_t)(INT32_MAX - size)) {
+            const slots_t *s = &c->slots;
+            status = kl_columns_pin(c, at, (size_t)(s->size[s->current] - (at - from)), NULL, NULL);
+            if (status < 0)
+                return status;
+            from = at;
+        }
+        memcpy(to[i].far.prefix, at, 4);
+        to[i].far.slot = c->slots.current;
+        to[i].far.offset = (int32_t)(at - from);
+    }
+    b->data.size += sizeof(view_t) * (size_t)n;
+    return KL_OK;
+}
+
 /* What the headers of a block take. */
 typedef struct {
     int64_t count;
@@ -481,9 +612,9 @@ static int put_block(kl_columns_t *c, const kl_batch_t *b, const block_t *block,
     if (status == KL_OK && wanted & 1u << KL_COLUMN_LEADER_EPOCH)
         status = put_leader_epochs(c, b, block, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_KEY)
-        status = put_runs(c, &c->key, &block->key, block, hint);
+        status = (c->views ? put_views : put_runs)(c, &c->key, &block->key, block, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_VALUE)
-        status = put_runs(c, &c->value, &block->value, block, hint);
+        status = (c->views ? put_views : put_runs)(c, &c->value, &block->value, block, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_HEADERS)
         status = put_headers(c, block, hint);
     if (status == KL_OK)
@@ -562,7 +693,7 @@ static int headers_schema(struct ArrowSchema *s) {
     return status;
 }
 
-int kl_columns_schema(const kl_column_t *kinds, int n, struct ArrowSchema *out) {
+int kl_columns_schema(const kl_column_t *kinds, int n, int views, struct ArrowSchema *out) {
     static const struct {
         const char *format, *name;
     } fields[KL_COLUMN_KINDS] = {
@@ -579,10 +710,13 @@ int kl_columns_schema(const kl_column_t *kinds, int n, struct ArrowSchema *out) 
     if (status != KL_OK)
         return status;
     root.flags = 0; /* rows are there or not: a record cannot be null */
-    for (int i = 0; i < n && status == KL_OK; i++)
-        status = kinds[i] == KL_COLUMN_HEADERS
+    for (int i = 0; i < n && status == KL_OK; i++) {
+        kl_column_t kind = kinds[i];
+        int viewed = views && (kind == KL_COLUMN_KEY || kind == KL_COLUMN_VALUE);
+        status = kind == KL_COLUMN_HEADERS
                      ? headers_schema(root.children[i])
-                     : begin_schema(root.children[i], fields[kinds[i]].format, fields[kinds[i]].name, 0);
+                     : begin_schema(root.children[i], viewed ? "vz" : fields[kind].format, fields[kind].name, 0);
+    }
     if (status != KL_OK) {
         release_schema(&root);
         return status;
@@ -596,7 +730,7 @@ int kl_columns_schema(const kl_column_t *kinds, int n, struct ArrowSchema *out) 
 /* What an exported array owns: its pointers and a share of the columns. */
 typedef struct {
     kl_columns_t *columns;
-    const void *buffers[3];
+    const void *buffers[];
 } share_t;
 
 static void release_array(struct ArrowArray *a) {
@@ -615,7 +749,7 @@ static void release_array(struct ArrowArray *a) {
 
 static int begin_array(struct ArrowArray *a, kl_columns_t *c, int64_t length, int64_t n_buffers, int64_t n_children) {
     memset(a, 0, sizeof *a);
-    share_t *share = calloc(1, sizeof *share);
+    share_t *share = calloc(1, sizeof *share + (size_t)n_buffers * sizeof *share->buffers);
     if (share == NULL)
         return -ENOMEM;
     if (n_children != 0) {
@@ -674,6 +808,21 @@ static int export_binary(struct ArrowArray *a, kl_columns_t *c, const binary_t *
     return KL_OK;
 }
 
+/* Validity, views, what they point into, and how large each of that is. */
+static int export_views(struct ArrowArray *a, kl_columns_t *c, const binary_t *b) {
+    static const int64_t no_size;
+    const slots_t *s = &c->slots;
+    int status = begin_array(a, c, c->rows, s->count + 3, 0);
+    if (status != KL_OK)
+        return status;
+    export_validity(a, &b->valid);
+    a->buffers[1] = b->data.data;
+    for (int i = 0; i < s->count; i++)
+        a->buffers[2 + i] = s->at[i];
+    a->buffers[2 + s->count] = s->count != 0 ? s->size : &no_size;
+    return KL_OK;
+}
+
 static int export_headers(struct ArrowArray *a, kl_columns_t *c) {
     int status = begin_array(a, c, c->rows, 2, 1);
     if (status != KL_OK)
@@ -701,9 +850,9 @@ static int export_column(struct ArrowArray *a, kl_columns_t *c, kl_column_t kind
     case KL_COLUMN_LEADER_EPOCH:
         return export_fixed(a, c, &c->leader_epoch);
     case KL_COLUMN_KEY:
-        return export_binary(a, c, &c->key, c->rows);
+        return c->views ? export_views(a, c, &c->key) : export_binary(a, c, &c->key, c->rows);
     case KL_COLUMN_VALUE:
-        return export_binary(a, c, &c->value, c->rows);
+        return c->views ? export_views(a, c, &c->value) : export_binary(a, c, &c->value, c->rows);
     default:
         return export_headers(a, c);
     }

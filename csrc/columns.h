@@ -3,12 +3,14 @@
  *   offset          int64
  *   timestamp       timestamp[ms, UTC], null for -1
  *   timestamp_type  int8: 0 create, 1 log append
- *   key, value      binary, nullable: int32 offsets into one run of bytes
+ *   key, value      binary, nullable: int32 offsets into one run of bytes; or, as views, binary_view: 16 bytes each, which
+ *                   hold up to 12 bytes themselves and point to longer ones, where they lie
  *   headers         list<item: struct<key: string, value: binary>>
  *   leader_epoch    int32
  *
  * A kl_columns_t grows batch by batch and is then exported, as often as wanted.  Exported arrays share it: it is counted,
- * and the last release, on whatever thread, gives its buffers back to their pool.  No record bytes are referred to once append has returned.
+ * and the last release, on whatever thread, gives its buffers back to their pool.  No record bytes are referred to once append has returned, but by
+ * views: these keep what they point into (kl_columns_pin) until that last release.
  * Buffers are 64-byte aligned.  A header key that is no UTF-8 is repaired (utf8.h), since Arrow's consumers trust strings.
  */
 #ifndef KL_COLUMNS_H
@@ -34,11 +36,18 @@ typedef enum {
 
 typedef struct kl_columns kl_columns_t;
 
-/* Empty columns of n different kinds, in this order, out of buffers of the pool.  KL_OK | -ENOMEM */
-int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, kl_columns_t **out);
+/* Empty columns of n different kinds, in this order, out of buffers of the pool.  views: keys and values as views.
+ * KL_OK | -ENOMEM */
+int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int views, kl_columns_t **out);
 
 /* Give up one share; the last one frees. NULL is fine. */
 void kl_columns_drop(kl_columns_t *columns);
+
+/* Before views: the payloads to come lie in bytes[0 .. size), which stay until release(owner), called once, by the last
+ * share to go.  Answers the number to give to kl_columns_from, which goes back to what was pinned before, or -ENOMEM,
+ * and then the owner is still the caller's. */
+int kl_columns_pin(kl_columns_t *columns, const uint8_t *bytes, size_t size, void (*release)(void *), void *owner);
+void kl_columns_from(kl_columns_t *columns, int pinned);
 
 /* Append those records of a batch with start <= offset < stop, from its uncompressed payload of size bytes.
  * All of it is checked.  It goes block by block, parsed first and then copied, column by column.  hint is about how many
@@ -49,10 +58,12 @@ int kl_columns_append(kl_columns_t *columns, const kl_batch_t *b, const uint8_t 
                       int64_t stop, double hint, int32_t *bad);
 
 int64_t kl_columns_rows(const kl_columns_t *columns);
+
+/* Bytes of all buffers; not of what views point to. */
 int64_t kl_columns_nbytes(const kl_columns_t *columns);
 
 /* The schema of such columns: a struct with a nullable field for each.  KL_OK | -ENOMEM */
-int kl_columns_schema(const kl_column_t *kinds, int n, struct ArrowSchema *out);
+int kl_columns_schema(const kl_column_t *kinds, int n, int views, struct ArrowSchema *out);
 
 /* A struct array that shares the columns.  KL_OK | -ENOMEM */
 int kl_columns_export(kl_columns_t *columns, struct ArrowArray *out);

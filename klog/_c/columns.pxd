@@ -17,11 +17,14 @@ cdef extern from "columns.h" nogil:
     ctypedef struct kl_columns_t:
         pass
 
-    int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, kl_columns_t **out)
+    int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int views, kl_columns_t **out)
     void kl_columns_drop(kl_columns_t *columns)
+    int kl_columns_pin(kl_columns_t *columns, const uint8_t *bytes, size_t size, void (*release)(void *) noexcept,
+                       void *owner)
+    void kl_columns_from(kl_columns_t *columns, int pinned)
     int kl_columns_append(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *payload, size_t size,
                           int64_t start, int64_t stop, double hint, int32_t *bad)
     int64_t kl_columns_rows(const kl_columns_t *columns)
     int64_t kl_columns_nbytes(const kl_columns_t *columns)
-    int kl_columns_schema(const kl_column_t *kinds, int n, ArrowSchema *out)
+    int kl_columns_schema(const kl_column_t *kinds, int n, int views, ArrowSchema *out)
     int kl_columns_export(kl_columns_t *columns, ArrowArray *out)

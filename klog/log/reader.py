@@ -106,8 +106,11 @@ class LogReader:
                 if batch.last_offset >= chunk.start and batch.base_offset < chunk.stop:
                     yield batch
 
-    def columns(self, fields: Sequence[str] | None = None) -> Iterator[record_room.Columns]:
-        """The range as Arrow arrays, one per chunk, none of them empty."""
+    def columns(self, fields: Sequence[str] | None = None, *, views: bool = False) -> Iterator[record_room.Columns]:
+        """The range as Arrow arrays, one per chunk, none of them empty.
+
+        views: keys and values are not copied out of the chunks, which live as long as anything that was made of them.
+        """
         for chunk in self.chunks():
             columns = record_room.columns(
                 chunk.buffer,
@@ -118,6 +121,7 @@ class LogReader:
                 path=chunk.path,
                 file_position=chunk.file_position,
                 fields=fields,
+                views=views,
             )
             if columns.num_rows:
                 yield columns

@@ -26,7 +26,9 @@ class Columns:
 
 @final
 class ArrowStream:
-    def __init__(self, iterable: Iterable[Columns], fields: Iterable[str] | None = None) -> None: ...
+    def __init__(
+        self, iterable: Iterable[Columns], fields: Iterable[str] | None = None, *, views: bool = False
+    ) -> None: ...
     @property
     def fields(self) -> tuple[str, ...]: ...
     @property
@@ -44,4 +46,5 @@ def columns(
     path: str | PathLike[str] | None = None,
     file_position: int = 0,
     fields: Iterable[str] | None = None,
+    views: bool = False,
 ) -> Columns: ...

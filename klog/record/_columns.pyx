@@ -1,10 +1,13 @@
 # cython: auto_pickle=False
 """Batches to Arrow columns, through the Arrow PyCapsule interface: whoever speaks it takes them, pyarrow or not.
 
-  A1  columns own their bytes: the source buffer may go as soon as columns() has returned.
+  A1  columns own their bytes: the source buffer may go as soon as columns() has returned. Views are the exception that
+      is asked for: they hold the source, and what was decompressed, as any export of a buffer does (a bytearray cannot
+      be resized under them, a mapping not closed).
   A2  what was exported lives until its release callback, whatever becomes of the Python object it came from.
   A3  runs of uncompressed batches are checked and copied without the GIL, all in one go; nothing of Python is touched.
   A4  buffers go back to a pool, from the release callback too, which may run on any thread, without the GIL, and late.
+      What views hold goes there too, with the GIL; when Python is gone or going, the end of the process does it.
 
 Kafka's record has no null headers, so the list is empty where there are none.
 """
@@ -20,7 +23,7 @@ from klog._c.batch cimport (
 from klog._c.columns cimport (
     KL_COLUMN_HEADERS, KL_COLUMN_KEY, KL_COLUMN_KINDS, KL_COLUMN_LEADER_EPOCH, KL_COLUMN_OFFSET, KL_COLUMN_TIMESTAMP,
     KL_COLUMN_TIMESTAMP_TYPE, KL_COLUMN_VALUE, kl_column_t, kl_columns_append, kl_columns_drop, kl_columns_export,
-    kl_columns_nbytes, kl_columns_new, kl_columns_rows, kl_columns_schema, kl_columns_t,
+    kl_columns_from, kl_columns_nbytes, kl_columns_new, kl_columns_pin, kl_columns_rows, kl_columns_schema, kl_columns_t,
 )
 from klog._c.pool cimport kl_pool_t
 from klog._c.status cimport KL_ESPACE, KL_OK
@@ -80,13 +83,15 @@ cdef void *zeroed(size_t size) except NULL:
 
 @cython.final
 cdef class Fields:
-    """Names of columns, in order, as C knows them."""
+    """Names of columns, in order, as C knows them, and whether keys and values are views."""
     cdef readonly tuple names
     cdef kl_column_t kinds[<int>KL_COLUMN_KINDS]
     cdef int n
+    cdef bint views
 
-    def __cinit__(self, names):
+    def __cinit__(self, names, views):
         cdef int i
+        self.views = views
         self.names = FIELDS if names is None else tuple(names)
         self.n = len(self.names)
         if self.n == 0 or len(set(self.names)) != self.n:
@@ -99,7 +104,7 @@ cdef class Fields:
     cdef object schema_capsule(self):
         cdef ArrowSchema *schema = <ArrowSchema *>zeroed(sizeof(ArrowSchema))
         capsule = PyCapsule_New(schema, "arrow_schema", free_schema_capsule)
-        if kl_columns_schema(self.kinds, self.n, schema) != KL_OK:
+        if kl_columns_schema(self.kinds, self.n, self.views, schema) != KL_OK:
             raise MemoryError
         return capsule
 
@@ -110,7 +115,8 @@ cdef class Fields:
 cdef class Columns:
     """Records as one Arrow struct array, exported by capsule as often as wanted (`pyarrow.record_batch(columns)`).
 
-    fields: the names in order. num_rows rows, nbytes bytes in all buffers, which are 64-byte aligned.
+    fields: the names in order. num_rows rows, nbytes bytes in all buffers, which are 64-byte aligned; what views point
+    to is not counted and aligned to nothing.
     """
     cdef kl_columns_t *columns
     cdef Fields layout
@@ -153,6 +159,36 @@ cdef class Columns:
         return f"Columns({self.num_rows} rows of {', '.join(self.fields)}, {self.nbytes} bytes)"
 
 
+cdef extern from *:
+    """
+    #if PY_VERSION_HEX >= 0x030d0000
+    #define KL_PYTHON_IS_GOING() (!Py_IsInitialized() || Py_IsFinalizing())
+    #else
+    #define KL_PYTHON_IS_GOING() (!Py_IsInitialized() || _Py_IsFinalizing())
+    #endif
+    """
+    bint KL_PYTHON_IS_GOING() nogil
+
+
+cdef void release_pinned(void *owner) noexcept with gil:
+    Py_DECREF(<object>owner)
+
+
+# What C calls when the last view is gone: on any thread, with the GIL or without.
+cdef void unpin(void *owner) noexcept nogil:
+    if not KL_PYTHON_IS_GOING():    # who asks for the GIL now may never come back
+        release_pinned(owner)
+
+
+cdef int pin(kl_columns_t *columns, Source bytes_of) except -1:
+    """The views to come point into this source, which stays."""
+    cdef int number = kl_columns_pin(columns, bytes_of.data, <size_t>bytes_of.size, unpin, <void *>bytes_of)
+    if number < 0:
+        raise MemoryError
+    Py_INCREF(bytes_of)
+    return number
+
+
 # Append uncompressed batches from at[0] on until the end, the first compressed one, or anything that is not as it should
 # be; at[0] stands before it then. Answers KL_OK, or the code of a record that failed, in b and bad.
 cdef int append_plain_run(
@@ -185,7 +221,9 @@ cdef int append_plain_run(
     return KL_OK
 
 
-cdef int append_batch(Source source, Selection wanted, kl_columns_t *columns, kl_batch_t *b, int32_t *bad) except 1:
+cdef int append_batch(
+    Source source, Selection wanted, bint views, kl_columns_t *columns, kl_batch_t *b, int32_t *bad
+) except 1:
     """One batch, its codec undone."""
     cdef Py_buffer plain
     cdef const uint8_t *payload
@@ -198,6 +236,8 @@ cdef int append_batch(Source source, Selection wanted, kl_columns_t *columns, kl
         return kl_columns_append(
             columns, b, payload, <size_t>(b.size - KL_BATCH_HEADER), wanted.start, wanted.stop, hint, bad
         )
+    if views:
+        pin(columns, Source(held, None, 0))
     PyObject_GetBuffer(held, &plain, PyBUF_SIMPLE)
     try:
         payload = <const uint8_t *>plain.buf
@@ -209,6 +249,8 @@ cdef int append_batch(Source source, Selection wanted, kl_columns_t *columns, kl
             status = kl_columns_append(columns, b, payload, size, wanted.start, wanted.stop, hint, bad)
     finally:
         PyBuffer_Release(&plain)
+        if views:
+            kl_columns_from(columns, 0)
     return status
 
 
@@ -223,12 +265,17 @@ cdef int raise_append(int status, Source source, const kl_batch_t *b, int32_t ba
 
 
 def columns(
-    buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, fields=None
+    buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, fields=None,
+    bint views=False,
 ):
     """The records of a buffer of batches, start <= offset < stop, as one set of Arrow columns.
 
     Selection and errors are those of iter_records(). fields: names of columns in order; all but leader_epoch if not
     given. The result holds nothing of the buffer.
+
+    views: keys and values are Arrow's binary_view and are not copied: up to 12 bytes lie in the view itself, longer ones
+    stay in the buffer, or in what was decompressed. Both are held as long as anything of the result lives; a buffer that
+    can be written must not be meanwhile. Headers are copied.
     """
     cdef Source source = Source(buffer, path, file_position)
     cdef Selection wanted = Selection(start, stop, include_control, aborted)
@@ -237,9 +284,11 @@ def columns(
     cdef Py_ssize_t at = 0
     cdef int32_t bad = 0
     cdef int status
-    result.layout = Fields(fields)
-    if kl_columns_new(&pool, result.layout.kinds, result.layout.n, &result.columns) != KL_OK:
+    result.layout = Fields(fields, views)
+    if kl_columns_new(&pool, result.layout.kinds, result.layout.n, views, &result.columns) != KL_OK:
         raise MemoryError
+    if views:
+        pin(result.columns, source)
     while True:
         if source.size - at >= NOGIL_MIN:
             with nogil:
@@ -256,7 +305,7 @@ def columns(
         if at == source.size or not source.batch_at(at, False, &b) or b.base_offset >= wanted.stop:
             return result
         source.batch_at(at, True, &b)
-        status = append_batch(source, wanted, result.columns, &b, &bad)
+        status = append_batch(source, wanted, views, result.columns, &b, &bad)
         if status != KL_OK:
             raise_append(status, source, &b, bad)
         at += b.size
@@ -288,6 +337,8 @@ cdef class _Pull:
             item = chunk
             if item.layout.names != self.layout.names:
                 raise ValueError(f"columns {item.layout.names} in a stream of {self.layout.names}")
+            if item.layout.views != self.layout.views:
+                raise ValueError("columns of copies and columns of views do not go into one stream")
             if kl_columns_export(item.columns, out) != KL_OK:
                 raise MemoryError
             break
@@ -296,7 +347,7 @@ cdef class _Pull:
 
 cdef int stream_schema(ArrowArrayStream *stream, ArrowSchema *out) noexcept with gil:
     cdef _Pull pull = <_Pull>stream.private_data
-    return 0 if kl_columns_schema(pull.layout.kinds, pull.layout.n, out) == KL_OK else ENOMEM
+    return 0 if kl_columns_schema(pull.layout.kinds, pull.layout.n, pull.layout.views, out) == KL_OK else ENOMEM
 
 
 cdef int stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept with gil:
@@ -323,16 +374,16 @@ cdef void stream_release(ArrowArrayStream *stream) noexcept with gil:
 cdef class ArrowStream:
     """An iterable of Columns as an Arrow stream, pulled as the consumer pulls: nothing is read ahead.
 
-    fields must be those of the columns. Each export iterates anew. An exception in the iterable reaches the consumer as
+    fields and views must be those of the columns. Each export iterates anew. An exception in the iterable reaches the consumer as
     its own kind of error with the text; the exception itself stays in `error`.
     """
     cdef object iterable
     cdef Fields layout
     cdef readonly object error
 
-    def __init__(self, iterable, fields=None):
+    def __init__(self, iterable, fields=None, *, views=False):
         self.iterable = iterable
-        self.layout = Fields(fields)
+        self.layout = Fields(fields, views)
 
     @property
     def fields(self):

@@ -92,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (n == 0)
         return 0;
     kl_columns_t *columns;
-    CLAIM(kl_columns_new(&pool, kinds, n, &columns) == KL_OK);
+    CLAIM(kl_columns_new(&pool, kinds, n, 0, &columns) == KL_OK);
     size_t at = 0;
     int64_t first = -1;
     while (at < size) {
@@ -112,7 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         int64_t before = kl_columns_rows(columns);
         int status = kl_columns_append(columns, &b, payload, payload_size, start, stop, choices[3], &bad);
         int32_t also_bad = -1;
-        int valid = kl_payload_validate(payload, payload_size, b.count, &also_bad);
+        int valid = kl_payload_validate(payload, payload_size, b.count, -1, &also_bad);
         free(payload);
         if (status != KL_OK) {
             CLAIM(valid != KL_OK || b.attributes & KL_ATTR_CONTROL || status == KL_ESPACE);

@@ -214,6 +214,19 @@ def test_a_flipped_bit_is_named_with_its_place(tmp_path: Path) -> None:
 # ---- Arrow -----------------------------------------------------------------------------------------------------------
 
 
+def test_columns_of_views_are_the_same_and_outlive_the_log(tmp_path: Path) -> None:
+    with one_log(tmp_path, ManualClock(NOW), segment_bytes=700, index_interval_bytes=0) as log:
+        for i in range(30):
+            log.append([(b"k" * i, b"%02d" % i * 20, NOW)], compression=("none", "lz4")[i % 2])
+        batches = [pa.record_batch(columns) for columns in log.read(5, 17).columns(["key", "value"], views=True)]
+    assert len(batches) > 1
+    table = pa.Table.from_batches(batches)
+    table.validate(full=True)
+    assert table.schema.field("value").type == pa.binary_view()
+    assert table["value"].to_pylist() == expected(5, 17)
+    assert table["key"].to_pylist() == [b"k" * i for i in range(5, 17)]
+
+
 def test_to_arrow_is_the_same_range(log: klog.Log) -> None:
     table = log.read(5, 17).to_arrow()
     assert table.column_names == ["offset", "timestamp", "timestamp_type", "key", "value", "headers"]

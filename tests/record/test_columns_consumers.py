@@ -32,17 +32,22 @@ def test_one_set_of_columns_for_all_batches_of_a_fetch() -> None:
     assert list(zip(*(batch[name].to_pylist() for name in ("offset", "key", "value")), strict=True)) == wanted(data)
 
 
-def test_polars_takes_a_stream() -> None:
+VIEWS = pytest.mark.parametrize("views", [False, True], ids=["copies", "views"])
+
+
+@VIEWS
+def test_polars_takes_a_stream(views: bool) -> None:
     polars = pytest.importorskip("polars", reason="needs: polars")
     data = fetched()
-    frame = polars.DataFrame(ArrowStream([columns(data), columns(data)]))
+    frame = polars.DataFrame(ArrowStream([columns(data, views=views), columns(data, views=views)], views=views))
     assert frame.select("offset", "key", "value").rows() == wanted(data) * 2
 
 
-def test_duckdb_takes_a_stream() -> None:
+@VIEWS
+def test_duckdb_takes_a_stream(views: bool) -> None:
     duckdb = pytest.importorskip("duckdb", reason="needs: duckdb")
     data = fetched()
-    stream = ArrowStream([columns(data), columns(data)])
+    stream = ArrowStream([columns(data, views=views), columns(data, views=views)], views=views)
     with duckdb.connect() as database:
         database.register("records", stream)
         rows = database.sql('select "offset", key, value from records').fetchall()

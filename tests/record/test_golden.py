@@ -68,6 +68,18 @@ def test_columns_hold_the_same(partition: GoldenPartition) -> None:
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_views_hold_the_same(partition: GoldenPartition) -> None:
+    for path in partition.logs():
+        data = path.read_bytes()
+        fields = [*FIELDS, "leader_epoch"]
+        plain = pa.record_batch(columns(data, include_control=True, fields=fields))
+        views = pa.record_batch(columns(data, include_control=True, fields=fields, views=True))
+        views.validate(full=True)
+        assert views.schema.field("value").type == views.schema.field("key").type == pa.binary_view()
+        assert views.to_pylist() == plain.to_pylist()
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
 def test_batches_are_rebuilt(partition: GoldenPartition) -> None:
     """Uncompressed ones to the byte, the others to the record."""
     for path in partition.logs():

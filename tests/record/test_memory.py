@@ -41,6 +41,7 @@ def parse_half() -> None:
 def to_columns() -> None:
     columns(DATA).__arrow_c_array__()
     columns(DATA, fields=["headers"])
+    columns(DATA, views=True).__arrow_c_array__()
 
 
 def build() -> None:
