@@ -1,12 +1,18 @@
 """Batches and checksums in memory: encode and decode against aiokafka's Cython codec, CRC-32C against google-crc32c.
 
-All work on batches of about one MiB (bench.workloads). Encoding starts from a list of tuples, which is what both sides
-take; decoding reads key, value, timestamp and offset of every record and checks the CRC, on both sides.
+All work on batches of about one MiB (bench.workloads). Encoding starts from what a caller may have: Arrow columns,
+parallel lists, a list of tuples, or one record after the other, and ends in bytes or in a pooled buffer ("group"), as
+Log.append takes it; aiokafka's builder has its one way. "encode 1KiB memcpy" sets columns against a copy of the same
+bytes, both over a set that no cache holds. Decoding reads key, value, timestamp and offset of every record and checks
+the CRC, on both sides.
 """
 
 from __future__ import annotations
 
+import array
+
 import google_crc32c
+import pyarrow as pa
 from aiokafka.record import MemoryRecords
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -64,20 +70,97 @@ def _rows_of_columns(batch: bytes) -> list[tuple[int, int, bytes, bytes]]:
     return list(zip(table["offset"], stamps, table["key"], table["value"], strict=True))
 
 
+_STREAM = 24  # MiB-sized sources in turn: together more than the caches hold for one core
+
+
+def _table(tuples: list[Tuple]) -> pa.RecordBatch:
+    key, value, timestamp = zip(*tuples, strict=True)
+    return pa.record_batch(
+        {
+            "key": pa.array(key, pa.binary()),
+            "value": pa.array(value, pa.binary()),
+            "timestamp": pa.array(timestamp, pa.timestamp("ms", "UTC")),
+        }
+    )
+
+
+def _group(records: object) -> record.BatchGroup:
+    """One batch in pooled memory."""
+    made = record.Encoder(
+        records,  # type: ignore[arg-type]
+        batch_bytes_max=1 << 30,
+        message_bytes_max=1 << 30,
+        timestamp_default=0,
+        timestamp_min=0,
+        timestamp_max=1 << 62,
+    ).next_group(1 << 30)
+    assert made is not None
+    return made
+
+
+def _append_each(builder: record.BatchBuilder, tuples: list[Tuple]) -> record.BatchGroup:
+    append = builder.append
+    for key, value, timestamp in tuples:
+        append(key, value, timestamp)
+    return builder.build()
+
+
 def _encode(load: Workload) -> Contest:
     tuples = load.tuples()
+    table = _table(tuples)
+    keys, values, stamps = map(list, zip(*tuples, strict=True))
+    lists = record.Lists(keys, values, array.array("q", stamps))
+    builder = record.BatchBuilder()
 
     def check() -> None:
-        assert record.encode(tuples) == aiokafka_encode(tuples), "the same records make the same bytes"
+        expected = aiokafka_encode(tuples)
+        assert record.encode(tuples) == record.encode(table) == expected, "the same records make the same bytes"
+        for made in (_group(table), _group(lists), _group(tuples), _append_each(builder, tuples)):
+            made.assign(0, -1)
+            assert bytes(made) == expected
 
     return Contest(
         f"encode {load.name}",
         load.count,
         load.bytes,
         (
-            Contestant("klog.record.encode", lambda: record.encode(tuples)),
+            Contestant("klog columns (Arrow) -> group", lambda: _group(table)),
+            Contestant("klog columns (Arrow) -> bytes", lambda: record.encode(table)),
+            Contestant("klog lists -> group", lambda: _group(lists)),
+            Contestant("klog tuples -> group", lambda: _group(tuples)),
+            Contestant("klog tuples -> bytes", lambda: record.encode(tuples)),
+            Contestant("klog append() each -> group", lambda: _append_each(builder, tuples)),
             Contestant("aiokafka builder", lambda: aiokafka_encode(tuples)),
         ),
+        check,
+    )
+
+
+def _encode_stream(load: Workload) -> Contest:
+    """Columns into batches, beside a plain copy of as many bytes."""
+    tuples = load.tuples()
+    tables = [_table(tuples) for _ in range(_STREAM)]
+    batches = [record.encode(table) for table in tables]
+    target = bytearray(batches[0])
+
+    def encode() -> None:
+        for table in tables:
+            _group(table)
+
+    def copy() -> None:
+        for batch in batches:
+            target[:] = batch
+
+    def check() -> None:
+        assert batches == [aiokafka_encode(tuples)] * _STREAM
+        copy()
+        assert target == batches[0]
+
+    return Contest(
+        f"encode {load.name} memcpy",
+        load.count * _STREAM,
+        load.bytes * _STREAM,
+        (Contestant("klog columns (Arrow) -> group", encode), Contestant("memcpy", copy)),
         check,
     )
 
@@ -193,6 +276,8 @@ def _crc32c(size: int, name: str) -> Contest:
 FACTORIES: dict[str, Factory] = {
     "encode 100B": lambda tiny, folder: _encode(workload("100B", tiny=tiny)),
     "encode 1KiB": lambda tiny, folder: _encode(workload("1KiB", tiny=tiny)),
+    "encode 100B memcpy": lambda tiny, folder: _encode_stream(workload("100B", tiny=tiny)),
+    "encode 1KiB memcpy": lambda tiny, folder: _encode_stream(workload("1KiB", tiny=tiny)),
     "decode 100B": lambda tiny, folder: _decode(workload("100B", tiny=tiny)),
     "decode 1KiB": lambda tiny, folder: _decode(workload("1KiB", tiny=tiny)),
     "decode unread 100B": lambda tiny, folder: _iterate(workload("100B", tiny=tiny)),
