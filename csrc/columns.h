@@ -9,8 +9,8 @@
  *   leader_epoch    int32
  *
  * A kl_columns_t grows batch by batch and is then exported, as often as wanted.  Exported arrays share it: it is counted,
- * and the last release, on whatever thread, gives its buffers back to their pool.  No record bytes are referred to once append has returned, but by
- * views: these keep what they point into (kl_columns_pin) until that last release.
+ * and the last release, on whatever thread, gives its buffers back to their pool.  No record bytes are referred to once
+ * append has returned, but by views: these keep what they point into (kl_columns_pin) until that last release.
  * Buffers are 64-byte aligned.  A header key that is no UTF-8 is repaired (utf8.h), since Arrow's consumers trust strings.
  */
 #ifndef KL_COLUMNS_H
