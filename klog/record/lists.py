@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from typing_extensions import Buffer
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # collections.abc has it from Python 3.12 on
 
-_Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
+    _Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
+
 _INT64 = {"q", "l"}  # what a buffer of int64 calls itself, behind the sign of the native byte order
 
 
