@@ -17,10 +17,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench import codec_contests, log_contests
+from bench import checksum_contests, codec_contests, compression_contests, log_contests, thread_contests
 from bench.contest import ROUNDS, Factory, Result, race
 
-FACTORIES: dict[str, Factory] = {**codec_contests.FACTORIES, **log_contests.FACTORIES}
+FACTORIES: dict[str, Factory] = {
+    **codec_contests.FACTORIES,
+    **checksum_contests.FACTORIES,
+    **compression_contests.FACTORIES,
+    **log_contests.FACTORIES,
+    **thread_contests.FACTORIES,
+}
 _HEAD = ("contest", "contestant", "median", "best", "Mrec/s", "GB/s", "x peer")
 
 
