@@ -2,8 +2,8 @@
 
 klog.codec.compress and decompress are called as the record room calls them, checks and bounds included, and answer a
 new buffer each time. The peer (bench/codecs.c) is the library alone in a C loop over the same payloads: context reused,
-everything into one buffer that stays, no check of its own. So 1.0 is out of reach, and what is seen is what klog's
-checks, its wheels and the buffers of Python cost.
+everything into one buffer that stays, no check of its own. What is seen is what klog's checks, its wheels and the
+buffers of Python cost; a wheel may bring a newer library than the system's, and then win.
 
 A library that this machine lacks makes its contests unavailable, by name; tools/install_tools.sh has the packages.
 """
