@@ -425,7 +425,9 @@ class LogView:
             total += records
             for header in crossing:
                 data = segment.file.read(header.position, header.size)
-                records_in = iter_records(data, start=low, stop=high, path=segment.path, file_position=header.position)
+                records_in = iter_records(
+                    data, start=low, stop=high, path=segment.path, file_position=header.position, lazy=True
+                )
                 total += sum(1 for _ in records_in)
         return total
 

@@ -253,13 +253,14 @@ cdef class RecordInput:
         self.offset = -1
         if type(item) is Record:
             record = item
-            self.key = record.key
-            self.value = record.value
+            record.own()
+            self.key = record.own_key
+            self.value = record.own_value
             self.offset = record.offset
             self.timestamp = record.timestamp_ms
             self.has_timestamp = record.flags & FLAG_TIMESTAMP
-            if len(record.headers) != 0:
-                self.load_headers(record.headers)
+            if len(record.own_headers) != 0:
+                self.load_headers(record.own_headers)
         elif isinstance(item, (tuple, list)):
             n = len(item)
             if not 2 <= n <= 4:
