@@ -2,17 +2,26 @@
 
 A key is 9 bytes, as in the figures that klog's goals come from. Values are made of words, so that codecs find
 something to do and do not find too much.
+
+Every call works on about one MiB, and calls take STREAM sources in turn, so that no source is still in the caches of
+one core when its turn comes again: the unit in which klog's goals count a memcpy too.
 """
 
 from __future__ import annotations
 
+import itertools
+import mmap
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 FIRST_TIMESTAMP = 1_357_035_300_000
 _WORDS = [b"gate", b"runway", b"taxi", b"delay", b"JFK", b"LGA", b"EWR", b"tailwind", b"boarding", b"pushback"]
 
+STREAM = 24
 Tuple = tuple[bytes, bytes, int]
+Source = TypeVar("Source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +72,24 @@ def workload(name: str, *, tiny: bool) -> Workload:
 def noise(size: int) -> bytes:
     """Bytes without structure, for checksums."""
     return random.Random(size).randbytes(size)
+
+
+def copies(data: bytes) -> list[bytes]:
+    """STREAM times the same bytes, each in memory of its own."""
+    return [bytes(bytearray(data)) for _ in range(STREAM)]
+
+
+def in_turn(work: Callable[[Source], object], sources: Sequence[Source]) -> Callable[[], object]:
+    """A run(): the work on the next of the sources."""
+    following = itertools.cycle(sources).__next__
+    return lambda: work(following())
+
+
+def memcpy(size: int) -> Callable[[bytes], None]:
+    """Copies `size` bytes to the same place again and again, a place aligned as a page is."""
+    target = memoryview(mmap.mmap(-1, size))
+
+    def copy(data: bytes) -> None:
+        target[:] = data
+
+    return copy
