@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from bench import table
+from bench.compare import PAGE, RESULTS
 from bench.contest import Contest, Contestant, race
 from bench.figures import figures, lines
 
@@ -94,3 +97,7 @@ def test_the_table_goes_between_its_markers_again_and_again():
     assert table.into(once, run) == once
     with pytest.raises(ValueError, match="no '<!--"):
         table.into("a page without markers", run)
+
+
+def test_the_document_shows_the_figures_that_are_kept():
+    assert table.into(PAGE.read_text(), json.loads(RESULTS.read_text())) == PAGE.read_text()
