@@ -35,6 +35,7 @@ class Line:
     limit_rate: str
     fraction: float | None
     goal: float | None
+    disturbed: bool  # as many rounds were void as were asked for: the others counted, whatever disturbed them
 
     @property
     def met(self) -> bool | None:
@@ -68,6 +69,7 @@ def lines(run: Figures) -> Iterator[Line]:
                 _rate(result, limit["median"]) if limit else "",
                 limit["median"] / each["median"] if limit else None,
                 each["goal"],
+                result["void_rounds"] >= run["rounds"],
             )
 
 

@@ -12,7 +12,7 @@ from bench.figures import Figures, Line, lines
 BEGIN = "<!-- written by python -m bench.compare --docs, from bench/results/ratios.json -->"
 END = "<!-- end of what is written -->"
 _HEAD = ("contest", "contestant", "klog", "peer", "ratio", "limit", "of limit", "goal", "")
-_WIDTHS = (24, 34, 12, 46, 7, 20, 8, 7, 6)
+_WIDTHS = (24, 34, 12, 46, 7, 24, 8, 7, 6)
 
 
 def head() -> str:
@@ -34,7 +34,7 @@ def summary(run: Figures) -> str:
     met = sum(line.met is True for line in made)
     return (
         f"{met} of {len(made)} goals met; {run['rounds']} rounds each, "
-        f"{void} void rounds (steal or run-queue wait) run again"
+        f"{void} void rounds (steal or run-queue wait) run again; ~: disturbed too often to say more than about"
     )
 
 
@@ -47,7 +47,7 @@ def markdown(run: Figures) -> str:
     out += [_row(_cells(line)) for line in lines(run)]
     out += ["", "Goals missed in this run:", ""]
     out += [
-        f"- {line.contest}, {line.contestant}: {line.ratio:.2f} times {line.peer}, where {line.goal:g} is the goal"
+        f"- {line.contest}, {line.contestant}: {_ratio(line)} times {line.peer}, where {line.goal:g} is the goal"
         for line in lines(run)
         if line.met is False
     ] or ["- none"]
@@ -71,12 +71,16 @@ def _cells(line: Line) -> tuple[str, ...]:
         line.contestant,
         line.rate,
         f"{line.peer} {line.peer_rate}",
-        f"{line.ratio:.2f}",
+        _ratio(line),
         f"{line.limit} {line.limit_rate}" if line.limit and line.limit != line.peer else "the peer" * bool(line.limit),
         "" if line.fraction is None else f"{line.fraction:.2f}",
         "" if line.goal is None else f"≥ {line.goal:g}",
         {None: "", True: "met", False: "missed"}[line.met],
     )
+
+
+def _ratio(line: Line) -> str:
+    return f"{'~' * line.disturbed}{line.ratio:.2f}"
 
 
 def _text(cells: tuple[str, ...]) -> str:

@@ -79,6 +79,7 @@ def test_a_goal_is_met_by_what_is_printed(goal, met):
 
 def test_the_table_says_rate_peer_limit_and_goal():
     run = figures([told(1e-6, 4e-6, goal=5, limit=5e-7)], 2, {"spin 2": "a spinning wheel"})
+    run["results"][0]["void_rounds"] = 0  # whatever this machine was doing
     (row,) = table.text(run)
     assert " ".join(row.split()) == "spin 1 klog 100 Mrec/s peer 25 Mrec/s 4.00 copy 200 Mrec/s 0.50 ≥ 5 missed"
     page = table.markdown(run)
@@ -86,6 +87,15 @@ def test_the_table_says_rate_peer_limit_and_goal():
     assert "- spin 1, klog: 4.00 times peer, where 5 is the goal" in page
     assert "- spin 2 needs: a spinning wheel" in page
     assert "0 of 1 goals met" in table.summary(run)
+
+
+@pytest.mark.parametrize(("void", "ratio"), [(0, "4.00"), (1, "4.00"), (2, "~4.00")])
+def test_what_was_disturbed_in_every_round_is_marked(void, ratio):
+    run = figures([told(0.2, 0.8, goal=5)], 2, {})
+    run["results"][0]["void_rounds"] = void
+    (row,) = table.text(run)
+    assert ratio in row.split()
+    assert f"klog: {ratio} times peer" in table.markdown(run)
 
 
 def test_the_table_goes_between_its_markers_again_and_again():
