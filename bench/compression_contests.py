@@ -123,15 +123,14 @@ def _contest(codec: str, size_name: str, undo: bool, tiny: bool) -> Contest:
             assert abs(len(theirs) - len(payload)) <= len(payload) // 20, "at the same level"
 
     verb, run, goal = ("decompress", klog_decompress, 0.7) if undo else ("compress", klog_compress, 0.9)
+    peer = Contestant(f"{library.title}, C loop", lambda: library.run(undo, table))
     return Contest(
         f"{verb} {codec} {size_name}",
         0,
         size * len(plain),
-        (
-            Contestant(f"klog.codec.{verb}", run, goal=goal),
-            Contestant(f"{library.title}, C loop", lambda: library.run(undo, table)),
-        ),
+        (Contestant(f"klog.codec.{verb}", run, goal=goal), peer),
         check,
+        limit=peer,
     )
 
 

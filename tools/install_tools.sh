@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What the deep tests and the benchmarks use beyond Python, gcc and make: installed from Debian's packages where this is root, else named.
+# What the deep tests and the benchmarks use beyond Python, gcc and make: installed from Debian's packages where this is
+# root, else named.
 set -u
 declare -A package=([mvn]=maven [javac]=default-jdk-headless [valgrind]=valgrind [clang]=clang)
 missing=()
@@ -14,7 +15,7 @@ fi
 # The codecs' own libraries, that bench/compression_contests.py races klog against.
 declare -A library=([liblz4.so.1]=liblz4-1 [libzstd.so.1]=libzstd1 [libz.so.1]=zlib1g [libsnappy.so.1]=libsnappy1v5)
 for name in "${!library[@]}"; do
-    ldconfig -p 2>/dev/null | grep -qF "$name" || missing+=("${library[$name]}")
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF "$name" || missing+=("${library[$name]}")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
