@@ -47,13 +47,12 @@ const char *checksum_name(int number) {
 /* Does the processor have what this kernel needs? */
 int checksum_there(int number) { return kernel_of(number) != NULL; }
 
-/* Piece after piece of data[0 .. size), times over, each with a checksum of its own, as batches have them; all of these
- * go into the answer. */
+/* The checksum of data[0 .. size), times over, piece by piece: each call goes on from what the one before has made. */
 uint32_t checksum_run(int number, const uint8_t *data, size_t size, size_t piece, int times) {
     const kl_crc32c_fn kernel = kernel_of(number);
-    uint32_t all = 0;
+    uint32_t crc = 0;
     while (times-- > 0)
         for (size_t at = 0; at < size; at += piece)
-            all = (all << 1 | all >> 31) ^ kernel(0, data + at, piece < size - at ? piece : size - at);
-    return all;
+            crc = kernel(crc, data + at, piece < size - at ? piece : size - at);
+    return crc;
 }
