@@ -25,6 +25,7 @@ from klog.codec import (
 )
 from klog.codec.compress import _lz4_header_checksum
 from klog.errors import CorruptBatch, DecompressionLimit, InvalidConfig, UnsupportedCompression
+from tests.support.damage import flip
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 MANY = 1 << 26
@@ -33,10 +34,6 @@ TEXT = b"".join(
     b"flight %d from EWR to %s;" % (n * 7919 % 1000, (b"ORD", b"LAX", b"SFO")[n % 3]) for n in range(20_000)
 )
 XERIAL = bytes.fromhex("82534e41505059000000000100000001")
-
-
-def flip(data: bytes, at: int, bit: int = 0) -> bytes:
-    return data[:at] + bytes((data[at] ^ 1 << bit,)) + data[at + 1 :]
 
 
 # Worked examples of the format ----------------------------------------------------------------------------------------
