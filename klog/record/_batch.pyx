@@ -230,7 +230,13 @@ kl_set_member(Record, &members[2], "headers", KL_RECORD_AT_HEADERS)
 
 # Source ---------------------------------------------------------------------------------------------------------------
 
+# no_gc: the tp_clear that Cython writes drops view.obj without releasing the view, and the exporter would count it for
+# ever (a bytearray that never resizes, a mapping that never closes). no_gc_clear would not do: a memoryview that the
+# collector clears under a view of it takes CPython 3.11.7 and 3.12.1 down (gh-77894). What the collector does not see here
+# keeps the memoryview out of its hands until the view is released. The price: an exporter that itself refers back to
+# its batches, as an attribute of a bytearray's subclass could, is not collected.
 @cython.final
+@cython.no_gc
 cdef class Source:
     def __cinit__(self, buffer, path, int64_t file_position):
         PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
@@ -449,6 +455,7 @@ cdef int raise_control_key(Source source, const kl_batch_t *b, int32_t number) e
 
 
 @cython.final
+@cython.no_gc  # as Source, which all of a cycle would have to pass through
 cdef class RecordIterator:
     """The records of a run of batches, one at a time. One thread at a time, like a generator."""
 

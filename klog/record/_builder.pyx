@@ -100,7 +100,9 @@ cdef void give(arena_t *arena) noexcept:
 
 # Records in -----------------------------------------------------------------------------------------------------------
 
+# no_gc_clear: Cython's tp_clear would drop views without releasing them. A cycle through the iterator is broken elsewhere.
 @cython.final
+@cython.no_gc_clear
 cdef class RecordInput:
     """One record at a time out of an iterable, as pointers that stay good until the next advance()."""
 
