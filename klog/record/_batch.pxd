@@ -79,6 +79,7 @@ cdef class RecordIterator:
     cdef size_t left
 
     cdef void drop_plain(self) noexcept
+    cdef void let_go(self) noexcept
     cdef bint open_next(self) except -1
     cdef Record read_next(self)
 

@@ -481,17 +481,22 @@ cdef class RecordIterator:
         try:
             record = self.read_next()
         except BaseException:
-            self.close()
+            self.let_go()
             raise
         finally:
             self.busy = False
         if record is None:
-            self.close()
+            self.let_go()
             raise StopIteration
         return record
 
     def close(self):
         """Let go of the buffer; the end of the records and an error do it too."""
+        if self.busy:   # the thread in there goes on with what this would free
+            raise ValueError("record iterator already executing")
+        self.let_go()
+
+    cdef void let_go(self) noexcept:
         self.drop_plain()
         self.batch.count = self.done = 0
         self.source = None
