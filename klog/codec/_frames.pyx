@@ -118,38 +118,41 @@ cdef tuple walk_lz4(const uint8_t *data, Py_ssize_t size):
         at += stored + overhead
 
 
-def zstd_frames(payload, /):
-    """The frames of a payload, skippable ones left out: (first byte, byte behind the last, bound on what comes out, whether
-    the frame names its size, which the bound then is)."""
+def zstd_frame(payload, Py_ssize_t at, /):
+    """The first frame at `at` or behind, past skippable ones: its first byte, the byte behind its last, a bound on what
+    comes out, and whether it names its size, which the bound then is. None where no frame is left.
+
+    One at a time: a list of tiny ones would be many times as large as they are."""
     cdef Py_buffer view
-    cdef Py_ssize_t at = 0
+    cdef const uint8_t *data
     cdef uint32_t magic
     cdef uint64_t skipped
-    cdef list frames = []
     PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
     try:
+        data = <const uint8_t *>view.buf
+        if at < 0:
+            raise ValueError("at is negative")
         while at < view.len:
             if view.len - at < 8:
                 raise CorruptBatch(f"{view.len - at} bytes behind the last zstd frame")
-            magic = <uint32_t>load(<const uint8_t *>view.buf + at, 4)
-            if magic & 0xFFFFFFF0 == ZSTD_SKIPPABLE:
-                skipped = load(<const uint8_t *>view.buf + at + 4, 4)
-                at += 8
-                if skipped > <uint64_t>(view.len - at):
-                    raise CorruptBatch(f"skippable zstd frame of {skipped} bytes where {view.len - at} are left")
-                at += <Py_ssize_t>skipped
-            elif magic == ZSTD_MAGIC:
-                frames.append(walk_zstd(<const uint8_t *>view.buf, view.len, &at))
-            else:
+            magic = <uint32_t>load(data + at, 4)
+            if magic == ZSTD_MAGIC:
+                return walk_zstd(data, view.len, at)
+            if magic & 0xFFFFFFF0 != ZSTD_SKIPPABLE:
                 raise CorruptBatch("bytes where a zstd frame should begin")
+            skipped = load(data + at + 4, 4)
+            at += 8
+            if skipped > <uint64_t>(view.len - at):
+                raise CorruptBatch(f"skippable zstd frame of {skipped} bytes where {view.len - at} are left")
+            at += <Py_ssize_t>skipped
     finally:
         PyBuffer_Release(&view)
-    return frames
+    return None
 
 
-cdef tuple walk_zstd(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position):
-    """The frame at *position, of which 8 bytes are there; *position goes behind it."""
-    cdef Py_ssize_t start = position[0], at = start + 5, stored
+cdef tuple walk_zstd(const uint8_t *data, Py_ssize_t size, Py_ssize_t start):
+    """The frame at start, of which 8 bytes are there."""
+    cdef Py_ssize_t at = start + 5, stored
     cdef int descriptor = data[start + 4]
     cdef bint single = descriptor >> 5 & 1, last = False
     cdef int content_field = 1 << (descriptor >> 6) if descriptor >> 6 else <int>single
@@ -189,5 +192,4 @@ cdef tuple walk_zstd(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position)
         if content_size > <uint64_t>bound:
             raise CorruptBatch(f"zstd frame claims {content_size} bytes, its blocks hold at most {bound}")
         bound = <int64_t>content_size
-    position[0] = at
     return start, at, bound, content_field != 0

@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import cramjam
@@ -27,7 +27,7 @@ import lz4.block
 import lz4.frame
 import zstandard
 
-from klog.codec._frames import fill, lz4_frame, zstd_frames
+from klog.codec._frames import fill, lz4_frame, zstd_frame
 from klog.errors import CorruptBatch, DecompressionLimit, InvalidConfig, UnsupportedCompression
 
 __all__ = [
@@ -123,6 +123,8 @@ _contexts = _Contexts()
 _GZIP_HEADER: Final = bytes.fromhex("1f8b08000000000000ff")
 _GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 _GZIP_WBITS: Final = 16 + zlib.MAX_WBITS
+_GZIP_PIECE: Final = 1024
+_GZIP_PIECE_MAX: Final = 1024 * 1024
 
 
 def _gzip_compress(data: Buffer, level: int | None) -> bytes:
@@ -136,20 +138,27 @@ def _gzip_decompress(payload: memoryview, bytes_max: int) -> bytes:
     """reads: any standard header, several members; what follows the last and begins no member is ignored."""
     parts: list[bytes] = []
     left = bytes_max
-    rest: Buffer = payload
-    while not parts or bytes(rest[:3]) == _GZIP_MAGIC:
+    at, size = 0, len(payload)
+    while at == 0 or bytes(payload[at : at + 3]) == _GZIP_MAGIC:
         member = zlib.decompressobj(_GZIP_WBITS)
-        try:
-            part = member.decompress(rest, left + 1)
-        except zlib.error as error:
-            raise CorruptBatch(f"gzip payload: {error}") from None
-        if len(part) > left:
-            raise _over("gzip", bytes_max)
-        if not member.eof:
-            raise CorruptBatch("gzip payload ends inside a member")
-        left -= len(part)
-        parts.append(part)
-        rest = member.unused_data
+        # unused_data is a copy of all that follows a member. The first is given everything, since nearly always it is
+        # all there is; those behind it pieces, or a payload of tiny members would be copied once for each.
+        piece = _GZIP_PIECE if at else size
+        while not member.eof:
+            if at == size:
+                raise CorruptBatch("gzip payload ends inside a member")
+            given = payload[at : at + piece]
+            try:
+                part = member.decompress(given, left + 1)
+            except zlib.error as error:
+                raise CorruptBatch(f"gzip payload: {error}") from None
+            if len(part) > left:
+                raise _over("gzip", bytes_max)
+            at += len(given) - len(member.unused_data)
+            left -= len(part)
+            piece = min(4 * piece, _GZIP_PIECE_MAX)
+            if part:
+                parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -172,11 +181,14 @@ def _snappy_compress(data: Buffer, level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _snappy_blocks(payload: memoryview) -> list[memoryview]:
-    """The raw blocks of a payload; one that is no xerial stream is a single raw block."""
+def _snappy_blocks(payload: memoryview) -> Iterator[memoryview]:
+    """The raw blocks of a payload; one that is no xerial stream is a single raw block.
+
+    One at a time: a list of tiny ones would be many times as large as they are.
+    """
     if len(payload) < len(_XERIAL_HEADER) or bytes(payload[:8]) != _XERIAL_MAGIC:
-        return [payload]
-    blocks = []
+        yield payload
+        return
     at = len(_XERIAL_HEADER)
     while at < len(payload):
         if bytes(payload[at : at + 8]) == _XERIAL_MAGIC and len(payload) - at >= len(_XERIAL_HEADER):
@@ -188,34 +200,37 @@ def _snappy_blocks(payload: memoryview) -> list[memoryview]:
         at += 4
         if not 0 <= size <= _XERIAL_BLOCK_MAX or size > len(payload) - at:
             raise CorruptBatch(f"snappy block of {size} bytes where {len(payload) - at} are left")
-        blocks.append(payload[at : at + size])
+        yield payload[at : at + size]
         at += size
-    return blocks
+
+
+def _snappy_size(block: memoryview) -> int:
+    """What a raw block says that it becomes, if that can be."""
+    if not block:
+        raise CorruptBatch("snappy block without its length")
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > _SNAPPY_RATIO_MAX * len(block):
+        raise CorruptBatch(f"snappy block of {len(block)} bytes claims {size} bytes")
+    return size
 
 
 def _snappy_decompress(payload: memoryview, bytes_max: int) -> bytearray:
     """reads: xerial streams, also several with a header each, and one raw snappy block without any header."""
-    blocks = _snappy_blocks(payload)
-    sizes = []
     try:
-        for block in blocks:
-            if not block:
-                raise CorruptBatch("snappy block without its length")
-            size = cramjam.snappy.decompress_raw_len(block)
-            if size > _SNAPPY_RATIO_MAX * len(block):
-                raise CorruptBatch(f"snappy block of {len(block)} bytes claims {size} bytes")
-            sizes.append(size)
-        total = sum(sizes)
+        total = sum(map(_snappy_size, _snappy_blocks(payload)))
         if total > bytes_max:
             raise _over("snappy", bytes_max)
         out = bytearray(total)
         view = memoryview(out)
         at = 0
-        for block, size in zip(blocks, sizes, strict=True):
+        for block in _snappy_blocks(payload):
+            size = _snappy_size(block)
             if size and cramjam.snappy.decompress_raw_into(block, view[at : at + size]) != size:
                 raise CorruptBatch("snappy block is shorter than it claims")
             at += size
         view.release()
+        if at != total:  # in a shared mapping bytes may change between two looks
+            raise CorruptBatch("snappy payload changed while it was read")
     except cramjam.DecompressionError as error:
         raise CorruptBatch(f"snappy payload: {error}") from None
     return out
@@ -328,6 +343,8 @@ def _lz4_decompress(payload: memoryview, bytes_max: int) -> bytes:
         out: bytes
         out, _, whole = lz4.frame.decompress_chunk(context, frame, max_length=min(bound, bytes_max) + 1)
     except RuntimeError as error:
+        if "allocation_failed" in str(error):  # no fault of the bytes, and none to be cut away
+            raise MemoryError(f"lz4 payload: {error}") from None
         raise CorruptBatch(f"lz4 payload: {error}") from None
     if len(out) > bytes_max:
         raise _over("lz4", bytes_max)
@@ -355,19 +372,23 @@ def _zstd_decompress(payload: memoryview, bytes_max: int) -> bytes:
     """reads: frames one behind the other, with or without content size and checksum, skippable ones too; no junk."""
     parts = []
     left = bytes_max
-    decompressor = _contexts.decompressor
-    for start, end, bound, sized in zstd_frames(payload):
+    at, size = 0, len(payload)
+    while at < size and (frame := zstd_frame(payload, at)) is not None:
+        start, at, bound, sized = frame
         if sized and bound > left:
             raise _over("zstd", bytes_max)
         try:
             # A frame that names its size is given just that; for the others this is the room they get.
-            part = decompressor.decompress(payload[start:end], max_output_size=max(1, min(bound, left)))
+            part = _contexts.decompressor.decompress(payload[start:at], max_output_size=max(1, min(bound, left)))
         except zstandard.ZstdError as error:
             if bound > left and "did not decompress full frame" in str(error):
                 raise _over("zstd", bytes_max) from None
+            if "not enough memory" in str(error):  # for a window: no fault of the bytes, and none to be cut away
+                raise MemoryError(f"zstd payload: {error}") from None
             raise CorruptBatch(f"zstd payload: {error}") from None
         left -= len(part)
-        parts.append(part)
+        if part:
+            parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
