@@ -124,7 +124,7 @@ def test_it_stops_at_the_bound(name: str) -> None:
     ended, grown = measured(data, bound * 4)
     assert ended == dict.fromkeys(DOORS, ("DecompressionLimit", 0, 77))
     # What came out, once more while pieces are joined or a buffer grows; nothing near to what would have come.
-    assert grown < bound * 9 // 4
+    assert grown < bound * 3
 
 
 # What lies, or is tiny a million times --------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_what_is_claimed_takes_no_memory(name: str) -> None:
     data = batch_of(codec, payload)
     ended, grown = measured(data, 192 * MIB)
     assert ended == dict.fromkeys(DOORS, ("CorruptBatch", 0, 77))
-    assert grown < 16 * MIB
+    assert grown < 24 * MIB
 
 
 def test_memory_that_is_not_there_is_no_corruption() -> None:
