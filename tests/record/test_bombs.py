@@ -18,7 +18,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from klog.codec import decompressed_bytes_max
+from klog.codec import CODECS, compress, decompressed_bytes_max
 from klog.errors import CorruptBatch
 from klog.record import columns, decode, encode, iter_records, validate
 from tests.support.child import in_child
@@ -39,10 +39,10 @@ DOORS: dict[str, Callable[[bytes], object]] = {
 }
 
 
-def batch_of(codec: int, payload: bytes) -> bytes:
+def batch_of(codec: int, payload: bytes, count: int = COUNT) -> bytes:
     """The length, of nothing yet, becomes that of all there is."""
     head = encode([(b"k", b"v", T)], base_offset=77)[:61]
-    tail = struct.pack(">hi", codec, COUNT - 1) + head[27:57] + struct.pack(">i", COUNT) + payload
+    tail = struct.pack(">hi", codec, count - 1) + head[27:57] + struct.pack(">i", count) + payload
     return reseal(head[:8] + bytes(4) + head[12:21] + tail)
 
 
@@ -156,6 +156,15 @@ def test_what_is_claimed_takes_no_memory(name: str) -> None:
     codec, payload = liars()[name]
     data = batch_of(codec, payload)
     ended, grown = measured(data, 192 * MIB)
+    assert ended == dict.fromkeys(DOORS, ("CorruptBatch", 0, 77))
+    assert grown < 24 * MIB
+
+
+@pytest.mark.parametrize("codec", range(5), ids=CODECS)
+def test_a_count_that_lies_takes_no_memory(codec: int) -> None:
+    """list() asks a batch for its length, and makes room for that."""
+    payload = bytes(compress(codec, encode([(b"k", b"v", T)])[61:]))
+    ended, grown = measured(batch_of(codec, payload, 2**31 - 1), 192 * MIB)
     assert ended == dict.fromkeys(DOORS, ("CorruptBatch", 0, 77))
     assert grown < 24 * MIB
 
