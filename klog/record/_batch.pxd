@@ -57,6 +57,8 @@ cdef class Source:
     # The plain records of a batch: None where they lie in the source as they are, else the object that holds them.
     # Checks that the count of records can be true.
     cdef object plain_records(self, const kl_batch_t *b)
+    # Raises where size plain bytes cannot hold that many records.
+    cdef int check_count(self, const kl_batch_t *b, Py_ssize_t size) except -1
     cdef int raise_record(self, int status, const kl_batch_t *b, int32_t number) except -1
 
 

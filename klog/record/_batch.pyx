@@ -358,12 +358,16 @@ cdef class Source:
                     kind=error.kind,
                 ) from None
             size = len(plain)
+        self.check_count(b, size)
+        return plain
+
+    cdef int check_count(self, const kl_batch_t *b, Py_ssize_t size) except -1:
         if b.count > size // KL_RECORD_MIN:
             raise CorruptBatch(
                 f"{b.count} records cannot be in {size} bytes", path=self.path,
                 position=self.file_position + b.position, offset=b.base_offset,
             )
-        return plain
+        return 0
 
     cdef int raise_record(self, int status, const kl_batch_t *b, int32_t number) except -1:
         return raise_status(
@@ -639,6 +643,12 @@ cdef class RecordBatch:
         return RecordIterator(self.source, at, at + self.header.size, everything, False)
 
     def __len__(self):
+        # list(batch) makes room for as many before it asks for the first one: R1 holds for it too, 16 GiB otherwise.
+        cdef Py_ssize_t size = self.header.size - KL_BATCH_HEADER
+        if self.header.magic >= 2:
+            if self.header.attributes & KL_ATTR_CODEC:
+                size = decompressed_bytes_max(size)
+            self.source.check_count(&self.header, size)
         return self.header.count
 
     @property
