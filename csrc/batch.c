@@ -185,12 +185,14 @@ int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int3
         kl_record_t record;
         const uint8_t *behind = kl_scan_record(at, end, &record);
         if (behind == NULL) {
+            kl_record_t rare; /* apart, so that record can stay in registers */
             size_t used = 0;
-            int status = at == end ? KL_ECOUNT : kl_record_next(at, (size_t)(end - at), &record, &used);
+            int status = at == end ? KL_ECOUNT : kl_record_next(at, (size_t)(end - at), &rare, &used);
             if (status != KL_OK) {
                 *bad = i;
                 return status;
             }
+            record = rare;
             behind = at + used;
         }
         if ((record.offset_delta <= before || record.offset_delta > last_offset_delta) && disorder < 0)

@@ -102,13 +102,13 @@ typedef struct {
     int n;
     int with_headers;   /* is there a header at all? */
     const uint8_t *end; /* of the payload: nothing is read there or behind */
-    int64_t timestamp_delta[BLOCK];
-    int32_t offset_delta[BLOCK];
+    int64_t offset[BLOCK];
+    int64_t timestamp[BLOCK];
     runs_t key;
     runs_t value;
-    const uint8_t *headers[BLOCK];
-    const uint8_t *headers_end[BLOCK];
     int32_t header_count[BLOCK];
+    const uint8_t *headers[BLOCK]; /* set only where there are any */
+    const uint8_t *headers_end[BLOCK];
 } block_t;
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
@@ -136,6 +136,13 @@ static int reserve(kl_columns_t *c, buffer_t *b, uint64_t more, double hint) {
 static inline void put_i32(buffer_t *b, int32_t v) {
     memcpy(b->data + b->size, &v, 4);
     b->size += 4;
+}
+
+static void put_same_i32(buffer_t *b, int32_t v, int count) {
+    int32_t *to = (int32_t *)(b->data + b->size);
+    for (int i = 0; i < count; i++)
+        to[i] = v;
+    b->size += 4 * (size_t)count;
 }
 
 static inline void set_bit(buffer_t *b, int64_t at) { b->data[at >> 3] |= (uint8_t)(1u << (at & 7)); }
@@ -317,17 +324,22 @@ static int parse_block(const kl_batch_t *b, const uint8_t **at, const uint8_t *e
     const uint8_t *from = *at;
     int32_t i = *next;
     int n = 0, with_headers = 0;
-    uint64_t first = (uint64_t)b->base_offset - start;
+    uint64_t base_offset = (uint64_t)b->base_offset;
+    int append_time = (b->attributes & KL_ATTR_LOG_APPEND_TIME) != 0;
+    uint64_t base_timestamp = (uint64_t)(append_time ? b->max_timestamp : b->base_timestamp);
+    uint64_t deltas = append_time ? 0 : UINT64_MAX; /* a mask */
     int control = b->attributes & KL_ATTR_CONTROL;
     int status = KL_OK;
     for (; i < b->count && n < BLOCK; i++) {
         kl_record_t r;
         const uint8_t *behind = kl_scan_record(from, end, &r);
         if (behind == NULL) {
+            kl_record_t rare; /* apart, so that r can stay in registers */
             size_t used = 0;
-            status = from == end ? KL_ECOUNT : kl_record_next(from, (size_t)(end - from), &r, &used);
+            status = from == end ? KL_ECOUNT : kl_record_next(from, (size_t)(end - from), &rare, &used);
             if (status != KL_OK)
                 break;
+            r = rare;
             behind = from + used;
         }
         if (control && !control_key_ok(&r)) {
@@ -335,17 +347,20 @@ static int parse_block(const kl_batch_t *b, const uint8_t **at, const uint8_t *e
             break;
         }
         from = behind;
-        block->timestamp_delta[n] = r.timestamp_delta;
-        block->offset_delta[n] = r.offset_delta;
+        uint64_t offset = base_offset + (uint64_t)(int64_t)r.offset_delta;
+        block->offset[n] = (int64_t)offset;
+        block->timestamp[n] = (int64_t)(base_timestamp + ((uint64_t)r.timestamp_delta & deltas));
         block->key.at[n] = r.key;
         block->key.size[n] = r.key_size;
         block->value.at[n] = r.value;
         block->value.size[n] = r.value_size;
         block->header_count[n] = r.header_count;
-        block->headers[n] = r.headers;
-        block->headers_end[n] = behind;
+        if (r.header_count != 0) {
+            block->headers[n] = r.headers;
+            block->headers_end[n] = behind;
+        }
         /* The next record overwrites one that nobody wants. */
-        int wanted = first + (uint64_t)(int64_t)r.offset_delta < span;
+        int wanted = offset - start < span;
         with_headers |= wanted && r.header_count != 0;
         n += wanted;
     }
@@ -357,31 +372,24 @@ static int parse_block(const kl_batch_t *b, const uint8_t **at, const uint8_t *e
     return status;
 }
 
-static int put_offsets(kl_columns_t *c, const kl_batch_t *b, const block_t *block, double hint) {
+static int put_offsets(kl_columns_t *c, const block_t *block, double hint) {
     int status = reserve(c, &c->offset, 8 * (uint64_t)block->n, hint);
     if (status != KL_OK)
         return status;
-    int64_t *to = (int64_t *)(c->offset.data + c->offset.size);
-    for (int i = 0; i < block->n; i++)
-        to[i] = (int64_t)((uint64_t)b->base_offset + (uint64_t)(int64_t)block->offset_delta[i]);
+    memcpy(c->offset.data + c->offset.size, block->offset, 8 * (size_t)block->n);
     c->offset.size += 8 * (size_t)block->n;
     return KL_OK;
 }
 
-static int put_timestamps(kl_columns_t *c, const kl_batch_t *b, const block_t *block, double hint) {
+static int put_timestamps(kl_columns_t *c, const block_t *block, double hint) {
     int status = reserve(c, &c->timestamp, 8 * (uint64_t)block->n, hint);
     if (status != KL_OK)
         return status;
-    int append_time = (b->attributes & KL_ATTR_LOG_APPEND_TIME) != 0;
-    uint64_t base = (uint64_t)(append_time ? b->max_timestamp : b->base_timestamp);
-    uint64_t deltas = append_time ? 0 : UINT64_MAX; /* a mask */
-    int64_t *to = (int64_t *)(c->timestamp.data + c->timestamp.size);
+    memcpy(c->timestamp.data + c->timestamp.size, block->timestamp, 8 * (size_t)block->n);
     int64_t nulls = 0;
-    for (int i = 0; i < block->n; i++) {
-        to[i] = (int64_t)(base + ((uint64_t)block->timestamp_delta[i] & deltas));
-        nulls += to[i] == -1;
-    }
-    PUT_VALIDITY(status, c, &c->timestamp_valid, c->rows, block->n, nulls, hint, to[i] == -1);
+    for (int i = 0; i < block->n; i++)
+        nulls += block->timestamp[i] == -1;
+    PUT_VALIDITY(status, c, &c->timestamp_valid, c->rows, block->n, nulls, hint, block->timestamp[i] == -1);
     if (status == KL_OK)
         c->timestamp.size += 8 * (size_t)block->n;
     return status;
@@ -401,8 +409,7 @@ static int put_leader_epochs(kl_columns_t *c, const kl_batch_t *b, const block_t
     int status = reserve(c, &c->leader_epoch, 4 * (uint64_t)block->n, hint);
     if (status != KL_OK)
         return status;
-    for (int i = 0; i < block->n; i++)
-        put_i32(&c->leader_epoch, b->leader_epoch);
+    put_same_i32(&c->leader_epoch, b->leader_epoch, block->n);
     return KL_OK;
 }
 
@@ -576,13 +583,13 @@ static int put_headers(kl_columns_t *c, const block_t *block, double hint) {
     if (status != KL_OK)
         return status;
     if (!block->with_headers) {
-        for (int i = 0; i < n; i++)
-            put_i32(&c->header_offsets, (int32_t)c->headers);
+        put_same_i32(&c->header_offsets, (int32_t)c->headers, n);
         return KL_OK;
     }
     header_sizes_t m = {0};
     for (int i = 0; i < n && status == KL_OK; i++)
-        status = measure_headers(block->headers[i], block->headers_end[i], block->header_count[i], &m);
+        if (block->header_count[i] != 0)
+            status = measure_headers(block->headers[i], block->headers_end[i], block->header_count[i], &m);
     if (status != KL_OK)
         return status;
     if (m.count > INT32_MAX - c->headers)
@@ -594,7 +601,8 @@ static int put_headers(kl_columns_t *c, const block_t *block, double hint) {
     if (status == KL_OK && with_bits)
         status = reserve_bits(c, &c->header_value.valid, c->headers, m.count, hint);
     for (int i = 0; i < n && status == KL_OK; i++) {
-        status = copy_headers(c, block->headers[i], block->headers_end[i], block->header_count[i], with_bits);
+        if (block->header_count[i] != 0)
+            status = copy_headers(c, block->headers[i], block->headers_end[i], block->header_count[i], with_bits);
         put_i32(&c->header_offsets, (int32_t)c->headers);
     }
     return status;
@@ -604,9 +612,9 @@ static int put_block(kl_columns_t *c, const kl_batch_t *b, const block_t *block,
     unsigned wanted = c->wanted;
     int status = KL_OK;
     if (wanted & 1u << KL_COLUMN_OFFSET)
-        status = put_offsets(c, b, block, hint);
+        status = put_offsets(c, block, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_TIMESTAMP)
-        status = put_timestamps(c, b, block, hint);
+        status = put_timestamps(c, block, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_TIMESTAMP_TYPE)
         status = put_timestamp_types(c, b, block, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_LEADER_EPOCH)

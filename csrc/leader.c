@@ -58,19 +58,17 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
     int32_t disorder = 0, keys = 0;
     unsigned suspect = 0;
     for (int32_t i = 0; i < count; i++) {
-        kl_record_t record; /* whose address goes nowhere, so that it need not be in memory */
+        kl_record_t record;
         const uint8_t *behind = kl_scan_record(at, end, &record);
         if (behind == NULL) {
-            kl_record_t rare;
+            kl_record_t rare; /* apart, so that record can stay in registers */
             size_t used = 0;
             int status = at == end ? KL_ECOUNT : kl_record_next(at, (size_t)(end - at), &rare, &used);
             if (status != KL_OK) {
                 *bad = i;
                 return status;
             }
-            record.timestamp_delta = rare.timestamp_delta;
-            record.offset_delta = rare.offset_delta;
-            record.key_size = rare.key_size;
+            record = rare;
             behind = at + used;
         }
         int64_t timestamp = wrap_add(base_timestamp, record.timestamp_delta);

@@ -18,21 +18,23 @@ enum {
     KL_SCAN_MIN = 20,
 };
 
-/* A varint of up to three bytes, sizes and deltas to a million; NULL for a longer one. */
-static inline const uint8_t *kl_scan_varint(const uint8_t *at, int32_t *out) {
-    uint32_t value = at[0];
-    if (value < 0x80) {
-        *out = kl_unzigzag32(value);
+/* The raw bits of a varint of up to three bytes, sizes and deltas to a million; NULL for a longer one.  The third byte is
+ * only read if it lies before limit. */
+static inline const uint8_t *kl_scan_varint(const uint8_t *at, const uint8_t *limit, uint32_t *out) {
+    uint32_t bits = at[0];
+    if (bits < 0x80) {
+        *out = bits;
         return at + 1;
     }
-    value = (value & 0x7f) | (uint32_t)at[1] << 7;
+    bits = (bits & 0x7f) | (uint32_t)at[1] << 7;
     if (at[1] < 0x80) {
-        *out = kl_unzigzag32(value);
+        *out = bits;
         return at + 2;
     }
-    value = (value & 0x3fff) | (uint32_t)at[2] << 14;
-    *out = kl_unzigzag32(value);
-    return at[2] < 0x80 ? at + 3 : NULL;
+    if (limit - at < 3 || at[2] >= 0x80)
+        return NULL;
+    *out = (bits & 0x3fff) | (uint32_t)at[2] << 14;
+    return at + 3;
 }
 
 /* Walk count headers with sizes below 64, as long as they go on before end; behind the last one, or NULL. */
@@ -49,10 +51,14 @@ static inline const uint8_t *kl_scan_headers(const uint8_t *at, const uint8_t *e
     return at;
 }
 
-/* Read the record at at[0 .. end - at) if it is of the common kind.  Answers where it ends, or NULL. */
+/* Read the record at at[0 .. end - at) if it is of the common kind.  Answers where it ends, or NULL.
+ * A zigzag number is negative where its lowest bit is set: an error for the record, null for key and value. */
 static inline const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *end, kl_record_t *out) {
-    int32_t length, key_size, value_size;
-    if (end - at < KL_SCAN_MIN || (at = kl_scan_varint(at, &length)) == NULL || length < 0 || length > end - at)
+    uint32_t length, offset, size;
+    if (end - at < KL_SCAN_MIN || (at = kl_scan_varint(at, end, &length)) == NULL || length & 1)
+        return NULL;
+    length >>= 1;
+    if ((ptrdiff_t)length > end - at)
         return NULL;
     const uint8_t *whole = at + length;
     at++; /* attributes, which nobody reads */
@@ -74,33 +80,43 @@ static inline const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *en
         at += used;
     }
     out->timestamp_delta = kl_unzigzag64(stamp);
-    if ((at = kl_scan_varint(at, &out->offset_delta)) == NULL || (at = kl_scan_varint(at, &key_size)) == NULL)
+    if ((at = kl_scan_varint(at, end, &offset)) == NULL || (at = kl_scan_varint(at, end, &size)) == NULL)
         return NULL;
-    /* From here on nothing is read at or behind the end of the record. */
-    int64_t bytes = key_size > 0 ? key_size : 0;
-    if (bytes > whole - at - 2)
+    out->offset_delta = kl_unzigzag32(offset);
+    /* From here on nothing is read at or behind the end of the record: a size and a count are to come, one byte each. */
+    if (size & 1) {
+        out->key = NULL;
+        out->key_size = -1;
+        size = 0;
+    } else {
+        size >>= 1;
+        out->key = at;
+        out->key_size = (int32_t)size;
+    }
+    if ((ptrdiff_t)size > whole - at - 2)
         return NULL;
-    out->key = key_size < 0 ? NULL : at;
-    out->key_size = key_size < 0 ? -1 : key_size;
-    at += bytes;
-    if (at[0] >= 0x80 && at[1] >= 0x80 && whole - at < 3)
+    if ((at = kl_scan_varint(at + size, whole, &size)) == NULL)
         return NULL;
-    if ((at = kl_scan_varint(at, &value_size)) == NULL)
+    if (size & 1) {
+        out->value = NULL;
+        out->value_size = -1;
+        size = 0;
+    } else {
+        size >>= 1;
+        out->value = at;
+        out->value_size = (int32_t)size;
+    }
+    ptrdiff_t left = whole - at - (ptrdiff_t)size;
+    if (left < 1)
         return NULL;
-    bytes = value_size > 0 ? value_size : 0;
-    if (bytes > whole - at - 1)
+    at += size;
+    out->headers = at + 1;
+    out->header_count = at[0] >> 1;
+    if (at[0] == 0)
+        return left == 1 ? whole : NULL;
+    if (at[0] & 0x81) /* more than 63, or a negative number */
         return NULL;
-    out->value = value_size < 0 ? NULL : at;
-    out->value_size = value_size < 0 ? -1 : value_size;
-    at += bytes;
-    int32_t headers = *at++;
-    if (headers & 0x81) /* more than 63, or a negative number */
-        return NULL;
-    out->header_count = headers >> 1;
-    out->headers = at;
-    if (headers != 0 && (at = kl_scan_headers(at, whole, out->header_count)) == NULL)
-        return NULL;
-    return at == whole ? whole : NULL;
+    return kl_scan_headers(at + 1, whole, out->header_count) == whole ? whole : NULL;
 }
 
 #endif

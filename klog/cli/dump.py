@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -168,7 +169,8 @@ class _RecordText:
         if control in ("commit", "abort"):
             parts.append(f"endTxnMarker: {control.upper()} coordinatorEpoch: {e.get('coordinator_epoch')}")
         elif control is not None:
-            parts.append(f"controlType: {control.upper()}")
+            said = "".join(f" {name}: {json.dumps(value)}" for name, value in e.get("control", {}).items())
+            parts.append(f"controlType: {control.upper()}{said}")
         else:
             for name, label in (("key", "key"), ("value", "payload")):
                 text = _content(e, name)

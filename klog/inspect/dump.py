@@ -21,10 +21,12 @@ be read becomes an entry {"type": "problem", ...}; dump never stops at damage. K
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import struct
+import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from klog.errors import CorruptBatch, CorruptData
@@ -33,6 +35,7 @@ from klog.inspect.entries import IndexFile, parse_offset_index, parse_snapshot, 
 from klog.inspect.files import FileName, ReadOnlyFile, classify, moved_name, partition_name, read_small
 from klog.inspect.texts import parse_checkpoint, parse_epochs, parse_json, parse_partition_metadata, parse_properties
 from klog.record import Record, RecordBatch, TimestampType
+from klog.record.kraft import read_kraft
 
 TIMESTAMP_TYPES = {
     TimestampType.NO_TIMESTAMP: "none",
@@ -261,7 +264,20 @@ def record_fields(record: Record) -> Entry:
     }
     if record.control_type in ("commit", "abort") and record.value is not None and len(record.value) >= 6:
         entry["coordinator_epoch"] = struct.unpack_from(">i", record.value, 2)[0]
+    with contextlib.suppress(CorruptBatch):  # what is no such value is shown as its bytes
+        said = read_kraft(record.control_type, record.value)
+        if said is not None:
+            entry["control"] = {name: _plain(field) for name, field in asdict(said).items()}
     return entry
+
+
+def _plain(field: object) -> object:
+    """Ids as text, tuples as lists: what JSON has."""
+    if isinstance(field, dict):
+        return {name: _plain(entry) for name, entry in field.items()}
+    if isinstance(field, (tuple, list)):
+        return [_plain(entry) for entry in field]
+    return str(field) if isinstance(field, uuid.UUID) else field
 
 
 def as_text(name: str, value: bytes | None) -> Entry:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
 import re
 import uuid
 
 from klog.disk import Files
 from klog.errors import CorruptCheckpoint, InconsistentTopicId
+from klog.segment.names import METADATA
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START = "log-start-offset-checkpoint"
@@ -159,16 +161,18 @@ def clean_shutdown_path(directory: str) -> str:
 CLEAN_SHUTDOWN_TEXT = b'{"version":0,"brokerEpoch":-1}'
 
 
+def read_topic_id(directory: str) -> uuid.UUID | None:
+    """The topic id of a partition directory; None where partition.metadata is missing or makes no sense."""
+    path = os.path.join(directory, METADATA)
+    with contextlib.suppress(FileNotFoundError, CorruptCheckpoint), open(path, "rb") as file:
+        return parse_metadata(file.read(), path)
+    return None
+
+
 def check_topic_id(path: str, wanted: uuid.UUID | None) -> None:
     """Raise InconsistentTopicId when partition.metadata names another topic."""
-    if wanted is None:
-        return
-    try:
-        with open(os.path.join(path, "partition.metadata"), "rb") as file:
-            stored = parse_metadata(file.read(), file.name)
-    except (FileNotFoundError, CorruptCheckpoint):
-        return
-    if stored != wanted:
+    stored = None if wanted is None else read_topic_id(path)
+    if wanted is not None and stored is not None and stored != wanted:
         raise InconsistentTopicId(
             f"{path} belongs to topic id {encode_uuid(stored)}, not {encode_uuid(wanted)}: "
             f"the topic was created anew, or this is another cluster's directory"

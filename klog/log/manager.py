@@ -10,7 +10,6 @@ Kafka: LogManager.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -244,16 +243,11 @@ class LogManager:
             entry = self._topic_file.entries.get(name)
             altered = LogConfig(entry.config if entry else {}).replace(config)
             if entry is None:
-                topic_id = self._stored_topic_id(name, partitions[0]) or uuid.uuid4()
+                directory = os.path.join(self._path, f"{name}-{partitions[0]}")
+                topic_id = checkpoint.read_topic_id(directory) or uuid.uuid4()
                 entry = TopicEntry(topic_id, max(partitions) + 1)
             self._topic_file.put(name, TopicEntry(entry.topic_id, entry.partitions, _plain(altered.given)))
             return self.topic_config(name)
-
-    def _stored_topic_id(self, name: str, partition: int) -> uuid.UUID | None:
-        path = os.path.join(self._path, f"{name}-{partition}", names.METADATA)
-        with contextlib.suppress(FileNotFoundError, CorruptCheckpoint), open(path, "rb") as file:
-            return checkpoint.parse_metadata(file.read(), path)
-        return None
 
     def _unknown(self, topic: str, partition: int | None = None) -> UnknownTopicOrPartition:
         topics = self.topics()

@@ -87,6 +87,7 @@ class LogReader:
                 aborted=chunk.aborted,
                 path=chunk.path,
                 file_position=chunk.file_position,
+                lazy=True,
             )
 
     @property
@@ -102,7 +103,9 @@ class LogReader:
     def batches(self) -> Iterator[RecordBatch]:
         """Record batches that hold something of the range; the first and last may reach beyond it."""
         for chunk in self.chunks():
-            for batch in record_room.decode(chunk.buffer, path=chunk.path, file_position=chunk.file_position):
+            for batch in record_room.decode(
+                chunk.buffer, path=chunk.path, file_position=chunk.file_position, lazy=True
+            ):
                 if batch.last_offset >= chunk.start and batch.base_offset < chunk.stop:
                     yield batch
 
@@ -165,6 +168,7 @@ class LogTail:
                     aborted=chunk.aborted,
                     path=chunk.path,
                     file_position=chunk.file_position,
+                    lazy=True,
                 )
             )
             self._offset = chunk.stop

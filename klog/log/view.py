@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import logging
 import os
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klog.clock import Clock
@@ -141,11 +142,7 @@ class LogView:
     @property
     def topic_id(self) -> uuid.UUID | None:
         """The topic's id from partition.metadata, None if there is none."""
-        try:
-            with open(os.path.join(self._directory, names.METADATA), "rb") as file:
-                return checkpoint.parse_metadata(file.read(), file.name)
-        except (FileNotFoundError, CorruptCheckpoint):
-            return self._options.topic_id
+        return checkpoint.read_topic_id(self._directory) or self._options.topic_id
 
     @property
     def recovery(self) -> Recovery:
@@ -244,30 +241,31 @@ class LogView:
         """Aborted transactions with records or marker in [start, stop), in the order of their markers."""
         low = self._log_start_offset if start is None else start
         high = self._log_end_offset if stop is None else stop
-        return list(self._aborted(low, high, []))
+        return list(self._aborted(low, high, self._has_producers()))
 
-    def _aborted(self, low: int, high: int, known: list[bool]) -> Iterator[AbortedTransaction]:
-        """What aborted_transactions() lists. known: the caller's memory of whether producers write here, one scan of
-        the directory for all its questions."""
+    def _has_producers(self) -> Callable[[], bool]:
+        """Whether producers write here: one scan of the directory for all questions of one caller, and none if there
+        are none."""
+        return functools.cache(lambda: has_producers(self._directory))
+
+    def _aborted(self, low: int, high: int, producers: Callable[[], bool]) -> Iterator[AbortedTransaction]:
+        """What aborted_transactions() lists."""
         segments = self._segments
         for segment in segments[_number(segments, low) :]:
-            for entry in self._aborted_in(segment, known):
+            for entry in self._aborted_in(segment, producers):
                 if entry.last_offset >= low and entry.first_offset < high:
                     yield entry
                 if high <= entry.last_stable_offset <= entry.last_offset + 1:
                     return  # what aborts later began at or behind high
 
-    def _aborted_in(self, segment: Segment, known: list[bool]) -> Sequence[AbortedTransaction]:
+    def _aborted_in(self, segment: Segment, producers: Callable[[], bool]) -> Sequence[AbortedTransaction]:
         """A segment's aborted transactions. Where the file is missing in a log that has producers, the markers are
         looked up once: a lost cache must not make aborted records visible."""
         index = segment.txn_index
         if not index.checked:
             with self._lock:
-                if not index.checked and not index.present:
-                    if not known:
-                        known.append(has_producers(self._directory))
-                    if known[0]:
-                        rebuild_txn_index(self._inputs(), self._segments, segment)
+                if not index.checked and not index.present and producers():
+                    rebuild_txn_index(self._inputs(), self._segments, segment)
                 index.checked = True
         return index.entries
 
@@ -315,7 +313,7 @@ class LogView:
         """Raw batches of [start, stop), chunk by chunk."""
         self._check_open()
         offset = start
-        producers_known: list[bool] = []
+        producers = self._has_producers()
         while offset < stop:
             found = self._locate(offset)
             if found is None:
@@ -342,7 +340,7 @@ class LogView:
                     )
                 aborted: Sequence[AbortedTransaction] = ()
                 if isolation == "read_committed":
-                    aborted = list(self._aborted(offset, next_offset, producers_known))
+                    aborted = list(self._aborted(offset, next_offset, producers))
                 yield FetchedChunk(
                     chunk, segment.path, position, offset, min(stop, next_offset), aborted_ranges(aborted)
                 )
@@ -425,7 +423,9 @@ class LogView:
             total += records
             for header in crossing:
                 data = segment.file.read(header.position, header.size)
-                records_in = iter_records(data, start=low, stop=high, path=segment.path, file_position=header.position)
+                records_in = iter_records(
+                    data, start=low, stop=high, path=segment.path, file_position=header.position, lazy=True
+                )
                 total += sum(1 for _ in records_in)
         return total
 

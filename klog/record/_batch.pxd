@@ -10,9 +10,18 @@ cdef enum:
 
 
 cdef class Record:
-    cdef readonly object key
-    cdef readonly object value
-    cdef readonly tuple headers
+    # What own() answers for: key, value and headers, or where they lie until somebody asks.
+    cdef object own_key
+    cdef object own_value
+    cdef tuple own_headers
+    cdef object pin                 # holds the bytes at at_key and at_value; None once the fields are the record's own
+    cdef const uint8_t *at_key
+    cdef const uint8_t *at_value
+    cdef const uint8_t *at_headers
+    cdef int32_t key_size
+    cdef int32_t value_size
+    cdef int32_t header_count
+    cdef int32_t headers_size
     cdef readonly int64_t offset
     cdef readonly int64_t producer_id
     cdef int64_t timestamp_ms
@@ -22,6 +31,9 @@ cdef class Record:
     cdef int16_t control_number
     cdef int8_t kind                # of timestamp
     cdef uint8_t flags
+
+    # Make key, value and headers the record's own, before own_key, own_value or own_headers is read.
+    cdef int own(self) except -1
 
 
 cdef class Source:
@@ -33,6 +45,7 @@ cdef class Source:
     cdef readonly int64_t file_position
     cdef bint newer_magic           # from a file, magic above 2 is read as 2; from memory it is refused. As Kafka does
     cdef bint refuses_legacy        # magic 0 and 1 are UnsupportedBatch
+    cdef bint lazy                  # records may point into the bytes, which never change
     cdef LegacyBatch legacy         # of magic 0 and 1, the one read last
 
     # Read and check the batch at byte `at`: 1, or 0 where the bytes end before the batch does; raises on bad bytes.
@@ -73,14 +86,18 @@ cdef class RecordIterator:
     cdef bint busy
     cdef bint plain_held
     cdef Py_buffer plain
+    cdef object pin                 # what lazy records of this batch hold; None: they copy
     cdef kl_batch_t batch
     cdef int32_t done               # records of the batch read so far
+    cdef int64_t start
+    cdef int64_t stop
     cdef const uint8_t *records
-    cdef size_t left
+    cdef const uint8_t *records_end
 
     cdef void drop_plain(self) noexcept
     cdef bint open_next(self) except -1
     cdef Record read_next(self)
+    cdef Record read_slowly(self)
 
 
 cdef class RecordBatch:

@@ -125,6 +125,7 @@ def decode(
     verify_crc: bool = True,
     allow_partial: bool = False,
     legacy: bool = True,
+    lazy: bool | None = None,
 ) -> BatchIterator: ...
 def iter_records(
     buffer: Buffer,
@@ -136,5 +137,6 @@ def iter_records(
     path: str | PathLike[str] | None = None,
     file_position: int = 0,
     verify_crc: bool = True,
+    lazy: bool | None = None,
 ) -> RecordIterator: ...
 def validate(buffer: Buffer, *, path: str | PathLike[str] | None = None, file_position: int = 0) -> int: ...

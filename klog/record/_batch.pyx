@@ -3,7 +3,8 @@
 
   R1  every length is asked against what is left before it is used; a count of records must fit into the plain bytes
       (a record has at least 7) before anything is made of it.
-  R2  whatever points into a buffer holds it: the Source behind a batch or an iterator keeps it from being closed.
+  R2  whatever points into a buffer holds it: the Source behind a batch, an iterator or a record that nobody has looked
+      into keeps it from being closed.
   R3  bad bytes are CorruptBatch with path, position of the batch and offset; the records before them come out first.
 
 A LogAppendTime batch gives its max_timestamp to every record; otherwise base_timestamp + delta, which may wrap, as in
@@ -15,7 +16,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from cpython.object cimport Py_EQ, Py_NE
+from cpython.object cimport Py_EQ, Py_NE, PyObject_GenericGetAttr
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -23,6 +24,7 @@ from klog._c.batch cimport (
     KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL,
     KL_BATCH_HEADER, KL_RECORD_MIN, kl_batch_crc, kl_batch_header, kl_batch_last_offset, kl_batch_t,
     kl_payload_validate, kl_record_header_next, kl_record_header_t, kl_record_next, kl_record_t,
+    kl_scan_record,
 )
 from klog._c.status cimport KL_ECOUNT, KL_EMAGIC, KL_ESLACK, KL_ETRUNCATED, KL_OK
 from klog.codec.status cimport raise_status
@@ -90,14 +92,18 @@ cdef str control_name(int16_t number):
 
 def _rebuild_record(key, value, headers, timestamp, *rest):
     cdef Record record = Record.__new__(Record)
-    record.key, record.value, record.headers = key, value, headers
+    record.own_key, record.own_value, record.own_headers = key, value, headers
     record.timestamp_ms = -1 if timestamp is None else timestamp
     (record.offset, record.producer_id, record.leader_epoch, record.sequence, record.producer_epoch,
      record.control_number, record.kind, record.flags) = rest
     return record
 
 
-# no_gc: key and value are exact bytes or None, headers a tuple of (str, bytes or None); no cycle can pass through them.
+cdef object KEY = "key", VALUE = "value", HEADERS = "headers", OFFSET = "offset", TIMESTAMP = "timestamp"
+
+
+# no_gc: key and value are exact bytes or None, headers a tuple of (str, bytes or None), pin is klog's own; no cycle can
+# pass through them.
 @cython.final
 @cython.no_gc
 @cython.freelist(1024)
@@ -107,12 +113,16 @@ cdef class Record:
     key and value are bytes or None; headers are (str, bytes or None) pairs in their order, doubles allowed, bytes of a
     key that are no UTF-8 as surrogateescape. timestamp is in ms, -1 for none. A record made by hand without one
     reads -1 too and gets the time of its append; give -1 to store it without any. Immutable; equal when all fields are.
+
+    A record that was read may hold the bytes it was read from, up to a fetch of 1 MiB, until one of key, value and
+    headers is asked for: then it copies all three and lets go.
     """
 
     def __init__(self, key, value, timestamp=None, headers=()):
-        self.key = own_bytes(key, "key")
-        self.value = own_bytes(value, "value")
-        self.headers = own_headers(headers)
+        self.own_key = own_bytes(key, "key")
+        self.own_value = own_bytes(value, "value")
+        self.own_headers = own_headers(headers)
+        self.pin = None
         self.timestamp_ms = -1
         self.flags = 0
         if timestamp is not None:
@@ -132,6 +142,48 @@ cdef class Record:
         self.producer_epoch = -1
         self.control_number = -1
         self.kind = 0
+
+    cdef int own(self) except -1:
+        pin = self.pin      # held here too: making headers may let another thread run, which does the same and lets go
+        if pin is None:
+            return 0
+        key = bytes_or_none(self.at_key, self.key_size)
+        value = bytes_or_none(self.at_value, self.value_size)
+        headers = read_headers(self.at_headers, self.headers_size, self.header_count) if self.header_count else ()
+        self.own_key, self.own_value, self.own_headers = key, value, headers
+        self.pin = None
+        return 0
+
+    def __getattribute__(self, name):
+        # The fields of every loop, before the search through the type: half the time of `record.key`.
+        if name is KEY:
+            if self.pin is not None:
+                self.own()
+            return self.own_key
+        if name is VALUE:
+            if self.pin is not None:
+                self.own()
+            return self.own_value
+        if name is OFFSET:
+            return self.offset
+        if name is TIMESTAMP:
+            return self.timestamp_ms
+        return PyObject_GenericGetAttr(self, name)
+
+    @property
+    def key(self):
+        self.own()
+        return self.own_key
+
+    @property
+    def value(self):
+        self.own()
+        return self.own_value
+
+    @property
+    def headers(self):
+        self.own()
+        return self.own_headers
 
     @property
     def timestamp(self):
@@ -169,8 +221,11 @@ cdef class Record:
             and a.leader_epoch == b.leader_epoch and a.producer_id == b.producer_id
             and a.producer_epoch == b.producer_epoch and a.sequence == b.sequence
             and a.control_number == b.control_number
-            and a.key == b.key and a.value == b.value and a.headers == b.headers
         )
+        if same:
+            a.own()
+            b.own()
+            same = a.own_key == b.own_key and a.own_value == b.own_value and a.own_headers == b.own_headers
         return same if op == Py_EQ else not same
 
     def __hash__(self):
@@ -189,51 +244,17 @@ cdef class Record:
         return f"Record({', '.join(parts)})"
 
 
-# Cython reads `cdef readonly object` through a property, which is a call. A member the interpreter learns to read where
-# it lies (LOAD_ATTR_SLOT, CPython 3.11 and later): half the time of `record.key`. The macro is expanded where the struct
-# is known.
-cdef extern from *:
-    """
-    #include <stddef.h>
-    #include <structmember.h>
-    #define KL_RECORD_AT(field) ((Py_ssize_t)offsetof(struct __pyx_obj_4klog_6record_6_batch_Record, field))
-
-    /* Let type.name be the object at this byte of its instances, which is never NULL.  def lives as long as the type. */
-    static int kl_set_member(PyObject *type, PyMemberDef *def, const char *name, Py_ssize_t at) {
-        PyObject *member;
-        int status;
-        def->name = name;
-        def->type = T_OBJECT_EX;
-        def->offset = at;
-        def->flags = READONLY;
-        member = PyDescr_NewMember((PyTypeObject *)type, def);
-        if (member == NULL)
-            return -1;
-        status = PyDict_SetItemString(((PyTypeObject *)type)->tp_dict, name, member);
-        Py_DECREF(member);
-        PyType_Modified((PyTypeObject *)type);
-        return status;
-    }
-    """
-    ctypedef struct PyMemberDef:
-        pass
-    Py_ssize_t KL_RECORD_AT_KEY "KL_RECORD_AT(key)"
-    Py_ssize_t KL_RECORD_AT_VALUE "KL_RECORD_AT(value)"
-    Py_ssize_t KL_RECORD_AT_HEADERS "KL_RECORD_AT(headers)"
-    int kl_set_member(object type, PyMemberDef *definition, const char *name, Py_ssize_t at) except -1
-
-cdef PyMemberDef[3] members
-kl_set_member(Record, &members[0], "key", KL_RECORD_AT_KEY)
-kl_set_member(Record, &members[1], "value", KL_RECORD_AT_VALUE)
-kl_set_member(Record, &members[2], "headers", KL_RECORD_AT_HEADERS)
-
-
 # Source ---------------------------------------------------------------------------------------------------------------
+
+cdef bint never_changes(object buffer):
+    return type(buffer) is bytes or type(buffer) is memoryview and type((<object>buffer).obj) is bytes
+
 
 @cython.final
 cdef class Source:
-    def __cinit__(self, buffer, path, int64_t file_position):
+    def __cinit__(self, buffer, path, int64_t file_position, lazy=None):
         PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
+        self.lazy = never_changes(buffer) if lazy is None else lazy
         self.data = <const uint8_t *>self.view.buf
         self.size = self.view.len
         self.path = path
@@ -384,13 +405,13 @@ cdef class Selection:
 
 # Records --------------------------------------------------------------------------------------------------------------
 
-cdef tuple read_headers(const kl_record_t *r, const uint8_t *end):
-    cdef const uint8_t *at = r.headers
+cdef tuple read_headers(const uint8_t *at, int32_t size, int32_t count):
+    cdef const uint8_t *end = at + size
     cdef kl_record_header_t header
     cdef size_t used = 0
     cdef int32_t i
-    cdef tuple headers = PyTuple_New(r.header_count)
-    for i in range(r.header_count):
+    cdef tuple headers = PyTuple_New(count)
+    for i in range(count):
         # kl_record_next has checked them, but in a shared mapping bytes may change between two looks.
         if kl_record_header_next(at, <size_t>(end - at), &header, &used) != KL_OK:
             raise CorruptBatch("the headers of a record changed while they were read")
@@ -404,12 +425,21 @@ cdef tuple read_headers(const kl_record_t *r, const uint8_t *end):
     return headers
 
 
-cdef inline Record make_record(const kl_record_t *r, const uint8_t *end, const kl_batch_t *b, int64_t offset):
+cdef inline Record make_record(
+    const kl_record_t *r, const uint8_t *end, const kl_batch_t *b, int64_t offset, object pin
+):
     cdef Record record = Record.__new__(Record)
     cdef uint8_t flags = FLAG_TIMESTAMP
-    record.key = bytes_or_none(r.key, r.key_size)
-    record.value = bytes_or_none(r.value, r.value_size)
-    record.headers = read_headers(r, end) if r.header_count else ()
+    if pin is None:
+        record.own_key = bytes_or_none(r.key, r.key_size)
+        record.own_value = bytes_or_none(r.value, r.value_size)
+        record.own_headers = read_headers(r.headers, <int32_t>(end - r.headers), r.header_count) if r.header_count else ()
+    else:
+        record.pin = pin
+        record.at_key, record.key_size = r.key, r.key_size
+        record.at_value, record.value_size = r.value, r.value_size
+        record.at_headers, record.header_count = r.headers, r.header_count
+        record.headers_size = <int32_t>(end - r.headers)
     record.offset = offset
     record.producer_id = b.producer_id
     record.leader_epoch = b.leader_epoch
@@ -431,6 +461,10 @@ cdef inline Record make_record(const kl_record_t *r, const uint8_t *end, const k
         flags |= FLAG_CONTROL
     record.flags = flags
     return record
+
+
+cdef inline int64_t record_offset(const kl_batch_t *b, const kl_record_t *r) noexcept nogil:
+    return <int64_t>(<uint64_t>b.base_offset + <uint64_t><int64_t>r.offset_delta)
 
 
 # Version and type of a control record's key; False where the key cannot be one.
@@ -455,6 +489,8 @@ cdef class RecordIterator:
     def __cinit__(self, Source source, Py_ssize_t at, Py_ssize_t end, Selection selection, bint verify_crc):
         self.source = source
         self.selection = selection
+        self.start = selection.start
+        self.stop = selection.stop
         self.at = at
         self.end = end
         self.verify_crc = verify_crc
@@ -466,6 +502,22 @@ cdef class RecordIterator:
         return self
 
     def __next__(self):
+        cdef kl_record_t r
+        cdef const uint8_t *behind
+        cdef int64_t offset
+        # Plain records, in one step each; whatever else there is, and any trouble, is read_next's.
+        while self.done < self.batch.count and not self.batch.attributes & KL_ATTR_CONTROL:
+            behind = kl_scan_record(self.records, self.records_end, &r)
+            if behind == NULL:
+                break
+            self.records = behind
+            self.done += 1
+            offset = record_offset(&self.batch, &r)
+            if self.start <= offset < self.stop:
+                return make_record(&r, behind, &self.batch, offset, self.pin)
+        return self.read_slowly()
+
+    cdef Record read_slowly(self):
         if self.busy:   # a second thread, while this one decompresses without the GIL
             raise ValueError("record iterator already executing")
         if self.source is None:
@@ -487,6 +539,7 @@ cdef class RecordIterator:
         """Let go of the buffer; the end of the records and an error do it too."""
         self.drop_plain()
         self.batch.count = self.done = 0
+        self.pin = None
         self.source = None
 
     cdef void drop_plain(self) noexcept:
@@ -512,12 +565,14 @@ cdef class RecordIterator:
             plain = self.source.plain_records(&b)
             if plain is None:
                 self.records = self.source.data + b.position + KL_BATCH_HEADER
-                self.left = <size_t>(b.size - KL_BATCH_HEADER)
+                self.records_end = self.source.data + b.position + b.size
             else:
                 PyObject_GetBuffer(plain, &self.plain, PyBUF_SIMPLE)
                 self.plain_held = True
                 self.records = <const uint8_t *>self.plain.buf
-                self.left = <size_t>self.plain.len
+                self.records_end = self.records + self.plain.len
+            if self.source.lazy:
+                self.pin = self.source if plain is None else plain
             self.batch = b
             return True
         return False
@@ -531,23 +586,22 @@ cdef class RecordIterator:
         cdef Record record
         while True:
             while self.done < self.batch.count:
-                if self.left == 0:
+                if self.records == self.records_end:
                     self.source.raise_record(KL_ECOUNT, &self.batch, self.done)
-                status = kl_record_next(self.records, self.left, &r, &used)
+                status = kl_record_next(self.records, <size_t>(self.records_end - self.records), &r, &used)
                 if status != KL_OK:
                     self.source.raise_record(status, &self.batch, self.done)
                 if self.batch.attributes & KL_ATTR_CONTROL and not control_key(&r, &control):
                     raise_control_key(self.source, &self.batch, self.done)
                 self.records += used
-                self.left -= used
                 self.done += 1
-                offset = <int64_t>(<uint64_t>self.batch.base_offset + <uint64_t><int64_t>r.offset_delta)
-                if self.selection.start <= offset < self.selection.stop:
-                    record = make_record(&r, self.records, &self.batch, offset)
+                offset = record_offset(&self.batch, &r)
+                if self.start <= offset < self.stop:
+                    record = make_record(&r, self.records, &self.batch, offset, self.pin)
                     if self.batch.attributes & KL_ATTR_CONTROL:
                         record.control_number = control
                     return record
-            if self.batch.count != 0 and self.left != 0:
+            if self.batch.count != 0 and self.records != self.records_end:
                 self.source.raise_record(KL_ESLACK, &self.batch, self.done)
             if not self.open_next():
                 return None
@@ -717,29 +771,33 @@ cdef class BatchIterator:
         return batch
 
 
-def decode(buffer, *, path=None, file_position=0, verify_crc=True, allow_partial=False, legacy=True):
+def decode(buffer, *, path=None, file_position=0, verify_crc=True, allow_partial=False, legacy=True, lazy=None):
     """Iterate the batches in a buffer of whole batches, as a .log file holds them.
 
     path and file_position (of the buffer's first byte) go into positions and errors. CorruptBatch on bad bytes, with
     kind "crc" or "length". A partial batch at the end is CorruptBatch too, unless allow_partial says that more bytes are
     to come. A message of magic 0 or 1 is a batch, and one with a codec that of all within; legacy=False is for whoever
-    knows only batches of magic 2, and gets UnsupportedBatch there.
+    knows only batches of magic 2, and gets UnsupportedBatch there. lazy: see iter_records().
     """
-    cdef Source source = Source(buffer, path, file_position)
+    cdef Source source = Source(buffer, path, file_position, lazy)
     source.refuses_legacy = not legacy
     return BatchIterator(source, verify_crc, allow_partial)
 
 
 def iter_records(
-    buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, verify_crc=True
+    buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, verify_crc=True,
+    lazy=None
 ):
     """Iterate the records of a buffer of batches with start <= offset < stop: the fast path of reading.
 
     aborted: (producer_id, first_offset, last_offset) of transactions whose data is left out. Control records come only
     when asked for. A partial batch at the end is ignored: a fetch may end anywhere. Nothing behind the first batch at
     or above stop is looked at.
+
+    lazy: a record leaves key, value and headers where they are, and the buffer in use, until somebody asks for one of
+    them. For buffers that do not change; None is yes for bytes and no for all others.
     """
-    cdef Source source = Source(buffer, path, file_position)
+    cdef Source source = Source(buffer, path, file_position, lazy)
     return RecordIterator(source, 0, source.size, Selection(start, stop, include_control, aborted), verify_crc)
 
 

@@ -100,6 +100,19 @@ cdef void give(arena_t *arena) noexcept:
 
 # Records in -----------------------------------------------------------------------------------------------------------
 
+cdef inline bint point_at(PyObject *field, const uint8_t **at, int64_t *size) noexcept:
+    """Where the bytes of a field lie; NULL and -1 for None. False for anything else."""
+    if PyBytes_CheckExact(field):
+        at[0] = <const uint8_t *>PyBytes_AS_STRING(field)
+        size[0] = PyBytes_GET_SIZE(field)
+    elif field is Py_None:
+        at[0] = NULL
+        size[0] = -1
+    else:
+        return False
+    return True
+
+
 @cython.final
 cdef class RecordInput:
     """One record at a time out of an iterable, as pointers that stay good until the next advance()."""
@@ -222,21 +235,9 @@ cdef class RecordInput:
             self.timestamp = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
             if overflow != 0:
                 return False
-        if PyBytes_CheckExact(value):
-            self.fields.value = <const uint8_t *>PyBytes_AS_STRING(value)
-            self.fields.value_size = PyBytes_GET_SIZE(value)
-        elif value is Py_None:
-            self.fields.value = NULL
-            self.fields.value_size = -1
-        else:
+        if not point_at(value, &self.fields.value, &self.fields.value_size):
             return False
-        if PyBytes_CheckExact(key):
-            self.fields.key = <const uint8_t *>PyBytes_AS_STRING(key)
-            self.fields.key_size = PyBytes_GET_SIZE(key)
-        elif key is Py_None:
-            self.fields.key = NULL
-            self.fields.key_size = -1
-        else:
+        if not point_at(key, &self.fields.key, &self.fields.key_size):
             return False
         self.has_timestamp = timestamp is not NULL
         self.offset = -1
@@ -253,13 +254,14 @@ cdef class RecordInput:
         self.offset = -1
         if type(item) is Record:
             record = item
-            self.key = record.key
-            self.value = record.value
+            record.own()
+            self.key = record.own_key
+            self.value = record.own_value
             self.offset = record.offset
             self.timestamp = record.timestamp_ms
             self.has_timestamp = record.flags & FLAG_TIMESTAMP
-            if len(record.headers) != 0:
-                self.load_headers(record.headers)
+            if len(record.own_headers) != 0:
+                self.load_headers(record.own_headers)
         elif isinstance(item, (tuple, list)):
             n = len(item)
             if not 2 <= n <= 4:
@@ -285,24 +287,12 @@ cdef class RecordInput:
 
     cdef int point(self) except -1:
         """Set the pointers to key, value and headers, last of all: nothing of the caller's runs behind them."""
-        if type(self.key) is bytes:
-            self.fields.key = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>self.key)
-            self.fields.key_size = PyBytes_GET_SIZE(<PyObject *>self.key)
-        elif self.key is None:
-            self.fields.key = NULL
-            self.fields.key_size = -1
-        else:
+        if not point_at(<PyObject *>self.key, &self.fields.key, &self.fields.key_size):
             self.view(self.key, "key", &self.key_view)
             self.key_held = True
             self.fields.key = <const uint8_t *>self.key_view.buf
             self.fields.key_size = self.key_view.len
-        if type(self.value) is bytes:
-            self.fields.value = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>self.value)
-            self.fields.value_size = PyBytes_GET_SIZE(<PyObject *>self.value)
-        elif self.value is None:
-            self.fields.value = NULL
-            self.fields.value_size = -1
-        else:
+        if not point_at(<PyObject *>self.value, &self.fields.value, &self.fields.value_size):
             self.view(self.value, "value", &self.value_view)
             self.value_held = True
             self.fields.value = <const uint8_t *>self.value_view.buf
@@ -446,31 +436,39 @@ cdef inline void list_batch(arena_t *table, const kl_batch_t *b) noexcept nogil:
     table.size += sizeof(kl_batch_t)
 
 
+cdef int refuse_keyless(int64_t number) except -1:
+    raise InvalidRecord(f"Compacted topic cannot accept message without key: record {number}; give it one")
+
+
+cdef int refuse_timestamp(int64_t number, int64_t timestamp, int64_t low, int64_t high) except -1:
+    if timestamp < 0:
+        raise InvalidTimestamp(f"record {number}: timestamp {timestamp} is negative; -1 says that there is none")
+    raise InvalidTimestamp(
+        f"record {number}: timestamp {timestamp} is outside [{low}, {high}], "
+        f"which message.timestamp.before.max.ms and .after.max.ms allow"
+    )
+
+
+cdef int refuse_size(int64_t number, int64_t size, int64_t message_bytes_max) except -1:
+    raise RecordTooLarge(
+        f"record {number} makes a batch of {size} bytes, more than max.message.bytes = {message_bytes_max}; "
+        f"raise it for this topic, or send a smaller record"
+    )
+
+
 cdef int refuse_row(kl_rows_end_t end, Rows rows, int64_t row, const kl_rows_rules_t *rules,
                     const kl_rows_out_t *room) except -1:
     """Raise what the other forms of the same record would raise."""
     cdef int64_t number = rows.first + kl_rows_at(&rows.rows, row)
     if end == KL_ROWS_KEY:
-        raise InvalidRecord(
-            f"Compacted topic cannot accept message without key: record {number}; give it one"
-        )
-    if end == KL_ROWS_NEGATIVE:
-        raise InvalidTimestamp(
-            f"record {number}: timestamp {room.timestamp} is negative; -1 says that there is none"
-        )
-    if end == KL_ROWS_TIMESTAMP:
-        raise InvalidTimestamp(
-            f"record {number}: timestamp {room.timestamp} is outside [{rules.timestamp_min}, {rules.timestamp_max}], "
-            f"which message.timestamp.before.max.ms and .after.max.ms allow"
-        )
+        refuse_keyless(number)
+    if end == KL_ROWS_NEGATIVE or end == KL_ROWS_TIMESTAMP:
+        refuse_timestamp(number, room.timestamp, rules.timestamp_min, rules.timestamp_max)
     if end == KL_ROWS_OVERFLOW:
         raise InvalidTimestamp(f"record {number}: the timestamp does not fit into 64 bits of milliseconds")
     if end == KL_ROWS_HEADER_KEY:
         raise InvalidRecord(f"record {number}: a header without a key; an empty one is fine")
-    raise RecordTooLarge(
-        f"record {number} makes a batch of {room.more} bytes, more than max.message.bytes = "
-        f"{rules.message_bytes_max}; raise it for this topic, or send a smaller record"
-    )
+    return refuse_size(number, room.more, rules.message_bytes_max)
 
 
 cdef size_t rows_room(Rows rows, int64_t row, int64_t bytes_max) noexcept:
@@ -691,17 +689,10 @@ cdef class Encoder:
     cdef int64_t record_timestamp(self) except? -2:
         cdef RecordInput records = self.records
         cdef int64_t timestamp = records.timestamp if records.has_timestamp else self.timestamp_default
-        if timestamp < -1:
-            raise InvalidTimestamp(
-                f"record {records.number}: timestamp {timestamp} is negative; -1 says that there is none"
-            )
-        if timestamp == -1 or self.log_append_time >= 0:
+        if timestamp == -1 or (timestamp >= 0 and self.log_append_time >= 0):
             return timestamp
-        if not self.timestamp_min <= timestamp <= self.timestamp_max:
-            raise InvalidTimestamp(
-                f"record {records.number}: timestamp {timestamp} is outside [{self.timestamp_min}, "
-                f"{self.timestamp_max}], which message.timestamp.before.max.ms and .after.max.ms allow"
-            )
+        if timestamp < 0 or not self.timestamp_min <= timestamp <= self.timestamp_max:
+            refuse_timestamp(records.number, timestamp, self.timestamp_min, self.timestamp_max)
         return timestamp
 
     cdef int build(self, arena_t *out, kl_batch_t *b) except -1:
@@ -718,9 +709,7 @@ cdef class Encoder:
         out.size += KL_BATCH_HEADER
         while True:
             if self.key_required and fields.key_size < 0:
-                raise InvalidRecord(
-                    f"Compacted topic cannot accept message without key: record {records.number}; give it one"
-                )
+                refuse_keyless(records.number)
             timestamp = self.record_timestamp()
             if b.count == 0:
                 b.base_timestamp = timestamp
@@ -731,10 +720,7 @@ cdef class Encoder:
             if b.count != 0 and size > self.batch_bytes_max:
                 break
             if size > (self.message_bytes_max if self.codec == 0 else <int64_t>INT32_MAX):
-                raise RecordTooLarge(
-                    f"record {records.number} makes a batch of {size} bytes, more than max.message.bytes = "
-                    f"{self.message_bytes_max}; raise it for this topic, or send a smaller record"
-                )
+                refuse_size(records.number, size, self.message_bytes_max)
             append_record(out, fields, body_size)
             b.count += 1
             b.max_timestamp = max(b.max_timestamp, timestamp)

@@ -3,8 +3,8 @@
     key             := version:i16 type:i16 ...                 longer keys are read, a negative version is corruption
     end of txn      := version:i16 coordinator_epoch:i32 ...    the value of abort and commit
 
-Transaction markers come one to a batch and uncompressed; KRaft puts several kinds into its metadata log. A type that is
-not known is passed on as "unknown", as Kafka's consumers do. Kafka: ControlRecordType, EndTransactionMarker.
+Transaction markers come one to a batch and uncompressed; KRaft puts several kinds into its metadata log (kraft). A type
+that is not known is passed on as "unknown", as Kafka's consumers do. Kafka: ControlRecordType, EndTransactionMarker.
 """
 
 from __future__ import annotations
@@ -49,8 +49,13 @@ def marker_coordinator_epoch(value: bytes | None) -> int:
     return int(epoch)
 
 
+def control_key(name: str) -> bytes:
+    """The key of a control record of this type, version 0."""
+    return _KEY.pack(0, CONTROL_TYPES.index(name))
+
+
 def marker(name: str, coordinator_epoch: int) -> tuple[bytes, bytes]:
     """Key and value of an "abort" or "commit" marker, for `encode(..., is_control=True, is_transactional=True)`."""
     if name not in ("abort", "commit"):
         raise ValueError(f"a transaction ends with 'abort' or 'commit', not {name!r}")
-    return _KEY.pack(0, CONTROL_TYPES.index(name)), _MARKER.pack(0, coordinator_epoch)
+    return control_key(name), _MARKER.pack(0, coordinator_epoch)

@@ -438,7 +438,7 @@ class Segment:
                 return None
             data = self.file.read(header.position, header.size)
             for record in iter_records(
-                data, start=start, include_control=True, path=self.path, file_position=header.position
+                data, start=start, include_control=True, path=self.path, file_position=header.position, lazy=True
             ):
                 if record.timestamp >= timestamp:
                     return record.timestamp, record.offset

@@ -67,6 +67,24 @@ def test_records_are_those_of_kafka(partition: golden.Partition) -> None:
     assert got == expected
 
 
+def test_control_records_of_kraft_say_what_is_in_them() -> None:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for directory in sorted(golden.HOME.glob("*/logdir")):
+        for file in dump(directory):
+            for entry in file.entries:
+                for record in entry.get("records", ()):
+                    if record["control_type"] not in (None, "abort", "commit"):
+                        found.setdefault(record["control_type"], []).append(record["control"])
+    kinds = {"leader_change", "snapshot_header", "snapshot_footer", "kraft_version", "kraft_voters"}
+    assert set(found) == kinds
+    assert {version["kraft_version"] for version in found["kraft_version"]} == {1}
+    assert {voter["endpoints"][0]["name"] for said in found["kraft_voters"] for voter in said["voters"]} == {
+        "CONTROLLER"
+    }
+    assert {change["leader_id"] for change in found["leader_change"]} == {1}
+    assert all(change["voters"] == [1] for change in found["leader_change"])
+
+
 def test_every_kind_of_file_has_its_entries(tmp_path: Path) -> None:
     directory = golden.copy_logdir("txn-v1", tmp_path)
     before = golden.file_tree(directory)
