@@ -50,6 +50,7 @@ cdef enum:
     FRAME_MIN = 17              # up to the magic: with fewer bytes Kafka sees no batch
     KEEP_CODEC = -1             # compression.type=producer
     NOGIL_MIN = 1 << 18         # bytes whose copy, checksum and walk take 50 µs
+    LEGACY_NOGIL_MIN = 1 << 14  # the same for checksums by nibbles
     TERMS_KEPT = 64
 
 cdef str INVALID_MAGIC = "InvalidMagicNumberRecordsPerSec"
@@ -82,9 +83,7 @@ cdef Terms terms_of(object config):
         known = kept_terms.get(id(config))
         if known is not None:
             return <Terms>known
-    elif isinstance(config, LogConfig):
-        pass
-    else:
+    elif not isinstance(config, LogConfig):
         config = LogConfig(config)
     terms = Terms.__new__(Terms)
     terms.config = config
@@ -231,7 +230,10 @@ cdef int frame(const uint8_t *data, Py_ssize_t size, frames_t *out) except -1:
         else:
             stored = kl_load_u32(data + at + AT_LEGACY_CRC)
             codec = data[at + AT_LEGACY_ATTRIBUTES] & KL_ATTR_CODEC
-            with nogil:
+            if length >= LEGACY_NOGIL_MIN:
+                with nogil:
+                    crc = kl_message_crc(data + at, length)
+            else:
                 crc = kl_message_crc(data + at, length)
         if crc != stored:
             corrupt(f"the checksum of a batch of {length} bytes is {stored:08x}, its bytes make {crc:08x}", at, "crc")
@@ -450,10 +452,15 @@ cdef ValidatedBatch take_records(ValidatedBatch source, const uint8_t *records, 
         if b.attributes & KL_ATTR_CODEC or target != 0:
             batch.temporary_memory_bytes = KL_BATCH_HEADER + size
         return batch
-    with nogil:
+    if size >= NOGIL_MIN:
+        with nogil:
+            anew = kl_leader_rewrite_size(records, <size_t>size, b.count)
+        plain = draft(anew)
+        with nogil:
+            kl_leader_rewrite(records, <size_t>size, b.count, plain.bytes_at + KL_BATCH_HEADER)
+    else:
         anew = kl_leader_rewrite_size(records, <size_t>size, b.count)
-    plain = draft(anew)
-    with nogil:
+        plain = draft(anew)
         kl_leader_rewrite(records, <size_t>size, b.count, plain.bytes_at + KL_BATCH_HEADER)
     batch = renew(plain, b, target, terms.level, terms, request, &found)
     batch.temporary_memory_bytes = 2 * KL_BATCH_HEADER + size + anew
@@ -537,7 +544,10 @@ cdef ValidatedBatch take_set(const kl_set_t *messages, const frames_t *frames, i
     cdef bytes packed
     cdef int32_t bad = 0, n
     cdef int status
-    with nogil:
+    if messages.size >= LEGACY_NOGIL_MIN:
+        with nogil:
+            status = kl_set_scan(messages, &request.rules, &found, &bad)
+    else:
         status = kl_set_scan(messages, &request.rules, &found, &bad)
     if status != KL_OK:
         raise_set(status, bad, messages)
@@ -553,7 +563,10 @@ cdef ValidatedBatch take_set(const kl_set_t *messages, const frames_t *frames, i
                     entries[0].number = 0
                 raise_refusals(packed, messages.magic, request, found.count if messages.wrapped else 1)
     plain = draft(found.size)
-    with nogil:
+    if found.size >= NOGIL_MIN:
+        with nogil:
+            kl_set_write(messages, &found, plain.bytes_at + KL_BATCH_HEADER)
+    else:
         kl_set_write(messages, &found, plain.bytes_at + KL_BATCH_HEADER)
     b.attributes = 0
     b.producer_id = -1
