@@ -20,7 +20,7 @@ help:
 	@echo 'make test-deep  slower: Kafka itself as judge, long properties, sanitizers'
 	@echo 'make asan       the C core and the unit tests under address and undefined sanitizers'
 	@echo 'make fuzz       libFuzzer over the C core, atheris over the Python face; FUZZ_SECONDS=300 for each target'
-	@echo 'make bench      klog beside its peers, as ratios of one run'
+	@echo 'make bench      klog beside its peers, as ratios of one run: a table, a plot, docs/performance.md'
 	@echo 'make format     let ruff format the tree'
 
 $(VENV)/made:
@@ -95,9 +95,10 @@ fuzz: $(VENV)/dev $(VENV)/built
 	@$(PIP) --only-binary :all: atheris || echo 'no atheris for this Python: its targets are skipped'
 	$(BIN)/python -m tests.fuzz.build --seconds $${FUZZ_SECONDS:-300}
 
+# The table; then the plot beside its figures and both in docs/performance.md: commit them, or take them back.
 bench: $(VENV)/dev $(VENV)/built
-	$(BIN)/python -m bench.compare
-	$(BIN)/python -m pytest bench --benchmark-only --benchmark-disable-gc
+	$(BIN)/python -m bench.compare --save bench/results/ratios.json
+	$(BIN)/python -m bench.compare --docs
 
 micro: $(VENV)/dev $(VENV)/built
 	@for script in bench/micro/*.py; do $(BIN)/python $$script --fast; done

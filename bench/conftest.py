@@ -10,7 +10,7 @@ import os
 import pytest
 
 from bench.compare import FACTORIES
-from bench.contest import Contest
+from bench.contest import Contest, Unavailable
 
 TINY = os.environ.get("KLOG_BENCH_TINY", "") not in ("", "0")
 
@@ -18,7 +18,10 @@ TINY = os.environ.get("KLOG_BENCH_TINY", "") not in ("", "0")
 @pytest.fixture
 def contest(request, tmp_path):
     """The contest whose name parametrizes the test."""
-    made = FACTORIES[request.param](TINY, tmp_path)
+    try:
+        made = FACTORIES[request.param](TINY, tmp_path)
+    except Unavailable as missing:
+        pytest.skip(f"needs: {missing}")
     yield made
     made.close()
 

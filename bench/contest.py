@@ -5,6 +5,9 @@ B2  contestants take turns within each round, and what is reported is the ratio 
     slows the machine for a while slows them all.
 B3  a round in which the hypervisor took the processor away (steal) or another process did (run-queue wait) is void and
     run again, at most as often again as asked for.
+B4  where a contestant works in another process, it measures itself there, and all contestants do the same amount of
+    work in a turn: none of them pays for the pipe between them, none has longer to warm up.
+B5  a limit is no peer: it is what the machine needs for the bytes alone (a copy, a write), raced like the others.
 """
 
 from __future__ import annotations
@@ -19,6 +22,11 @@ from pathlib import Path
 ROUNDS = 7
 _TURN_SECONDS = 0.05
 _WAIT_SHARE = 0.05  # of a round spent waiting for a processor: more makes it void
+_OWN_THREAD = Path("/proc/self/schedstat")
+
+
+class Unavailable(Exception):
+    """A contest needs something that this machine lacks; the text says what."""
 
 
 def _nothing() -> None:
@@ -28,16 +36,20 @@ def _nothing() -> None:
 @dataclass(frozen=True, slots=True)
 class Contestant:
     """run() does the work once. before() makes it possible again (a fresh directory) and is not timed; contestants with
-    a before() run once per turn."""
+    a before() run once per turn. One with its `own_clock` returns from run() the seconds that it took. `goal` is how
+    many times as fast as the peer klog means to be."""
 
     name: str
     run: Callable[[], object]
     before: Callable[[], object] | None = None
+    goal: float | None = None
+    own_clock: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """klog's contestants and their peer, the last one, against which ratios are taken."""
+    """klog's contestants and their peer, the last one, against which ratios are taken. The limit may be the peer
+    itself. `threads` are the schedstat files of threads elsewhere that work for a contestant."""
 
     name: str
     records: int
@@ -45,6 +57,8 @@ class Contest:
     contestants: tuple[Contestant, ...]
     check: Callable[[], None]
     close: Callable[[], None] = _nothing
+    limit: Contestant | None = None
+    threads: tuple[Path, ...] = ()
 
     @property
     def peer(self) -> Contestant:
@@ -74,33 +88,51 @@ class Score:
 class Result:
     contest: Contest
     scores: tuple[Score, ...]
+    limit: Score | None
     void_rounds: int
 
     def ratio(self, score: Score) -> float:
         """How many times as fast as the peer."""
         return self.scores[-1].median / score.median
 
+    def fraction(self, score: Score) -> float | None:
+        """How much of the limit's speed."""
+        return self.limit.median / score.median if self.limit else None
+
 
 def race(contest: Contest, *, rounds: int = ROUNDS, turn_seconds: float = _TURN_SECONDS) -> Result:
     """Check, then let the contestants take turns."""
     contest.check()
-    repeats = [_repeats(contestant, turn_seconds) for contestant in contest.contestants]
-    scores = tuple(Score(contestant.name) for contestant in contest.contestants)
+    racers = list(contest.contestants)
+    if contest.limit is not None and contest.limit not in racers:
+        racers.append(contest.limit)
+    repeats = _repeats(contest, racers, turn_seconds)
+    scores = tuple(Score(racer.name) for racer in racers)
     counted = void = 0
     while counted < rounds:
-        disturbed = disturbance()
-        turns = [_turn(who, count) for who, count in zip(contest.contestants, repeats, strict=True)]
+        disturbed = disturbance(contest.threads)
+        turns = [_turn(who, count) for who, count in zip(racers, repeats, strict=True)]
         if next(disturbed) and void < rounds:
             void += 1
             continue
         counted += 1
         for score, seconds in zip(scores, turns, strict=True):
             score.seconds.append(seconds)
-    return Result(contest, scores, void)
+    limit = scores[racers.index(contest.limit)] if contest.limit is not None else None
+    return Result(contest, scores[: len(contest.contestants)], limit, void)
 
 
-def _repeats(contestant: Contestant, turn_seconds: float) -> int:
-    """How often run() fits into a turn; this is the warm-up too."""
+def _repeats(contest: Contest, racers: list[Contestant], turn_seconds: float) -> list[int]:
+    """How often each run() fits into a turn; where all do the same amount of work, the fastest fills its turn. This is
+    the warm-up too."""
+    repeats = [_fitting(racer, turn_seconds) for racer in racers]
+    if any(racer.own_clock for racer in racers):
+        count = len(contest.contestants)
+        repeats[:count] = [max(repeats[:count])] * count
+    return repeats
+
+
+def _fitting(contestant: Contestant, turn_seconds: float) -> int:
     first = min(_turn(contestant, 1) for _ in range(2))
     return 1 if contestant.before is not None else max(1, int(turn_seconds / max(first, 1e-9)))
 
@@ -110,6 +142,8 @@ def _turn(contestant: Contestant, repeats: int) -> float:
     if contestant.before is not None:
         contestant.before()
     run, turns = contestant.run, range(repeats)
+    if contestant.own_clock:
+        return sum(float(run()) for _ in turns) / repeats  # type: ignore[arg-type]
     gc.collect()
     gc.disable()
     try:
@@ -121,13 +155,13 @@ def _turn(contestant: Contestant, repeats: int) -> float:
         gc.enable()
 
 
-def disturbance() -> Iterator[bool]:
-    """Started by the call, asked by next(): was the processor taken away since?"""
-    steal, waited, started = _steal(), _run_queue_wait(), time.perf_counter_ns()
+def disturbance(threads: tuple[Path, ...] = ()) -> Iterator[bool]:
+    """Started by the call, asked by next(): was the processor taken away since, from this thread or `threads`?"""
+    steal, waited, started = _steal(), _run_queue_wait(threads), time.perf_counter_ns()
 
     def verdicts() -> Iterator[bool]:
         while True:
-            share = (_run_queue_wait() - waited) / max(1, time.perf_counter_ns() - started)
+            share = (_run_queue_wait(threads) - waited) / max(1, time.perf_counter_ns() - started)
             yield _steal() > steal or share > _WAIT_SHARE
 
     return verdicts()
@@ -141,9 +175,13 @@ def _steal() -> int:
         return 0
 
 
-def _run_queue_wait() -> int:
-    """Nanoseconds this process was ready and did not run."""
+def _run_queue_wait(threads: tuple[Path, ...]) -> int:
+    """Nanoseconds for which these threads were ready and did not run."""
+    return sum(map(_waited, (_OWN_THREAD, *threads)))
+
+
+def _waited(schedstat: Path) -> int:
     try:
-        return int(Path("/proc/self/schedstat").read_text().split()[1])
+        return int(schedstat.read_text().split()[1])
     except (OSError, IndexError, ValueError):
         return 0

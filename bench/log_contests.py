@@ -62,6 +62,9 @@ def _append(name: str, tiny: bool, folder: Path) -> Contest:
         _write(plain, lambda: encoded, times)
         assert plain.stat().st_size == times * len(encoded)
 
+    writing = Contestant(
+        "pwrite of the encoded bytes", lambda: _write(plain, lambda: encoded, times), lambda: _remove(plain)
+    )
     return Contest(
         f"append {name}",
         times * load.count,
@@ -69,12 +72,11 @@ def _append(name: str, tiny: bool, folder: Path) -> Contest:
         (
             Contestant("klog Log.append of tuples", append, before=fresh),
             Contestant("klog.record.encode, then pwrite", encode_and_write, before=lambda: _remove(plain)),
-            Contestant(
-                "pwrite of the encoded bytes", lambda: _write(plain, lambda: encoded, times), lambda: _remove(plain)
-            ),
+            writing,
         ),
         check,
         close,
+        limit=writing,
     )
 
 
@@ -99,16 +101,18 @@ def _recover(tiny: bool, folder: Path) -> Contest:
         assert log.log_end_offset == records
         assert sum(map(len, _read_blocks(directory))) == size
 
+    reading = Contestant("pread loop, 1 MiB", lambda: _pread(directory))
     return Contest(
         "recover 100B",
         records,
         size,
         (
-            Contestant("klog Log.open after a crash", recover, before=close),
-            Contestant("pread loop, 1 MiB", lambda: _pread(directory)),
+            Contestant("klog Log.open after a crash", recover, before=close, goal=0.7),
+            reading,
         ),
         check,
         close,
+        limit=reading,
     )
 
 
@@ -134,18 +138,20 @@ def _read(name: str, tiny: bool, folder: Path) -> Contest:
         assert b"".join(raw) == b"".join(_read_blocks(directory))
         assert columns() == records == sum(1 for _ in log.read())
 
+    reading = Contestant("pread loop, 1 MiB", lambda: _pread(directory))
     return Contest(
         f"read {name}",
         records,
         size,
         (
-            Contestant("klog Log.fetch, 1 MiB", fetch),
+            Contestant("klog Log.fetch, 1 MiB", fetch, goal=0.9),
             Contestant("klog Log.read().columns()", columns),
             Contestant("klog Log.read(), every record", lambda: sum(1 for _ in log.read())),
-            Contestant("pread loop, 1 MiB", lambda: _pread(directory)),
+            reading,
         ),
         check,
         log.close,
+        limit=reading,
     )
 
 

@@ -40,7 +40,7 @@ void kl_batch_fields(const uint8_t *at, kl_batch_t *out) {
 }
 
 int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out) {
-    if (left <= AT_MAGIC)
+    if (left < KL_BATCH_SEEN)
         return KL_ETRUNCATED;
     int32_t length = (int32_t)kl_load_u32(at + AT_LENGTH);
     int8_t magic = (int8_t)at[AT_MAGIC];

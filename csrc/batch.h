@@ -17,6 +17,7 @@
 enum {
     KL_BATCH_PREFIX = 12,     /* base_offset and length: what length does not count */
     KL_BATCH_HEADER = 61,
+    KL_BATCH_SEEN = 18,       /* fewer bytes at an end are not looked at: up to the magic and one more, as in Kafka */
     KL_BATCH_CRC_FROM = 21,   /* first byte under the crc */
     KL_BATCH_LENGTH_MIN = 49, /* header without prefix */
     KL_LEGACY_LENGTH_MIN = 14,

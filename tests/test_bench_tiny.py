@@ -1,25 +1,32 @@
-"""The benchmarks still work: every contest, pytest-benchmark test and pyperf script, tiny, answers checked."""
+"""The benchmarks still work: every contest, pytest-benchmark test and pyperf script, tiny, answers checked.
+
+Those beside Kafka start a JVM each and belong to the deep run.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bench import plot
+
 ROOT = Path(__file__).resolve().parents[1]
-NEEDED = ("aiokafka", "google_crc32c", "pytest_benchmark", "pyperf", "pyarrow")
+NEEDED = ("aiokafka", "google_crc32c", "matplotlib", "pytest_benchmark", "pyperf", "pyarrow")
 
 if absent := [name for name in NEEDED if find_spec(name) is None]:
     pytest.skip(f"needs: {', '.join(absent)} (extra [dev])", allow_module_level=True)
 
 
-def run(*arguments: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KLOG_BENCH_TINY": "1"}
+def run(*arguments: str, **changes: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KLOG_BENCH_TINY": "1", **changes}
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
@@ -33,24 +40,58 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-def test_every_contest_races(tmp_path):
-    table = run("-m", "bench.compare", "--tiny", "--save", str(tmp_path / "figures.json"))
-    figures = json.loads((tmp_path / "figures.json").read_text())
+def races(table: str, figures: dict[str, Any]) -> set[str]:
+    """The first words of the contests that were raced, each of them complete."""
     assert set(figures["machine"]) == {"cpu", "cores", "kernel", "python", "commit"}
-    names = [result["contest"] for result in figures["results"]]
-    subjects = {"encode", "decode", "views", "crc32c", "append", "recover", "read", "lookup"}
-    assert {name.split()[0] for name in names} == subjects
     for result in figures["results"]:
         assert result["contest"] in table
         assert len(result["contestants"]) >= 2
         assert all(contestant["seconds"][0] > 0 for contestant in result["contestants"])
         assert result["contestants"][-1]["ratio"] == 1
+        assert result["limit"] is None or result["limit"]["median"] > 0
+    return {result["contest"].split()[0] for result in figures["results"]}
+
+
+def test_every_contest_races_and_is_drawn(tmp_path):
+    table = run("-m", "bench.compare", "--tiny", "--without", "kafka", "--save", str(tmp_path / "figures.json"))
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    subjects = {"encode", "decode", "views", "validate", "crc32c", "append", "recover", "read", "lookup"}
+    assert races(table, figures) == subjects
+    plot.draw(figures, tmp_path / "figures.svg")
+    drawn = (tmp_path / "figures.svg").read_text()
+    assert all(f"{result['contest']}, beside" in drawn for result in figures["results"])
+
+
+@pytest.mark.java
+@pytest.mark.deep
+def test_every_contest_beside_kafka_races(tmp_path):
+    table = run("-m", "bench.compare", "--tiny", "kafka", "--save", str(tmp_path / "figures.json"))
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    if figures["skipped"]:
+        pytest.skip(f"needs: {next(iter(figures['skipped'].values()))}")
+    assert races(table, figures) == {"kafka"}
+    assert {result["contest"].split()[1] for result in figures["results"]} == {"encode", "decode", "validate"}
+
+
+def test_a_contest_that_lacks_something_is_named_and_left_out(tmp_path):
+    said = run("-m", "bench.compare", "--tiny", "kafka encode", "crc32c 1KiB", PATH=str(tmp_path))
+    assert re.search(r"^kafka encode 100B +needs: a JDK and Maven$", said, re.MULTILINE)
+    assert "google-crc32c" in said
 
 
 def test_every_contestant_under_pytest_benchmark():
-    said = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider")
+    said = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-m", "not java")
     assert " passed" in said
     assert "skipped" not in said
+
+
+@pytest.mark.java
+@pytest.mark.deep
+def test_every_contestant_beside_kafka_under_pytest_benchmark():
+    said = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-m", "java", "-rs")
+    if needs := re.search(r"needs: .*", said):
+        pytest.skip(needs[0])
+    assert " passed" in said
 
 
 @pytest.mark.parametrize("script", sorted(path.stem for path in (ROOT / "bench" / "micro").glob("[a-z]*.py")))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import cramjam
@@ -119,6 +119,8 @@ _contexts = _Contexts()
 _GZIP_HEADER: Final = bytes.fromhex("1f8b08000000000000ff")
 _GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 _GZIP_WBITS: Final = 16 + zlib.MAX_WBITS
+_GZIP_PIECE: Final = 1024
+_GZIP_PIECE_MAX: Final = 1024 * 1024
 
 
 def _gzip_compress(data: Buffer, level: int | None) -> bytes:
@@ -132,20 +134,27 @@ def _gzip_decompress(payload: memoryview, bytes_max: int) -> bytes:
     """reads: any standard header, several members; what follows the last and begins no member is ignored."""
     parts: list[bytes] = []
     left = bytes_max
-    rest: Buffer = payload
-    while not parts or bytes(rest[:3]) == _GZIP_MAGIC:
+    at, size = 0, len(payload)
+    while at == 0 or bytes(payload[at : at + 3]) == _GZIP_MAGIC:
         member = zlib.decompressobj(_GZIP_WBITS)
-        try:
-            part = member.decompress(rest, left + 1)
-        except zlib.error as error:
-            raise CorruptBatch(f"gzip payload: {error}") from None
-        if len(part) > left:
-            raise _over("gzip", bytes_max)
-        if not member.eof:
-            raise CorruptBatch("gzip payload ends inside a member")
-        left -= len(part)
-        parts.append(part)
-        rest = member.unused_data
+        # unused_data is a copy of all that follows a member. The first is given everything, since nearly always it is
+        # all there is; those behind it pieces, or a payload of tiny members would be copied once for each.
+        piece = _GZIP_PIECE if at else size
+        while not member.eof:
+            if at == size:
+                raise CorruptBatch("gzip payload ends inside a member")
+            given = payload[at : at + piece]
+            try:
+                part = member.decompress(given, left + 1)
+            except zlib.error as error:
+                raise CorruptBatch(f"gzip payload: {error}") from None
+            if len(part) > left:
+                raise _over("gzip", bytes_max)
+            at += len(given) - len(member.unused_data)
+            left -= len(part)
+            piece = min(4 * piece, _GZIP_PIECE_MAX)
+            if part:
+                parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -168,11 +177,14 @@ def _snappy_compress(data: Buffer, level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _snappy_blocks(payload: memoryview) -> list[memoryview]:
-    """The raw blocks of a payload; one that is no xerial stream is a single raw block."""
+def _snappy_blocks(payload: memoryview) -> Iterator[memoryview]:
+    """The raw blocks of a payload; one that is no xerial stream is a single raw block.
+
+    One at a time: a list of tiny ones would be many times as large as they are.
+    """
     if len(payload) < len(_XERIAL_HEADER) or bytes(payload[:8]) != _XERIAL_MAGIC:
-        return [payload]
-    blocks = []
+        yield payload
+        return
     at = len(_XERIAL_HEADER)
     while at < len(payload):
         if bytes(payload[at : at + 8]) == _XERIAL_MAGIC and len(payload) - at >= len(_XERIAL_HEADER):
@@ -184,34 +196,37 @@ def _snappy_blocks(payload: memoryview) -> list[memoryview]:
         at += 4
         if not 0 <= size <= _XERIAL_BLOCK_MAX or size > len(payload) - at:
             raise CorruptBatch(f"snappy block of {size} bytes where {len(payload) - at} are left")
-        blocks.append(payload[at : at + size])
+        yield payload[at : at + size]
         at += size
-    return blocks
+
+
+def _snappy_size(block: memoryview) -> int:
+    """What a raw block says that it becomes, if that can be."""
+    if not block:
+        raise CorruptBatch("snappy block without its length")
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > _SNAPPY_RATIO_MAX * len(block):
+        raise CorruptBatch(f"snappy block of {len(block)} bytes claims {size} bytes")
+    return size
 
 
 def _snappy_decompress(payload: memoryview, bytes_max: int) -> bytearray:
     """reads: xerial streams, also several with a header each, and one raw snappy block without any header."""
-    blocks = _snappy_blocks(payload)
-    sizes = []
     try:
-        for block in blocks:
-            if not block:
-                raise CorruptBatch("snappy block without its length")
-            size = cramjam.snappy.decompress_raw_len(block)
-            if size > _SNAPPY_RATIO_MAX * len(block):
-                raise CorruptBatch(f"snappy block of {len(block)} bytes claims {size} bytes")
-            sizes.append(size)
-        total = sum(sizes)
+        total = sum(map(_snappy_size, _snappy_blocks(payload)))
         if total > bytes_max:
             raise _over("snappy", bytes_max)
         out = bytearray(total)
         view = memoryview(out)
         at = 0
-        for block, size in zip(blocks, sizes, strict=True):
+        for block in _snappy_blocks(payload):
+            size = _snappy_size(block)
             if size and cramjam.snappy.decompress_raw_into(block, view[at : at + size]) != size:
                 raise CorruptBatch("snappy block is shorter than it claims")
             at += size
         view.release()
+        if at != total:  # in a shared mapping bytes may change between two looks
+            raise CorruptBatch("snappy payload changed while it was read")
     except cramjam.DecompressionError as error:
         raise CorruptBatch(f"snappy payload: {error}") from None
     return out
@@ -358,13 +373,13 @@ def _zstd_compress(data: Buffer, level: int | None) -> bytes:
     return compressor.compress(data)
 
 
-def _zstd_frames(payload: memoryview) -> list[tuple[memoryview, int, bool]]:
+def _zstd_frames(payload: memoryview) -> Iterator[tuple[memoryview, int, bool]]:
     """The frames of a payload, skippable ones left out: (bytes, bound on what comes out, whether it names its size).
 
+    One at a time, as the blocks of snappy.
     The walk from block to block is what makes the decoder safe to call: the library alone would allocate what a frame
     claims, and would take a stream that is cut short for one that has ended.
     """
-    frames = []
     at, size = 0, len(payload)
     while at < size:
         start = at
@@ -415,8 +430,7 @@ def _zstd_frames(payload: memoryview) -> list[tuple[memoryview, int, bool]]:
             if content_size > bound:
                 raise CorruptBatch(f"zstd frame claims {content_size} bytes, its blocks hold at most {bound}")
             bound = content_size
-        frames.append((payload[start:at], bound, bool(content_field)))
-    return frames
+        yield payload[start:at], bound, bool(content_field)
 
 
 def _zstd_decompress(payload: memoryview, bytes_max: int) -> bytes:
@@ -432,9 +446,12 @@ def _zstd_decompress(payload: memoryview, bytes_max: int) -> bytes:
         except zstandard.ZstdError as error:
             if bound > left and "did not decompress full frame" in str(error):
                 raise _over("zstd", bytes_max) from None
+            if "not enough memory" in str(error):  # for a window: no fault of the bytes, and none to be cut away
+                raise MemoryError(f"zstd payload: {error}") from None
             raise CorruptBatch(f"zstd payload: {error}") from None
         left -= len(part)
-        parts.append(part)
+        if part:
+            parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -95,6 +95,7 @@ cdef class RecordIterator:
     cdef const uint8_t *records_end
 
     cdef void drop_plain(self) noexcept
+    cdef void let_go(self) noexcept
     cdef bint open_next(self) except -1
     cdef Record read_next(self)
     cdef Record read_slowly(self)

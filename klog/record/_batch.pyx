@@ -250,7 +250,13 @@ cdef bint never_changes(object buffer):
     return type(buffer) is bytes or type(buffer) is memoryview and type((<object>buffer).obj) is bytes
 
 
+# no_gc: the tp_clear that Cython writes drops view.obj without releasing the view, and the exporter would count it for
+# ever (a bytearray that never resizes, a mapping that never closes). no_gc_clear would not do: a memoryview that the
+# collector clears under a view of it takes CPython 3.11.7 and 3.12.1 down (gh-77894). What the collector does not see here
+# keeps the memoryview out of its hands until the view is released. The price: an exporter that itself refers back to
+# its batches, as an attribute of a bytearray's subclass could, is not collected.
 @cython.final
+@cython.no_gc
 cdef class Source:
     def __cinit__(self, buffer, path, int64_t file_position, lazy=None):
         PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
@@ -483,6 +489,7 @@ cdef int raise_control_key(Source source, const kl_batch_t *b, int32_t number) e
 
 
 @cython.final
+@cython.no_gc  # as Source, which all of a cycle would have to pass through
 cdef class RecordIterator:
     """The records of a run of batches, one at a time. One thread at a time, like a generator."""
 
@@ -526,17 +533,22 @@ cdef class RecordIterator:
         try:
             record = self.read_next()
         except BaseException:
-            self.close()
+            self.let_go()
             raise
         finally:
             self.busy = False
         if record is None:
-            self.close()
+            self.let_go()
             raise StopIteration
         return record
 
     def close(self):
         """Let go of the buffer; the end of the records and an error do it too."""
+        if self.busy:   # the thread in there goes on with what this would free
+            raise ValueError("record iterator already executing")
+        self.let_go()
+
+    cdef void let_go(self) noexcept:
         self.drop_plain()
         self.batch.count = self.done = 0
         self.pin = None

@@ -113,7 +113,9 @@ cdef inline bint point_at(PyObject *field, const uint8_t **at, int64_t *size) no
     return True
 
 
+# no_gc_clear: Cython's tp_clear would drop views without releasing them. A cycle through the iterator is broken elsewhere.
 @cython.final
+@cython.no_gc_clear
 cdef class RecordInput:
     """One record at a time out of an iterable, as pointers that stay good until the next advance()."""
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+import zlib
 
 import cramjam
 import lz4.block
@@ -25,6 +26,7 @@ from klog.codec import (
 )
 from klog.codec.compress import _lz4_header_checksum
 from klog.errors import CorruptBatch, DecompressionLimit, InvalidConfig, UnsupportedCompression
+from tests.support.damage import flip
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 MANY = 1 << 26
@@ -33,10 +35,6 @@ TEXT = b"".join(
     b"flight %d from EWR to %s;" % (n * 7919 % 1000, (b"ORD", b"LAX", b"SFO")[n % 3]) for n in range(20_000)
 )
 XERIAL = bytes.fromhex("82534e41505059000000000100000001")
-
-
-def flip(data: bytes, at: int, bit: int = 0) -> bytes:
-    return data[:at] + bytes((data[at] ^ 1 << bit,)) + data[at + 1 :]
 
 
 # Worked examples of the format ----------------------------------------------------------------------------------------
@@ -176,6 +174,28 @@ def test_gzip_refuses() -> None:
             decompress(GZIP, bad, MANY)
     with pytest.raises(CorruptBatch, match="inside a member"):
         decompress(GZIP, payload + payload[:-1], MANY)
+
+
+def test_tiny_gzip_members_do_not_cost_what_lies_behind_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """zlib answers every member with a copy of all that it was given behind it: 3 GB for these 200 KB, once."""
+    given = []
+
+    class Watched:
+        def __init__(self, wbits: int) -> None:
+            self.real = real(wbits)
+
+        def decompress(self, data: memoryview, bytes_max: int) -> bytes:
+            given.append(len(data))
+            return self.real.decompress(data, bytes_max)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.real, name)
+
+    real = zlib.decompressobj
+    monkeypatch.setattr(zlib, "decompressobj", Watched)
+    members = gzip.compress(b"x", mtime=0) * 5_000 + gzip.compress(TEXT) + gzip.compress(b"end")
+    assert decompress(GZIP, members, MANY) == b"x" * 5_000 + TEXT + b"end"
+    assert sum(given) < 100 * len(members)
 
 
 def test_snappy_forms() -> None:

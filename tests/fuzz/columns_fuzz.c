@@ -1,6 +1,7 @@
 /* Batches to Arrow columns: choices:6 batch*; what is exported keeps Arrow's promises to a consumer who trusts it.
  *
- *   choices := fields:u8 start:u8 stop:u8 ...     a bit for each field; offsets relative to the first batch, 255 is all
+ *   choices := fields:u8 start:u8 stop:u8 hint:u8 views:u8 ...
+ *                      a bit for each field that is left out; offsets relative to the first batch, 0 is all; views by bit 0
  */
 #include "fuzz.h"
 
@@ -48,6 +49,42 @@ static void binary(const struct ArrowArray *a, int text) {
     }
 }
 
+/* What views point into, in exact blocks of their own: they are let go one by one, when the last share goes. */
+static int pinned, let_go;
+
+static void let_go_of(void *payload) {
+    free(payload);
+    let_go++;
+}
+
+static void views_of(const struct ArrowArray *a) {
+    CLAIM(a->n_buffers == 3 + pinned && a->buffers[1] != NULL && (uintptr_t)a->buffers[1] % 64 == 0);
+    bits(a);
+    const uint8_t *valid = a->buffers[0], *views = a->buffers[1];
+    const int64_t *sizes = a->buffers[2 + pinned];
+    for (int64_t i = 0; i < a->length; i++) {
+        static const uint8_t zeros[16];
+        const uint8_t *view = views + 16 * i;
+        int32_t word[4]; /* size, then 12 bytes; or the first 4 of them, number of a buffer, offset in it */
+        memcpy(word, view, sizeof word);
+        if (valid != NULL && !(valid[i >> 3] >> (i & 7) & 1)) {
+            CLAIM(word[0] == 0);
+            continue;
+        }
+        CLAIM(word[0] >= 0);
+        if (word[0] <= 12) {
+            CLAIM(memcmp(view + 4 + word[0], zeros, (size_t)(12 - word[0])) == 0);
+            continue;
+        }
+        CLAIM(word[2] >= 0 && word[2] < pinned && word[3] >= 0);
+        CLAIM(word[0] <= sizes[word[2]] && word[3] <= sizes[word[2]] - word[0]);
+        const volatile uint8_t *at = (const uint8_t *)a->buffers[2 + word[2]] + word[3];
+        CLAIM(memcmp((const uint8_t *)at, view + 4, 4) == 0);
+        for (int32_t k = 0; k < word[0]; k++)
+            (void)at[k];
+    }
+}
+
 static void lists(const struct ArrowArray *a) {
     CLAIM(a->n_buffers == 2 && a->n_children == 1);
     const int32_t *offsets = a->buffers[1];
@@ -60,10 +97,13 @@ static void lists(const struct ArrowArray *a) {
     binary(items->children[1], 0);
 }
 
-static void exported(kl_columns_t *columns, const kl_column_t *kinds, int n) {
+/* Gives up the columns: the array alone has to keep what it shows. */
+static void exported(kl_columns_t *columns, const kl_column_t *kinds, int n, int views) {
     struct ArrowArray array;
     CLAIM(kl_columns_export(columns, &array) == KL_OK);
     CLAIM(array.length == kl_columns_rows(columns) && array.n_children == n && kl_columns_nbytes(columns) >= 0);
+    kl_columns_drop(columns);
+    CLAIM(let_go == 0);
     for (int i = 0; i < n; i++) {
         const struct ArrowArray *child = array.children[i];
         CLAIM(child->length == array.length && child->offset == 0);
@@ -73,13 +113,13 @@ static void exported(kl_columns_t *columns, const kl_column_t *kinds, int n) {
         case KL_COLUMN_TIMESTAMP_TYPE: fixed(child, 1); break;
         case KL_COLUMN_LEADER_EPOCH: fixed(child, 4); break;
         case KL_COLUMN_KEY:
-        case KL_COLUMN_VALUE: binary(child, 0); break;
+        case KL_COLUMN_VALUE: views ? views_of(child) : binary(child, 0); break;
         case KL_COLUMN_HEADERS: lists(child); break;
         default: CLAIM(!"a kind that the target knows");
         }
     }
     array.release(&array);
-    CLAIM(array.release == NULL);
+    CLAIM(array.release == NULL && let_go == pinned);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -92,7 +132,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (n == 0)
         return 0;
     kl_columns_t *columns;
-    CLAIM(kl_columns_new(&pool, kinds, n, 0, &columns) == KL_OK);
+    int views = choices[4] & 1;
+    pinned = let_go = 0;
+    CLAIM(kl_columns_new(&pool, kinds, n, views, &columns) == KL_OK);
     size_t at = 0;
     int64_t first = -1;
     while (at < size) {
@@ -108,15 +150,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if ((size_t)b.count > payload_size / KL_RECORD_MIN)
             break;
         uint8_t *payload = fuzz_exact(data + at + KL_BATCH_HEADER, payload_size);
+        if (views)
+            CLAIM(kl_columns_pin(columns, payload, payload_size, let_go_of, payload) == pinned++);
         int32_t bad = -1;
         int64_t before = kl_columns_rows(columns);
         int status = kl_columns_append(columns, &b, payload, payload_size, start, stop, choices[3], &bad);
         int32_t also_bad = -1;
         int valid = kl_payload_validate(payload, payload_size, b.count, -1, &also_bad);
-        free(payload);
+        if (!views)
+            free(payload);
         if (status != KL_OK) {
             CLAIM(valid != KL_OK || b.attributes & KL_ATTR_CONTROL || status == KL_ESPACE);
             kl_columns_drop(columns);
+            CLAIM(let_go == pinned);
             return 0;
         }
         CLAIM(valid == KL_OK && kl_columns_rows(columns) - before <= b.count);
@@ -124,7 +170,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             CLAIM(kl_columns_rows(columns) - before == b.count);
         at += KL_BATCH_HEADER + payload_size;
     }
-    exported(columns, kinds, n);
-    kl_columns_drop(columns);
+    exported(columns, kinds, n, views);
     return 0;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import struct
 from collections.abc import Iterator
@@ -26,6 +27,28 @@ def golden_batches() -> Iterator[bytes]:
         yield from batches(path.read_bytes())
 
 
+def legacy_messages() -> Iterator[bytes]:
+    """Messages of magic 1, some of them wrappers of gzip."""
+    for path in sorted(GOLDEN.glob("cleaner/legacy-v1/before/*/*.log")):
+        data, at = path.read_bytes(), 0
+        while at < len(data):
+            size = struct.unpack_from(">i", data, at + 8)[0] + 12
+            yield data[at : at + size]
+            at += size
+
+
+def _legacy() -> Iterator[bytes]:
+    """As they stand; and what is in a wrapper, behind the choices that say so: its kind, attributes and offset."""
+    for message in legacy_messages():
+        yield bytes(12) + message
+        if message[17] & 7:
+            yield b"\3\1" + message[:8] + bytes(2) + gzip.decompress(message[34:])
+            yield b"\7\x08" + message[:8] + b"\0\x09" + gzip.decompress(message[34:])
+    # Magic 0 has no timestamp; its checksums nobody asks for.
+    for message in legacy_messages():
+        yield bytes(12) + message[:8] + struct.pack(">i", len(message) - 20) + message[12:16] + b"\0\0" + message[26:]
+
+
 def _varint(data: bytes) -> bytes:
     return data[61:189]
 
@@ -42,7 +65,7 @@ def _files(*patterns: str) -> Iterator[bytes]:
 
 def _of(name: str) -> Iterator[bytes]:
     shape = {
-        "columns": lambda batch: bytes(6) + batch,
+        "columns": lambda batch: bytes((0, 0, 0, 0, len(batch) & 1, 0)) + batch,
         "varint": _varint,
         "decompress": _decompress,
         "decode": lambda batch: b"\0" + batch,
@@ -51,17 +74,21 @@ def _of(name: str) -> Iterator[bytes]:
         yield from (bytes(24) + data for data in _files("*/logdir/*/*.index", "*/logdir/*/*.timeindex"))
     elif name == "snapshot":
         yield from _files("*/logdir/*/*.snapshot")
+    elif name == "legacy":
+        yield from _legacy()
     elif name == "checkpoint":
         yield from _files("*/logdir/*-checkpoint", "*/logdir/*/*-checkpoint", "*/logdir/*/partition.metadata")
     else:
+        if name in ("decode", "segment"):
+            yield from (shape.get(name, bytes)(message) for message in legacy_messages())
         yield from (shape.get(name, bytes)(batch) for batch in golden_batches() if len(batch) <= _BYTES_MAX)
 
 
 def make_seeds(folder: Path, name: str) -> None:
-    """One file each, named by its content; of many that are alike in size the first."""
+    """One file each, named by its content; of many that are alike in size and first byte the first."""
     folder.mkdir(parents=True, exist_ok=True)
-    sizes: set[int] = set()
+    met: set[tuple[int, bytes]] = set()
     for seed in _of(name):
-        if len(seed) not in sizes and len(sizes) < _COUNT_MAX:
-            sizes.add(len(seed))
+        if (len(seed), seed[:1]) not in met and len(met) < _COUNT_MAX:
+            met.add((len(seed), seed[:1]))
             (folder / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)

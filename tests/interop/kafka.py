@@ -1,18 +1,9 @@
-"""Apache Kafka as a judge: its jars by Maven, its dump tool as a program, its classes in one long-lived JVM.
-
-    build/kafka/<version>/lib/       jars, copied once by `mvn dependency:copy-dependencies` over pom.xml
-    build/kafka/<version>/classes/   tests/interop/java/*.java compiled against them
-
-Both lie outside git and are made again when missing. Kafka 4.2 moved the record classes to `common.record.internal`:
-the Java sources are written for the new place and rewritten for 4.1.
-"""
+"""Apache Kafka as a judge: its dump tool as a program, its classes in one long-lived JVM (jars: tools/kafka_jars.py)."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,18 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-HOME = HERE.parents[1] / "build" / "kafka"
+from tools import kafka_jars
+from tools.kafka_jars import Unavailable
+
+__all__ = ["VERSIONS", "Judge", "Kafka", "Unavailable", "complaints", "get"]
+
 VERSIONS = ("4.1.0", "4.3.1")
 DUMP_CLASS = {"4.1.0": "kafka.tools.DumpLogSegments", "4.3.1": "org.apache.kafka.tools.DumpLogSegments"}
-RECORDS_MOVED_IN = (4, 2)
 
 # One JVM per call of the dump tool. A single argument may not pass 128 KiB on Linux.
 DUMP_ARGUMENT_BYTES = 100_000
-
-
-class Unavailable(Exception):
-    """Something this machine lacks; the text says what."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +62,12 @@ class Judge:
         )
 
     def ask(self, question: str, path: Path, **details: Any) -> Any:
+        answer = self._answer(question, path, **details)
+        if "error" in answer:
+            raise AssertionError(f"Kafka {self.kafka.version}: {answer['error']}")
+        return answer
+
+    def _answer(self, question: str, path: Path, **details: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"ask": question, "path": str(path), **details}) + "\n")
@@ -80,13 +75,14 @@ class Judge:
         line = self._process.stdout.readline()
         if not line:
             raise AssertionError(f"the JVM of Kafka {self.kafka.version} ended: exit {self._process.wait(10)}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise AssertionError(f"Kafka {self.kafka.version}: {answer['error']}")
-        return answer
+        return json.loads(line)
 
     def records(self, path: Path) -> Any:
         return self.ask("records", path)
+
+    def try_records(self, path: Path) -> Any:
+        """The same, or what Kafka raised, as "error"."""
+        return self._answer("records", path)
 
     def load(
         self,
@@ -163,52 +159,8 @@ def _properties(config: Mapping[str, object] | None) -> dict[str, str]:
 
 def get(version: str) -> Kafka:
     """Jars and classes of one version, made if missing. Raises Unavailable where the machine cannot."""
-    if not all(shutil.which(program) for program in ("java", "javac", "mvn")):
-        raise Unavailable("a JDK and Maven")
-    home = HOME / version
-    kafka = Kafka(version, home / "lib", home / "classes")
-    _resolve(kafka)
-    _compile(kafka)
-    return kafka
-
-
-def _resolve(kafka: Kafka) -> None:
-    pom = HERE / "pom.xml"
-    stamp = kafka.lib / "complete"
-    wanted = hashlib.sha256(pom.read_bytes()).hexdigest()
-    if stamp.exists() and stamp.read_text() == wanted:
-        return
-    shutil.rmtree(kafka.lib, ignore_errors=True)
-    kafka.lib.mkdir(parents=True)
-    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-    command += [f"-Dkafka.version={kafka.version}", f"-DoutputDirectory={kafka.lib}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode != 0:
-        said = done.stdout + done.stderr
-        if re.search(r"Unknown host|Could not transfer|Connection refused|timed out|offline mode", said):
-            raise Unavailable(f"Maven Central, for the jars of Kafka {kafka.version}")
-        raise AssertionError(f"Maven could not resolve Kafka {kafka.version}:\n{said[-4000:]}")
-    stamp.write_text(wanted)
-
-
-def _compile(kafka: Kafka) -> None:
-    sources = {path.name: path.read_text() for path in sorted((HERE / "java").glob("*.java"))}
-    if tuple(int(part) for part in kafka.version.split(".")[:2]) < RECORDS_MOVED_IN:
-        sources = {name: text.replace("common.record.internal.", "common.record.") for name, text in sources.items()}
-    wanted = hashlib.sha256(json.dumps(sources).encode()).hexdigest()
-    stamp = kafka.classes / "complete"
-    if stamp.exists() and stamp.read_text() == wanted:
-        return
-    shutil.rmtree(kafka.classes, ignore_errors=True)
-    folder = kafka.classes / "src"
-    folder.mkdir(parents=True)
-    for name, text in sources.items():
-        (folder / name).write_text(text)
-    command = ["javac", "-nowarn", "-proc:none", "-cp", f"{kafka.lib}/*", "-d", str(kafka.classes)]
-    command += [str(folder / name) for name in sources]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, f"javac against Kafka {kafka.version}:\n{done.stderr}"
-    stamp.write_text(wanted)
+    jars = kafka_jars.get(version)
+    return Kafka(version, jars.lib, jars.compile(Path(__file__).parent / "java", "classes"))
 
 
 def complaints(version: str, stderr: str) -> list[str]:

@@ -12,6 +12,7 @@ from klog.errors import CorruptBatch
 from klog.record import columns, decode, encode, iter_records, validate
 from klog.record.control import marker
 from tests.support import reference
+from tests.support.damage import VARINT_HUGE, flip, mutate, mutations
 from tests.support.strategies import record_lists
 
 T = 1_700_000_000_000
@@ -27,10 +28,6 @@ def buffer_of(compression: str | None) -> bytes:
             encode([(*marker("commit", 3), T)], base_offset=16, is_control=True, producer_id=1, producer_epoch=0),
         )
     )
-
-
-def flip(data: bytes, at: int, bit: int) -> bytes:
-    return data[:at] + bytes((data[at] ^ 1 << bit,)) + data[at + 1 :]
 
 
 def reseal(data: bytes) -> bytes:
@@ -123,32 +120,11 @@ def test_flip_any_bit_under_a_good_checksum(compression: str | None) -> None:
                 assert well
 
 
-mutations = st.lists(
-    st.tuples(st.integers(0, 2**16), st.sampled_from(("set", "insert", "delete", "huge")), st.integers(0, 255)),
-    min_size=1,
-    max_size=4,
-)
-
-
-def mutate(payload: bytes, steps: list) -> bytes:
-    for where, kind, byte in steps:
-        at = where % (len(payload) + 1)
-        if kind == "set":
-            payload = payload[:at] + bytes((byte,)) + payload[at + 1 :]
-        elif kind == "insert":
-            payload = payload[:at] + bytes((byte,)) + payload[at:]
-        elif kind == "delete":
-            payload = payload[:at] + payload[at + 1 :]
-        else:  # the largest length
-            payload = payload[:at] + b"\xfe\xff\xff\xff\x0f" + payload[at + 1 :]
-    return payload
-
-
-@given(record_lists, mutations, st.integers(-1, 1))
+@given(record_lists, mutations(), st.integers(-1, 1))
 def test_the_reference_agrees_about_what_is_good(records: list, steps: list, miscount: int) -> None:
     data = encode(records)
     count = (len(records) + miscount).to_bytes(4, "big")
-    broken = reseal(data[:57] + count + mutate(data[61:], steps))
+    broken = reseal(data[:57] + count + mutate(data[61:], steps, huge=VARINT_HUGE, replaces=1))
     got, well = read(broken)
     try:
         want = reference.all_records(reference.decode(broken))
@@ -164,10 +140,10 @@ def test_the_reference_agrees_about_what_is_good(records: list, steps: list, mis
         assert columns(broken, start=-(2**63)).num_rows == len(want)
 
 
-@given(record_lists, mutations, st.sampled_from(COMPRESSIONS[1:]))
+@given(record_lists, mutations(), st.sampled_from(COMPRESSIONS[1:]))
 def test_codec_streams_that_were_tampered_with(records: list, steps: list, compression: str) -> None:
     data = encode(records, compression=compression)
-    broken = reseal(data[:61] + mutate(data[61:], steps))
+    broken = reseal(data[:61] + mutate(data[61:], steps, huge=VARINT_HUGE, replaces=1))
     got, well = read(broken)
     try:
         assert columns(broken, start=-(2**63)).num_rows == len(got)

@@ -1,10 +1,22 @@
 """Every batch in the directories that Kafka wrote: read as Kafka reads it, and written again byte for byte."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
-from klog.record import FIELDS, columns, decode, encode, iter_records, validate
-from tests.support.golden_batches import GoldenPartition, partitions
+from klog.record import (
+    FIELDS,
+    Record,
+    RecordBatch,
+    TimestampType,
+    columns,
+    decode,
+    encode,
+    iter_records,
+    validate,
+)
+from tests.support.golden_batches import GOLDEN, GoldenPartition, partitions
 
 PARTITIONS = partitions()
 
@@ -79,30 +91,123 @@ def test_views_hold_the_same(partition: GoldenPartition) -> None:
         assert views.to_pylist() == plain.to_pylist()
 
 
+def as_written(batch: RecordBatch) -> list[Record]:
+    """Its records with the times that their deltas make. Those of a LogAppendTime batch are the producer's still, which
+    no reader is shown: it takes clearing the bit."""
+    data = bytearray(batch.raw)
+    data[22] &= ~0x08
+    (batch,) = decode(data, verify_crc=False)
+    return list(batch)
+
+
+def rebuild(batch: RecordBatch) -> bytes:
+    """By encode() alone, out of records and of what a batch says of itself."""
+    stamped = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+    return encode(
+        as_written(batch),
+        base_offset=batch.base_offset,
+        compression=batch.compression,
+        leader_epoch=batch.leader_epoch,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        is_transactional=batch.is_transactional,
+        is_control=batch.is_control,
+        timestamp_type=batch.timestamp_type,
+        log_append_time=batch.max_timestamp if stamped else -1,
+        max_timestamp=None if batch.count else batch.max_timestamp,
+        delete_horizon_ms=batch.delete_horizon_ms,
+        last_offset_delta=batch.last_offset - batch.base_offset,
+        keep_offsets=True,
+    )
+
+
 @pytest.mark.parametrize("partition", PARTITIONS, ids=str)
 def test_batches_are_rebuilt(partition: GoldenPartition) -> None:
-    """Uncompressed ones to the byte, the others to the record."""
+    """Uncompressed ones to the byte; of the others the header, save length and checksum, and every record."""
     for path in partition.logs():
         for batch in decode(path.read_bytes()):
-            # Deltas of a LogAppendTime batch keep the producer's times, which no record shows.
-            if batch.timestamp_type == 1 or batch.count == 0:
-                continue
-            again = encode(
-                batch,
-                base_offset=batch.base_offset,
-                compression=batch.compression,
-                leader_epoch=batch.leader_epoch,
-                producer_id=batch.producer_id,
-                producer_epoch=batch.producer_epoch,
-                base_sequence=batch.base_sequence,
-                is_transactional=batch.is_transactional,
-                is_control=batch.is_control,
-                delete_horizon_ms=batch.delete_horizon_ms,
-                last_offset_delta=batch.last_offset - batch.base_offset,
-                keep_offsets=True,
-            )
+            again, raw = rebuild(batch), bytes(batch.raw)
             if batch.compression == "none":
-                assert again == bytes(batch.raw)
+                assert again == raw
             else:
+                assert (again[:8], again[12:17], again[21:61]) == (raw[:8], raw[12:17], raw[21:61])
                 (rebuilt,) = decode(again)
                 assert list(rebuilt) == list(batch)
+
+
+def kind(batch: RecordBatch) -> str:
+    """What a byte-for-byte test must have met at least once."""
+    words = [
+        "empty" if batch.count == 0 else "",
+        "gaps" if 0 < batch.count <= batch.last_offset - batch.base_offset else "",
+        "horizon" if batch.delete_horizon_ms is not None else "",
+        "transactional" if batch.is_transactional else "idempotent" if batch.producer_id >= 0 else "",
+        "stamped" if batch.timestamp_type is TimestampType.LOG_APPEND_TIME else "",
+        batch.control_type or "",
+        "" if batch.compression == "none" else batch.compression,
+    ]
+    return " ".join(word for word in words if word)
+
+
+def test_every_kind_of_batch_is_among_them() -> None:
+    kinds = {
+        kind(batch) for partition in PARTITIONS for path in partition.logs() for batch in decode(path.read_bytes())
+    }
+    assert kinds >= {
+        "",
+        "idempotent",
+        "transactional",
+        "stamped",
+        "empty idempotent",
+        "gaps",
+        "horizon",
+        "gaps horizon",
+        "transactional commit",
+        "transactional abort",
+        "horizon transactional commit",
+        "horizon transactional abort",
+        "leader_change",
+        "gzip",
+        "snappy",
+        "lz4",
+        "zstd",
+        "idempotent gzip",
+        "idempotent lz4",
+        "stamped lz4",
+        "stamped zstd",
+        "transactional snappy",
+        "transactional zstd",
+        "gaps horizon idempotent zstd",
+    }
+
+
+# KRaft's snapshots are batches too, in files of their own -------------------------------------------------------------
+
+SNAPSHOTS = sorted(GOLDEN.glob("*/logdir/**/*.checkpoint"))
+
+
+def test_there_are_snapshots_of_the_metadata_log_too() -> None:
+    assert len([path for path in SNAPSHOTS if path.parent.name == "__cluster_metadata-0"]) == 3
+
+
+@pytest.mark.parametrize("path", SNAPSHOTS, ids=lambda path: f"{path.relative_to(GOLDEN).parts[0]}-{path.stem}")
+def test_snapshots_stand_between_header_and_footer_and_are_rebuilt(path: Path) -> None:
+    """Their offsets count from 0 without a gap: all that a manifest could say of them."""
+    data = path.read_bytes()
+    batches = list(decode(data, path=path))
+    records = list(iter_records(data, include_control=True))
+    assert [record.offset for record in records] == list(range(validate(data)))
+    assert (records[0].control_type, records[-1].control_type) == ("snapshot_header", "snapshot_footer")
+    assert b"".join(map(rebuild, batches)) == data
+    table = pa.table(pa.record_batch(columns(data, include_control=True)))
+    assert table["value"].to_pylist() == [record.value for record in records]
+
+
+def test_control_records_of_the_metadata_log() -> None:
+    names = {
+        record.control_type
+        for path in [*SNAPSHOTS, *GOLDEN.glob("*/logdir/__cluster_metadata-0/*.log")]
+        for record in iter_records(path.read_bytes(), include_control=True)
+    }
+    assert names >= {None, "leader_change", "snapshot_header", "snapshot_footer", "kraft_version", "kraft_voters"}

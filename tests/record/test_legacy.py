@@ -21,6 +21,7 @@ from klog.errors import CorruptBatch, DecompressionLimit
 from klog.record import TimestampType, columns, decode, encode, iter_records, validate
 from tests.support import golden
 from tests.support import legacy_reference as reference
+from tests.support.damage import INT32_HUGE, Step, flip, mutate, mutations
 from tests.support.legacy_reference import Message, Row, encode_message, reseal, seal, wrap
 from tests.support.reference import Malformed
 
@@ -380,7 +381,7 @@ def test_flip_any_bit() -> None:
     for piece, count in zip(MIXED, COUNTS, strict=True):
         for at in range(start, start + len(piece)):
             for bit in range(8):
-                broken = data[:at] + bytes((data[at] ^ 1 << bit,)) + data[at + 1 :]
+                broken = flip(data, at, bit)
                 got, well = read(broken)
                 if well and at - start < 8:  # the offset lies outside the checksum
                     assert without_offsets(got) == without_offsets(whole)
@@ -402,7 +403,7 @@ def test_flip_any_bit_under_a_good_checksum() -> None:
     for piece in MIXED:
         for at in range(16, len(piece)):
             for bit in range(8):
-                broken = reseal(piece[:at] + bytes((piece[at] ^ 1 << bit,)) + piece[at + 1 :])
+                broken = reseal(flip(piece, at, bit))
                 got, well = read(broken)
                 with contextlib.suppress(CorruptBatch):
                     assert columns(broken, start=-(2**63)).num_rows == len(got)
@@ -451,27 +452,6 @@ def test_the_reference_reads_the_same(sets: list[bytes]) -> None:
     assert table["value"].to_pylist() == [row.value for row in want]
 
 
-mutations = st.lists(
-    st.tuples(st.integers(0, 2**16), st.sampled_from(("set", "insert", "delete", "huge")), st.integers(0, 255)),
-    min_size=1,
-    max_size=3,
-)
-
-
-def mutate(data: bytes, steps: list[tuple[int, str, int]]) -> bytes:
-    for where, kind, byte in steps:
-        at = where % (len(data) + 1)
-        if kind == "set":
-            data = data[:at] + bytes((byte,)) + data[at + 1 :]
-        elif kind == "insert":
-            data = data[:at] + bytes((byte,)) + data[at:]
-        elif kind == "delete":
-            data = data[:at] + data[at + 1 :]
-        else:
-            data = data[:at] + b"\x7f\xff\xff\xff" + data[at + 4 :]
-    return data
-
-
 def reseal_all(plain: bytes) -> bytes:
     """Every whole message of a set with the checksum that it has now, as far as sizes lead."""
     out, at = bytearray(plain), 0
@@ -484,15 +464,13 @@ def reseal_all(plain: bytes) -> bytes:
     return bytes(out)
 
 
-@given(st.sampled_from((0, 1)), st.integers(1, 5), st.integers(0, 30), mutations, st.booleans())
+@given(st.sampled_from((0, 1)), st.integers(1, 5), st.integers(0, 30), mutations(3), st.booleans())
 def test_the_reference_agrees_about_what_is_good(
-    magic: int, count: int, offset: int, steps: list[tuple[int, str, int]], outside: bool
+    magic: int, count: int, offset: int, steps: list[Step], outside: bool
 ) -> None:
     plain = b"".join(messages(magic, range(count)))
-    if outside:
-        data = reseal_all(mutate(plain, steps))
-    else:
-        data = wrap(magic, offset, [reseal_all(mutate(plain, steps))], timestamp=T)
+    broken = reseal_all(mutate(plain, steps, huge=INT32_HUGE, replaces=4))
+    data = broken if outside else wrap(magic, offset, [broken], timestamp=T)
     got, well = read(data)
     try:
         want = reference.decode(data)
@@ -513,7 +491,7 @@ def test_the_reference_agrees_about_what_is_good(
 def test_errors_in_a_mapped_files_name_say_where(tmp_path: Path) -> None:
     data = b"".join(MIXED)
     at = len(data) - 1
-    broken = data[:at] + bytes((data[at] ^ 1,))
+    broken = flip(data, at)
     with pytest.raises(CorruptBatch) as caught:
         list(decode(broken, path=tmp_path / "x.log", file_position=5))
     last = len(data) - len(MIXED[-1])

@@ -1,0 +1,187 @@
+"""klog beside Kafka's own classes in one warm JVM: encode, decode, validate, in memory.
+
+Both sides work on the same bytes: STREAM fetches of about one MiB, made of batches of 16 KiB, which is how large
+Kafka's producer sends them. One run goes over all of them, on either side; the JVM measures itself (kafka_loop.py).
+
+    encode      columns or arrays into batches; klog from Arrow, Kafka by MemoryRecordsBuilder into one buffer
+    decode      the checksum, and key and value of every record: klog as columns and as records, Kafka as arrays
+    validate    what a leader checks before it appends: checksum and every field, decompressed where need be
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import lz4.frame
+import pyarrow as pa
+
+from bench.contest import Contest, Contestant, Factory
+from bench.kafka_loop import VERSION, KafkaLoop
+from bench.workloads import STREAM, Source, Tuple, Workload, memcpy, workload
+from klog import record
+
+_BATCH_BYTES = 16_384
+_HEADER_BYTES = 61
+
+
+def _table(tuples: list[Tuple]) -> pa.RecordBatch:
+    key, value, timestamp = zip(*tuples, strict=True)
+    return pa.record_batch(
+        {
+            "key": pa.array(key, pa.binary()),
+            "value": pa.array(value, pa.binary()),
+            "timestamp": pa.array(timestamp, pa.timestamp("ms", "UTC")),
+        }
+    )
+
+
+def _batches(table: pa.RecordBatch, compression: str | None = None) -> record.BatchGroup:
+    """A fetch's worth of batches in pooled memory."""
+    made = record.Encoder(
+        table,
+        compression=compression,
+        batch_bytes_max=_BATCH_BYTES,
+        message_bytes_max=1 << 20,
+        timestamp_default=0,
+        timestamp_min=0,
+        timestamp_max=1 << 62,
+    ).next_group(1 << 30)
+    assert made is not None
+    return made
+
+
+def _fetches(load: Workload, compression: str | None = None) -> list[bytes]:
+    group = _batches(_table(load.tuples()), compression)
+    group.assign(0, -1)
+    return [bytes(group) for _ in range(STREAM)]
+
+
+def _all(work: Callable[[Source], object], sources: Sequence[Source]) -> Callable[[], object]:
+    """A run(): the work on each of the sources."""
+
+    def run() -> None:
+        for source in sources:
+            work(source)
+
+    return run
+
+
+def _read(fetch: bytes) -> None:
+    for r in record.iter_records(fetch):
+        r.key  # noqa: B018
+        r.value  # noqa: B018
+
+
+def _iterate(fetch: bytes) -> None:
+    for _ in record.iter_records(fetch):
+        pass
+
+
+class _Race:
+    """What the contests of one workload have in common: the fetches, the JVM over them, and a copy for the limit."""
+
+    def __init__(self, load: Workload, folder: Path, compression: str | None = None) -> None:
+        self.load = load
+        self.fetches = _fetches(load, compression)
+        self.kafka = KafkaLoop(self.fetches, folder)
+
+    def peer(self, task: str, what: str) -> Contestant:
+        return Contestant(f"Kafka {VERSION} {what}", lambda: self.kafka.ask(task).seconds, own_clock=True)
+
+    def contest(
+        self,
+        name: str,
+        contestants: tuple[Contestant, ...],
+        check: Callable[[], None],
+        limit: Contestant | None = None,
+    ) -> Contest:
+        return Contest(
+            f"kafka {name}",
+            STREAM * self.load.count,
+            STREAM * self.load.bytes,
+            contestants,
+            check,
+            self.kafka.close,
+            limit=limit or Contestant("memcpy", _all(memcpy(len(self.fetches[0])), self.fetches)),
+            threads=(self.kafka.schedstat,),
+        )
+
+
+def _encode(load: Workload, folder: Path, *, goal: float | None = None) -> Contest:
+    race = _Race(load, folder)
+    tables = [_table(load.tuples()) for _ in range(STREAM)]
+
+    def check() -> None:
+        answer = race.kafka.warm_up("encode")
+        assert answer.records == STREAM * load.count
+        assert race.kafka.encoded() == b"".join(race.fetches), "the same records make the same bytes"
+        for table in tables:
+            made = _batches(table)
+            made.assign(0, -1)
+            assert bytes(made) == race.fetches[0]
+
+    contestants = (
+        Contestant("klog columns (Arrow) -> group", _all(_batches, tables), goal=goal),
+        race.peer("encode", "MemoryRecordsBuilder"),
+    )
+    return race.contest(f"encode {load.name}", contestants, check)
+
+
+def _decode(load: Workload, folder: Path, *, goals: tuple[float | None, ...] = (None, None, None)) -> Contest:
+    race = _Race(load, folder)
+
+    def check() -> None:
+        answer = race.kafka.warm_up("decode")
+        assert (answer.records, answer.bytes) == (STREAM * load.count, STREAM * load.bytes)
+        expected = [(key, value) for key, value, _ in load.tuples()]
+        columns = pa.record_batch(record.columns(race.fetches[0], fields=["key", "value"])).to_pydict()
+        assert list(zip(columns["key"], columns["value"], strict=True)) == expected
+        assert [(r.key, r.value) for r in record.iter_records(race.fetches[0])] == expected
+
+    contestants = (
+        Contestant("klog.record.columns (Arrow)", _all(record.columns, race.fetches), goal=goals[0]),
+        Contestant("klog records, key and value read", _all(_read, race.fetches), goal=goals[1]),
+        Contestant("klog records, none read", _all(_iterate, race.fetches), goal=goals[2]),
+        race.peer("decode", "records -> byte[]"),
+    )
+    return race.contest(f"decode {load.name}", contestants, check)
+
+
+def _validate(load: Workload, folder: Path, *, goal: float | None = None) -> Contest:
+    race = _Race(load, folder)
+    return race.contest(f"validate {load.name}", *_validating(race, goal))
+
+
+def _validate_lz4(load: Workload, folder: Path, *, goal: float | None = None) -> Contest:
+    """No faster than the library that decompresses, so that is the limit."""
+    race = _Race(load, folder, "lz4")
+    payloads = [[bytes(batch.raw[_HEADER_BYTES:]) for batch in record.decode(fetch)] for fetch in race.fetches]
+    unpacking = Contestant("lz4 alone", _all(lambda each: [*map(lz4.frame.decompress, each)], payloads))
+    return race.contest(f"validate lz4 {load.name}", *_validating(race, goal), unpacking)
+
+
+def _validating(race: _Race, goal: float | None) -> tuple[tuple[Contestant, ...], Callable[[], None]]:
+    def check() -> None:
+        answer = race.kafka.warm_up("validate")
+        assert answer.records == STREAM * race.load.count
+        assert answer.bytes == sum(map(len, race.fetches)), "nothing was compressed again"
+        assert record.validate(race.fetches[0]) == race.load.count
+
+    contestants = (
+        Contestant("klog.record.validate", _all(record.validate, race.fetches), goal=goal),
+        race.peer("validate", "LogValidator"),
+    )
+    return contestants, check
+
+
+FACTORIES: dict[str, Factory] = {
+    "kafka encode 100B": lambda tiny, folder: _encode(workload("100B", tiny=tiny), folder, goal=4),
+    "kafka encode 1KiB": lambda tiny, folder: _encode(workload("1KiB", tiny=tiny), folder),
+    "kafka decode 100B": lambda tiny, folder: _decode(workload("100B", tiny=tiny), folder, goals=(4, 1.2, 2)),
+    "kafka decode 1KiB": lambda tiny, folder: _decode(workload("1KiB", tiny=tiny), folder),
+    "kafka validate 100B": lambda tiny, folder: _validate(workload("100B", tiny=tiny), folder, goal=5),
+    "kafka validate 1KiB": lambda tiny, folder: _validate(workload("1KiB", tiny=tiny), folder),
+    "kafka validate lz4 100B": lambda tiny, folder: _validate_lz4(workload("100B", tiny=tiny), folder, goal=3),
+    "kafka validate lz4 1KiB": lambda tiny, folder: _validate_lz4(workload("1KiB", tiny=tiny), folder),
+}

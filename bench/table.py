@@ -1,0 +1,95 @@
+"""The table of a run: as text for a terminal, as Markdown between two markers of a document.
+
+What stands between the markers is written by `python -m bench.compare --docs` and by nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.figures import Figures, Line, lines
+
+BEGIN = "<!-- written by python -m bench.compare --docs, from bench/results/ratios.json -->"
+END = "<!-- end of what is written -->"
+_HEAD = ("contest", "contestant", "klog", "peer", "ratio", "limit", "of limit", "goal", "")
+_WIDTHS = (24, 34, 12, 46, 7, 24, 8, 7, 6)
+
+
+def head() -> str:
+    return _text(_HEAD)
+
+
+def text(run: Figures) -> Iterator[str]:
+    """A line for each of klog's contestants."""
+    contest = ""
+    for line in lines(run):
+        cells = _cells(line)
+        yield _text((line.contest if line.contest != contest else "", *cells[1:]))
+        contest = line.contest
+
+
+def summary(run: Figures) -> str:
+    void = sum(result["void_rounds"] for result in run["results"])
+    made = [line for line in lines(run) if line.goal is not None]
+    met = sum(line.met is True for line in made)
+    return (
+        f"{met} of {len(made)} goals met; {run['rounds']} rounds each, "
+        f"{void} void rounds (steal or run-queue wait) run again; ~: disturbed too often to say more than about"
+    )
+
+
+def markdown(run: Figures) -> str:
+    """Machine, table, and every goal that was missed."""
+    machine = run["machine"]
+    where = f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']}"
+    out = [f"At commit {machine['commit']} on {where}: {summary(run)}.", ""]
+    out += [_row(_HEAD), _row(["---"] * len(_HEAD))]
+    out += [_row(_cells(line)) for line in lines(run)]
+    out += ["", "Goals missed in this run:", ""]
+    out += [
+        f"- {line.contest}, {line.contestant}: {_ratio(line)} times {line.peer}, where {line.goal:g} is the goal"
+        for line in lines(run)
+        if line.met is False
+    ] or ["- none"]
+    if run["skipped"]:
+        out += ["", "Not raced:", "", *(f"- {name} needs: {needs}" for name, needs in run["skipped"].items())]
+    return "\n".join(out)
+
+
+def into(page: str, run: Figures) -> str:
+    """The page with the table of this run between its markers."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no {BEGIN!r} followed by {END!r}")
+    return f"{before}{begin}\n{markdown(run)}\n{end}{after}"
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    return (
+        line.contest,
+        line.contestant,
+        line.rate,
+        f"{line.peer} {line.peer_rate}",
+        _ratio(line),
+        f"{line.limit} {line.limit_rate}" if line.limit and line.limit != line.peer else "the peer" * bool(line.limit),
+        "" if line.fraction is None else f"{line.fraction:.2f}",
+        "" if line.goal is None else f"≥ {line.goal:g}",
+        {None: "", True: "met", False: "missed"}[line.met],
+    )
+
+
+def _ratio(line: Line) -> str:
+    return f"{'~' * line.disturbed}{line.ratio:.2f}"
+
+
+def _text(cells: tuple[str, ...]) -> str:
+    padded = [
+        f"{cell:>{width}}" if place in (2, 4, 6) else f"{cell:<{width}}"
+        for place, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
+    ]
+    return " ".join(padded).rstrip()
+
+
+def _row(cells: tuple[str, ...] | list[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,325 @@
+"""Batches that Kafka wrote, cut at any byte and flipped at any bit, behind a good batch and through every door of the room.
+
+    door        a batch that is cut            a flipped bit under the checksum     outside it
+    iter_records, columns, views
+                the records before it          the records before it, CorruptBatch  see Sweep.outside
+    decode, validate
+                CorruptBatch, where it begins  CorruptBatch, where it begins
+
+What only a log knows of the header bytes outside the checksum (offsets inside the segment's span, epochs that do not
+fall) is asked by `klog.verify`: tests/inspect/test_verify_flips.py.
+
+`make test` takes every cut and every flip of two batches of each kind, and draws from all; the tests marked deep try
+every cut and every flip of all batches of up to 4 KiB.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import struct
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+import pytest
+
+from klog.codec import crc32c
+from klog.errors import CorruptBatch
+from klog.record import Record, columns, decode, encode, iter_records, validate
+from tests.fuzz.seeds import golden_batches
+from tests.support import golden
+
+SMALL = 4096  # bytes
+SHARDS = 8
+EVERYTHING = {"start": -(2**63), "include_control": True}
+FRONT = encode([(b"k", b"v" * 20, 1_700_000_000_000), (None, None, -1, [("h", None)])], base_offset=7)
+AT = len(FRONT)
+PREFIX = list(iter_records(FRONT))
+INT32_MAX = 2**31 - 1
+
+
+def rows(data: bytearray | memoryview, **options: object) -> tuple[list[Record], CorruptBatch | None]:
+    """What iter_records gives, and how it ends."""
+    got: list[Record] = []
+    try:
+        got.extend(iter_records(data, **EVERYTHING, **options))  # what came before an error stays
+    except CorruptBatch as error:
+        return got, error
+    return got, None
+
+
+def batches(data: bytearray | memoryview, **options: object) -> tuple[list[Record], CorruptBatch | None]:
+    got: list[Record] = []
+    try:
+        for batch in decode(data, **options):
+            got.extend(batch)
+    except CorruptBatch as error:
+        return got, error
+    return got, None
+
+
+def columns_of(data: bytearray | memoryview) -> int | None:
+    """Rows, the same for copies and for views; or None for CorruptBatch."""
+    return attempt(
+        lambda: columns(data, **EVERYTHING).num_rows, lambda: columns(data, **EVERYTHING, views=True).num_rows
+    )
+
+
+def validated(data: bytearray | memoryview) -> int | None:
+    return attempt(lambda: validate(data))
+
+
+def attempt(*functions: Callable[[], int]) -> int | None:
+    """What all of them answer, or None where all raise CorruptBatch, behind the good batch."""
+    answers: set[int | None] = set()
+    for function in functions:
+        position = AT
+        try:
+            answers.add(function())
+        except CorruptBatch as error:
+            answers.add(None)
+            position = error.position
+        assert position == AT
+    (answer,) = answers
+    return answer
+
+
+class Sweep:
+    """One batch behind a good one, to be damaged again and again in place."""
+
+    def __init__(self, batch: bytes) -> None:
+        self.batch = batch
+        self.data = bytearray(FRONT + batch)
+        self.magic = batch[16]
+        self.first_checked = 12 if self.magic < 2 else 17  # header bytes before it are under no checksum
+        records, error = rows(self.data)
+        assert error is None
+        self.records = records[len(PREFIX) :]
+        self.count = len(self.records)
+
+    def cut(self, size: int) -> None:
+        data = memoryview(self.data)[: AT + size]
+        got, error = rows(data)
+        assert error is None
+        assert got == PREFIX
+        assert columns_of(data) == len(PREFIX)
+        assert batches(data, allow_partial=True) == (PREFIX, None)
+        if size != 0:
+            got, error = batches(data)
+            assert error is not None
+            assert (got, error.position, error.kind) == (PREFIX, AT, "length")
+            assert validated(data) is None
+
+    def flip(self, at: int, bit: int) -> None:
+        self.data[AT + at] ^= 1 << bit
+        try:
+            if at < self.first_checked:
+                self.outside(at, bit)
+            else:
+                self.refused()
+        finally:
+            self.data[AT + at] ^= 1 << bit
+
+    def refused(self) -> None:
+        """The exact prefix, and a named error at the batch, through every door."""
+        for got, error in (rows(self.data), batches(self.data)):
+            assert got == PREFIX
+            assert error is not None
+            assert type(error) is CorruptBatch
+            assert error.position == AT
+        assert columns_of(self.data) is None
+        assert validated(self.data) is None
+
+    def outside(self, at: int, bit: int) -> None:
+        """Base offset, length, leader epoch and magic: the checksum does not speak for them."""
+        if at < 8:
+            if at == 0 and bit == 7:
+                self.refused()
+            else:
+                moved = struct.unpack_from(">q", self.data, AT)[0] - struct.unpack_from(">q", self.batch)[0]
+                self.the_same_but(offset=moved)
+        elif at < 12:
+            (length,) = struct.unpack_from(">i", self.data, AT + 8)
+            if 0 <= length <= INT32_MAX - 12 and length + 12 > len(self.batch):
+                self.cut(len(self.batch))  # taken for a batch that is not all there yet
+            else:
+                self.refused()
+        elif at < 16:
+            self.the_same_but(leader_epoch=struct.unpack_from(">i", self.data, AT + 12)[0])
+        else:
+            self.refused()
+            if self.data[AT + 16] < 128 and self.data[AT + 16] > 2:
+                self.magic_above_2_in_a_file()
+
+    def the_same_but(self, *, offset: int = 0, leader_epoch: int | None = None) -> None:
+        got, error = rows(self.data)
+        if self.magic < 2 and error is not None:
+            # The offset of a wrapper is one of those within, which cannot be anywhere.
+            assert error.kind == "offset_order"
+            assert got == PREFIX
+            assert columns_of(self.data) is None
+            assert validated(self.data) is None
+            return
+        assert error is None
+        assert batches(self.data) == (got, None)
+        assert got[: len(PREFIX)] == PREFIX
+        assert len(got) == len(PREFIX) + self.count
+        for mine, was in zip(got[len(PREFIX) :], self.records, strict=True):
+            assert mine.offset == was.offset + offset
+            assert mine.leader_epoch == (was.leader_epoch if leader_epoch is None else leader_epoch)
+            assert beside_place(mine) == beside_place(was)
+        assert columns_of(self.data) == len(got)
+        assert validated(self.data) == len(got)
+
+    def magic_above_2_in_a_file(self) -> None:
+        """Kafka's reader of files takes it for 2; the checksum still has to match."""
+        got, error = rows(self.data, path="x.log")
+        assert error is None
+        assert got == PREFIX + self.records
+
+    def every_damage(self) -> None:
+        for size in range(len(self.batch)):
+            self.cut(size)
+        for at in range(len(self.batch)):
+            for bit in range(8):
+                self.flip(at, bit)
+
+    def lie(self, at: int, bits: int) -> None:
+        """Under a checksum that is right: whatever the doors say of it, they say the same."""
+        was = self.data[AT + 17 : AT + 21]
+        self.data[AT + at] ^= bits
+        struct.pack_into(">I", self.data, AT + 17, crc32c(memoryview(self.data)[AT + 21 :]))
+        try:
+            got, error = rows(self.data)
+            assert got[: len(PREFIX)] == PREFIX
+            told, how = batches(self.data)
+            assert (told == got) and ((how is None) == (error is None))
+            if error is None:
+                assert columns_of(self.data) == len(got)
+                assert validated(self.data) in (len(got), None)
+                for views in (False, True):
+                    pa.record_batch(columns(self.data, **EVERYTHING, views=views)).validate(full=True)
+            else:
+                assert error.position == AT
+                assert columns_of(self.data) is None
+                assert validated(self.data) is None
+        finally:
+            self.data[AT + at] ^= bits
+            self.data[AT + 17 : AT + 21] = was
+
+
+def beside_place(record: Record) -> tuple[object, ...]:
+    return (
+        record.key,
+        record.value,
+        record.headers,
+        record.timestamp,
+        record.timestamp_type,
+        record.producer_id,
+        record.producer_epoch,
+        record.sequence,
+        record.is_transactional,
+        record.control_type,
+    )
+
+
+def legacy_batches() -> Iterable[bytes]:
+    """Messages and wrappers of magic 1."""
+    for path in sorted((golden.HOME / "cleaner" / "legacy-v1" / "before").glob("*/*.log")):
+        for batch in decode(path.read_bytes()):
+            yield bytes(batch.raw)
+
+
+@functools.cache
+def small_batches() -> list[bytes]:
+    return [data for data in dict.fromkeys([*golden_batches(), *legacy_batches()]) if len(data) <= SMALL]
+
+
+@functools.cache
+def large_batches() -> list[bytes]:
+    return [data for data in dict.fromkeys(golden_batches()) if len(data) > SMALL]
+
+
+def kind(data: bytes) -> tuple[object, ...]:
+    (batch,) = decode(data)
+    gaps = batch.count <= batch.last_offset - batch.base_offset
+    return (batch.magic, batch.attributes, batch.control_type, batch.producer_id < 0, batch.count == 0, gaps)
+
+
+def two_of_each_kind() -> list[bytes]:
+    """The shortest and the one in the middle."""
+    kinds: dict[tuple[object, ...], list[bytes]] = {}
+    for data in sorted(small_batches(), key=len):
+        kinds.setdefault(kind(data), []).append(data)
+    return [data for found in kinds.values() for data in dict.fromkeys((found[0], found[len(found) // 2]))]
+
+
+def test_there_are_many() -> None:
+    assert len(small_batches()) > 5_000
+    assert len(large_batches()) > 50
+    assert {data[16] for data in small_batches()} == {1, 2}
+    assert {data[22] & 7 for data in large_batches()} == set(range(5))
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_every_cut_and_flip_of_two_batches_of_each_kind(shard: int) -> None:
+    chosen = two_of_each_kind()
+    assert len(chosen) > 60
+    for data in chosen[shard::SHARDS]:
+        Sweep(data).every_damage()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cuts_and_flips_drawn_from_all_small_ones(seed: int) -> None:
+    chance = random.Random(f"small {seed}")
+    for data in chance.sample(small_batches(), 2_500):
+        some_damage(data, chance, 20)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_20_000_cuts_and_flips_of_the_large_ones(seed: int) -> None:
+    chance = random.Random(f"large {seed}")
+    times = 20_000 // 4 // len(large_batches()) + 1
+    for data in large_batches():
+        some_damage(data, chance, times)
+
+
+def some_damage(data: bytes, chance: random.Random, times: int) -> None:
+    """A quarter are cuts; of the flips a quarter are in the header, which a uniform draw would hardly meet."""
+    sweep = Sweep(data)
+    for _ in range(times):
+        if chance.random() < 0.25:
+            sweep.cut(chance.randrange(len(data)))
+        else:
+            sweep.flip(
+                chance.randrange(61 if chance.random() < 0.25 and len(data) > 61 else len(data)), chance.randrange(8)
+            )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lies_under_a_good_checksum(seed: int) -> None:
+    chance = random.Random(f"lies {seed}")
+    good = [data for data in small_batches() if data[16] == 2]
+    for data in chance.sample(good, 1_000):
+        sweep = Sweep(data)
+        for _ in range(10):
+            sweep.lie(
+                chance.randrange(21, len(data)), chance.choice((1 << chance.randrange(8), chance.randrange(1, 256)))
+            )
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("shard", range(4 * SHARDS))
+def test_every_cut_and_flip_of_every_small_batch(shard: int) -> None:
+    for data in small_batches()[shard :: 4 * SHARDS]:
+        Sweep(data).every_damage()
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_every_lie_of_one_bit_under_a_good_checksum(shard: int) -> None:
+    for data in [data for data in two_of_each_kind() if data[16] == 2][shard::SHARDS]:
+        sweep = Sweep(data)
+        for at in range(21, len(data)):
+            for bit in range(8):
+                sweep.lie(at, 1 << bit)

@@ -1,0 +1,86 @@
+"""Apache Kafka's own jars, by Maven, and Java sources of ours compiled against them.
+
+    build/kafka/<version>/lib/       jars, copied once by `mvn dependency:copy-dependencies` over kafka_jars.xml
+    build/kafka/<version>/<name>/    our classes: tests/interop/java (a judge), bench/jvm (a peer)
+
+All of it lies outside git and is made again when it is missing or when what it was made from has changed. Kafka 4.2
+moved the record classes to `common.record.internal`: Java sources are written for the new place and rewritten for 4.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / "build" / "kafka"
+RECORDS_MOVED_IN = (4, 2)
+
+
+class Unavailable(Exception):
+    """Something this machine lacks; the text says what."""
+
+
+@dataclass(frozen=True)
+class Jars:
+    """The jars of one version, all there."""
+
+    version: str
+    lib: Path
+
+    def compile(self, folder: Path, name: str) -> Path:
+        """The classes of `folder`/*.java, compiled if those of last time are not of these sources."""
+        sources = {path.name: path.read_text() for path in sorted(folder.glob("*.java"))}
+        if tuple(int(part) for part in self.version.split(".")[:2]) < RECORDS_MOVED_IN:
+            moved = ("common.record.internal.", "common.record.")
+            sources = {name: text.replace(*moved) for name, text in sources.items()}
+        classes = self.lib.parent / name
+        wanted = hashlib.sha256(json.dumps(sources).encode()).hexdigest()
+        stamp = classes / "complete"
+        if not (stamp.exists() and stamp.read_text() == wanted):
+            self._compile(sources, classes)
+            stamp.write_text(wanted)
+        return classes
+
+    def _compile(self, sources: dict[str, str], classes: Path) -> None:
+        shutil.rmtree(classes, ignore_errors=True)
+        copies = classes / "src"
+        copies.mkdir(parents=True)
+        for name, text in sources.items():
+            (copies / name).write_text(text)
+        command = ["javac", "-nowarn", "-proc:none", "-cp", f"{self.lib}/*", "-d", str(classes)]
+        command += [str(copies / name) for name in sources]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, f"javac against Kafka {self.version}:\n{done.stderr}"
+
+
+def get(version: str) -> Jars:
+    """Jars of one version, fetched if missing. Raises Unavailable where the machine cannot."""
+    if not all(shutil.which(program) for program in ("java", "javac", "mvn")):
+        raise Unavailable("a JDK and Maven")
+    jars = Jars(version, HOME / version / "lib")
+    pom = Path(__file__).with_suffix(".xml")
+    stamp = jars.lib / "complete"
+    wanted = hashlib.sha256(pom.read_bytes()).hexdigest()
+    if not (stamp.exists() and stamp.read_text() == wanted):
+        _resolve(jars, pom)
+        stamp.write_text(wanted)
+    return jars
+
+
+def _resolve(jars: Jars, pom: Path) -> None:
+    shutil.rmtree(jars.lib, ignore_errors=True)
+    jars.lib.mkdir(parents=True)
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    command += [f"-Dkafka.version={jars.version}", f"-DoutputDirectory={jars.lib}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        said = done.stdout + done.stderr
+        if re.search(r"Unknown host|Could not transfer|Connection refused|timed out|offline mode", said):
+            raise Unavailable(f"Maven Central, for the jars of Kafka {jars.version}")
+        raise AssertionError(f"Maven could not resolve Kafka {jars.version}:\n{said[-4000:]}")
