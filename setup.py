@@ -21,8 +21,8 @@ FLAGS = {
     "debug": ["-O1", "-g"],
     "asan": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"],
 }[FLAVOUR]
-# The instructions stay those of any x86-64. Tuned for the middle of all processors, gcc clears an object of 128 bytes by
-# `rep stos`, which takes longer to start than the rest of making a Record.
+# The instructions stay those of any x86-64. Tuned for the middle of all processors, gcc clears an object of 128 bytes
+# by `rep stos`, which takes longer to start than the rest of making a Record.
 TUNE = ["-mtune=skylake-avx512"] if platform.machine() == "x86_64" else []
 LINK = [flag for flag in FLAGS if flag.startswith("-fsanitize")]
 WARN = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function", "-fstack-protector-strong"]
