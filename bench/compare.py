@@ -15,14 +15,26 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import codec_contests, kafka_contests, log_contests, plot, table
+from bench import (
+    checksum_contests,
+    codec_contests,
+    compression_contests,
+    kafka_contests,
+    log_contests,
+    plot,
+    table,
+    thread_contests,
+)
 from bench.contest import ROUNDS, Factory, Result, Unavailable, race
 from bench.figures import figures
 
 FACTORIES: dict[str, Factory] = {
     **codec_contests.FACTORIES,
+    **checksum_contests.FACTORIES,
+    **compression_contests.FACTORIES,
     **kafka_contests.FACTORIES,
     **log_contests.FACTORIES,
+    **thread_contests.FACTORIES,
 }
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results" / "ratios.json"

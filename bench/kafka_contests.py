@@ -19,7 +19,7 @@ import pyarrow as pa
 from bench.contest import Contest, Contestant, Factory
 from bench.kafka_loop import VERSION, KafkaLoop
 from bench.workloads import STREAM, Source, Tuple, Workload, memcpy, workload
-from klog import record
+from klog import LogConfig, record
 
 _BATCH_BYTES = 16_384
 _HEADER_BYTES = 61
@@ -162,13 +162,23 @@ def _validate_lz4(load: Workload, folder: Path, *, goal: float | None = None) ->
 
 
 def _validating(race: _Race, goal: float | None) -> tuple[tuple[Contestant, ...], Callable[[], None]]:
+    config = LogConfig({"message.timestamp.after.max.ms": (1 << 63) - 1})
+    produced = [[batch.raw for batch in record.decode(fetch)] for fetch in race.fetches]
+
+    def append(batches: list[memoryview]) -> int:
+        offset = 0
+        for batch in batches:
+            offset = record.validate_append(batch, config, offset=offset, now=0).last_offset + 1
+        return offset
+
     def check() -> None:
         answer = race.kafka.warm_up("validate")
         assert answer.records == STREAM * race.load.count
         assert answer.bytes == sum(map(len, race.fetches)), "nothing was compressed again"
-        assert record.validate(race.fetches[0]) == race.load.count
+        assert record.validate(race.fetches[0]) == append(produced[0]) == race.load.count
 
     contestants = (
+        Contestant("klog.record.validate_append", _all(append, produced), goal=goal),
         Contestant("klog.record.validate", _all(record.validate, race.fetches), goal=goal),
         race.peer("validate", "LogValidator"),
     )

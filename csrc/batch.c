@@ -23,6 +23,22 @@ enum {
     HEADER_MIN = 2, /* of a record header: two lengths of one byte */
 };
 
+void kl_batch_fields(const uint8_t *at, kl_batch_t *out) {
+    out->base_offset = (int64_t)kl_load_u64(at);
+    out->base_timestamp = (int64_t)kl_load_u64(at + AT_BASE_TIMESTAMP);
+    out->max_timestamp = (int64_t)kl_load_u64(at + AT_MAX_TIMESTAMP);
+    out->producer_id = (int64_t)kl_load_u64(at + AT_PRODUCER_ID);
+    out->size = (int32_t)(kl_load_u32(at + AT_LENGTH) + KL_BATCH_PREFIX);
+    out->leader_epoch = (int32_t)kl_load_u32(at + AT_LEADER_EPOCH);
+    out->last_offset_delta = (int32_t)kl_load_u32(at + AT_LAST_OFFSET_DELTA);
+    out->base_sequence = (int32_t)kl_load_u32(at + AT_BASE_SEQUENCE);
+    out->count = (int32_t)kl_load_u32(at + AT_COUNT);
+    out->crc = kl_load_u32(at + AT_CRC);
+    out->attributes = (int16_t)kl_load_u16(at + AT_ATTRIBUTES);
+    out->producer_epoch = (int16_t)kl_load_u16(at + AT_PRODUCER_EPOCH);
+    out->magic = (int8_t)at[AT_MAGIC];
+}
+
 int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out) {
     if (left < KL_BATCH_SEEN)
         return KL_ETRUNCATED;
@@ -45,19 +61,7 @@ int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out) {
     /* next_offset is last_offset + 1, and must be a number too: hence >= */
     if (count < 0 || last_offset_delta < 0 || base_offset < 0 || base_offset >= INT64_MAX - last_offset_delta)
         return KL_ELENGTH;
-    out->base_offset = base_offset;
-    out->base_timestamp = (int64_t)kl_load_u64(at + AT_BASE_TIMESTAMP);
-    out->max_timestamp = (int64_t)kl_load_u64(at + AT_MAX_TIMESTAMP);
-    out->producer_id = (int64_t)kl_load_u64(at + AT_PRODUCER_ID);
-    out->size = length + KL_BATCH_PREFIX;
-    out->leader_epoch = (int32_t)kl_load_u32(at + AT_LEADER_EPOCH);
-    out->last_offset_delta = last_offset_delta;
-    out->base_sequence = (int32_t)kl_load_u32(at + AT_BASE_SEQUENCE);
-    out->count = count;
-    out->crc = kl_load_u32(at + AT_CRC);
-    out->attributes = (int16_t)kl_load_u16(at + AT_ATTRIBUTES);
-    out->producer_epoch = (int16_t)kl_load_u16(at + AT_PRODUCER_EPOCH);
-    out->magic = magic;
+    kl_batch_fields(at, out);
     return KL_OK;
 }
 

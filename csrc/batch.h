@@ -59,6 +59,9 @@ static inline int64_t kl_batch_last_offset(const kl_batch_t *b) {
  */
 int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out);
 
+/* The fields of the 61 bytes at at, whatever they say; position is not set. */
+void kl_batch_fields(const uint8_t *at, kl_batch_t *out);
+
 /* Write the 61-byte header of *b, whose crc and size are set by the caller. */
 void kl_batch_header_store(uint8_t *at, const kl_batch_t *b);
 

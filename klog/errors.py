@@ -10,13 +10,22 @@ offset; the kernel's errors are OSError with their path; klog's own mistakes are
 from __future__ import annotations
 
 import os
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
 
 class KlogError(Exception):
     """Root of the tree."""
 
     code: ClassVar[int] = -1
+
+    @property
+    def meters(self) -> Mapping[str, int]:
+        """Kafka's meters that a broker marks when it refuses a produced batch so, and by how much."""
+        return {}
 
 
 class CorruptData(KlogError):
@@ -52,6 +61,10 @@ class CorruptData(KlogError):
         if offset is not None:
             where.append(f"offset {offset}")
         super().__init__(f"{message} ({', '.join(where)})" if where else message)
+
+    @property
+    def meters(self) -> Mapping[str, int]:
+        return {"InvalidMessageCrcRecordsPerSec": 1} if self.kind == "crc" else {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.reason, self.path, self.position, self.offset, self.kind)
@@ -141,7 +154,26 @@ class RecordBatchTooLarge(KlogError, ValueError):
     code = 18
 
 
-class InvalidTimestamp(KlogError, ValueError):
+class _Refused(KlogError, ValueError):
+    """record_errors: each record for which a leader refuses its batch (klog.record.RecordError), in their order; empty
+    where the batch as a whole is wrong, and where the records were the caller's own.
+
+    Kafka: RecordValidationException.
+    """
+
+    def __init__(
+        self, message: str = "", *, record_errors: Sequence[Any] = (), meters: Mapping[str, int] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
+        self._meters = dict(meters or {})
+
+    @property
+    def meters(self) -> Mapping[str, int]:
+        return self._meters
+
+
+class InvalidTimestamp(_Refused):
     """Kafka: InvalidTimestampException (32)."""
 
     code = 32
@@ -175,7 +207,7 @@ class UnsupportedCompression(KlogError, ValueError):
     code = 76
 
 
-class InvalidRecord(KlogError, ValueError):
+class InvalidRecord(_Refused):
     """Kafka: InvalidRecordException (87)."""
 
     code = 87

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from platform import machine
 from typing import Any
 
 import pytest
@@ -56,7 +57,9 @@ def test_every_contest_races_and_is_drawn(tmp_path):
     table = run("-m", "bench.compare", "--tiny", "--without", "kafka", "--save", str(tmp_path / "figures.json"))
     figures = json.loads((tmp_path / "figures.json").read_text())
     subjects = {"encode", "decode", "views", "validate", "crc32c", "append", "recover", "read", "lookup"}
-    assert races(table, figures) == subjects
+    assert races(table, figures) == subjects | {"compress", "decompress"}
+    if machine() in ("x86_64", "AMD64"):
+        assert "crc32c kernels 1KiB" in table
     plot.draw(figures, tmp_path / "figures.svg")
     drawn = (tmp_path / "figures.svg").read_text()
     assert all(f"{result['contest']}, beside" in drawn for result in figures["results"])
@@ -74,15 +77,19 @@ def test_every_contest_beside_kafka_races(tmp_path):
 
 
 def test_a_contest_that_lacks_something_is_named_and_left_out(tmp_path):
-    said = run("-m", "bench.compare", "--tiny", "kafka encode", "crc32c 1KiB", PATH=str(tmp_path))
+    said = run(
+        "-m", "bench.compare", "--tiny", "kafka encode", "compress gzip", "crc32c 1KiB", PATH=str(tmp_path), CC="cc"
+    )
     assert re.search(r"^kafka encode 100B +needs: a JDK and Maven$", said, re.MULTILINE)
+    assert re.search(r"^compress gzip 16KiB +needs: a C compiler \(cc\)$", said, re.MULTILINE)
     assert "google-crc32c" in said
 
 
 def test_every_contestant_under_pytest_benchmark():
-    said = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-m", "not java")
+    said = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-rs", "-m", "not java")
     assert " passed" in said
-    assert "skipped" not in said
+    for skip in re.findall("^SKIPPED.*", said, re.MULTILINE):
+        assert "needs: " in skip
 
 
 @pytest.mark.java

@@ -48,7 +48,6 @@ DEFAULTS = {
 }
 LATER: dict[Any, str] = {
     klog: "Broker TestBroker metrics sim",
-    klog.record: "validate_append",
     klog.LogManager: "delete_topic move start reader",
     klog.Log: "append_batches compact purge_key apply_retention metrics truncate_to truncate_fully_and_start_at "
     "delete_records update_high_watermark maybe_increment_high_watermark maybe_increment_log_start_offset "

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What the deep tests use beyond Python, gcc and make: installed from Debian's packages where this is root, else named.
+# What the deep tests and the benchmarks use beyond Python, gcc and make: installed from Debian's packages where this is
+# root, else named.
 set -u
 declare -A package=([mvn]=maven [javac]=default-jdk-headless [valgrind]=valgrind [clang]=clang)
 missing=()
@@ -11,8 +12,13 @@ if ! ls /usr/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a /usr/lib/llvm-*/lib/cl
     version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n1)
     missing+=("libclang-rt-${version:-14}-dev")
 fi
+# The codecs' own libraries, that bench/compression_contests.py races klog against.
+declare -A library=([liblz4.so.1]=liblz4-1 [libzstd.so.1]=libzstd1 [libz.so.1]=zlib1g [libsnappy.so.1]=libsnappy1v5)
+for name in "${!library[@]}"; do
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF "$name" || missing+=("${library[$name]}")
+done
 [ ${#missing[@]} -eq 0 ] && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get -qq update && apt-get -qq -y install "${missing[@]}" && exit 0
 fi
-echo "deep tests will skip what needs: ${missing[*]} (sudo apt-get install ${missing[*]})"
+echo "deep tests and benchmarks will skip what needs: ${missing[*]} (sudo apt-get install ${missing[*]})"

@@ -32,6 +32,7 @@ cdef extern from "batch.h" nogil:
 
     int64_t kl_batch_last_offset(const kl_batch_t *b)
     int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out)
+    void kl_batch_fields(const uint8_t *at, kl_batch_t *out)
     void kl_batch_header_store(uint8_t *at, const kl_batch_t *b)
     uint32_t kl_batch_crc(const uint8_t *at, int32_t size)
 

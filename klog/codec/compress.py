@@ -23,9 +23,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import cramjam
+import lz4.block
 import lz4.frame
 import zstandard
 
+from klog.codec._frames import fill, lz4_frame, zstd_frame
 from klog.errors import CorruptBatch, DecompressionLimit, InvalidConfig, UnsupportedCompression
 
 __all__ = [
@@ -103,11 +105,13 @@ def _over(codec: str, bytes_max: int) -> DecompressionLimit:
 
 
 class _Contexts(threading.local):
-    """zstd contexts are dear to make (up to half the time of a 16 KiB batch) and serve one thread at a time."""
+    """What codecs keep from one payload to the next is dear to make (up to half the time of a 16 KiB batch), and serves
+    one thread at a time."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, zstandard.ZstdCompressor] = {}
         self.decompressor = zstandard.ZstdDecompressor()
+        self.lz4: object = None
 
 
 _contexts = _Contexts()
@@ -169,9 +173,9 @@ _SNAPPY_RATIO_MAX: Final = 22  # the best a snappy tag can do is 64 bytes out of
 
 def _snappy_compress(data: Buffer, level: int | None) -> bytes:
     view = memoryview(data)
-    parts: list[Buffer] = [_XERIAL_HEADER]
+    parts: list[Buffer | cramjam.Buffer] = [_XERIAL_HEADER]
     for at in range(0, len(view), _XERIAL_BLOCK):
-        block = bytes(cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK]))
+        block = cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK])
         parts.append(struct.pack(">i", len(block)))
         parts.append(block)
     return b"".join(parts)
@@ -237,14 +241,23 @@ def _snappy_decompress(payload: memoryview, bytes_max: int) -> bytearray:
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_FAST_LEVEL: Final = 9  # Kafka's default level names the fast compressor; every other level is LZ4 HC
 _LZ4_HC_MIN: Final = 3  # below, the frame library would take the fast compressor
-_LZ4_BLOCK_SIZES: Final = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
-_LZ4_RATIO_MAX: Final = 255
-_FLG_DICTIONARY, _FLG_RESERVED, _FLG_CHECKSUM, _FLG_SIZE, _FLG_BLOCK_CHECKSUM, _FLG_INDEPENDENT = 1, 2, 4, 8, 16, 32
-_FLG_VERSION, _FLG_VERSION_1 = 0xC0, 0x40
+_LZ4_BLOCK_BYTES: Final = 1 << 16
+_LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"  # version 1, independent blocks of up to 64 KiB, the checksum of that
+_LZ4_WORD: Final = struct.Struct("<I")
+_LZ4_STORED: Final = 1 << 31  # a block of plain bytes
+_LZ4_END: Final = bytes(4)
+_FLG_CHECKSUM, _FLG_SIZE = 4, 8
 
 
 def _lz4_compress(data: Buffer, level: int | None) -> bytes:
     fast = level is None or level == _LZ4_FAST_LEVEL
+    size = len(data)
+    if fast and 0 < size <= _LZ4_BLOCK_BYTES:
+        # One block: the frame library would make a context for it first. What does not shrink is stored as it is.
+        block = lz4.block.compress(data, store_size=False)
+        if len(block) >= size:
+            return b"".join((_LZ4_HEADER, _LZ4_WORD.pack(size | _LZ4_STORED), data, _LZ4_END))
+        return b"".join((_LZ4_HEADER, _LZ4_WORD.pack(len(block)), block, _LZ4_END))
     frame: bytes = lz4.frame.compress(
         data,
         compression_level=0 if fast or level is None else max(level, _LZ4_HC_MIN),
@@ -258,50 +271,16 @@ def _lz4_compress(data: Buffer, level: int | None) -> bytes:
     return frame
 
 
-def _lz4_frame(payload: memoryview) -> tuple[Buffer, int]:
-    """The first frame, from its magic to its end mark, in a form whose every check Kafka makes too; and a bound on what
-    comes out of it.
-
-    The library would check content size and content checksum, which Kafka skips: frames with these are given a header
-    without. Block checksums and the header's own stay for it to check.
-    """
-    size = len(payload)
-    if size < 7 or bytes(payload[:4]) != _LZ4_MAGIC:
-        raise CorruptBatch("lz4 payload does not begin with a frame")
+def _lz4_without_extras(payload: memoryview, end: int) -> bytes:
+    """A frame that says its content's size or checksum, under a header that does not: the library would check both,
+    which Kafka skips. Block checksums and the header's own stay for it to check."""
     flags, descriptor = payload[4], payload[5]
-    if flags & _FLG_VERSION != _FLG_VERSION_1 or flags & (_FLG_DICTIONARY | _FLG_RESERVED):
-        raise CorruptBatch(f"lz4 frame with flags {flags:#04x}")
-    if not flags & _FLG_INDEPENDENT:
-        raise CorruptBatch("lz4 frame with linked blocks, which Kafka does not read either")
-    block_bytes_max = _LZ4_BLOCK_SIZES.get(descriptor >> 4)
-    if block_bytes_max is None or descriptor & 0x8F:
-        raise CorruptBatch(f"lz4 frame with block descriptor {descriptor:#04x}")
     header_size = 15 if flags & _FLG_SIZE else 7
-    block_overhead = 4 if flags & _FLG_BLOCK_CHECKSUM else 0
-    if size < header_size:
-        raise CorruptBatch("lz4 payload ends inside the frame header")
-
-    at, bound = header_size, 0
-    while True:
-        if size - at < 4:
-            raise CorruptBatch("lz4 payload ends before the end mark of its frame")
-        word = int.from_bytes(payload[at : at + 4], "little")
-        at += 4
-        if word == 0:
-            break
-        stored = word & 0x7FFFFFFF
-        if stored > block_bytes_max or stored + block_overhead > size - at:
-            raise CorruptBatch(f"lz4 block of {stored} bytes where {size - at} are left")
-        bound += stored if word >> 31 else min(block_bytes_max, _LZ4_RATIO_MAX * stored)
-        at += stored + block_overhead
-
-    if not flags & (_FLG_SIZE | _FLG_CHECKSUM):
-        return payload[:at], bound
     if payload[header_size - 1] != _lz4_header_checksum(payload[4 : header_size - 1]):
         raise CorruptBatch("lz4 frame header does not match its checksum")
     plain = bytes((flags & ~(_FLG_SIZE | _FLG_CHECKSUM), descriptor))
     header = _LZ4_MAGIC + plain + bytes((_lz4_header_checksum(plain),))
-    return b"".join((header, payload[header_size:at])), bound
+    return b"".join((header, payload[header_size:end]))
 
 
 def _lz4_header_checksum(header: Buffer) -> int:
@@ -339,30 +318,46 @@ def lz4_with_header_checksum(payload: Buffer) -> Buffer:
     return b"".join((view[:at], bytes((_lz4_header_checksum(view[4:at]),)), view[at + 1 :]))
 
 
+def _lz4_block_into(block: memoryview, target: memoryview) -> int:
+    return cramjam.lz4.decompress_block_into(block, target, len(target))
+
+
 def _lz4_decompress(payload: memoryview, bytes_max: int) -> bytes:
     """reads: one frame of independent blocks of any size, its block and header checksums checked; content size and
     content checksum are skipped, and so is all that follows the end mark."""
-    frame, bound = _lz4_frame(payload)
-    decompressor = lz4.frame.LZ4FrameDecompressor()
+    blocks, end, block_max, bound = lz4_frame(payload)
+    if blocks == 1 and bound <= bytes_max and payload[10] < _LZ4_STORED >> 24 and payload[:7] == _LZ4_HEADER:
+        try:  # a batch of up to 64 KiB from Kafka, or from here: its one block, without the frame library's buffers
+            return fill(_lz4_block_into, payload[11 : end - 4], bound)
+        except cramjam.DecompressionError as error:
+            raise CorruptBatch(f"lz4 payload: {error}") from None
+    frame: Buffer = payload if end == len(payload) else payload[:end]
+    if payload[4] & (_FLG_SIZE | _FLG_CHECKSUM):
+        frame = _lz4_without_extras(payload, end)
+    # A context is taken, and only put back when its frame has ended: after anything else the library must not see it
+    # again. It keeps a block's worth of memory, so not those of 4 MiB, which Kafka does not write.
+    context, _contexts.lz4 = _contexts.lz4, None
+    if context is None or block_max != _LZ4_BLOCK_BYTES:
+        context = lz4.frame.create_decompression_context()
     try:
-        out: bytes = decompressor.decompress(frame, max_length=min(bound, bytes_max) + 1)
+        out: bytes
+        out, _, whole = lz4.frame.decompress_chunk(context, frame, max_length=min(bound, bytes_max) + 1)
     except RuntimeError as error:
+        if "allocation_failed" in str(error):  # no fault of the bytes, and none to be cut away
+            raise MemoryError(f"lz4 payload: {error}") from None
         raise CorruptBatch(f"lz4 payload: {error}") from None
     if len(out) > bytes_max:
         raise _over("lz4", bytes_max)
-    if not decompressor.eof:
+    if not whole:
         raise CorruptBatch("lz4 payload ends inside a block")
+    if block_max == _LZ4_BLOCK_BYTES:
+        _contexts.lz4 = context
     return out
 
 
 # zstd -----------------------------------------------------------------------------------------------------------------
 
 _ZSTD_DEFAULT_LEVEL: Final = 3
-_ZSTD_MAGIC: Final = 0xFD2FB528
-_ZSTD_SKIPPABLE: Final = 0x184D2A50  # and the fifteen magics behind it
-_ZSTD_BLOCK_MAX: Final = 128 * 1024
-_ZSTD_WINDOW_LOG_MAX: Final = 27  # what zstd's streaming decoder takes, Kafka's too; level 22 writes it
-_ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = range(3)
 
 
 def _zstd_compress(data: Buffer, level: int | None) -> bytes:
@@ -373,76 +368,18 @@ def _zstd_compress(data: Buffer, level: int | None) -> bytes:
     return compressor.compress(data)
 
 
-def _zstd_frames(payload: memoryview) -> Iterator[tuple[memoryview, int, bool]]:
-    """The frames of a payload, skippable ones left out: (bytes, bound on what comes out, whether it names its size).
-
-    One at a time, as the blocks of snappy.
-    The walk from block to block is what makes the decoder safe to call: the library alone would allocate what a frame
-    claims, and would take a stream that is cut short for one that has ended.
-    """
-    at, size = 0, len(payload)
-    while at < size:
-        start = at
-        if size - at < 8:
-            raise CorruptBatch(f"{size - at} bytes behind the last zstd frame")
-        magic, word = struct.unpack_from("<II", payload, at)
-        if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE:
-            at += 8
-            if word > size - at:
-                raise CorruptBatch(f"skippable zstd frame of {word} bytes where {size - at} are left")
-            at += word
-            continue
-        if magic != _ZSTD_MAGIC:
-            raise CorruptBatch("bytes where a zstd frame should begin")
-        descriptor = payload[at + 4]
-        at += 5
-        single, checksum = descriptor >> 5 & 1, descriptor >> 2 & 1
-        block_max = _ZSTD_BLOCK_MAX
-        if not single:
-            window_log = 10 + (payload[at] >> 3)
-            if window_log > _ZSTD_WINDOW_LOG_MAX:
-                raise CorruptBatch(f"zstd frame with a window of 2^{window_log} bytes, past 2^{_ZSTD_WINDOW_LOG_MAX}")
-            block_max = min(block_max, (1 << window_log) + ((1 << window_log) >> 3) * (payload[at] & 7))
-            at += 1
-        at += (0, 1, 2, 4)[descriptor & 3]  # dictionary id; the library refuses one it was not given
-        content_field = (single, 2, 4, 8)[descriptor >> 6]
-        if content_field > size - at:
-            raise CorruptBatch("zstd payload ends inside a frame header")
-        content_size = int.from_bytes(payload[at : at + content_field], "little") + (256 if content_field == 2 else 0)
-        at += content_field
-        bound, last = 0, 0
-        while not last:
-            if size - at < 3:
-                raise CorruptBatch("zstd payload ends inside a frame")
-            head = payload[at] | payload[at + 1] << 8 | payload[at + 2] << 16
-            at += 3
-            last, kind, length = head & 1, head >> 1 & 3, head >> 3
-            bound += length if kind in (_ZSTD_RAW, _ZSTD_RLE) else block_max
-            stored = 1 if kind == _ZSTD_RLE else length
-            if stored > size - at:
-                raise CorruptBatch(f"zstd block of {stored} bytes where {size - at} are left")
-            at += stored
-        if checksum:
-            if size - at < 4:
-                raise CorruptBatch("zstd payload ends inside a checksum")
-            at += 4
-        if content_field:
-            if content_size > bound:
-                raise CorruptBatch(f"zstd frame claims {content_size} bytes, its blocks hold at most {bound}")
-            bound = content_size
-        yield payload[start:at], bound, bool(content_field)
-
-
 def _zstd_decompress(payload: memoryview, bytes_max: int) -> bytes:
     """reads: frames one behind the other, with or without content size and checksum, skippable ones too; no junk."""
     parts = []
     left = bytes_max
-    for frame, bound, sized in _zstd_frames(payload):
+    at, size = 0, len(payload)
+    while at < size and (frame := zstd_frame(payload, at)) is not None:
+        start, at, bound, sized = frame
         if sized and bound > left:
             raise _over("zstd", bytes_max)
         try:
             # A frame that names its size is given just that; for the others this is the room they get.
-            part = _contexts.decompressor.decompress(frame, max_output_size=max(1, min(bound, left)))
+            part = _contexts.decompressor.decompress(payload[start:at], max_output_size=max(1, min(bound, left)))
         except zstandard.ZstdError as error:
             if bound > left and "did not decompress full frame" in str(error):
                 raise _over("zstd", bytes_max) from None

@@ -6,6 +6,7 @@ Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` 
     decode, iter_records, validate      out of bytes
     encode, Encoder, BatchGroup         into bytes, many records at once
     BatchBuilder                        the same record by record
+    validate_append, ValidatedBatch     what a leader makes of bytes that a producer sent; RecordError: or why not
     Lists, Rows, RowSource              records as parallel lists, as Arrow columns
     columns, Columns, ArrowStream       to Arrow, without pyarrow; FIELDS names the columns
     Record, RecordBatch, TimestampType  what goes in and comes out
@@ -14,8 +15,10 @@ Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` 
 from klog.record._batch import Record, RecordBatch, decode, iter_records, validate
 from klog.record._builder import BatchBuilder, BatchGroup, Encoder, encode
 from klog.record._columns import FIELDS, ArrowStream, Columns, columns
+from klog.record._leader import ValidatedBatch, validate_append
 from klog.record._rows import Rows, RowSource, is_arrow
 from klog.record.lists import Lists
+from klog.record.refusals import RecordError
 from klog.record.timestamps import TimestampType
 
 __all__ = [
@@ -28,13 +31,16 @@ __all__ = [
     "Lists",
     "Record",
     "RecordBatch",
+    "RecordError",
     "RowSource",
     "Rows",
     "TimestampType",
+    "ValidatedBatch",
     "columns",
     "decode",
     "encode",
     "is_arrow",
     "iter_records",
     "validate",
+    "validate_append",
 ]

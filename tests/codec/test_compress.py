@@ -24,6 +24,7 @@ from klog.codec import (
     lz4_with_header_checksum,
     parse_compression,
 )
+from klog.codec._frames import fill
 from klog.codec.compress import _lz4_header_checksum
 from klog.errors import CorruptBatch, DecompressionLimit, InvalidConfig, UnsupportedCompression
 from tests.support.damage import flip
@@ -138,14 +139,15 @@ def test_levels_reach_the_codec() -> None:
     assert compress(ZSTD, TEXT) == compress(ZSTD, TEXT, 3)
 
 
-def test_zstd_contexts_serve_many_threads() -> None:
+@pytest.mark.parametrize("codec", [LZ4, ZSTD], ids=["lz4", "zstd"])
+def test_contexts_serve_many_threads(codec: int) -> None:
     failures = []
 
     def work(seed: int) -> None:
         rng = random.Random(seed)
         for _ in range(30):
             data = TEXT[rng.randrange(1000) :][: rng.randrange(1, 100_000)]
-            if decompress(ZSTD, compress(ZSTD, data), MANY) != data:
+            if decompress(codec, compress(codec, data), MANY) != data:
                 failures.append(seed)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
@@ -237,6 +239,48 @@ def test_lz4_frames_of_others(store_size: bool, content_checksum: bool, block_ch
             at = (15 if store_size else 7) + 20
             with pytest.raises(CorruptBatch):
                 decompress(LZ4, flip(frame, at), MANY)
+
+
+def test_lz4_takes_the_next_frame_after_one_that_failed() -> None:
+    """The context that is kept from one to the next does not stay where it was."""
+    frame = compress(LZ4, TEXT)
+    stored = 7 + 4 + int.from_bytes(frame[7:11], "little")
+    for _ in range(3):
+        with pytest.raises(CorruptBatch):
+            decompress(LZ4, frame[:11] + bytes(stored - 11) + frame[stored:], MANY)
+        assert decompress(LZ4, frame, MANY) == TEXT
+        with pytest.raises(DecompressionLimit):
+            decompress(LZ4, frame, 100_000)
+        assert decompress(LZ4, frame, MANY) == TEXT
+
+
+def test_lz4_stores_what_does_not_shrink() -> None:
+    for size in (1, 12, 65_536):
+        data = random.Random(size).randbytes(size)
+        frame = bytes(compress(LZ4, data))
+        assert frame == bytes.fromhex("04224d18604082") + struct.pack("<I", size | 1 << 31) + data + bytes(4)
+        assert decompress(LZ4, frame, size) == data
+    assert len(bytes(compress(LZ4, TEXT[:65_536]))) < 65_536 // 2
+
+
+def test_fill_answers_what_was_written() -> None:
+    seen = []
+
+    def write(source: bytes, target: memoryview) -> int:
+        seen.append(target)
+        target[: len(source)] = source
+        return len(source)
+
+    assert fill(write, b"", 1) == b""
+    assert fill(write, b"abc", 3) == b"abc"
+    assert fill(write, b"abc", 70_000) == b"abc"
+    with pytest.raises(ValueError, match="room for 3"):
+        fill(lambda source, target: 4, b"", 3)
+    with pytest.raises(ZeroDivisionError):
+        fill(lambda source, target: seen.append(target) or 1 // 0, b"", 3)
+    for view in seen:
+        with pytest.raises(ValueError, match="released"):
+            len(view)
 
 
 def test_lz4_content_size_is_skipped() -> None:

@@ -123,6 +123,12 @@ class Judge:
         )
         return int(answer["batches"])
 
+    def validate(self, cases: Sequence[Mapping[str, object]]) -> list[Any]:
+        """What LogValidator makes of each produced buffer; java/Leader.java has the fields."""
+        answer = self.ask("validate", Path(), cases=list(cases))
+        assert isinstance(answer["answers"], list)
+        return answer["answers"]
+
     def try_lock(self, path: Path) -> bool:
         return bool(self.ask("lock", path)["got"])
 

@@ -15,6 +15,7 @@ import java.nio.charset.StandardCharsets;
  *   {"ask": "records", "path": FILE}                                    -> Records.read
  *   {"ask": "load", "path": DIRECTORY, "clean": bool, ...}              -> Loader.load
  *   {"ask": "append", "path": NEW DIRECTORY, "from": [FILE], ...}       -> Loader.append
+ *   {"ask": "validate", "path": "", "cases": [...]}                     -> Leader.validate
  *   {"ask": "lock", "path": FILE}   {"ask": "unlock", "path": FILE}     -> Locks
  */
 public final class Judge {
@@ -43,6 +44,7 @@ public final class Judge {
             case "records": return Records.read(path);
             case "load": return Loader.load(path, request);
             case "append": return Loader.append(path, request);
+            case "validate": return Leader.validate(request);
             case "lock": return Locks.lock(path);
             case "unlock": return Locks.unlock(path);
             default: throw new IllegalArgumentException("unknown question: " + request);

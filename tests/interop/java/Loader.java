@@ -91,7 +91,7 @@ final class Loader {
     }
 
     /** Kafka's clock with the hands held: producers expire against it. */
-    private static Time standingStill(long nowMs) {
+    static Time standingStill(long nowMs) {
         return (Time) Proxy.newProxyInstance(Loader.class.getClassLoader(), new Class<?>[] {Time.class}, (proxy, method, args) ->
             method.getName().equals("milliseconds") ? (Object) nowMs : method.invoke(Time.SYSTEM, args));
     }

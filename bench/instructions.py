@@ -1,0 +1,225 @@
+"""How many instructions the hot loops take, a gate that noise cannot move: python -m bench.instructions [--save]
+
+bench/instructions.c is built over csrc with the flags of setup.py and run once under callgrind. What comes out depends
+on the source and the compiler, not on the machine's speed, its load, or what its processor can do (instructions.c, G2).
+The counts are compared to bench/baselines/instructions.json:
+
+  M1  by the compiler that set the baseline (same name, same major version) a count may rise by 3 %: libc's malloc is in
+      it, and minor versions of a compiler differ;
+  M2  by another compiler by 50 %: it lays out loops its own way (clang 14 takes up to 30 % more here than gcc 12), and
+      only what is far worse can be told from that;
+  M3  for another kind of processor there is no baseline: the counts are printed, and nothing fails.
+
+A count that falls is no failure: save the new one, so that it stays there. A rise that is meant (a check more, say) is
+accepted in the same way, by --save, in the commit that makes it, with the reason in its message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+BASELINE = ROOT / "bench" / "baselines" / "instructions.json"
+RISE_MAX = 0.03
+RISE_MAX_OTHER_COMPILER = 0.50
+HOW_TO_ACCEPT = (
+    "If the rise is meant: python -m bench.instructions --save, and say why in the commit. Else: callgrind_annotate "
+    "shows where the instructions went (--keep DIR keeps its file)."
+)
+
+# What Python's own build adds to the flags of setup.py and changes the code.
+_PYTHON_FLAGS = ("-DNDEBUG", "-fwrapv")
+_DEBUG_FORMAT = "-gdwarf-4"  # the newest that valgrind reads from every compiler
+_COUNT = re.compile(r"^cfn=measure_(\w+)\ncalls=1 .*\n\S+ (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One count beside the baseline's; None where one of them does not have it."""
+
+    name: str
+    now: float | None
+    baseline: float | None
+
+    @property
+    def rise(self) -> float:
+        """0.1 for ten percent more than the baseline; 0 without one to compare with."""
+        return self.now / self.baseline - 1 if self.now is not None and self.baseline else 0.0
+
+
+def compiler() -> list[str]:
+    """The C compiler as a command: CC, or cc."""
+    return shlex.split(os.environ.get("CC", "cc"))
+
+
+def needed() -> tuple[str, ...]:
+    """Programs without which nothing can be counted."""
+    return "valgrind", compiler()[0]
+
+
+def compiler_name() -> str:
+    """Its name and version, whatever the command is called: "gcc 12.2.0"."""
+    asked = [*compiler(), "-dM", "-E", "-x", "c", os.devnull]
+    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    macros = dict(line.split(" ", 2)[1:] for line in said.splitlines() if line.count(" ") >= 2)
+    if "__clang__" in macros:
+        name, parts = "clang", ("__clang_major__", "__clang_minor__", "__clang_patchlevel__")
+    else:
+        name, parts = "gcc", ("__GNUC__", "__GNUC_MINOR__", "__GNUC_PATCHLEVEL__")
+    return f"{name} {'.'.join(macros[part] for part in parts)}"
+
+
+def release_flags() -> list[str]:
+    """The flags that setup.py gives to csrc in a release build, read, not run."""
+    found: dict[str, Any] = {}
+    for node in ast.parse((ROOT / "setup.py").read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            value = node.value.value if isinstance(node.value, ast.Subscript) else node.value
+            value = value.body if isinstance(value, ast.IfExp) else value
+            if node.targets[0].id in ("FLAGS", "TUNE", "WARN"):
+                found[node.targets[0].id] = ast.literal_eval(value)
+    tune = found["TUNE"] if platform.machine() == "x86_64" else []
+    return [*found["FLAGS"]["release"], *tune, *found["WARN"]]
+
+
+def build(target: Path) -> None:
+    """Compile the driver and csrc."""
+    flags = [*_PYTHON_FLAGS, *release_flags(), "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", _DEBUG_FORMAT]
+    sources = [path for path in sorted((ROOT / "csrc").glob("*.c")) if path.stem not in ("selftest", "fuzz")]
+    subprocess.run(
+        [
+            *compiler(),
+            *flags,
+            f"-I{ROOT / 'csrc'}",
+            str(ROOT / "bench" / "instructions.c"),
+            *map(str, sources),
+            "-o",
+            target,
+        ],
+        check=True,
+    )
+
+
+def count(folder: Path) -> dict[str, float]:
+    """Instructions per record, lookup or KiB, by name, in the driver's order."""
+    driver, profile = folder / "instructions", folder / "callgrind.out"
+    build(driver)
+    done = subprocess.run(
+        [
+            "valgrind",
+            "-q",
+            "--tool=callgrind",
+            "--toggle-collect=measure_*",
+            "--compress-strings=no",
+            "--compress-pos=no",
+            f"--callgrind-out-file={profile}",
+            str(driver),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    units = {name: int(number) for name, number in (line.split() for line in done.stdout.splitlines())}
+    totals = {name: int(total) for name, total in _COUNT.findall(profile.read_text())}
+    if set(units) != set(totals):
+        raise RuntimeError(f"callgrind did not see {sorted(set(units) ^ set(totals))}: were they inlined?")
+    return {name: round(totals[name] / units[name], 2) for name in units}
+
+
+def compare(counts: dict[str, float], baseline: dict[str, float]) -> list[Change]:
+    return [Change(name, counts.get(name), baseline.get(name)) for name in {**counts, **baseline}]
+
+
+def rise_max(compiler_now: str, compiler_then: str) -> float:
+    """M1 or M2."""
+    return RISE_MAX if _major(compiler_now) == _major(compiler_then) else RISE_MAX_OTHER_COMPILER
+
+
+def failures(changes: list[Change], margin: float) -> list[str]:
+    said = []
+    for change in changes:
+        if change.baseline is None:
+            said.append(f"{change.name} has no baseline")
+        elif change.now is None:
+            said.append(f"{change.name} is in the baseline and is not counted")
+        elif change.rise > margin:
+            said.append(f"{change.name} rose by {change.rise:.1%}, more than {margin:.0%}")
+    return said
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.instructions", description="instruction counts of csrc")
+    parser.add_argument("--save", action="store_true", help="make what is counted now the baseline")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the driver and callgrind.out there")
+    asked = parser.parse_args(arguments)
+    for program in needed():
+        if shutil.which(program) is None:
+            parser.exit(2, f"needs: {program}\n")
+    if asked.keep:
+        asked.keep.mkdir(parents=True, exist_ok=True)
+        counts = count(asked.keep)
+    else:
+        with tempfile.TemporaryDirectory(prefix="klog-instructions-") as folder:
+            counts = count(Path(folder))
+    if asked.save:
+        return _save(counts)
+    return _judge(counts, json.loads(BASELINE.read_text()))
+
+
+def _save(counts: dict[str, float]) -> int:
+    described = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    said = {
+        "commit": subprocess.run(described, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip(),
+        "compiler": compiler_name(),
+        "machine": platform.machine(),
+        "unit": "instructions per record, per lookup, or per KiB of crc32c",
+        "counts": counts,
+    }
+    BASELINE.write_text(json.dumps(said, indent=1) + "\n")
+    print(f"saved {BASELINE.relative_to(ROOT)}")
+    return 0
+
+
+def _judge(counts: dict[str, float], saved: dict[str, Any]) -> int:
+    now = compiler_name()
+    if saved["machine"] != platform.machine():
+        print(f"the baseline is of {saved['machine']}; this is {platform.machine()}: nothing to compare with")
+        for name, value in counts.items():
+            print(f"{name:<24} {value:>10.2f}")
+        return 0
+    changes, margin = compare(counts, saved["counts"]), rise_max(now, saved["compiler"])
+    print(f"{'instructions':<24} {'now':>10} {'baseline':>10} {'change':>8}")
+    for change in changes:
+        cells = ("-" if value is None else f"{value:.2f}" for value in (change.now, change.baseline))
+        print(f"{change.name:<24} {' '.join(f'{cell:>10}' for cell in cells)} {change.rise:>+8.1%}")
+    other = "" if margin == RISE_MAX else f": the baseline is by {saved['compiler']}, so only a large rise counts"
+    print(f"\n{now}, baseline of {saved['commit']}; a rise of up to {margin:.0%} passes{other}")
+    wrong = failures(changes, margin)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    if wrong:
+        print(HOW_TO_ACCEPT, file=sys.stderr)
+    elif any(change.rise < -margin for change in changes):
+        print("counts fell: save them as the new baseline, so that they stay there")
+    return 1 if wrong else 0
+
+
+def _major(compiler_name: str) -> str:
+    return compiler_name.partition(".")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""C written for a contest, compiled where it is raced: a peer's own loop, without Python in it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+
+from bench.contest import Unavailable
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@functools.cache
+def compiled(source: str, *more: str) -> ctypes.CDLL:
+    """bench/<source> with these files of csrc, built and loaded, once per process. Unavailable without a compiler."""
+    command = [*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-D_GNU_SOURCE", "-O3", "-fPIC", "-shared"]
+    files = [str(ROOT / "bench" / source), *(str(ROOT / "csrc" / name) for name in more)]
+    with tempfile.TemporaryDirectory(prefix="klog-bench-") as folder:
+        target = str(Path(folder) / f"{Path(source).stem}.so")
+        try:
+            subprocess.run([*command, f"-I{ROOT / 'csrc'}", *files, "-o", target, "-ldl"], check=True)
+        except FileNotFoundError:
+            raise Unavailable(f"a C compiler ({command[0]})") from None
+        return ctypes.CDLL(target)  # what is loaded stays when its file goes

@@ -1,0 +1,97 @@
+"""Two threads against one: batches to columns, each thread its own half of them.
+
+Decoding lets go of Python's lock for each batch, so two cores should do nearly twice the work of one. They can only
+where both are free: a round in which either thread stood in a run queue is void, like one with steal (bench.contest,
+B3). On a machine that has something else to do all rounds are void, and the figure says nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.codec_contests import aiokafka_encode
+from bench.contest import Contest, Contestant, Factory, Unavailable
+from bench.workloads import workload
+from klog import record
+
+_BATCHES = 64  # of a MiB for each thread: ten milliseconds and more, beside which waking up is nothing
+
+
+class Helper:
+    """A thread that does one piece of work when asked, waiting for the next in between."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._start, self._done = threading.Semaphore(0), threading.Semaphore(0)
+        self._closing = False
+        self._thread = threading.Thread(target=self._loop, daemon=True)
+        self._thread.start()
+
+    @property
+    def schedstat(self) -> Path:
+        """Where the kernel counts how long this thread stood in a run queue."""
+        return Path(f"/proc/self/task/{self._thread.native_id}/schedstat")
+
+    def start(self) -> None:
+        self._start.release()
+
+    def wait(self) -> None:
+        self._done.acquire()
+
+    def close(self) -> None:
+        self._closing = True
+        self._start.release()
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while True:
+            self._start.acquire()
+            if self._closing:
+                return
+            self._work()
+            self._done.release()
+
+
+def _two_threads(tiny: bool, folder: Path) -> Contest:
+    if len(os.sched_getaffinity(0)) < 2:
+        raise Unavailable("two processors")
+    load, each = workload("100B", tiny=tiny), 2 if tiny else _BATCHES
+    tuples = load.tuples()
+    mine, theirs = ([aiokafka_encode(tuples) for _ in range(each)] for _ in range(2))  # no two share memory
+    rows = [0, 0]
+
+    def decode(batches: list[bytes], who: int) -> None:
+        rows[who] = sum(record.columns(batch).num_rows for batch in batches)
+
+    def one() -> None:
+        decode(mine, 0)
+        decode(theirs, 1)
+
+    helper = Helper(lambda: decode(theirs, 1))
+
+    def two() -> None:
+        helper.start()
+        decode(mine, 0)
+        helper.wait()
+
+    def check() -> None:
+        for run in (one, two):
+            rows[:] = 0, 0
+            run()
+            assert rows == [each * load.count] * 2
+
+    return Contest(
+        "decode threads 100B",
+        2 * each * load.count,
+        2 * each * load.bytes,
+        (Contestant("klog.record.columns, two threads", two, goal=1.8), Contestant("one thread", one)),
+        check,
+        helper.close,
+        threads=(helper.schedstat,),
+    )
+
+
+FACTORIES: dict[str, Factory] = {"decode threads 100B": _two_threads}

@@ -1,0 +1,326 @@
+/* See leader.h for the contract of every function here. */
+#include "leader.h"
+
+#include "bytes.h"
+#include "encode.h"
+#include "legacy.h"
+#include "scan.h"
+#include "status.h"
+
+enum {
+    AT_SIZE = 8,
+    AT_MAGIC = 16,
+    AT_ATTRIBUTES = 17,
+};
+
+static inline int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static inline int64_t wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+
+/* The one place that decides about a record. */
+static kl_refused_t judge(const kl_leader_rules_t *rules, int has_key, int64_t timestamp) {
+    if (rules->key_required && !has_key)
+        return KL_REFUSED_KEY;
+    if (rules->stamped)
+        return KL_REFUSED_STAMPED;
+    if (timestamp == -1)
+        return KL_REFUSED_NOT;
+    if (rules->range_checked) {
+        int64_t age = wrap_sub(rules->now, timestamp);
+        if (age > rules->before_max || wrap_sub(0, age) > rules->after_max)
+            return KL_REFUSED_TIMESTAMP;
+    }
+    return rules->negative_refused && timestamp < 0 ? KL_REFUSED_NEGATIVE : KL_REFUSED_NOT;
+}
+
+static int32_t note(const kl_leader_rules_t *rules, int has_key, int64_t timestamp, int32_t number, int32_t n,
+                    kl_refusal_t *to, int32_t room) {
+    kl_refused_t why = judge(rules, has_key, timestamp);
+    if (why == KL_REFUSED_NOT)
+        return n;
+    if (n < room)
+        to[n] = (kl_refusal_t){.timestamp = timestamp, .number = number, .why = why};
+    return n + 1;
+}
+
+/* Magic 2 ------------------------------------------------------------------------------------------------------------ */
+
+/* age lies in [-after_max, before_max] if age + after_max, unsigned, is at most before_max + after_max: one comparison a
+ * record, without a branch.  It may suspect what judge() lets pass (no time at all, the one age that has no negative), and
+ * never the other way round. */
+int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
+                   const kl_leader_rules_t *rules, kl_findings_t *out, int32_t *bad) {
+    const uint8_t *at = payload, *end = payload + size;
+    const uint64_t newest = (uint64_t)rules->now + (uint64_t)rules->after_max;
+    const uint64_t span =
+        rules->range_checked ? (uint64_t)rules->before_max + (uint64_t)rules->after_max : UINT64_MAX;
+    const int64_t below = rules->negative_refused ? 0 : INT64_MIN;
+    int64_t max_timestamp = -1, first_timestamp = -1;
+    int32_t disorder = 0, keys = 0;
+    unsigned suspect = 0;
+    for (int32_t i = 0; i < count; i++) {
+        kl_record_t record;
+        const uint8_t *behind = kl_scan_record(at, end, &record);
+        if (behind == NULL) {
+            kl_record_t rare; /* apart, so that record can stay in registers */
+            size_t used = 0;
+            int status = at == end ? KL_ECOUNT : kl_record_next(at, (size_t)(end - at), &rare, &used);
+            if (status != KL_OK) {
+                *bad = i;
+                return status;
+            }
+            record = rare;
+            behind = at + used;
+        }
+        int64_t timestamp = wrap_add(base_timestamp, record.timestamp_delta);
+        suspect |= (unsigned)(newest - (uint64_t)timestamp > span) | (unsigned)(timestamp < below);
+        disorder |= record.offset_delta ^ i;
+        keys |= record.key_size;
+        if (timestamp > max_timestamp)
+            max_timestamp = timestamp;
+        if (i == 0)
+            first_timestamp = timestamp;
+        at = behind;
+    }
+    if (at != end) {
+        *bad = count;
+        return KL_ESLACK;
+    }
+    *out = (kl_findings_t){
+        .max_timestamp = max_timestamp,
+        .first_timestamp = first_timestamp,
+        .count = count,
+        .disorder = -1,
+        .suspects = (int)suspect | (rules->key_required && keys < 0) | (rules->stamped != 0),
+    };
+    if (disorder != 0) { /* seldom enough to look for it again */
+        at = payload;
+        for (int32_t i = 0; i < count; i++) {
+            kl_record_t record;
+            size_t used = 0;
+            if (kl_record_next(at, (size_t)(end - at), &record, &used) != KL_OK)
+                break;
+            if (record.offset_delta != i) {
+                out->disorder = i;
+                break;
+            }
+            at += used;
+        }
+    }
+    return KL_OK;
+}
+
+int32_t kl_leader_refusals(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
+                           const kl_leader_rules_t *rules, kl_refusal_t *to, int32_t room) {
+    const uint8_t *at = payload, *end = payload + size;
+    int32_t n = 0;
+    for (int32_t i = 0; i < count; i++) {
+        kl_record_t record;
+        size_t used = 0;
+        if (kl_record_next(at, (size_t)(end - at), &record, &used) != KL_OK)
+            break;
+        n = note(rules, record.key_size >= 0, wrap_add(base_timestamp, record.timestamp_delta), i, n, to, room);
+        at += used;
+    }
+    return n;
+}
+
+/* What goes into the new record but its headers, which are measured here and written by who writes. */
+static void renewed(const kl_record_t *record, const uint8_t *behind, int32_t number, int64_t shift,
+                    kl_record_in_t *out) {
+    int64_t headers_size = 0;
+    const uint8_t *at = record->headers;
+    for (int32_t i = 0; i < record->header_count; i++) {
+        kl_record_header_t header;
+        size_t used = 0;
+        if (kl_record_header_next(at, (size_t)(behind - at), &header, &used) != KL_OK)
+            break;
+        headers_size += (int64_t)kl_varint_size(header.key_size) + header.key_size +
+                        (int64_t)kl_varint_size(header.value_size) + (header.value_size > 0 ? header.value_size : 0);
+        at += used;
+    }
+    *out = (kl_record_in_t){
+        .key = record->key,
+        .value = record->value,
+        .key_size = record->key_size,
+        .value_size = record->value_size,
+        .headers_size = headers_size,
+        .timestamp_delta = wrap_add(record->timestamp_delta, shift),
+        .offset_delta = number,
+        .header_count = record->header_count,
+    };
+}
+
+/* How far deltas move when the first record's time becomes the base. */
+static int64_t shift_of(const uint8_t *payload, size_t size) {
+    kl_record_t record;
+    size_t used = 0;
+    return kl_record_next(payload, size, &record, &used) == KL_OK ? wrap_sub(0, record.timestamp_delta) : 0;
+}
+
+int64_t kl_leader_rewrite_size(const uint8_t *payload, size_t size, int32_t count) {
+    const uint8_t *at = payload, *end = payload + size;
+    int64_t shift = shift_of(payload, size), total = 0;
+    for (int32_t i = 0; i < count; i++) {
+        kl_record_t record;
+        kl_record_in_t renew;
+        size_t used = 0;
+        if (kl_record_next(at, (size_t)(end - at), &record, &used) != KL_OK)
+            break;
+        renewed(&record, at + used, i, shift, &renew);
+        int64_t body = kl_record_body_size(&renew);
+        total += (int64_t)kl_varlong_size(body) + body;
+        at += used;
+    }
+    return total;
+}
+
+void kl_leader_rewrite(const uint8_t *payload, size_t size, int32_t count, uint8_t *to) {
+    const uint8_t *at = payload, *end = payload + size;
+    int64_t shift = shift_of(payload, size);
+    for (int32_t i = 0; i < count; i++) {
+        kl_record_t record;
+        kl_record_in_t renew;
+        size_t used = 0;
+        if (kl_record_next(at, (size_t)(end - at), &record, &used) != KL_OK)
+            break;
+        at += used;
+        renewed(&record, at, i, shift, &renew);
+        int64_t body = kl_record_body_size(&renew);
+        renew.headers_size = 0; /* the body's size counts them; their bytes follow below */
+        to = kl_record_write(to, &renew, body);
+        const uint8_t *from = record.headers;
+        for (int32_t h = 0; h < record.header_count; h++) {
+            kl_record_header_t header;
+            if (kl_record_header_next(from, (size_t)(at - from), &header, &used) != KL_OK)
+                break;
+            to = kl_header_write(to, header.key, header.key_size, header.value, header.value_size);
+            from += used;
+        }
+    }
+}
+
+/* Magic 0 and 1 ------------------------------------------------------------------------------------------------------ */
+
+/* The size of the next whole message of a set, 0 at its end or where the last is cut short, or KL_ELENGTH. */
+static int64_t message_size(const kl_set_t *set, size_t from) {
+    size_t left = set->size - from;
+    if (left < KL_MESSAGE_PREFIX)
+        return 0;
+    int32_t size = (int32_t)kl_load_u32(set->at + from + AT_SIZE);
+    if (size < KL_LEGACY_LENGTH_MIN)
+        return KL_ELENGTH;
+    return (size_t)size > left - KL_MESSAGE_PREFIX ? 0 : (int64_t)size + KL_MESSAGE_PREFIX;
+}
+
+/* Before any message of a wrapper is looked at, all of them are there, and stand before it. */
+static int check_frames(const kl_set_t *set, int32_t *bad) {
+    int64_t size, last = 0;
+    size_t from = 0;
+    int32_t n = 0;
+    while ((size = message_size(set, from)) > 0) {
+        last = (int64_t)kl_load_u64(set->at + from);
+        from += (size_t)size;
+        n++;
+    }
+    *bad = n;
+    if (size < 0)
+        return (int)size;
+    if (n == 0)
+        return KL_ECOUNT;
+    return set->magic == 1 && set->offset != 0 && set->offset < last ? KL_EORDER : KL_OK;
+}
+
+static int check_message(const kl_set_t *set, const uint8_t *at, int64_t size, kl_message_t *m, int *foreign) {
+    *foreign = (int8_t)at[AT_MAGIC] != set->magic;
+    if (set->wrapped && (at[AT_ATTRIBUTES] & KL_ATTR_CODEC) != 0)
+        return KL_ECODEC;
+    if (*foreign)
+        return set->wrapped ? KL_OK : KL_EMAGIC;
+    if (set->wrapped && kl_message_crc(at, (int32_t)size) != kl_load_u32(at + KL_MESSAGE_PREFIX))
+        return KL_ECRC;
+    return kl_message_next(at, (size_t)size, m);
+}
+
+static void as_record(const kl_message_t *m, int32_t number, int64_t first_timestamp, kl_record_in_t *out) {
+    *out = (kl_record_in_t){
+        .key = m->key,
+        .value = m->value,
+        .key_size = m->key_size,
+        .value_size = m->value_size,
+        .timestamp_delta = wrap_sub(m->timestamp, first_timestamp),
+        .offset_delta = number,
+    };
+}
+
+int kl_set_scan(const kl_set_t *set, const kl_leader_rules_t *rules, kl_findings_t *out, int32_t *bad) {
+    kl_findings_t found = {.max_timestamp = -1, .first_timestamp = -1, .disorder = -1};
+    int64_t size;
+    int status;
+    if (set->wrapped && (status = check_frames(set, bad)) != KL_OK)
+        return status;
+    for (size_t from = 0; (size = message_size(set, from)) > 0; from += (size_t)size) {
+        kl_message_t m;
+        kl_record_in_t record;
+        int foreign;
+        status = check_message(set, set->at + from, size, &m, &foreign);
+        if (status != KL_OK) {
+            *bad = found.count;
+            return status;
+        }
+        int32_t number = found.count++;
+        if (foreign || judge(rules, m.key_size >= 0, m.timestamp) != KL_REFUSED_NOT) {
+            found.suspects = 1;
+            if (!set->wrapped)
+                break;
+            continue;
+        }
+        if (number == 0)
+            found.first_timestamp = m.timestamp;
+        if (m.timestamp > found.max_timestamp)
+            found.max_timestamp = m.timestamp;
+        as_record(&m, number, found.first_timestamp, &record);
+        int64_t body = kl_record_body_size(&record);
+        found.size += (int64_t)kl_varlong_size(body) + body;
+    }
+    *bad = found.count;
+    if (size < 0)
+        return (int)size;
+    *out = found;
+    return KL_OK;
+}
+
+int32_t kl_set_refusals(const kl_set_t *set, int32_t count, const kl_leader_rules_t *rules, kl_refusal_t *to,
+                        int32_t room) {
+    int32_t n = 0;
+    size_t from = 0;
+    for (int32_t i = 0; i < count; i++) {
+        kl_message_t m;
+        int foreign;
+        int64_t size = message_size(set, from);
+        if (size <= 0 || check_message(set, set->at + from, size, &m, &foreign) != KL_OK)
+            break;
+        if (!foreign) {
+            n = note(rules, m.key_size >= 0, m.timestamp, i, n, to, room);
+        } else {
+            if (n < room)
+                to[n] = (kl_refusal_t){.timestamp = -1, .number = i, .why = KL_REFUSED_MAGIC};
+            n++;
+        }
+        from += (size_t)size;
+    }
+    return n;
+}
+
+void kl_set_write(const kl_set_t *set, const kl_findings_t *findings, uint8_t *to) {
+    size_t from = 0;
+    for (int32_t i = 0; i < findings->count; i++) {
+        kl_message_t m;
+        kl_record_in_t record;
+        int64_t size = message_size(set, from);
+        if (size <= 0 || kl_message_next(set->at + from, (size_t)size, &m) != KL_OK)
+            break;
+        as_record(&m, i, findings->first_timestamp, &record);
+        to = kl_record_write(to, &record, kl_record_body_size(&record));
+        from += (size_t)size;
+    }
+}

@@ -1,0 +1,16 @@
+from klog._c.batch cimport kl_batch_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+
+cdef class ValidatedBatch:
+    cdef uint8_t *bytes_at              # one batch of magic 2, 64-byte aligned, of the pool
+    cdef Py_ssize_t nbytes
+    cdef size_t capacity
+    cdef kl_batch_t header              # position is 0
+    cdef readonly int64_t max_timestamp
+    cdef readonly int64_t log_append_time
+    cdef readonly int64_t temporary_memory_bytes
+    cdef readonly int32_t conversion_count
+    cdef readonly bint message_size_maybe_changed
+
+    cdef int room(self, Py_ssize_t size) except -1

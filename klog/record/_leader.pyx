@@ -1,0 +1,626 @@
+# cython: auto_pickle=False
+"""What the leader of a partition makes of a buffer that a producer sent: one batch of magic 2, ready for the log.
+
+  V1  the caller's buffer is copied first, once, and never written: what is checked is what is stored, whoever else
+      may write to the buffer meanwhile.
+  V2  where nothing but offsets, leader epoch, timestamp type and largest timestamp has to change, the payload stays as it
+      came, compressed too; the checksum is made anew only where a byte under it changes.
+  V3  everything else (another codec, magic 0 and 1) is written anew, offsets from 0, times from the first record's.
+  V4  what is wrong with single records is collected and told at once; the packed list takes 16 bytes for each.
+
+Stricter than Kafka in three points, where Kafka would store what readers trip over: in magic 2 the offsets inside a
+batch must be 0, 1, 2 ... whatever the codec, a header must be true whoever sends it, and a batch that already says
+LogAppendTime is refused whatever times its records carry. tests/interop/FINDINGS.md has them all.
+Kafka: LogValidator, and of UnifiedLog.analyzeAndValidateRecords the checksums.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from klog._c.batch cimport (
+    KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL,
+    KL_BATCH_HEADER, KL_BATCH_LENGTH_MIN, KL_BATCH_PREFIX, KL_LEGACY_LENGTH_MIN, kl_batch_crc, kl_batch_fields,
+    kl_batch_header_store, kl_batch_t,
+)
+from klog._c.bytes cimport kl_load_u32
+from klog._c.leader cimport (
+    kl_findings_t, kl_leader_refusals, kl_leader_rewrite, kl_leader_rewrite_size, kl_leader_rules_t, kl_leader_scan,
+    kl_refusal_t, kl_set_refusals, kl_set_scan, kl_set_t, kl_set_write,
+)
+from klog._c.legacy cimport kl_message_crc, kl_message_next, kl_message_t
+from klog._c.pool cimport kl_pool_give, kl_pool_t, kl_pool_take
+from klog._c.status cimport KL_ECODEC, KL_ECOUNT, KL_ECRC, KL_EMAGIC, KL_EORDER, KL_OK
+from klog.codec.status cimport status_text
+from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from klog.codec import CODECS as _CODECS
+from klog.codec import compress, decompress, decompressed_bytes_max, lz4_with_header_checksum, parse_compression
+from klog.config import LogConfig
+from klog.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, RecordTooLarge, UnsupportedCompression
+from klog.record.refusals import RecordErrors
+
+cdef enum:
+    LZ4 = 3
+    ZSTD = 4
+    AT_LENGTH = 8
+    AT_MAGIC = 16
+    AT_LEGACY_CRC = 12
+    AT_LEGACY_ATTRIBUTES = 17
+    FRAME_MIN = 17              # up to the magic: with fewer bytes Kafka sees no batch
+    KEEP_CODEC = -1             # compression.type=producer
+    NOGIL_MIN = 1 << 18         # bytes whose copy, checksum and walk take 50 µs
+    LEGACY_NOGIL_MIN = 1 << 14  # the same for checksums by nibbles
+    TERMS_KEPT = 64
+
+cdef str INVALID_MAGIC = "InvalidMagicNumberRecordsPerSec"
+cdef str INVALID_OFFSET_OR_SEQUENCE = "InvalidOffsetOrSequenceRecordsPerSec"
+
+cdef kl_pool_t pool
+
+
+# Configuration --------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class Terms:
+    """What a topic's configuration means for what is produced to it."""
+    cdef object config              # whose terms these are: keeps its id() from being another's
+    cdef object level
+    cdef int codec
+    cdef int64_t before_max
+    cdef int64_t after_max
+    cdef bint stamps
+    cdef bint compacts
+
+
+cdef dict kept_terms = {}
+
+
+cdef Terms terms_of(object config):
+    """A LogConfig is frozen, so its terms are worked out once."""
+    cdef Terms terms
+    if type(config) is LogConfig:
+        known = kept_terms.get(id(config))
+        if known is not None:
+            return <Terms>known
+    elif not isinstance(config, LogConfig):
+        config = LogConfig(config)
+    terms = Terms.__new__(Terms)
+    terms.config = config
+    kind = config.compression_type
+    if kind == "producer":
+        terms.codec = KEEP_CODEC
+    else:
+        level = None if kind in ("uncompressed", "snappy") else config[f"compression.{kind}.level"]
+        terms.codec, terms.level = parse_compression(kind if level is None else (kind, level))
+    terms.before_max = config.message_timestamp_before_max_ms
+    terms.after_max = config.message_timestamp_after_max_ms
+    terms.stamps = config.message_timestamp_type == "LogAppendTime"
+    terms.compacts = config.compacts
+    if type(config) is LogConfig:
+        if len(kept_terms) >= TERMS_KEPT:
+            kept_terms.clear()
+        kept_terms[id(config)] = terms
+    return terms
+
+
+# The result -----------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class ValidatedBatch:
+    """One batch of magic 2 as the log stores it; a read-only buffer of its bytes.
+
+    message_size_maybe_changed: it was written anew, of conversion_count records (0 where the payload stayed as it came).
+    max_timestamp is -1 where no record has a time, log_append_time -1 unless the topic stamps its records.
+    temporary_memory_bytes is what Kafka would count under that name, or a few bytes more. Any thread may read it.
+    Kafka: LogValidator.ValidationResult, RecordValidationStats.
+    """
+
+    def __init__(self):
+        raise TypeError("validated batches come from klog.record.validate_append()")
+
+    def __dealloc__(self):
+        kl_pool_give(&pool, self.bytes_at, self.capacity)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.bytes_at, self.nbytes, 1, flags)
+
+    cdef int room(self, Py_ssize_t size) except -1:
+        """Memory for size bytes, once."""
+        self.bytes_at = <uint8_t *>kl_pool_take(&pool, <size_t>max(size, 1), &self.capacity)
+        if self.bytes_at == NULL:
+            raise MemoryError(f"{size} bytes for a record batch")
+        self.nbytes = size
+        return 0
+
+    @property
+    def data(self):
+        return memoryview(self)
+
+    @property
+    def first_offset(self):
+        return self.header.base_offset
+
+    @property
+    def last_offset(self):
+        return self.header.base_offset + self.header.last_offset_delta
+
+    @property
+    def count(self):
+        return self.header.count
+
+    @property
+    def size(self):
+        return self.nbytes
+
+    @property
+    def compression(self):
+        return _CODECS[self.header.attributes & KL_ATTR_CODEC]
+
+    @property
+    def shallow_offset_of_max_timestamp(self):
+        """The last offset of the batch that holds the largest timestamp, which is this one; -1 without any."""
+        return -1 if self.max_timestamp < 0 else self.last_offset
+
+    def __len__(self):
+        return self.nbytes
+
+    def __repr__(self):
+        return (
+            f"ValidatedBatch(first_offset={self.first_offset}, last_offset={self.last_offset}, "
+            f"size={self.size}, compression={self.compression!r})"
+        )
+
+
+# What is asked --------------------------------------------------------------------------------------------------------
+
+ctypedef struct request_t:
+    kl_leader_rules_t rules
+    int64_t offset
+    int32_t leader_epoch
+    bint client
+    bint takes_zstd
+
+
+ctypedef struct frames_t:
+    Py_ssize_t size         # of all whole batches
+    Py_ssize_t count        # of them
+    int codec               # the last that is not none, as Kafka's sourceCompression
+
+
+cdef int refuse(str text, str meter) except -1:
+    raise InvalidRecord(text, meters={meter: 1} if meter else None)
+
+
+cdef int corrupt(str text, Py_ssize_t position, kind=None) except -1:
+    raise CorruptBatch(text, position=position, kind=kind)
+
+
+cdef int frame(const uint8_t *data, Py_ssize_t size, frames_t *out) except -1:
+    """Find the whole batches and compare their checksums. What is cut short at the end is no part of the request."""
+    cdef Py_ssize_t at = 0, left
+    cdef int32_t length
+    cdef int8_t magic
+    cdef uint32_t stored, crc
+    cdef int codec
+    out.size = out.count = out.codec = 0
+    while True:
+        left = size - at
+        if left < FRAME_MIN:
+            break
+        length = <int32_t>kl_load_u32(data + at + AT_LENGTH)
+        magic = <int8_t>data[at + AT_MAGIC]
+        if length < KL_LEGACY_LENGTH_MIN or length > INT32_MAX - KL_BATCH_PREFIX:
+            corrupt(f"a batch of {length} bytes cannot be", at)
+        if not 0 <= magic <= 2:
+            corrupt(f"magic {magic} is no record format", at)
+        if length > left - KL_BATCH_PREFIX:
+            break
+        length += KL_BATCH_PREFIX
+        if magic == 2:
+            if length < KL_BATCH_LENGTH_MIN + KL_BATCH_PREFIX:
+                corrupt(f"a batch of {length} bytes, less than its header", at)
+            stored = kl_load_u32(data + at + 17)
+            codec = data[at + 22] & KL_ATTR_CODEC
+            if length >= NOGIL_MIN:
+                with nogil:
+                    crc = kl_batch_crc(data + at, length)
+            else:
+                crc = kl_batch_crc(data + at, length)
+        else:
+            stored = kl_load_u32(data + at + AT_LEGACY_CRC)
+            codec = data[at + AT_LEGACY_ATTRIBUTES] & KL_ATTR_CODEC
+            if length >= LEGACY_NOGIL_MIN:
+                with nogil:
+                    crc = kl_message_crc(data + at, length)
+            else:
+                crc = kl_message_crc(data + at, length)
+        if crc != stored:
+            corrupt(f"the checksum of a batch of {length} bytes is {stored:08x}, its bytes make {crc:08x}", at, "crc")
+        if codec >= <int>len(_CODECS):
+            corrupt(f"codec bits {codec} name no codec", at)
+        if codec != 0:
+            out.codec = codec
+        out.count += 1
+        at += length
+    out.size = at
+    if out.count == 0:
+        if size != 0:
+            corrupt(f"{size} bytes, less than a batch", 0)
+        refuse("no batch at all", None)
+    return 0
+
+
+cdef int raise_refusals(bytes packed, int magic, const request_t *request, int32_t count) except -1:
+    cdef object now = request.rules.now     # a Python int: past 64 bits it does not wrap
+    errors = RecordErrors(packed, magic, now - request.rules.before_max, now + request.rules.after_max)
+    cls = InvalidTimestamp if errors.by_timestamp else InvalidRecord
+    raise cls(
+        f"{len(errors)} of {count} records are refused, and with them the batch: {errors}",
+        record_errors=errors, meters=errors.meters,
+    )
+
+
+cdef int64_t last_of(int64_t offset, int64_t count) except -1:
+    if offset < 0 or offset > INT64_MAX - count:
+        raise ValueError(f"{count} offsets from {offset} on do not fit into 63 bits")
+    return offset + count - 1
+
+
+# Magic 2 --------------------------------------------------------------------------------------------------------------
+
+cdef int check_header(const kl_batch_t *b, const request_t *request) except -1:
+    if b.last_offset_delta < 0:
+        refuse(f"a last offset {b.last_offset_delta} behind the first", INVALID_OFFSET_OR_SEQUENCE)
+    if b.count <= 0:
+        refuse(f"a batch of {b.count} records", INVALID_OFFSET_OR_SEQUENCE)
+    if <int64_t>b.last_offset_delta + 1 != b.count:
+        refuse(f"{<int64_t>b.last_offset_delta + 1} offsets for {b.count} records", INVALID_OFFSET_OR_SEQUENCE)
+    if request.client:
+        if b.attributes & KL_ATTR_CONTROL:
+            refuse("control records are not for clients to write", INVALID_OFFSET_OR_SEQUENCE)
+        if b.producer_id >= 0 and b.base_sequence < 0:
+            refuse(
+                f"sequence {b.base_sequence} of producer {b.producer_id} is negative", INVALID_OFFSET_OR_SEQUENCE
+            )
+    return 0
+
+
+cdef int scan(const uint8_t *records, Py_ssize_t size, const kl_batch_t *b, const request_t *request,
+              kl_findings_t *found) except -1:
+    """Every record of a payload; raises what is wrong."""
+    cdef int32_t bad = 0, n
+    cdef int status
+    cdef bytes packed
+    cdef kl_refusal_t *entries
+    cdef kl_leader_rules_t rules
+    if size >= NOGIL_MIN:
+        with nogil:
+            status = kl_leader_scan(
+                records, <size_t>size, b.count, b.base_timestamp, &request.rules, found, &bad)
+    else:
+        status = kl_leader_scan(records, <size_t>size, b.count, b.base_timestamp, &request.rules, found, &bad)
+    if status != KL_OK:
+        refuse(f"record {bad} of {b.count}: {status_text(status)}", None)
+    if found.disorder >= 0:
+        refuse(
+            f"record {found.disorder} of {b.count} has another offset than {found.disorder} in its batch",
+            INVALID_OFFSET_OR_SEQUENCE,
+        )
+    if found.suspects:
+        rules = request.rules
+        # A negative time fails in the writing, for who has nothing worse.
+        for rules.negative_refused in range(2 if rules.negative_refused else 1):
+            n = kl_leader_refusals(records, <size_t>size, b.count, b.base_timestamp, &rules, NULL, 0)
+            if n != 0:
+                packed = PyBytes_FromStringAndSize(NULL, n * <Py_ssize_t>sizeof(kl_refusal_t))
+                entries = <kl_refusal_t *>PyBytes_AS_STRING(packed)
+                kl_leader_refusals(records, <size_t>size, b.count, b.base_timestamp, &rules, entries, n)
+                raise_refusals(packed, 2, request, b.count)
+    return 0
+
+
+cdef object plain_of(ValidatedBatch source, int codec):
+    """The payload of a compressed batch, decompressed."""
+    cdef Py_ssize_t size = source.nbytes - KL_BATCH_HEADER
+    try:
+        return decompress(codec, memoryview(source)[KL_BATCH_HEADER:], decompressed_bytes_max(size))
+    except CorruptBatch as error:
+        raise type(error)(error.reason, position=0, kind=error.kind) from None
+
+
+cdef ValidatedBatch keep(ValidatedBatch batch, const kl_batch_t *b, Terms terms, const request_t *request,
+                         const kl_findings_t *found):
+    """V2: the batch as it came, with what a leader says about it."""
+    cdef kl_batch_t *header = &batch.header
+    cdef int64_t max_timestamp = request.rules.now if terms.stamps else found.max_timestamp
+    cdef int16_t kind = KL_ATTR_LOG_APPEND_TIME if terms.stamps else 0
+    header[0] = b[0]
+    header.position = 0
+    header.base_offset = last_of(request.offset, b.count) - b.last_offset_delta
+    header.leader_epoch = request.leader_epoch
+    if b.max_timestamp != max_timestamp or (b.attributes & KL_ATTR_LOG_APPEND_TIME) != kind:
+        # Bits that have no meaning go with it, as in Kafka.
+        header.attributes = kind | b.attributes & (
+            KL_ATTR_CODEC | KL_ATTR_TRANSACTIONAL | KL_ATTR_CONTROL | KL_ATTR_DELETE_HORIZON)
+        header.max_timestamp = max_timestamp
+        seal(batch)
+    else:
+        kl_batch_header_store(batch.bytes_at, header)
+    batch.max_timestamp = max_timestamp
+    batch.log_append_time = max_timestamp if terms.stamps else -1
+    return batch
+
+
+cdef int seal(ValidatedBatch batch) except -1:
+    """Header and checksum over the payload that is there."""
+    batch.header.size = <int32_t>batch.nbytes
+    if batch.nbytes >= NOGIL_MIN:
+        with nogil:
+            store(batch.bytes_at, &batch.header)
+    else:
+        store(batch.bytes_at, &batch.header)
+    return 0
+
+
+cdef void store(uint8_t *at, kl_batch_t *header) noexcept nogil:
+    kl_batch_header_store(at, header)
+    header.crc = kl_batch_crc(at, header.size)
+    kl_batch_header_store(at, header)
+
+
+cdef ValidatedBatch draft(int64_t payload_size):
+    """Room for a batch with a payload of that many bytes."""
+    cdef ValidatedBatch batch = ValidatedBatch.__new__(ValidatedBatch)
+    if payload_size > INT32_MAX - KL_BATCH_HEADER:
+        raise RecordTooLarge(f"a batch of {payload_size} bytes of records, where 2 GiB is the end; send smaller ones")
+    batch.room(<Py_ssize_t>payload_size + KL_BATCH_HEADER)
+    return batch
+
+
+cdef ValidatedBatch renew(ValidatedBatch plain, const kl_batch_t *b, int codec, object level, Terms terms,
+                          const request_t *request, const kl_findings_t *found):
+    """V3: a batch of the records that lie in plain, behind room for a header, with the producer fields of b."""
+    cdef ValidatedBatch batch = plain
+    cdef kl_batch_t *header
+    cdef Py_buffer view
+    if codec != 0:
+        payload = compress(codec, memoryview(plain)[KL_BATCH_HEADER:], level)
+        PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+        try:
+            batch = draft(view.len)
+            memcpy(batch.bytes_at + KL_BATCH_HEADER, view.buf, <size_t>view.len)
+        finally:
+            PyBuffer_Release(&view)
+    header = &batch.header
+    header[0] = b[0]
+    header.position = 0
+    header.base_offset = request.offset
+    header.last_offset_delta = <int32_t>(last_of(request.offset, found.count) - request.offset)
+    header.count = found.count
+    header.leader_epoch = request.leader_epoch
+    header.magic = 2
+    header.base_timestamp = found.first_timestamp
+    header.max_timestamp = request.rules.now if terms.stamps else found.max_timestamp
+    header.attributes = <int16_t>(
+        codec | b.attributes & KL_ATTR_TRANSACTIONAL | (KL_ATTR_LOG_APPEND_TIME if terms.stamps else 0))
+    seal(batch)
+    batch.max_timestamp = header.max_timestamp
+    batch.log_append_time = header.max_timestamp if terms.stamps else -1
+    batch.message_size_maybe_changed = True
+    batch.conversion_count = found.count
+    return batch
+
+
+cdef ValidatedBatch take_batch(ValidatedBatch source, Terms terms, request_t *request):
+    cdef kl_batch_t b
+    cdef Py_buffer view
+    cdef int codec, target
+    cdef bint stays
+    kl_batch_fields(source.bytes_at, &b)
+    source.nbytes = b.size
+    check_header(&b, request)
+    codec = b.attributes & KL_ATTR_CODEC
+    target = codec if terms.codec == KEEP_CODEC else terms.codec
+    if not request.takes_zstd and (codec == ZSTD or target == ZSTD):
+        refuse_zstd()
+    request.rules.stamped = (b.attributes & KL_ATTR_LOG_APPEND_TIME) != 0
+    # Control records keep the codec they have, which is none.
+    stays = codec == target or b.attributes & KL_ATTR_CONTROL
+    request.rules.negative_refused = not stays
+    plain = None if codec == 0 else plain_of(source, codec)
+    if plain is None:
+        return take_records(
+            source, source.bytes_at + KL_BATCH_HEADER, source.nbytes - KL_BATCH_HEADER, &b, stays, target, terms,
+            request)
+    PyObject_GetBuffer(plain, &view, PyBUF_SIMPLE)
+    try:
+        return take_records(source, <const uint8_t *>view.buf, view.len, &b, stays, target, terms, request)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef ValidatedBatch take_records(ValidatedBatch source, const uint8_t *records, Py_ssize_t size, const kl_batch_t *b,
+                                 bint stays, int target, Terms terms, const request_t *request):
+    cdef kl_findings_t found
+    cdef int64_t anew
+    cdef ValidatedBatch plain, batch
+    scan(records, size, b, request, &found)
+    if stays:
+        batch = keep(source, b, terms, request, &found)
+        # Kafka counts here wherever a codec is in play.
+        if b.attributes & KL_ATTR_CODEC or target != 0:
+            batch.temporary_memory_bytes = KL_BATCH_HEADER + size
+        return batch
+    if size >= NOGIL_MIN:
+        with nogil:
+            anew = kl_leader_rewrite_size(records, <size_t>size, b.count)
+        plain = draft(anew)
+        with nogil:
+            kl_leader_rewrite(records, <size_t>size, b.count, plain.bytes_at + KL_BATCH_HEADER)
+    else:
+        anew = kl_leader_rewrite_size(records, <size_t>size, b.count)
+        plain = draft(anew)
+        kl_leader_rewrite(records, <size_t>size, b.count, plain.bytes_at + KL_BATCH_HEADER)
+    batch = renew(plain, b, target, terms.level, terms, request, &found)
+    batch.temporary_memory_bytes = 2 * KL_BATCH_HEADER + size + anew
+    return batch
+
+
+cdef int refuse_zstd() except -1:
+    raise UnsupportedCompression("zstd, which whoever asks is too old for; compress with another codec")
+
+
+# Magic 0 and 1 --------------------------------------------------------------------------------------------------------
+
+cdef object unwrap(ValidatedBatch source, const kl_message_t *m):
+    """The set of messages in a wrapper."""
+    cdef int codec = m.attributes & KL_ATTR_CODEC
+    cdef Py_ssize_t value_at = m.value - source.bytes_at
+    if codec == ZSTD:
+        refuse(f"a message of magic {m.magic} with codec zstd, which magic 2 brought", None)
+    if m.value_size < 0:
+        refuse("a wrapper whose value is null", None)
+    value = memoryview(source)[value_at:value_at + m.value_size]
+    if codec == LZ4 and m.magic == 0:
+        value = lz4_with_header_checksum(value)
+    try:
+        return decompress(codec, value, decompressed_bytes_max(m.value_size))
+    except CorruptBatch as error:
+        raise type(error)(error.reason, position=0, kind=error.kind) from None
+
+
+cdef int raise_set(int status, int32_t number, const kl_set_t *messages) except -1:
+    where = f"message {number} in a wrapper" if messages.wrapped else f"message {number}"
+    if status == KL_ECRC:
+        corrupt(f"{where}: the checksum does not match", 0, "crc")
+    if status == KL_ECODEC:
+        refuse(f"{where} has a codec, inside another", None)
+    if status == KL_ECOUNT:
+        refuse("a wrapper without a message in it", None)
+    if status == KL_EORDER:
+        refuse(f"a wrapper of magic 1 at offset {messages.offset}, before its last message", None)
+    if status == KL_EMAGIC:
+        refuse(f"{where} has another magic than the first, {messages.magic}", INVALID_MAGIC)
+    return corrupt(f"{where}: {status_text(status)}", 0)
+
+
+cdef ValidatedBatch take_messages(ValidatedBatch source, const frames_t *frames, Terms terms, request_t *request):
+    cdef kl_message_t m
+    cdef kl_set_t messages
+    cdef Py_buffer view
+    cdef int target = frames.codec if terms.codec == KEEP_CODEC else terms.codec
+    cdef int status = kl_message_next(source.bytes_at, <size_t>frames.size, &m)
+    if status != KL_OK:
+        corrupt(f"a message of magic {<int8_t>source.bytes_at[AT_MAGIC]}: {status_text(status)}", 0)
+    if not request.takes_zstd and (frames.codec == ZSTD or target == ZSTD):
+        refuse_zstd()
+    request.rules.stamped = m.magic == 1 and (m.attributes & KL_ATTR_LOG_APPEND_TIME) != 0
+    request.rules.negative_refused = True
+    messages.magic = m.magic
+    messages.offset = m.offset
+    messages.wrapped = frames.codec != 0
+    if not messages.wrapped:
+        messages.at = source.bytes_at
+        messages.size = <size_t>frames.size
+        return take_set(&messages, frames, target, terms, request)
+    plain = unwrap(source, &m)
+    PyObject_GetBuffer(plain, &view, PyBUF_SIMPLE)
+    try:
+        messages.at = <const uint8_t *>view.buf
+        messages.size = <size_t>view.len
+        return take_set(&messages, frames, target, terms, request)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef ValidatedBatch take_set(const kl_set_t *messages, const frames_t *frames, int target, Terms terms,
+                             const request_t *request):
+    cdef kl_findings_t found
+    cdef kl_refusal_t *entries
+    cdef kl_leader_rules_t rules
+    cdef kl_batch_t b
+    cdef ValidatedBatch plain, batch
+    cdef bytes packed
+    cdef int32_t bad = 0, n
+    cdef int status
+    if messages.size >= LEGACY_NOGIL_MIN:
+        with nogil:
+            status = kl_set_scan(messages, &request.rules, &found, &bad)
+    else:
+        status = kl_set_scan(messages, &request.rules, &found, &bad)
+    if status != KL_OK:
+        raise_set(status, bad, messages)
+    if found.suspects:
+        rules = request.rules
+        for rules.negative_refused in range(2):     # as above
+            n = kl_set_refusals(messages, found.count, &rules, NULL, 0)
+            if n != 0:
+                packed = PyBytes_FromStringAndSize(NULL, n * <Py_ssize_t>sizeof(kl_refusal_t))
+                entries = <kl_refusal_t *>PyBytes_AS_STRING(packed)
+                kl_set_refusals(messages, found.count, &rules, entries, n)
+                if not messages.wrapped:    # each message is a batch of its own
+                    entries[0].number = 0
+                raise_refusals(packed, messages.magic, request, found.count if messages.wrapped else 1)
+    plain = draft(found.size)
+    if found.size >= NOGIL_MIN:
+        with nogil:
+            kl_set_write(messages, &found, plain.bytes_at + KL_BATCH_HEADER)
+    else:
+        kl_set_write(messages, &found, plain.bytes_at + KL_BATCH_HEADER)
+    b.attributes = 0
+    b.producer_id = -1
+    b.producer_epoch = -1
+    b.base_sequence = -1
+    batch = renew(plain, &b, target, terms.level, terms, request, &found)
+    batch.temporary_memory_bytes = KL_BATCH_HEADER + found.size
+    if frames.codec != 0 or target != 0:
+        batch.temporary_memory_bytes += frames.count * KL_BATCH_HEADER + <int64_t>messages.size
+    return batch
+
+
+# The door -------------------------------------------------------------------------------------------------------------
+
+def validate_append(buffer, config, *, int64_t offset, int64_t now, str origin="client", int32_t leader_epoch=-1,
+                    bint takes_zstd=True):
+    """What the leader of a partition stores of a produced buffer: a ValidatedBatch, whose first record has `offset`.
+
+    buffer: a batch of magic 2, or messages of magic 0 or 1, which become one. config: a LogConfig, or a dict of Kafka's
+    names. now: the leader's clock, in ms. origin: "client", or "coordinator", which may write control records.
+    takes_zstd: False where a peer is too old for zstd. What the batch may weigh is the log's business.
+
+    Raises CorruptBatch (checksum, frame, codec stream), InvalidRecord and InvalidTimestamp (with `record_errors`, where
+    it is single records), UnsupportedCompression; `meters` of each are Kafka's.
+    """
+    cdef Py_buffer view
+    cdef request_t request
+    cdef frames_t frames
+    cdef Terms terms = terms_of(config)
+    cdef ValidatedBatch source = ValidatedBatch.__new__(ValidatedBatch)
+    request.client = origin == "client"
+    if not request.client and origin != "coordinator":
+        raise ValueError(f'origin is "client" or "coordinator", not {origin!r}: nobody validates for a follower')
+    request.rules.now = now
+    request.rules.before_max = terms.before_max
+    request.rules.after_max = terms.after_max
+    request.rules.range_checked = not terms.stamps
+    request.rules.key_required = terms.compacts
+    request.offset = offset
+    request.leader_epoch = leader_epoch
+    request.takes_zstd = takes_zstd
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        source.room(view.len)
+        if view.len >= NOGIL_MIN:
+            with nogil:
+                memcpy(source.bytes_at, view.buf, <size_t>view.len)
+        else:
+            memcpy(source.bytes_at, view.buf, <size_t>view.len)
+    finally:
+        PyBuffer_Release(&view)
+    frame(source.bytes_at, source.nbytes, &frames)
+    if frames.count > 1 and (source.bytes_at[AT_MAGIC] == 2 or frames.codec != 0):
+        refuse(f"{frames.count} batches, where a produced one stands alone", None)
+    if source.bytes_at[AT_MAGIC] == 2:
+        return take_batch(source, terms, &request)
+    return take_messages(source, &frames, terms, &request)
