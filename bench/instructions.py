@@ -88,9 +88,11 @@ def release_flags() -> list[str]:
     for node in ast.parse((ROOT / "setup.py").read_text()).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             value = node.value.value if isinstance(node.value, ast.Subscript) else node.value
-            if node.targets[0].id in ("FLAGS", "WARN"):
+            value = value.body if isinstance(value, ast.IfExp) else value
+            if node.targets[0].id in ("FLAGS", "TUNE", "WARN"):
                 found[node.targets[0].id] = ast.literal_eval(value)
-    return [*found["FLAGS"]["release"], *found["WARN"]]
+    tune = found["TUNE"] if platform.machine() == "x86_64" else []
+    return [*found["FLAGS"]["release"], *tune, *found["WARN"]]
 
 
 def build(target: Path) -> None:

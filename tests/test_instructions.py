@@ -67,4 +67,4 @@ def test_it_is_built_as_the_package_is():
         for key, value in zip(node.keys, node.values, strict=True)
         if isinstance(key, ast.Constant) and key.value == "cflags"
     )
-    assert ast.unparse(cflags) == "[*FLAGS, *WARN, '-D_GNU_SOURCE', '-fPIC', '-fvisibility=hidden']"
+    assert ast.unparse(cflags) == "[*FLAGS, *TUNE, *WARN, '-D_GNU_SOURCE', '-fPIC', '-fvisibility=hidden']"
