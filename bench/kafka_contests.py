@@ -5,7 +5,8 @@ Kafka's producer sends them. One run goes over all of them, on either side; the 
 
     encode      columns or arrays into batches; klog from Arrow, Kafka by MemoryRecordsBuilder into one buffer
     decode      the checksum, and key and value of every record: klog as columns and as records, Kafka as arrays
-    validate    what a leader checks before it appends: checksum and every field, decompressed where need be
+    validate    what a leader makes of what clients send, one batch in each request: the checksum and every field
+                checked, decompressed where need be, offsets assigned
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import pyarrow as pa
 
 from bench.contest import Contest, Contestant, Factory
 from bench.kafka_loop import VERSION, KafkaLoop
-from bench.workloads import STREAM, Source, Tuple, Workload, memcpy, workload
+from bench.workloads import FIRST_TIMESTAMP, STREAM, Source, Tuple, Workload, memcpy, workload
 from klog import LogConfig, record
 
 _BATCH_BYTES = 16_384
 _HEADER_BYTES = 61
+_LEADER_EPOCH_ENDS = 16
+_NOW = FIRST_TIMESTAMP + 3_600_000
 
 
 def _table(tuples: list[Tuple]) -> pa.RecordBatch:
@@ -156,33 +159,40 @@ def _validate(load: Workload, folder: Path, *, goal: float | None = None) -> Con
 def _validate_lz4(load: Workload, folder: Path, *, goal: float | None = None) -> Contest:
     """No faster than the library that decompresses, so that is the limit."""
     race = _Race(load, folder, "lz4")
-    payloads = [[bytes(batch.raw[_HEADER_BYTES:]) for batch in record.decode(fetch)] for fetch in race.fetches]
-    unpacking = Contestant("lz4 alone", _all(lambda each: [*map(lz4.frame.decompress, each)], payloads))
-    return race.contest(f"validate lz4 {load.name}", *_validating(race, goal), unpacking)
+    payloads = [request[_HEADER_BYTES:] for request in _requests(race.fetches)]
+    return race.contest(
+        f"validate lz4 {load.name}",
+        *_validating(race, goal),
+        Contestant("lz4 alone", _all(lz4.frame.decompress, payloads)),
+    )
 
 
 def _validating(race: _Race, goal: float | None) -> tuple[tuple[Contestant, ...], Callable[[], None]]:
-    config = LogConfig({"message.timestamp.after.max.ms": (1 << 63) - 1})
-    produced = [[batch.raw for batch in record.decode(fetch)] for fetch in race.fetches]
+    requests, config = _requests(race.fetches), LogConfig()
 
-    def append(batches: list[memoryview]) -> int:
-        offset = 0
-        for batch in batches:
-            offset = record.validate_append(batch, config, offset=offset, now=0).last_offset + 1
-        return offset
+    def validate(request: bytes) -> record.ValidatedBatch:
+        return record.validate_append(request, config, offset=0, now=_NOW)
 
     def check() -> None:
         answer = race.kafka.warm_up("validate")
         assert answer.records == STREAM * race.load.count
-        assert answer.bytes == sum(map(len, race.fetches)), "nothing was compressed again"
-        assert record.validate(race.fetches[0]) == append(produced[0]) == race.load.count
+        made = [validate(request) for request in requests]
+        assert [bytes(batch)[_LEADER_EPOCH_ENDS:] for batch in made] == [each[_LEADER_EPOCH_ENDS:] for each in requests]
+        assert answer.records == sum(batch.count for batch in made)
+        assert answer.bytes == sum(map(len, requests)), "nothing was compressed again"
+        assert record.validate(race.fetches[0]) == race.load.count
 
     contestants = (
-        Contestant("klog.record.validate_append", _all(append, produced), goal=goal),
-        Contestant("klog.record.validate", _all(record.validate, race.fetches), goal=goal),
+        Contestant("klog.record.validate_append", _all(validate, requests), goal=goal),
+        Contestant("klog.record.validate", _all(record.validate, race.fetches)),
         race.peer("validate", "LogValidator"),
     )
     return contestants, check
+
+
+def _requests(fetches: Sequence[bytes]) -> list[bytes]:
+    """Each batch alone and with base offset 0, as clients send them."""
+    return [bytes(8) + bytes(batch.raw[8:]) for fetch in fetches for batch in record.decode(fetch)]
 
 
 FACTORIES: dict[str, Factory] = {
