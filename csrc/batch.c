@@ -81,6 +81,20 @@ void kl_batch_header_store(uint8_t *at, const kl_batch_t *b) {
     kl_store_u32(at + AT_COUNT, (uint32_t)b->count);
 }
 
+void kl_sum_reach(kl_sum_t *sum, const uint8_t *at) {
+    while (sum->at <= at && sum->at != sum->end) {
+        size_t left = (size_t)(sum->end - sum->at), step = left < sum->step ? left : sum->step;
+        sum->crc = kl_crc32c(sum->crc, sum->at, step);
+        sum->at += step;
+    }
+}
+
+uint32_t kl_sum_end(kl_sum_t *sum) {
+    sum->crc = kl_crc32c(sum->crc, sum->at, (size_t)(sum->end - sum->at));
+    sum->at = sum->end;
+    return sum->crc;
+}
+
 uint32_t kl_batch_crc(const uint8_t *at, int32_t size) {
     return kl_crc32c(0, at + KL_BATCH_CRC_FROM, (size_t)size - KL_BATCH_CRC_FROM);
 }
@@ -176,13 +190,17 @@ int kl_record_next(const uint8_t *at, size_t left, kl_record_t *out, size_t *use
     return KL_OK;
 }
 
-int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad) {
+/* Inlined, so that who has no sum is not asked for it at each record. */
+__attribute__((always_inline)) static inline int validate(const uint8_t *payload, size_t size, int32_t count,
+                                                          int32_t last_offset_delta, kl_sum_t *sum, int32_t *bad) {
     const uint8_t *at = payload, *end = payload + size;
     int32_t before = -1, disorder = -1;
     if (count == 0) /* what the cleaner leaves behind; Kafka does not look at bytes after it */
         return KL_OK;
     for (int32_t i = 0; i < count; i++) {
         kl_record_t record;
+        if (sum != NULL && at >= sum->at)
+            kl_sum_reach(sum, at);
         const uint8_t *behind = kl_scan_record(at, end, &record);
         if (behind == NULL) {
             kl_record_t rare; /* apart, so that record can stay in registers */
@@ -209,4 +227,13 @@ int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int3
         return KL_EORDER;
     }
     return KL_OK;
+}
+
+int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad) {
+    return validate(payload, size, count, last_offset_delta, NULL, bad);
+}
+
+int kl_payload_validate_summed(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta,
+                               kl_sum_t *sum, int32_t *bad) {
+    return validate(payload, size, count, last_offset_delta, sum, bad);
 }

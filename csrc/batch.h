@@ -68,6 +68,26 @@ void kl_batch_header_store(uint8_t *at, const kl_batch_t *b);
 /* CRC-32C over bytes 21 .. size of the batch at at. */
 uint32_t kl_batch_crc(const uint8_t *at, int32_t size);
 
+/* The checksum of a batch, taken as a walk over its records goes on: just ahead of it, so that each byte comes from memory
+ * once for both. */
+typedef struct {
+    const uint8_t *at; /* of the bytes before, the sum is here */
+    const uint8_t *end;
+    size_t step; /* how far ahead at once */
+    uint32_t crc;
+} kl_sum_t;
+
+/* Begin with the batch of size bytes at at; its records may be walked before anybody knows whether they are true. */
+static inline kl_sum_t kl_sum_begin(const uint8_t *at, int32_t size, size_t step) {
+    return (kl_sum_t){.at = at + KL_BATCH_CRC_FROM, .end = at + size, .step = step};
+}
+
+/* Take it on past at, or to the end. */
+void kl_sum_reach(kl_sum_t *sum, const uint8_t *at);
+
+/* Take it to the end: the same as kl_batch_crc. */
+uint32_t kl_sum_end(kl_sum_t *sum);
+
 /* One record of an uncompressed payload.  key and value are NULL where null; headers is the first header's
  * first byte; header lengths have been checked. */
 typedef struct {
@@ -104,5 +124,9 @@ int kl_record_header_next(const uint8_t *at, size_t left, kl_record_header_t *ou
  * KL_EORDER only where nothing else is wrong anywhere: an offset is worth a look in records that make sense.
  */
 int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad);
+
+/* The same, and sum is taken along; whatever comes out means nothing if kl_sum_end says that the bytes are not true. */
+int kl_payload_validate_summed(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta,
+                               kl_sum_t *sum, int32_t *bad);
 
 #endif

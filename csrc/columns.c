@@ -16,6 +16,7 @@ enum {
     BLOCK = 256,   /* records parsed before they are copied: few enough to stay in the nearest cache */
     STRIDE = 32,   /* bytes copied at once where there is room for as many */
     VIEW_INLINE = 12,
+    SUM_STEP = 256 << 10, /* bytes that the next cache keeps beside what is written */
 };
 
 typedef struct {
@@ -630,8 +631,8 @@ static int put_block(kl_columns_t *c, const kl_batch_t *b, const block_t *block,
     return status;
 }
 
-int kl_columns_append(kl_columns_t *c, const kl_batch_t *b, const uint8_t *payload, size_t size, int64_t start,
-                      int64_t stop, double hint, int32_t *bad) {
+static int append(kl_columns_t *c, const kl_batch_t *b, const uint8_t *payload, size_t size, int64_t start, int64_t stop,
+                  double hint, kl_sum_t *sum, int32_t *bad) {
     const uint8_t *at = payload, *end = payload + size;
     uint64_t span = stop > start ? (uint64_t)stop - (uint64_t)start : 0;
     int32_t next = 0;
@@ -639,6 +640,8 @@ int kl_columns_append(kl_columns_t *c, const kl_batch_t *b, const uint8_t *paylo
     hint = hint < 1 ? 1 : hint > HINT_MAX ? HINT_MAX : hint;
     while (next < b->count) {
         const uint8_t *from = at;
+        if (sum != NULL)
+            kl_sum_reach(sum, at);
         int status = parse_block(b, &at, end, (uint64_t)start, span, &next, &block);
         if (status == KL_OK)
             status = put_block(c, b, &block, hint * (double)size / (double)(at - from));
@@ -652,6 +655,18 @@ int kl_columns_append(kl_columns_t *c, const kl_batch_t *b, const uint8_t *paylo
         return KL_ESLACK;
     }
     return KL_OK;
+}
+
+int kl_columns_append(kl_columns_t *c, const kl_batch_t *b, const uint8_t *payload, size_t size, int64_t start,
+                      int64_t stop, double hint, int32_t *bad) {
+    return append(c, b, payload, size, start, stop, hint, NULL, bad);
+}
+
+int kl_columns_append_unverified(kl_columns_t *c, const kl_batch_t *b, const uint8_t *batch, int64_t start, int64_t stop,
+                                 double hint, int32_t *bad) {
+    kl_sum_t sum = kl_sum_begin(batch, b->size, SUM_STEP);
+    int status = append(c, b, batch + KL_BATCH_HEADER, (size_t)b->size - KL_BATCH_HEADER, start, stop, hint, &sum, bad);
+    return kl_sum_end(&sum) == b->crc ? status : KL_ECRC;
 }
 
 /* --- schema out ----------------------------------------------------------------------------------------------------- */

@@ -57,6 +57,11 @@ void kl_columns_from(kl_columns_t *columns, int pinned);
 int kl_columns_append(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *payload, size_t size, int64_t start,
                       int64_t stop, double hint, int32_t *bad);
 
+/* The same for an uncompressed batch at batch whose checksum nobody has looked at: KL_ECRC if it is wrong, whatever else
+ * is. */
+int kl_columns_append_unverified(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *batch, int64_t start,
+                                 int64_t stop, double hint, int32_t *bad);
+
 int64_t kl_columns_rows(const kl_columns_t *columns);
 
 /* Bytes of all buffers; not of what views point to. */

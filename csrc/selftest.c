@@ -401,6 +401,31 @@ static void test_record_fields(void) {
     }
 }
 
+/* A checksum taken along a walk is that of the whole batch, whatever the walk finds and wherever it ends. */
+static void test_summed(void) {
+    static uint8_t out[1 << 15];
+    for (int round = 0; round < 200; round++) {
+        int32_t count = 1 + (int32_t)random_below(60), bad = -1, other = -1;
+        size_t size = make_batch(out, count);
+        kl_batch_t b;
+        CHECK(kl_batch_header(out, size, &b) == KL_OK);
+        int damaged = random_below(2) != 0;
+        if (damaged)
+            out[KL_BATCH_CRC_FROM + random_below(size - KL_BATCH_CRC_FROM)] ^= (uint8_t)(1 + random_below(255));
+        const uint8_t *payload = out + KL_BATCH_HEADER;
+        size_t left = size - KL_BATCH_HEADER;
+        kl_sum_t sum = kl_sum_begin(out, b.size, 1 + random_below(3 * size));
+        int status = kl_payload_validate_summed(payload, left, count, count - 1, &sum, &bad);
+        CHECK(status == kl_payload_validate(payload, left, count, count - 1, &other) && bad == other);
+        CHECK(kl_sum_end(&sum) == kl_batch_crc(out, b.size));
+        kl_columns_t *columns = NULL;
+        CHECK(kl_columns_new(&pool, every_kind, KL_COLUMN_KINDS, 0, &columns) == KL_OK);
+        status = kl_columns_append_unverified(columns, &b, out, INT64_MIN, INT64_MAX, 1, &bad);
+        CHECK(status == (damaged ? KL_ECRC : KL_OK));
+        kl_columns_drop(columns);
+    }
+}
+
 static void test_offsets(void) {
     uint8_t out[8192];
     size_t size = make_batch(out, 4) - KL_BATCH_HEADER;
@@ -896,6 +921,7 @@ int main(int argc, char **argv) {
         {"batch header", test_header},
         {"record fields", test_record_fields},
         {"hostile payloads", test_hostile},
+        {"checksums along a walk", test_summed},
         {"record offsets", test_offsets},
         {"message", test_message},
         {"message sets", test_message_sets},

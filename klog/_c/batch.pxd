@@ -55,6 +55,13 @@ cdef extern from "batch.h" nogil:
         int32_t value_size
 
     int kl_record_header_next(const uint8_t *at, size_t left, kl_record_header_t *out, size_t *used)
+    ctypedef struct kl_sum_t:
+        pass
+
+    kl_sum_t kl_sum_begin(const uint8_t *at, int32_t size, size_t step)
+    uint32_t kl_sum_end(kl_sum_t *sum)
+    int kl_payload_validate_summed(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta,
+                                   kl_sum_t *sum, int32_t *bad)
     int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad)
 
 cdef extern from "scan.h" nogil:

@@ -24,6 +24,8 @@ cdef extern from "columns.h" nogil:
     void kl_columns_from(kl_columns_t *columns, int pinned)
     int kl_columns_append(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *payload, size_t size,
                           int64_t start, int64_t stop, double hint, int32_t *bad)
+    int kl_columns_append_unverified(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *batch, int64_t start,
+                                     int64_t stop, double hint, int32_t *bad)
     int64_t kl_columns_rows(const kl_columns_t *columns)
     int64_t kl_columns_nbytes(const kl_columns_t *columns)
     int kl_columns_schema(const kl_column_t *kinds, int n, int views, ArrowSchema *out)

@@ -22,11 +22,12 @@ from klog._c.batch cimport (
 )
 from klog._c.columns cimport (
     KL_COLUMN_HEADERS, KL_COLUMN_KEY, KL_COLUMN_KINDS, KL_COLUMN_LEADER_EPOCH, KL_COLUMN_OFFSET, KL_COLUMN_TIMESTAMP,
-    KL_COLUMN_TIMESTAMP_TYPE, KL_COLUMN_VALUE, kl_column_t, kl_columns_append, kl_columns_drop, kl_columns_export,
+    KL_COLUMN_TIMESTAMP_TYPE, KL_COLUMN_VALUE, kl_column_t, kl_columns_append,
+    kl_columns_append_unverified, kl_columns_drop, kl_columns_export,
     kl_columns_from, kl_columns_nbytes, kl_columns_new, kl_columns_pin, kl_columns_rows, kl_columns_schema, kl_columns_t,
 )
 from klog._c.pool cimport kl_pool_t
-from klog._c.status cimport KL_ESPACE, KL_OK
+from klog._c.status cimport KL_ECRC, KL_ESPACE, KL_OK
 from klog.record._batch cimport Selection, Source
 from libc.errno cimport EINVAL, EIO, ENOMEM
 from libc.stdint cimport INT64_MAX, int32_t, uint8_t
@@ -196,27 +197,24 @@ cdef int append_plain_run(
     kl_batch_t *b, int32_t *bad,
 ) noexcept nogil:
     cdef int status
-    cdef Py_ssize_t payload
     while at[0] < size:
         if kl_batch_header(data + at[0], size - at[0], b) != KL_OK or b.size > size - at[0]:
             return KL_OK
         if b.base_offset >= wanted.stop or (b.magic != 2 and not newer_magic):
             return KL_OK
         b.position = at[0]
-        if kl_batch_crc(data + at[0], b.size) != b.crc:
-            return KL_OK
-        if b.attributes & KL_ATTR_CODEC > CODEC_MAX:    # an empty batch is not passed by with such bits either
-            return KL_OK
         if wanted.wants(b):
-            payload = b.size - KL_BATCH_HEADER
-            if b.attributes & KL_ATTR_CODEC or b.count > payload // KL_RECORD_MIN:
+            if b.attributes & KL_ATTR_CODEC or b.count > (b.size - KL_BATCH_HEADER) // KL_RECORD_MIN:
                 return KL_OK
-            status = kl_columns_append(
-                columns, b, data + at[0] + KL_BATCH_HEADER, <size_t>payload, wanted.start, wanted.stop,
-                <double>(size - at[0]) / b.size, bad,
+            status = kl_columns_append_unverified(
+                columns, b, data + at[0], wanted.start, wanted.stop, <double>(size - at[0]) / b.size, bad,
             )
             if status != KL_OK:
                 return status
+        # Passed by, it must be true as well: the fields that say that nobody wants it lie under the checksum. Nor may an
+        # empty one have codec bits that name no codec.
+        elif kl_batch_crc(data + at[0], b.size) != b.crc or b.attributes & KL_ATTR_CODEC > CODEC_MAX:
+            return KL_OK
         at[0] += b.size
     return KL_OK
 
@@ -254,13 +252,15 @@ cdef int append_batch(
     return status
 
 
-cdef int raise_append(int status, Source source, const kl_batch_t *b, int32_t bad) except -1:
+cdef int raise_append(int status, Source source, kl_batch_t *b, int32_t bad) except -1:
     if status == -ENOMEM:
         raise MemoryError("columns of records")
     if status == KL_ESPACE:
         raise OverflowError(
             "one set of columns holds less than 2 GiB of keys, of values and of headers; read in smaller pieces"
         )
+    if status == KL_ECRC:
+        source.batch_at(b.position, True, b)
     return source.raise_record(status, b, bad)
 
 
