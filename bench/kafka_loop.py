@@ -37,9 +37,10 @@ class Answer:
 
 
 class KafkaLoop:
-    """Kafka over `fetches`, each a run of whole batches. Raises Unavailable where there is no JDK or no jars."""
+    """Kafka over `fetches`, whole batches in each, `turns` times for one answer. Raises Unavailable where there is no
+    JDK or no jars."""
 
-    def __init__(self, fetches: Sequence[bytes], folder: Path) -> None:
+    def __init__(self, fetches: Sequence[bytes], folder: Path, turns: int) -> None:
         try:
             jars = kafka_jars.get(VERSION)
         except kafka_jars.Unavailable as missing:
@@ -49,7 +50,7 @@ class KafkaLoop:
         data = folder / "fetches"
         data.write_bytes(b"".join(struct.pack(">i", len(fetch)) + fetch for fetch in fetches))
         self._process = subprocess.Popen(
-            ["java", *_HEAP, "-cp", f"{classes}:{jars.lib}/*", "KafkaLoop", str(data)],
+            ["java", *_HEAP, "-cp", f"{classes}:{jars.lib}/*", "KafkaLoop", str(data), str(turns)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

@@ -12,7 +12,7 @@
 
 enum {
     ALIGNMENT = KL_POOL_ALIGNMENT,
-    HINT_MAX = 64, /* times what the first batch takes */
+    AHEAD_MAX = KL_POOL_BUFFER_MAX, /* bytes taken at first because more of the same may come */
     BLOCK = 256,   /* records parsed before they are copied: few enough to stay in the nearest cache */
     STRIDE = 32,   /* bytes copied at once where there is room for as many */
     VIEW_INLINE = 12,
@@ -119,7 +119,11 @@ static int reserve(kl_columns_t *c, buffer_t *b, uint64_t more, double hint) {
     if (b->capacity - b->size >= more)
         return KL_OK;
     uint64_t wish = b->size + more;
-    uint64_t ahead = b->capacity <= ALIGNMENT ? (uint64_t)((double)more * hint) : 2 * (uint64_t)b->capacity;
+    uint64_t ahead = 2 * (uint64_t)b->capacity;
+    if (b->capacity <= ALIGNMENT) {
+        double guess = (double)more * hint;
+        ahead = guess < AHEAD_MAX ? (uint64_t)guess : AHEAD_MAX;
+    }
     if (ahead > wish)
         wish = ahead;
     size_t capacity = 0;
@@ -637,7 +641,7 @@ static int append(kl_columns_t *c, const kl_batch_t *b, const uint8_t *payload, 
     uint64_t span = stop > start ? (uint64_t)stop - (uint64_t)start : 0;
     int32_t next = 0;
     block_t block;
-    hint = hint < 1 ? 1 : hint > HINT_MAX ? HINT_MAX : hint;
+    hint = hint < 1 ? 1 : hint;
     while (next < b->count) {
         const uint8_t *from = at;
         if (sum != NULL)

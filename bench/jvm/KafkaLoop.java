@@ -32,13 +32,13 @@ import java.util.List;
  * Kafka's own classes as a peer: one run for each line on stdin, one line on stdout for each run. Over and over in one
  * JVM, so that the compiler has long done its work when the figures count.
  *
- *   java KafkaLoop FETCHES        FETCHES := (size:i32 batches)*, big-endian
+ *   java KafkaLoop FETCHES TURNS  FETCHES := (size:i32 batches)*, big-endian
  *   first line                    PID/task/TID: where /proc says how long this thread waited for a processor
  *   encode | decode | validate    -> SECONDS RECORDS BYTES
  *   encoded FILE                  -> the same; FILE holds the batches that encode made, one after the other
  *   anything that fails           -> error: WHAT
  *
- * Each run goes over all fetches once. What a task needs is laid out the first time that it is asked for, unmeasured.
+ * Each run goes over all fetches TURNS times, encoded once. What a task needs is laid out the first time that it is asked for, unmeasured.
  */
 public final class KafkaLoop {
     private record Sum(long records, long bytes) { }
@@ -49,6 +49,7 @@ public final class KafkaLoop {
 
     public static void main(String[] args) throws Exception {
         List<ByteBuffer> fetches = read(Path.of(args[0]));
+        int turns = Integer.parseInt(args[1]);
         BufferedReader questions = new BufferedReader(new InputStreamReader(System.in));
         Encode encode = null;
         Task decode = new Decode(fetches);
@@ -60,10 +61,10 @@ public final class KafkaLoop {
                 if (words[0].startsWith("encode") && encode == null) encode = new Encode(fetches);
                 if (words[0].equals("validate") && validate == null) validate = new Validate(fetches);
                 switch (words[0]) {
-                    case "encode" -> answer(timed(encode));
-                    case "decode" -> answer(timed(decode));
-                    case "validate" -> answer(timed(validate));
-                    case "encoded" -> answer(timed(encode.into(Path.of(words[1]))));
+                    case "encode" -> answer(timed(encode, turns));
+                    case "decode" -> answer(timed(decode, turns));
+                    case "validate" -> answer(timed(validate, turns));
+                    case "encoded" -> answer(timed(encode.into(Path.of(words[1])), 1));
                     default -> answer("error: no such task: " + line);
                 }
             } catch (Exception failed) {
@@ -78,10 +79,14 @@ public final class KafkaLoop {
         System.out.flush();
     }
 
-    private static String timed(Task task) throws IOException {
-        long started = System.nanoTime();
-        Sum sum = task.run();
-        return (System.nanoTime() - started) / 1e9 + " " + sum.records + " " + sum.bytes;
+    private static String timed(Task task, int turns) throws IOException {
+        long started = System.nanoTime(), records = 0, bytes = 0;
+        for (int i = 0; i < turns; i++) {
+            Sum sum = task.run();
+            records += sum.records;
+            bytes += sum.bytes;
+        }
+        return (System.nanoTime() - started) / 1e9 + " " + records + " " + bytes;
     }
 
     private static List<ByteBuffer> read(Path file) throws IOException {
