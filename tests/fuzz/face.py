@@ -13,15 +13,34 @@ import tempfile
 from collections.abc import Callable
 
 from klog.codec.compress import decompress
+from klog.config import LogConfig
 from klog.disk._io import LogFile
-from klog.errors import CorruptBatch, CorruptCheckpoint, CorruptSnapshot, UnsupportedBatch
+from klog.errors import (
+    CorruptBatch,
+    CorruptCheckpoint,
+    CorruptSnapshot,
+    InvalidRecord,
+    InvalidTimestamp,
+    UnsupportedBatch,
+    UnsupportedCompression,
+)
 from klog.log.checkpoint import parse_epochs, parse_metadata, parse_offsets
 from klog.log.producers import format_snapshot, parse_snapshot
-from klog.record import columns, decode, iter_records, validate
+from klog.record import columns, decode, iter_records, validate, validate_append
 from klog.segment._scan import scan_checked, scan_headers
 from tests.support.reseal import reseal
 
 _BYTES_MAX = 1 << 22
+_NOW = 1_700_000_000_000
+_CONFIGS = tuple(
+    LogConfig(given)
+    for given in (
+        {"message.timestamp.after.max.ms": 2**63 - 1},
+        {"cleanup.policy": "compact", "message.timestamp.after.max.ms": 2**63 - 1},
+        {"compression.type": "lz4", "message.timestamp.after.max.ms": 2**63 - 1},
+        {"message.timestamp.type": "LogAppendTime", "compression.type": "zstd"},
+    )
+)
 
 
 def decode_target(data: bytes) -> None:
@@ -39,6 +58,17 @@ def decode_target(data: bytes) -> None:
     assert rows == total, (rows, total)
     with contextlib.suppress(CorruptBatch):
         assert validate(data) == total
+
+
+def append_target(data: bytes) -> None:
+    """rules:u8 produced: a leader refuses it by name, or stores what a reader takes. An odd first byte as above."""
+    if not data:
+        return
+    config = _CONFIGS[data[0] >> 1 & 3]
+    produced = reseal(data[1:]) if data[0] & 1 else data[1:]
+    with contextlib.suppress(CorruptBatch, InvalidRecord, InvalidTimestamp, UnsupportedCompression):
+        stored = validate_append(produced, config, offset=7, now=_NOW)
+        assert validate(stored) == stored.count == stored.last_offset - 6
 
 
 def decompress_target(data: bytes) -> None:
@@ -82,6 +112,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "checkpoint": checkpoint_target,
     "decode": decode_target,
     "decompress": decompress_target,
+    "append": append_target,
     "segment": segment_target,
     "snapshot": snapshot_target,
 }

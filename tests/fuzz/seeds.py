@@ -49,6 +49,20 @@ def _legacy() -> Iterator[bytes]:
         yield bytes(12) + message[:8] + struct.pack(">i", len(message) - 20) + message[12:16] + b"\0\0" + message[26:]
 
 
+def _leader() -> Iterator[bytes]:
+    """Payloads as producers send them, and messages of magic 0 and 1, bare and out of their wrappers."""
+    for batch in golden_batches():
+        attributes, count = struct.unpack_from(">h", batch, 21)[0], struct.unpack_from(">i", batch, 57)[0]
+        if len(batch) <= _BYTES_MAX and not attributes & 7:
+            base = struct.unpack_from(">q", batch, 27)[0]
+            yield struct.pack("<BBHqI", 0, 4, count, base, 1000) + batch[61:]
+    for seed in _legacy():
+        message = seed[12:]
+        if len(message) > 16 and message[16] <= 1:
+            kind = 1 | message[16] << 1 | (4 if seed[0] & 1 else 0)
+            yield struct.pack("<BBHqI", kind, 3, 0, 0, 0) + message
+
+
 def _varint(data: bytes) -> bytes:
     return data[61:189]
 
@@ -69,6 +83,7 @@ def _of(name: str) -> Iterator[bytes]:
         "varint": _varint,
         "decompress": _decompress,
         "decode": lambda batch: b"\0" + batch,
+        "append": lambda batch: b"\0" + batch,
     }
     if name == "index":
         yield from (bytes(24) + data for data in _files("*/logdir/*/*.index", "*/logdir/*/*.timeindex"))
@@ -76,10 +91,12 @@ def _of(name: str) -> Iterator[bytes]:
         yield from _files("*/logdir/*/*.snapshot")
     elif name == "legacy":
         yield from _legacy()
+    elif name == "leader":
+        yield from _leader()
     elif name == "checkpoint":
         yield from _files("*/logdir/*-checkpoint", "*/logdir/*/*-checkpoint", "*/logdir/*/partition.metadata")
     else:
-        if name in ("decode", "segment"):
+        if name in ("append", "decode", "segment"):
             yield from (shape.get(name, bytes)(message) for message in legacy_messages())
         yield from (shape.get(name, bytes)(batch) for batch in golden_batches() if len(batch) <= _BYTES_MAX)
 
