@@ -17,8 +17,8 @@ from bench.contest import Contest, Contestant, Factory, Unavailable
 from bench.workloads import workload
 from klog import record
 
-_BATCHES = 8  # of a MiB for each thread: the processors are compared, not what memory gives to both together
-_TURNS = 8  # ten milliseconds and more in all, beside which waking up is nothing
+_BATCHES = 1  # of a MiB for each thread: the processors are compared, not what caches and memory give to both together
+_TURNS = 64  # ten milliseconds and more in all, beside which waking up is nothing
 
 
 class Helper:
@@ -59,7 +59,7 @@ class Helper:
 def _two_threads(tiny: bool, folder: Path) -> Contest:
     if len(os.sched_getaffinity(0)) < 2:
         raise Unavailable("two processors")
-    load, each, turns = workload("100B", tiny=tiny), 2 if tiny else _BATCHES, 1 if tiny else _TURNS
+    load, each, turns = workload("100B", tiny=tiny), _BATCHES, 1 if tiny else _TURNS
     tuples = load.tuples()
     mine, theirs = ([aiokafka_encode(tuples) for _ in range(each)] for _ in range(2))  # no two share memory
     rows = [0, 0]
