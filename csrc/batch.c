@@ -201,17 +201,11 @@ __attribute__((always_inline)) static inline int validate(const uint8_t *payload
         kl_record_t record;
         if (sum != NULL && at >= sum->at)
             kl_sum_reach(sum, at);
-        const uint8_t *behind = kl_scan_record(at, end, &record);
+        int status;
+        const uint8_t *behind = kl_walk_record(at, end, &record, &status);
         if (behind == NULL) {
-            kl_record_t rare; /* apart, so that record can stay in registers */
-            size_t used = 0;
-            int status = at == end ? KL_ECOUNT : kl_record_next(at, (size_t)(end - at), &rare, &used);
-            if (status != KL_OK) {
-                *bad = i;
-                return status;
-            }
-            record = rare;
-            behind = at + used;
+            *bad = i;
+            return status;
         }
         if ((record.offset_delta <= before || record.offset_delta > last_offset_delta) && disorder < 0)
             disorder = i;

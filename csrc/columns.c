@@ -337,16 +337,9 @@ static int parse_block(const kl_batch_t *b, const uint8_t **at, const uint8_t *e
     int status = KL_OK;
     for (; i < b->count && n < BLOCK; i++) {
         kl_record_t r;
-        const uint8_t *behind = kl_scan_record(from, end, &r);
-        if (behind == NULL) {
-            kl_record_t rare; /* apart, so that r can stay in registers */
-            size_t used = 0;
-            status = from == end ? KL_ECOUNT : kl_record_next(from, (size_t)(end - from), &rare, &used);
-            if (status != KL_OK)
-                break;
-            r = rare;
-            behind = from + used;
-        }
+        const uint8_t *behind = kl_walk_record(from, end, &r, &status);
+        if (behind == NULL)
+            break;
         if (control && !control_key_ok(&r)) {
             status = KL_ELENGTH;
             break;
@@ -377,26 +370,23 @@ static int parse_block(const kl_batch_t *b, const uint8_t **at, const uint8_t *e
     return status;
 }
 
-static int put_offsets(kl_columns_t *c, const block_t *block, double hint) {
-    int status = reserve(c, &c->offset, 8 * (uint64_t)block->n, hint);
+static int put_i64s(kl_columns_t *c, buffer_t *b, const int64_t *from, int n, double hint) {
+    int status = reserve(c, b, 8 * (uint64_t)n, hint);
     if (status != KL_OK)
         return status;
-    memcpy(c->offset.data + c->offset.size, block->offset, 8 * (size_t)block->n);
-    c->offset.size += 8 * (size_t)block->n;
+    memcpy(b->data + b->size, from, 8 * (size_t)n);
+    b->size += 8 * (size_t)n;
     return KL_OK;
 }
 
 static int put_timestamps(kl_columns_t *c, const block_t *block, double hint) {
-    int status = reserve(c, &c->timestamp, 8 * (uint64_t)block->n, hint);
+    int status = put_i64s(c, &c->timestamp, block->timestamp, block->n, hint);
     if (status != KL_OK)
         return status;
-    memcpy(c->timestamp.data + c->timestamp.size, block->timestamp, 8 * (size_t)block->n);
     int64_t nulls = 0;
     for (int i = 0; i < block->n; i++)
         nulls += block->timestamp[i] == -1;
     PUT_VALIDITY(status, c, &c->timestamp_valid, c->rows, block->n, nulls, hint, block->timestamp[i] == -1);
-    if (status == KL_OK)
-        c->timestamp.size += 8 * (size_t)block->n;
     return status;
 }
 
@@ -617,7 +607,7 @@ static int put_block(kl_columns_t *c, const kl_batch_t *b, const block_t *block,
     unsigned wanted = c->wanted;
     int status = KL_OK;
     if (wanted & 1u << KL_COLUMN_OFFSET)
-        status = put_offsets(c, block, hint);
+        status = put_i64s(c, &c->offset, block->offset, block->n, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_TIMESTAMP)
         status = put_timestamps(c, block, hint);
     if (status == KL_OK && wanted & 1u << KL_COLUMN_TIMESTAMP_TYPE)

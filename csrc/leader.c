@@ -59,17 +59,11 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
     unsigned suspect = 0;
     for (int32_t i = 0; i < count; i++) {
         kl_record_t record;
-        const uint8_t *behind = kl_scan_record(at, end, &record);
+        int status;
+        const uint8_t *behind = kl_walk_record(at, end, &record, &status);
         if (behind == NULL) {
-            kl_record_t rare; /* apart, so that record can stay in registers */
-            size_t used = 0;
-            int status = at == end ? KL_ECOUNT : kl_record_next(at, (size_t)(end - at), &rare, &used);
-            if (status != KL_OK) {
-                *bad = i;
-                return status;
-            }
-            record = rare;
-            behind = at + used;
+            *bad = i;
+            return status;
         }
         int64_t timestamp = wrap_add(base_timestamp, record.timestamp_delta);
         suspect |= (unsigned)(newest - (uint64_t)timestamp > span) | (unsigned)(timestamp < below);

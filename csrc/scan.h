@@ -119,4 +119,19 @@ static inline const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *en
     return kl_scan_headers(at + 1, whole, out->header_count) == whole ? whole : NULL;
 }
 
+/* Read the record at at[0 .. end - at), of whatever kind.  Answers where it ends, or NULL with *status set: what
+ * kl_record_next says, KL_ECOUNT where no byte is left. */
+static inline const uint8_t *kl_walk_record(const uint8_t *at, const uint8_t *end, kl_record_t *out, int *status) {
+    const uint8_t *behind = kl_scan_record(at, end, out);
+    if (behind != NULL)
+        return behind;
+    kl_record_t rare; /* apart, so that *out can stay in registers */
+    size_t used = 0;
+    *status = at == end ? KL_ECOUNT : kl_record_next(at, (size_t)(end - at), &rare, &used);
+    if (*status != KL_OK)
+        return NULL;
+    *out = rare;
+    return at + used;
+}
+
 #endif

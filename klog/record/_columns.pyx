@@ -374,8 +374,8 @@ cdef void stream_release(ArrowArrayStream *stream) noexcept with gil:
 cdef class ArrowStream:
     """An iterable of Columns as an Arrow stream, pulled as the consumer pulls: nothing is read ahead.
 
-    fields and views must be those of the columns. Each export iterates anew. An exception in the iterable reaches the consumer as
-    its own kind of error with the text; the exception itself stays in `error`.
+    fields and views must be those of the columns. Each export iterates anew. An exception in the iterable reaches the
+    consumer as its own kind of error with the text; the exception itself stays in `error`.
     """
     cdef object iterable
     cdef Fields layout
