@@ -17,7 +17,7 @@ from aiokafka.record import MemoryRecords
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from bench.contest import Contest, Contestant, Factory
-from bench.workloads import STREAM, Tuple, Workload, copies, in_turn, memcpy, noise, workload
+from bench.workloads import STREAM, Tuple, Workload, arrow_table, copies, in_turn, memcpy, noise, workload
 from klog import record
 from klog.codec import crc32c
 
@@ -78,17 +78,6 @@ def _copying(batches: list[bytes]) -> Contestant:
     return Contestant("memcpy", in_turn(memcpy(len(batches[0])), batches))
 
 
-def _table(tuples: list[Tuple]) -> pa.RecordBatch:
-    key, value, timestamp = zip(*tuples, strict=True)
-    return pa.record_batch(
-        {
-            "key": pa.array(key, pa.binary()),
-            "value": pa.array(value, pa.binary()),
-            "timestamp": pa.array(timestamp, pa.timestamp("ms", "UTC")),
-        }
-    )
-
-
 def _group(records: object) -> record.BatchGroup:
     """One batch in pooled memory."""
     made = record.Encoder(
@@ -117,7 +106,7 @@ def _lists(tuples: list[Tuple]) -> record.Lists:
 
 def _encode(load: Workload) -> Contest:
     sources = [load.tuples() for _ in range(STREAM)]
-    tables, lists = [_table(tuples) for tuples in sources], [_lists(tuples) for tuples in sources]
+    tables, lists = [arrow_table(tuples) for tuples in sources], [_lists(tuples) for tuples in sources]
     builder = record.BatchBuilder()
     batches = copies(aiokafka_encode(sources[0]))
 
@@ -150,7 +139,7 @@ def _encode(load: Workload) -> Contest:
 
 def _encode_beside_a_copy(load: Workload, *, goal: float | None = None) -> Contest:
     """Columns into batches, beside a plain copy of as many bytes."""
-    tables = [_table(load.tuples()) for _ in range(STREAM)]
+    tables = [arrow_table(load.tuples()) for _ in range(STREAM)]
     batches = [record.encode(table) for table in tables]
     copying = _copying(batches)
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from bench.contest import Contest, Contestant, Factory
 from bench.kafka_loop import VERSION, KafkaLoop
-from bench.workloads import FIRST_TIMESTAMP, Source, Tuple, Workload, memcpy, workload
+from bench.workloads import FIRST_TIMESTAMP, Source, Workload, arrow_table, memcpy, workload
 from klog import LogConfig, record
 
 _BATCH_BYTES = 16_384
@@ -29,17 +29,6 @@ _HEADER_BYTES = 61
 _LEADER_EPOCH_ENDS = 16
 TURNS = 24
 _NOW = FIRST_TIMESTAMP + 3_600_000
-
-
-def _table(tuples: list[Tuple]) -> pa.RecordBatch:
-    key, value, timestamp = zip(*tuples, strict=True)
-    return pa.record_batch(
-        {
-            "key": pa.array(key, pa.binary()),
-            "value": pa.array(value, pa.binary()),
-            "timestamp": pa.array(timestamp, pa.timestamp("ms", "UTC")),
-        }
-    )
 
 
 def _batches(table: pa.RecordBatch, compression: str | None = None) -> record.BatchGroup:
@@ -58,7 +47,7 @@ def _batches(table: pa.RecordBatch, compression: str | None = None) -> record.Ba
 
 
 def _fetches(load: Workload, compression: str | None = None) -> list[bytes]:
-    group = _batches(_table(load.tuples()), compression)
+    group = _batches(arrow_table(load.tuples()), compression)
     group.assign(0, -1)
     return [bytes(group)]
 
@@ -117,7 +106,7 @@ class _Race:
 
 def _encode(load: Workload, folder: Path, *, goal: float | None = None) -> Contest:
     race = _Race(load, folder)
-    tables = [_table(load.tuples())]
+    tables = [arrow_table(load.tuples())]
 
     def check() -> None:
         answer = race.kafka.warm_up("encode")

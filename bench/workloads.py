@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import pyarrow as pa
+
 FIRST_TIMESTAMP = 1_357_035_300_000
 
 STREAM = 24
@@ -87,6 +89,18 @@ WORKLOADS = {
 
 def workload(name: str, *, tiny: bool) -> Workload:
     return WORKLOADS[name].tiny() if tiny else WORKLOADS[name]
+
+
+def arrow_table(tuples: list[Tuple]) -> pa.RecordBatch:
+    """The same records as Arrow columns."""
+    key, value, timestamp = zip(*tuples, strict=True)
+    return pa.record_batch(
+        {
+            "key": pa.array(key, pa.binary()),
+            "value": pa.array(value, pa.binary()),
+            "timestamp": pa.array(timestamp, pa.timestamp("ms", "UTC")),
+        }
+    )
 
 
 def noise(size: int) -> bytes:
