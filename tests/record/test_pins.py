@@ -26,6 +26,7 @@ from klog.record import (
     validate,
 )
 from tests.support.child import in_child
+from tests.support.resources import held
 
 T = 1_700_000_000_000
 RECORDS = [(b"key", b"a value that does not fit into a view", T, [("h", b"1")]), (None, b"", T)]
@@ -35,16 +36,6 @@ DATA = PLAIN + PACKED
 BROKEN = DATA[:-1] + bytes((DATA[-1] ^ 1,))
 
 Buffer = bytes | bytearray | memoryview | mmap.mmap
-
-
-def held(source: bytearray) -> bool:
-    """Is there an export of it? Asked by what an export forbids."""
-    try:
-        source.append(0)
-    except BufferError:
-        return True
-    source.pop()
-    return False
 
 
 def begun(iterator: Iterator[object]) -> Iterator[object]:

@@ -12,21 +12,12 @@ import pytest
 
 from klog.errors import CorruptBatch
 from klog.record import ArrowStream, columns, decode, encode
+from tests.support.resources import held
 
 T = 1_700_000_000_000
 VALUE = b"a value that does not fit into a view"
 PLAIN = encode([(b"key", VALUE, T), (None, b"", T), (b"k" * 13, None, T)] * 3)
 PACKED = encode([(b"k", VALUE * 3, T)] * 3, base_offset=9, compression="zstd")
-
-
-def held(source: bytearray) -> bool:
-    """Is there an export of it? Asked by what an export forbids."""
-    try:
-        source.append(0)
-    except BufferError:
-        return True
-    source.pop()
-    return False
 
 
 def buffers(array: pa.Array) -> list[pa.Buffer]:

@@ -61,3 +61,13 @@ def growth(work: Callable[[], object], times: int) -> Growth:
     gc.collect()
     blocks = sys.getallocatedblocks()
     return Growth(resident_bytes() - before[0], allocated_bytes() - before[1], blocks - before[2])
+
+
+def held(source: bytearray) -> bool:
+    """Is there an export of it? Asked by what an export forbids."""
+    try:
+        source.append(0)
+    except BufferError:
+        return True
+    source.pop()
+    return False
