@@ -38,6 +38,7 @@ from klog.log.terms import AppendInfo, Compression, Durability, Options, Records
 from klog.log.times import Position
 from klog.log.topic_append import append_to_topic
 from klog.log.topics import TopicEntry, TopicFile, check_topic_name, parse_directory_name
+from klog.scheduler import Scheduler
 from klog.segment import names
 
 _log = logging.getLogger("klog.log")
@@ -114,6 +115,7 @@ class LogManager:
         self._clock = clock
         self._files = files
         self._handles = HandleCache()
+        self._scheduler = Scheduler(clock)
         self._lock = threading.RLock()
         self._logs: dict[tuple[str, int], Log] = {}
         self._sticky: dict[str, int] = {}
@@ -302,6 +304,7 @@ class LogManager:
             clock=self._clock,
             files=self._files,
             handles=self._handles,
+            scheduler=self._scheduler,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
             config_known=entry is not None,
             high_watermark_path=os.path.join(self._path, checkpoint.HIGH_WATERMARK) if self._read_only else None,

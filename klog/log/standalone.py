@@ -25,6 +25,7 @@ from klog.log import checkpoint
 from klog.log.load import Policy
 from klog.log.terms import Durability, Options
 from klog.log.topics import parse_directory_name
+from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from klog.log.log import Log
@@ -221,6 +222,7 @@ def open_standalone(
                 clock=clock,
                 files=files,
                 handles=HandleCache(),
+                scheduler=Scheduler(clock),
                 producer_expiration_ms=broker.producer_id_expiration_ms,
                 config_known=config is not None,
                 high_watermark_path=os.path.join(parent, checkpoint.HIGH_WATERMARK)
