@@ -1,9 +1,9 @@
 """Which test proves which statement about the engine: tests/statements/README.md, from the tests' own docstrings.
 
-A statement is one checkable sentence about what Kafka's log layer does (UL: UnifiedLog, LL: LocalLog, LS: LogSegment,
-OI TI XI: offset, time and transaction index, LC: loader, PS: producer state, LE: leader epochs, LM: log manager). A test
-names what it proves at the beginning of its docstring: `UL4, UL67: what is true`. What does not concern klog, or not yet,
-stands with its reason in tests/statements/not_here.md.
+A statement is one checkable sentence about what Kafka's log layer does. UL: UnifiedLog, LL: LocalLog, LS: LogSegment,
+OI TI XI: offset, time and transaction index, LC: loader, PS: producer state, LE: leader epochs, LM: log manager. A
+test names what it proves at the beginning of its docstring: `UL4, UL67: what is true`. What does not concern klog, or
+not yet, stands with its reason in tests/statements/not_here.md.
 
 `python tools/statements.py` writes the table; `--check` complains about a stale table or a statement nobody names.
 """

@@ -138,6 +138,7 @@ class LogManager:
         self._marks = self._read(checkpoint.HIGH_WATERMARK)
         marker = checkpoint.clean_shutdown_path(self._path)
         self._was_clean = os.path.exists(marker)
+        self._marker_text = checkpoint.clean_shutdown_text(marker)
         self._marks_were_there = bool(self._marks)
         if self._read_only:
             return
@@ -445,7 +446,7 @@ class LogManager:
         for name, offsets in zip(_ROOT_FILES, (self._points, self._starts, self._marks), strict=True):
             checkpoint.write_offsets(self._files, os.path.join(self._path, name), offsets)
         if not failures and (self._was_clean or not untouched or self._all_new(untouched)):
-            self._files.replace(checkpoint.clean_shutdown_path(self._path), checkpoint.CLEAN_SHUTDOWN_TEXT)
+            self._files.replace(checkpoint.clean_shutdown_path(self._path), self._marker_text)
         if failures:
             raise failures[0]
 
