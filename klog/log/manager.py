@@ -38,6 +38,7 @@ from klog.log.terms import AppendInfo, Compression, Durability, Options, Records
 from klog.log.times import Position
 from klog.log.topic_append import append_to_topic
 from klog.log.topics import TopicEntry, TopicFile, check_topic_name, parse_directory_name
+from klog.scheduler import Scheduler
 from klog.segment import names
 
 _log = logging.getLogger("klog.log")
@@ -114,6 +115,7 @@ class LogManager:
         self._clock = clock
         self._files = files
         self._handles = HandleCache()
+        self._scheduler = Scheduler(clock)
         self._lock = threading.RLock()
         self._logs: dict[tuple[str, int], Log] = {}
         self._sticky: dict[str, int] = {}
@@ -135,6 +137,7 @@ class LogManager:
         self._marks = self._read(checkpoint.HIGH_WATERMARK)
         marker = checkpoint.clean_shutdown_path(self._path)
         self._was_clean = os.path.exists(marker)
+        self._marker_text = checkpoint.clean_shutdown_text(marker)
         self._marks_were_there = bool(self._marks)
         if self._read_only:
             return
@@ -302,6 +305,7 @@ class LogManager:
             clock=self._clock,
             files=self._files,
             handles=self._handles,
+            scheduler=self._scheduler,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
             config_known=entry is not None,
             high_watermark_path=os.path.join(self._path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
@@ -424,7 +428,7 @@ class LogManager:
         for name, offsets in zip(_ROOT_FILES, (self._points, self._starts, self._marks), strict=True):
             checkpoint.write_offsets(self._files, os.path.join(self._path, name), offsets)
         if not failures and (self._was_clean or not untouched or self._all_new(untouched)):
-            self._files.replace(checkpoint.clean_shutdown_path(self._path), checkpoint.CLEAN_SHUTDOWN_TEXT)
+            self._files.replace(checkpoint.clean_shutdown_path(self._path), self._marker_text)
         if failures:
             raise failures[0]
 
