@@ -1,10 +1,9 @@
 from klog._c.batch cimport kl_batch_t
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from klog.record._table cimport BatchTable
+from libc.stdint cimport int32_t, int64_t
 
 
-cdef class ValidatedBatch:
-    cdef uint8_t *bytes_at              # one batch of magic 2, 64-byte aligned, of the pool
-    cdef Py_ssize_t nbytes
+cdef class ValidatedBatch(BatchTable):  # one batch of magic 2, 64-byte aligned, of the pool
     cdef size_t capacity
     cdef kl_batch_t header              # position is 0
     cdef readonly int64_t max_timestamp

@@ -4,12 +4,13 @@ from typing import Literal, Never, final
 from typing_extensions import Buffer
 
 from klog.config import LogConfig
+from klog.record._table import BatchTable
 
 @final
 class Terms: ...
 
 @final
-class ValidatedBatch(Buffer):
+class ValidatedBatch(BatchTable):
     def __init__(self, /, *args: Never, **kwargs: Never) -> None: ...
     def __len__(self) -> int: ...
     @property
@@ -47,3 +48,13 @@ def validate_append(
     leader_epoch: int = -1,
     takes_zstd: bool = True,
 ) -> ValidatedBatch: ...
+def append_as_leader(
+    buffer: Buffer,
+    config: LogConfig | Mapping[str, object],
+    *,
+    offset: int,
+    now: int,
+    origin: str,
+    leader_epoch: int,
+    size_max: int,
+) -> ValidatedBatch | None: ...

@@ -28,7 +28,7 @@ from klog._c.index cimport (
     kl_time_index_sound,
 )
 from klog.disk._mapping cimport Mapping
-from klog.record._builder cimport BatchGroup
+from klog.record._table cimport BatchTable
 
 from klog.errors import CorruptIndex
 
@@ -199,7 +199,7 @@ cdef class IndexPair:
         slot = kl_offset_index_position(self.offsets.data, self.x.offset_count, <int32_t>position)
         return None if slot >= self.x.offset_count else self.entry(slot)[0]
 
-    def fit(self, BatchGroup group, int32_t first, int64_t size, int64_t segment_bytes, int64_t segment_ms,
+    def fit(self, BatchTable group, int32_t first, int64_t size, int64_t segment_bytes, int64_t segment_ms,
             int64_t waited_ms):
         """Number of the group's batches from `first` on that go in before the segment of size bytes must roll."""
         return kl_indexer_fit(&self.x, group.batches + first, <int32_t>group.n - first, size, segment_bytes,
@@ -212,7 +212,7 @@ cdef class IndexPair:
         self.offsets.reserve(offsets * KL_OFFSET_ENTRY)
         self.times.reserve(times * KL_TIME_ENTRY)
 
-    def add(self, BatchGroup group, int32_t first, int32_t stop, int64_t position):
+    def add(self, BatchTable group, int32_t first, int32_t stop, int64_t position):
         """Note batches [first, stop) of the group, written from byte `position` on. reserve() came before."""
         cdef int32_t i
         cdef int64_t start = group.batches[first].position
@@ -312,18 +312,18 @@ cdef class IndexPair:
         self.times.close()
 
 
-def part(BatchGroup group, Py_ssize_t first, Py_ssize_t stop):
+def part(BatchTable group, Py_ssize_t first, Py_ssize_t stop):
     """The bytes of batches [first, stop) of a group."""
     cdef int64_t start = group.batches[first].position
     cdef int64_t end = group.nbytes if stop == group.n else group.batches[stop].position
     return memoryview(group)[start:end]
 
 
-def next_offset(BatchGroup group, Py_ssize_t i):
+def next_offset(BatchTable group, Py_ssize_t i):
     """The offset behind batch i of a group."""
     return kl_batch_last_offset(&group.batches[i]) + 1
 
 
-def base_offset(BatchGroup group, Py_ssize_t i):
+def base_offset(BatchTable group, Py_ssize_t i):
     """The first offset of batch i of a group."""
     return group.batches[i].base_offset
