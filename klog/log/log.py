@@ -17,7 +17,7 @@ import logging
 import os
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from klog.clock import Clock, SystemClock
@@ -30,7 +30,7 @@ from klog.errors import (
     RecordTooLarge,
     StorageOffline,
 )
-from klog.log import checkpoint
+from klog.log import checkpoint, marks, watermark
 from klog.log.load import (
     Policy,
     new_segment,
@@ -48,7 +48,9 @@ from klog.log.terms import (
     check_records,
     is_whole,
 )
+from klog.log.times import whole_number
 from klog.log.view import LogView
+from klog.log.watermark import OffsetMetadata
 from klog.record import BatchGroup, Encoder
 from klog.segment import Segment, names
 from klog.segment import base_offset as group_base_offset
@@ -72,11 +74,14 @@ class Log(LogView):
         self._owner: Any = None  # what to release at close: the locks of Log.open
         self._on_flush: Any = None
         self._flushed_ms = options.clock.wall_ms()
+        self._offsets_listener = options.offsets_listener
         super().__init__(directory, options)
         if not options.read_only:
             self._closed = True
             self._prepare_to_write()
             self._closed = False
+        if self._offsets_listener is not None:
+            self._offsets_listener(self.high_watermark)
 
     @classmethod
     def open(
@@ -129,6 +134,10 @@ class Log(LogView):
             self._epochs.flush()
         if self._options.topic_id is not None:
             self._write_metadata(self._options.topic_id)
+        self._epochs.scheduler = self._options.scheduler
+        if self._options.high_watermark is not None:
+            offset = watermark.initial(self._options.high_watermark, self._log_start_offset, self._log_end_offset)
+            self._mark = OffsetMetadata(offset)
 
     def _write_metadata(self, topic_id: uuid.UUID) -> None:
         path = os.path.join(self._directory, names.METADATA)
@@ -223,7 +232,7 @@ class Log(LogView):
             self._write_locked(group, now)
             if self._options.durability == "sync":
                 self._guard(self._segments[-1].sync_data)
-            self._log_end_offset = self._segments[-1].next_offset
+            self._advance_end_locked(self._segments[-1].next_offset)
         except BaseException as error:  # Ctrl-C in the middle, too, leaves the whole group or nothing
             if self._log_end_offset == first:
                 self._undo_locked(before, mark, error)
@@ -233,6 +242,14 @@ class Log(LogView):
             self.flush()
         append_time = now if self._terms.stamps else -1
         return AppendInfo(first, self._log_end_offset - 1, group.count, group.max_timestamp, append_time)
+
+    def _advance_end_locked(self, end: int) -> None:
+        """The log ends here from now on, and what follows the log end moves with it."""
+        self._log_end_offset = end
+        if self._mark is None:
+            self._producers.on_high_watermark_updated(end)
+            if self._offsets_listener is not None:
+                self._offsets_listener(end)
 
     def _write_locked(self, group: BatchGroup, now: int) -> None:
         done = 0
@@ -272,6 +289,36 @@ class Log(LogView):
             self._offline = None
         except OSError as second:
             self._go_offline(f"{error!r}; undoing it failed: {second}")
+
+    # ---- high watermark ----------------------------------------------------------------------------------------------
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Set the high watermark, within the log; the new one. From here on it moves only when it is told to: appends
+        leave it where it is. ValueError for a negative offset."""
+        with self._lock:
+            self._check_writable()
+            return marks.update_locked(self, whole_number("offset", offset))
+
+    def maybe_increment_high_watermark(self, offset: int | OffsetMetadata) -> int | None:
+        """Move it on, never back: the old one, or None where nothing changed. For a leader, who has counted replicas.
+
+        The same offset on a newer segment is a change, too. ValueError for an offset beyond the log end.
+        """
+        new = offset if isinstance(offset, OffsetMetadata) else OffsetMetadata(whole_number("offset", offset))
+        with self._lock:
+            self._check_writable()
+            return marks.increment_locked(self, new)
+
+    def maybe_update_high_watermark(self, offset: int) -> int | None:
+        """Set it to what a leader says, within the log; the new one, or None where nothing changed. For a follower."""
+        with self._lock:
+            self._check_writable()
+            return marks.follow_locked(self, whole_number("offset", offset))
+
+    def set_offsets_listener(self, listener: Callable[[int], None] | None) -> None:
+        """Call this with every high watermark from the next one on, under the log's lock."""
+        with self._lock:
+            self._offsets_listener = listener
 
     # ---- roll, flush, close ------------------------------------------------------------------------------------------
 

@@ -420,7 +420,7 @@ class LogManager:
         }
         for key, log in opened.items():
             self._points[key] = log.recovery_point
-            self._marks[key] = log.log_end_offset
+            self._marks[key] = log.high_watermark
             self._starts.pop(key, None)
             if log.segments and log.log_start_offset > log.segments[0].base_offset:
                 self._starts[key] = log.log_start_offset

@@ -151,6 +151,13 @@ class Producers:
         open_elsewhere = self.first_open_transaction
         return AbortedTransaction(producer_id, first, offset, offset + 1 if open_elsewhere is None else open_elsewhere)
 
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        """Markers below it are replicated."""
+
+    def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
+        """Nothing below it counts any more."""
+        self.end_offset = max(self.end_offset, log_start_offset)
+
     @property
     def first_open_transaction(self) -> int | None:
         """First offset of the oldest transaction without a marker."""

@@ -217,7 +217,7 @@ def open_standalone(
                 clean_shutdown=clean_shutdown,
                 recovery_point=points.get(key, 0) if recovery_point is None else recovery_point,
                 log_start_offset=max(starts.get(key, 0) if log_start_offset is None else log_start_offset, 0),
-                high_watermark=marks.get(key) if high_watermark is None else high_watermark,
+                high_watermark=marks.get(key) if high_watermark is None and read_only else high_watermark,
                 topic_id=wanted,
                 clock=clock,
                 files=files,

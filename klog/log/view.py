@@ -24,7 +24,7 @@ from klog.errors import (
     LogClosed,
     OffsetOutOfRange,
 )
-from klog.log import checkpoint
+from klog.log import checkpoint, marks
 from klog.log.load import (
     Inputs,
     Loaded,
@@ -40,6 +40,7 @@ from klog.log.producers import ProducerState
 from klog.log.reader import CHUNK_BYTES, FetchData, FetchedChunk, Isolation, LogReader, LogTail, aborted_ranges
 from klog.log.terms import Options
 from klog.log.times import Position, resolve, whole_number
+from klog.log.watermark import OffsetMetadata, OffsetSnapshot
 from klog.record import iter_records
 from klog.segment import AbortedTransaction, Segment, count_records, names
 
@@ -80,6 +81,7 @@ class LogView:
         self._recovery = loaded.recovery
         end = loaded.segments[-1].next_offset if loaded.segments else loaded.log_start_offset
         self._log_end_offset = max(end, loaded.log_start_offset)
+        self._mark: OffsetMetadata | None = None  # of a managed log: marks W3
         self._directory_mtime = -1
         self._high_watermark_state: tuple[int, int] | None = None
         self._closed = False
@@ -181,7 +183,11 @@ class LogView:
 
     @property
     def high_watermark(self) -> int:
-        """Exclusive bound of what consumers see. A single copy's log end; for a reader, what a checkpoint says."""
+        """Exclusive bound of what consumers see. A single copy's log end, until somebody sets it; for a reader, what a
+        checkpoint says."""
+        mark = self._mark
+        if mark is not None:
+            return mark.offset
         bound = self._options.high_watermark
         if bound is None or not self.read_only:
             return self._log_end_offset
@@ -190,8 +196,24 @@ class LogView:
     @property
     def last_stable_offset(self) -> int:
         """Exclusive bound of what read_committed consumers see: no transaction is open below it."""
+        high_watermark = self.high_watermark
         first_open = self._producer_state().first_open_transaction
-        return self.high_watermark if first_open is None else min(first_open, self.high_watermark)
+        return high_watermark if first_open is None else min(max(first_open, self._log_start_offset), high_watermark)
+
+    @property
+    def high_watermark_metadata(self) -> OffsetMetadata:
+        """The high watermark, and where it is."""
+        with self._lock:
+            return marks.positioned_locked(self)
+
+    def fetch_offset_snapshot(self) -> OffsetSnapshot:
+        """Log start, log end, high watermark and last stable offset of one moment, with their places."""
+        with self._lock:
+            return marks.snapshot_locked(self)
+
+    def maybe_convert_to_offset_metadata(self, offset: int) -> OffsetMetadata:
+        """An offset, and where it is if the log holds it."""
+        return marks.metadata_of(self, offset)
 
     def bound(self, isolation: Isolation) -> int:
         """The exclusive bound of an isolation level."""
