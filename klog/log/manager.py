@@ -316,6 +316,18 @@ class LogManager:
             self._points[log.topic, log.partition] = log.recovery_point
             checkpoint.write_offsets(self._files, os.path.join(self._path, checkpoint.RECOVERY_POINT), self._points)
 
+    def lower(self, log: Log, recovery_point: int, log_start_offset: int) -> None:
+        """A log is about to be cut: what its checkpoints promise beyond that is taken back first."""
+        with self._lock:
+            key = log.topic, log.partition
+            for name, offsets, bound in (
+                (checkpoint.RECOVERY_POINT, self._points, recovery_point),
+                (checkpoint.LOG_START, self._starts, log_start_offset),
+            ):
+                if offsets.get(key, 0) > bound:
+                    offsets[key] = bound
+                    checkpoint.write_offsets(self._files, os.path.join(self._path, name), offsets)
+
     def release(self, log: Log, clean: bool) -> None:
         """A log was closed by itself. Called by Log.close."""
         with self._lock:

@@ -84,6 +84,16 @@ class _Owner:
             if self.mark_was_there:
                 checkpoint.write_offsets(self._files, path, marks)
 
+    def lower(self, log: Log, recovery_point: int, log_start_offset: int) -> None:
+        """A log is about to be cut: what its checkpoints promise beyond that is taken back first."""
+        key = log.topic, log.partition
+        with self._checkpoints_locked():
+            for name, bound in ((checkpoint.RECOVERY_POINT, recovery_point), (checkpoint.LOG_START, log_start_offset)):
+                path = os.path.join(self._parent, name)
+                offsets = _offsets(path)
+                if offsets.get(key, 0) > bound:
+                    checkpoint.write_offsets(self._files, path, {**offsets, key: bound})
+
     def release(self, log: Log, clean: bool) -> None:
         """Called by Log.close."""
         try:
