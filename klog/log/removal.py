@@ -37,20 +37,10 @@ def remove_locked(log: Log, segments: Sequence[Segment], reason: str) -> None:
     for segment in segments:
         segment.change_suffix(names.DELETED)
         doomed += (os.path.basename(path) for path in segment.paths)
-        doomed += remove_snapshot_locked(log, segment.base_offset)
+        snapshot = log._producers.remove_and_mark_for_deletion(segment.base_offset)
+        doomed += [] if snapshot is None else [os.path.basename(snapshot)]
     files.fsync_dir(log._directory)
     unlink_later_locked(log, doomed)
-
-
-def remove_snapshot_locked(log: Log, offset: int) -> list[str]:
-    """Take the producer snapshot of an offset out, if there is one; the name that it has now."""
-    path = names.file_path(log._directory, offset, names.SNAPSHOT)
-    if not os.path.exists(path):
-        return []
-    files = log._options.files
-    files.unlink(path + names.DELETED)
-    files.rename(path, path + names.DELETED)
-    return [os.path.basename(path) + names.DELETED]
 
 
 def unlink_later_locked(log: Log, doomed: Sequence[str]) -> None:

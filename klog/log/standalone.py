@@ -121,7 +121,8 @@ class _Owner:
         if not self.marker_was_there or self._lock is None:
             return
         if os.path.exists(self._aside) and self._lock.alone():
-            self._files.replace(checkpoint.clean_shutdown_path(self._parent), checkpoint.CLEAN_SHUTDOWN_TEXT)
+            text = checkpoint.clean_shutdown_text(self._aside)
+            self._files.replace(checkpoint.clean_shutdown_path(self._parent), text)
             self._files.unlink(self._aside)
 
     @contextlib.contextmanager

@@ -16,9 +16,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from klog.log import marks
-from klog.log.load import new_segment, producers_at, snapshot_offsets
+from klog.log.load import new_segment, producers_at
 from klog.log.removal import remove_locked
-from klog.segment import Segment, names
+from klog.segment import Segment
 
 if TYPE_CHECKING:
     from klog.log.log import Log
@@ -92,9 +92,7 @@ def _start_anew(log: Log, offset: int, start: int) -> None:
     files.fsync_dir(log._directory)
     if offset != first.base_offset:
         remove_locked(log, [first], "truncation")
-    for number in snapshot_offsets(log._directory):
-        files.unlink(names.file_path(log._directory, number, names.SNAPSHOT))
-    log._producers.load({}, offset)
+    log._producers.truncate_fully_and_start_at(offset)
     log._epochs.clear_and_flush()
     files.fsync_dir(log._directory)
     log._recovery_point = point
@@ -109,9 +107,8 @@ def _lower(log: Log, recovery_point: int, log_start_offset: int) -> None:
 
 def _reload_producers(log: Log) -> None:
     """The producers as of the new log end; snapshots that know of later records go."""
-    files, end = log._options.files, log._log_end_offset
-    for number in snapshot_offsets(log._directory):
-        if number > end or number <= log._log_start_offset:
-            files.unlink(names.file_path(log._directory, number, names.SNAPSHOT))
-    log._producers = producers_at(log._inputs(), log._segments, {}, log._log_start_offset, end)
-    log._producers.expire(log.clock.wall_ms(), log._options.producer_expiration_ms)
+    start, end, now = log._log_start_offset, log._log_end_offset, log.clock.wall_ms()
+    log._producers.truncate_and_reload(start, end, now)
+    log._producers = producers_at(log._inputs(), log._segments, {}, start, end)
+    log._producers.expire(now)
+    log._producers.on_high_watermark_updated(log.high_watermark)

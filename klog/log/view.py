@@ -195,10 +195,14 @@ class LogView:
 
     @property
     def last_stable_offset(self) -> int:
-        """Exclusive bound of what read_committed consumers see: no transaction is open below it."""
-        high_watermark = self.high_watermark
-        first_open = self._producer_state().first_open_transaction
-        return high_watermark if first_open is None else min(max(first_open, self._log_start_offset), high_watermark)
+        """Exclusive bound of what read_committed consumers see: no transaction is open below it, or decided by a marker
+        that the high watermark has not reached."""
+        high_watermark, producers = self.high_watermark, self._producer_state()
+        if self.read_only:  # of a writer's log, marks says it
+            with self._lock:
+                producers.on_high_watermark_updated(high_watermark)
+        first = producers.first_unstable_offset
+        return high_watermark if first is None else min(max(first.offset, self._log_start_offset), high_watermark)
 
     @property
     def high_watermark_metadata(self) -> OffsetMetadata:
