@@ -24,7 +24,7 @@ from klog.errors import (
     LogClosed,
     OffsetOutOfRange,
 )
-from klog.log import checkpoint
+from klog.log import checkpoint, marks
 from klog.log.fetching import FetchData, Isolation, fetch
 from klog.log.load import (
     Inputs,
@@ -42,6 +42,7 @@ from klog.log.producers import ProducerState
 from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, LogTail, aborted_ranges
 from klog.log.terms import Options
 from klog.log.times import Position, resolve, whole_number
+from klog.log.watermark import OffsetMetadata, OffsetSnapshot
 from klog.record import iter_records
 from klog.segment import AbortedTransaction, Segment, count_records, names
 
@@ -82,6 +83,7 @@ class LogView:
         self._recovery = loaded.recovery
         end = loaded.segments[-1].next_offset if loaded.segments else loaded.log_start_offset
         self._log_end_offset = max(end, loaded.log_start_offset)
+        self._mark: OffsetMetadata | None = None  # of a managed log: marks W3
         self._directory_mtime = -1
         self._high_watermark_state: tuple[int, int] | None = None
         self._closed = False
@@ -183,7 +185,11 @@ class LogView:
 
     @property
     def high_watermark(self) -> int:
-        """Exclusive bound of what consumers see. A single copy's log end; for a reader, what a checkpoint says."""
+        """Exclusive bound of what consumers see. A single copy's log end, until somebody sets it; for a reader, what a
+        checkpoint says."""
+        mark = self._mark
+        if mark is not None:
+            return mark.offset
         bound = self._options.high_watermark
         if bound is None or not self.read_only:
             return self._log_end_offset
@@ -191,9 +197,29 @@ class LogView:
 
     @property
     def last_stable_offset(self) -> int:
-        """Exclusive bound of what read_committed consumers see: no transaction is open below it."""
-        first_open = self._producer_state().first_undecided_offset
-        return self.high_watermark if first_open is None else min(first_open, self.high_watermark)
+        """Exclusive bound of what read_committed consumers see: no transaction is open below it, or decided by a marker
+        that the high watermark has not reached."""
+        high_watermark, producers = self.high_watermark, self._producer_state()
+        if self.read_only:  # of a writer's log, marks says it
+            with self._lock:
+                producers.on_high_watermark_updated(high_watermark)
+        first = producers.first_unstable_offset
+        return high_watermark if first is None else min(max(first.offset, self._log_start_offset), high_watermark)
+
+    @property
+    def high_watermark_metadata(self) -> OffsetMetadata:
+        """The high watermark, and where it is."""
+        with self._lock:
+            return marks.positioned_locked(self)
+
+    def fetch_offset_snapshot(self) -> OffsetSnapshot:
+        """Log start, log end, high watermark and last stable offset of one moment, with their places."""
+        with self._lock:
+            return marks.snapshot_locked(self)
+
+    def maybe_convert_to_offset_metadata(self, offset: int) -> OffsetMetadata:
+        """An offset, and where it is if the log holds it."""
+        return marks.metadata_of(self, offset)
 
     def bound(self, isolation: Isolation) -> int:
         """The exclusive bound of an isolation level."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klog.segment")
 _PREALLOCATE_MIN, _PREALLOCATE_MAX = 64 << 10, 16 << 20
 _POSITION_MAX = 2**31 - 1
+_NO_BATCH = 2**63 - 1
 _INDEX_BEHIND_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where segment.index.bytes leaves none
 
@@ -54,12 +55,14 @@ class Segment:
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
-        self.path = names.file_path(directory, base_offset, names.LOG)
+        self._suffix = ""
         self.size = 0
         self.next_offset = base_offset
         self.writable = False
         self.created_ms = created_ms
-        self.txn_index = TxnIndex(names.file_path(directory, base_offset, names.TXN_INDEX), base_offset, files)
+        self.appended_ms: int | None = None  # when this process last appended, by the log's clock
+        self.path = self._path(names.LOG)
+        self.txn_index = TxnIndex(self._path(names.TXN_INDEX), base_offset, files)
         self._config = config
         self._files = files
         self._handles = handles
@@ -96,11 +99,11 @@ class Segment:
             return active
         return self._handles.get((self.path, ".index"), self._open_index)
 
+    def _path(self, suffix: str) -> str:
+        return names.file_path(self.directory, self.base_offset, suffix) + self._suffix
+
     def _index_paths(self) -> tuple[str, str]:
-        return (
-            names.file_path(self.directory, self.base_offset, names.INDEX),
-            names.file_path(self.directory, self.base_offset, names.TIME_INDEX),
-        )
+        return self._path(names.INDEX), self._path(names.TIME_INDEX)
 
     def _open_index(self) -> IndexPair:
         self._indexed_size = self.size
@@ -171,7 +174,10 @@ class Segment:
     # ---- life cycle --------------------------------------------------------------------------------------------
 
     def activate(self) -> None:
-        """Make this the segment that takes appends: file open for writing, indexes at full size."""
+        """Make this the segment that takes appends: file open for writing, indexes at full size.
+
+        With `preallocate` a new file has blocks for the whole segment. Its length is that of its batches all the same.
+        """
         self._active_file = self._files.open(self.path, write=True, create=True)
         # An index that is larger than segment.index.bytes allows now keeps its entries, and is full.
         sizes = [os.path.getsize(path) for path in self._index_paths() if os.path.exists(path)]
@@ -197,6 +203,9 @@ class Segment:
         self._handles.drop((self.path, ".index"))
         self._active_index = index
         self._allocated = self.size
+        if self._config.preallocate and self.size == 0:
+            self._active_file.preallocate(0, self._size_max)
+            self._allocated = self._size_max
 
     def _index_reaches(self, index: IndexPair) -> bool:
         """Does the last entry land on a batch that ends at its offset, and the last time entry on its batch?"""
@@ -254,10 +263,39 @@ class Segment:
         self._handles.drop((self.path, ".index"))
 
     def delete_files(self) -> None:
-        """Unlink everything of this base offset but its producer snapshot."""
+        """Unlink everything of this base offset but its producer snapshot. What is not there is no error."""
         self.close()
         for suffix in names.SEGMENT_SUFFIXES:
-            self._files.unlink(names.file_path(self.directory, self.base_offset, suffix))
+            self._files.unlink(self._path(suffix))
+
+    def change_suffix(self, suffix: str) -> None:
+        """Give every file this suffix behind its name, `.log` first: without it the others are orphans, which a load
+        removes. Files that are not there are not created. Who reads in the segment goes on: open handles stay open, new
+        ones are found under the new names."""
+        self.close()
+        before = [self._path(kind) for kind in names.SEGMENT_SUFFIXES]
+        self._suffix = suffix
+        for kind, old in zip(names.SEGMENT_SUFFIXES, before, strict=True):
+            if os.path.exists(old):
+                self._files.unlink(self._path(kind))  # of an earlier segment of this base: no target of a rename
+                self._files.rename(old, self._path(kind))
+        self._take_paths()
+
+    def move_to(self, directory: str) -> None:
+        """The directory has been renamed. Open handles stay what they are."""
+        self._handles.drop((self.path, ".log"))
+        self._handles.drop((self.path, ".index"))
+        self.directory = directory
+        self._take_paths()
+
+    def _take_paths(self) -> None:
+        self.path = self._path(names.LOG)
+        self.txn_index.path = self._path(names.TXN_INDEX)
+
+    @property
+    def paths(self) -> list[str]:
+        """Where its files are, whether they exist or not."""
+        return [self._path(suffix) for suffix in names.SEGMENT_SUFFIXES]
 
     # ---- append ------------------------------------------------------------------------------------------------
 
@@ -303,6 +341,38 @@ class Segment:
         self._allocated = self.size
         self._files.fsync(self._active_file)
 
+    @property
+    def index_full(self) -> bool:
+        """Has an index no room for another entry? Of the active segment."""
+        return self._active_index is not None and self._active_index.full
+
+    def truncate_to(self, offset: int, now_ms: int) -> int:
+        """Drop every batch that ends at or above offset, durably; how many bytes those were. Of the active segment.
+
+        A batch that holds offset goes whole, and where offset lies in a gap the batch behind the gap does. Indexes have
+        their full size afterwards. CorruptBatch where damage hides the place: nothing has changed. OSError is final.
+        """
+        file, index = self._active_file, self._active_index
+        assert file is not None and index is not None
+        header = self.locate(offset)
+        end = self.size if header is None else header.position
+        removed = self.size - end
+        last = scan_headers(file, self._start_of(offset - 1), end, 0, self.base_offset)
+        self.next_offset = last.next_offset if end else self.base_offset
+        self.size = end
+        self.txn_index.truncate_to(offset)
+        if end == 0:
+            index.reset(self._index_bytes)
+            self.created_ms, self.appended_ms = now_ms, None
+        else:
+            index.truncate_to(offset)
+            index.resize(self._index_bytes)
+            index.set_max_timestamp(*self._youngest(index))
+        self._files.truncate(file, end)
+        self._files.fsync(file)
+        self._allocated = end
+        return removed
+
     # ---- read --------------------------------------------------------------------------------------------------
 
     @property
@@ -314,6 +384,34 @@ class Segment:
         if self._max_timestamp is None:
             self._max_timestamp = self._youngest(self.index)[0]
         return self._max_timestamp
+
+    @property
+    def modified_ms(self) -> int:
+        """When something was last appended: by the log's clock where this process did it, else the file's own time."""
+        if self.appended_ms is not None:
+            return self.appended_ms
+        return os.stat(self.path).st_mtime_ns // 1_000_000
+
+    @property
+    def first_batch_timestamp(self) -> int:
+        """Largest timestamp of the first batch; 2^63-1 while there is none. Kafka: getFirstBatchTimestamp."""
+        first = find_offset(self.file, 0, self.size, -1) if self.size else None
+        return _NO_BATCH if first is None else first.max_timestamp
+
+    def stamped_records(self, limit: int) -> int:
+        """How many records have a timestamp, counted up to limit."""
+        count = position = 0
+        while count < limit:
+            header = find_timestamp(self.file, position, self.size, 0, 0)
+            if header is None:
+                break
+            data = self.file.read(header.position, header.size)
+            for record in iter_records(data, include_control=True, path=self.path, lazy=True):
+                count += record.timestamp >= 0
+                if count == limit:
+                    break
+            position = header.position + header.size
+        return count
 
     def _batch_of_entry(self, index: IndexPair, timestamp: int, offset: int) -> Header | None:
         """The batch that a time entry speaks of, the one that holds offset and reaches timestamp; None if it lies."""
