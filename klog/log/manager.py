@@ -31,11 +31,12 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.log import checkpoint
+from klog.log._append import AppendInfo
 from klog.log.fetching import Isolation
 from klog.log.load import Policy
 from klog.log.log import Log
 from klog.log.reader import LogReader
-from klog.log.terms import AppendInfo, Compression, Durability, Options, Records, check_records
+from klog.log.terms import Compression, Durability, Options, Records, check_records
 from klog.log.times import Position
 from klog.log.topic_append import append_to_topic
 from klog.log.topics import TopicEntry, TopicFile, check_topic_name, parse_directory_name
@@ -326,6 +327,8 @@ class LogManager:
             handles=self._handles,
             scheduler=self._scheduler,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
+            producer_expiration_check_ms=self._config.producer_id_expiration_check_interval_ms,
+            transaction_max_timeout_ms=self._config.transaction_max_timeout_ms,
             config_known=entry is not None,
             high_watermark_path=os.path.join(self._path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
         )

@@ -22,27 +22,6 @@ NO_BOUND = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class AppendInfo:
-    """What an append did. log_append_time and max_timestamp in ms, -1 for none. Kafka: LogAppendInfo."""
-
-    first_offset: int
-    last_offset: int
-    count: int
-    max_timestamp: int
-    log_append_time: int
-
-    def joined(self, after: AppendInfo) -> AppendInfo:
-        """This append and the one behind it, as one."""
-        return AppendInfo(
-            self.first_offset,
-            after.last_offset,
-            self.count + after.count,
-            max(self.max_timestamp, after.max_timestamp),
-            after.log_append_time,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Terms:
     """What a configuration means for an append, worked out once. stamps: is the time that of the append?"""
 
@@ -93,6 +72,8 @@ class Options:
     handles: HandleCache
     scheduler: Scheduler
     producer_expiration_ms: int = 86_400_000
+    producer_expiration_check_ms: int = 600_000
+    transaction_max_timeout_ms: int = 900_000
     config_known: bool = False
     offsets_listener: Callable[[int], None] | None = None  # hears of every new high watermark, the first one too
     high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it

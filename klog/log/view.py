@@ -37,6 +37,7 @@ from klog.log.load import (
     producers_at,
     rebuild_txn_index,
 )
+from klog.log.meters import Meters, metrics_of
 from klog.log.offset_lookup import ListedOffset, list_offset, offsets_before
 from klog.log.producers import ProducerState
 from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, LogTail, aborted_ranges
@@ -67,6 +68,8 @@ def _number(segments: Sequence[Segment], offset: int) -> int:
 
 class LogView:
     """The reading half of a Log: what a loaded directory holds, and every way to read it."""
+
+    _meters: Meters | None = None
 
     def __init__(self, directory: str, options: Options) -> None:
         self._lock = threading.RLock()
@@ -108,6 +111,7 @@ class LogView:
             recovery_point=options.recovery_point,
             log_start_offset=options.log_start_offset,
             producer_expiration_ms=options.producer_expiration_ms,
+            transaction_max_timeout_ms=options.transaction_max_timeout_ms,
             check_gaps=options.config_known and not options.config.compacts,
         )
 
@@ -235,6 +239,10 @@ class LogView:
     def size(self) -> int:
         """Bytes of all .log files."""
         return sum(segment.size for segment in self._segments)
+
+    def metrics(self) -> dict[str, int]:
+        """Gauges, and of a log that is written the counters since it was opened, under the names of Kafka's metrics."""
+        return metrics_of(self, self._meters)
 
     @property
     def segments(self) -> Sequence[Segment]:

@@ -188,3 +188,12 @@ cdef class EncodedBatches(BatchTable):
     def offsets(self):
         """[(first offset, last offset), ...] of the batches, by their headers."""
         return [(self.batches[i].base_offset, kl_batch_last_offset(&self.batches[i])) for i in range(self.n)]
+
+    def epoch_starts(self):
+        """[(leader epoch, base offset), ...] of the batches where it changes; of magic 0 and 1 the epoch is None."""
+        starts = []
+        for i in range(self.n):
+            epoch = None if self.batches[i].magic < 2 else self.batches[i].leader_epoch
+            if not starts or starts[len(starts) - 1][0] != epoch:
+                starts.append((epoch, self.batches[i].base_offset))
+        return starts

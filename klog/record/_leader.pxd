@@ -9,6 +9,8 @@ cdef class ValidatedBatch(BatchTable):  # one batch of magic 2, 64-byte aligned,
     cdef readonly int64_t max_timestamp
     cdef readonly int64_t log_append_time
     cdef readonly int64_t temporary_memory_bytes
+    cdef readonly int64_t source_size           # of the whole batches that were sent
+    cdef int source_codec
     cdef readonly int32_t conversion_count
     cdef readonly bint message_size_maybe_changed
 

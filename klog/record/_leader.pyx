@@ -158,6 +158,15 @@ cdef class ValidatedBatch(BatchTable):
         return _CODECS[self.header.attributes & KL_ATTR_CODEC]
 
     @property
+    def source_compression(self):
+        """Of what was sent: the last codec there that is not none."""
+        return _CODECS[self.source_codec]
+
+    @property
+    def producer_id(self):
+        return self.header.producer_id
+
+    @property
     def shallow_offset_of_max_timestamp(self):
         """The last offset of the batch that holds the largest timestamp, which is this one; -1 without any."""
         return -1 if self.max_timestamp < 0 else self.last_offset
@@ -634,7 +643,7 @@ def append_as_leader(buffer, config, *, int64_t offset, int64_t now, str origin,
 cdef ValidatedBatch lead(buffer, Terms terms, int64_t now, str origin, request_t *request):
     cdef Py_buffer view
     cdef frames_t frames
-    cdef ValidatedBatch source = ValidatedBatch.__new__(ValidatedBatch)
+    cdef ValidatedBatch batch, source = ValidatedBatch.__new__(ValidatedBatch)
     request.client = origin == "client"
     if not request.client and origin != "coordinator":
         raise ValueError(f'origin is "client" or "coordinator", not {origin!r}: nobody validates for a follower')
@@ -659,5 +668,9 @@ cdef ValidatedBatch lead(buffer, Terms terms, int64_t now, str origin, request_t
     if frames.count > 1 and (source.bytes_at[AT_MAGIC] == 2 or frames.codec != 0):
         refuse(f"{frames.count} batches, where a produced one stands alone", None)
     if source.bytes_at[AT_MAGIC] == 2:
-        return take_batch(source, terms, request)
-    return take_messages(source, &frames, terms, request)
+        batch = take_batch(source, terms, request)
+    else:
+        batch = take_messages(source, &frames, terms, request)
+    batch.source_size = frames.size
+    batch.source_codec = frames.codec
+    return batch

@@ -1,11 +1,10 @@
-import sys
 from typing import Never
 
-class BatchTable:
+from typing_extensions import Buffer
+
+class BatchTable(Buffer):
     def __init__(self, /, *args: Never, **kwargs: Never) -> None: ...
     @property
     def nbytes(self) -> int: ...
     @property
     def n(self) -> int: ...
-    if sys.version_info >= (3, 12):
-        def __buffer__(self, flags: int, /) -> memoryview: ...

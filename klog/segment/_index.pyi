@@ -49,6 +49,16 @@ class IndexPair:
     def fit(
         self, group: BatchTable, first: int, size: int, segment_bytes: int, segment_ms: int, waited_ms: int
     ) -> int: ...
+    def must_roll(
+        self,
+        last_offset: int,
+        max_timestamp: int,
+        bytes: int,
+        size: int,
+        segment_bytes: int,
+        segment_ms: int,
+        waited_ms: int,
+    ) -> bool: ...
     def reserve(self, batches: int) -> None: ...
     def add(self, group: BatchTable, first: int, stop: int, position: int) -> None: ...
     def close_entries(self) -> None: ...

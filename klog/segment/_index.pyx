@@ -13,7 +13,7 @@ cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy, memset
 
-from klog._c.batch cimport kl_batch_last_offset
+from klog._c.batch cimport kl_batch_last_offset, kl_batch_t
 from klog._c.index cimport (
     KL_OFFSET_ENTRY,
     KL_TIME_ENTRY,
@@ -21,6 +21,7 @@ from klog._c.index cimport (
     kl_indexer_close,
     kl_indexer_fit,
     kl_indexer_init,
+    kl_indexer_must_roll,
     kl_offset_index_floor,
     kl_offset_index_position,
     kl_offset_index_sound,
@@ -219,6 +220,16 @@ cdef class IndexPair:
         """Number of the group's batches from `first` on that go in before the segment of size bytes must roll."""
         return kl_indexer_fit(&self.x, group.batches + first, <int32_t>group.n - first, size, segment_bytes,
                               segment_ms, waited_ms)
+
+    def must_roll(self, int64_t last_offset, int64_t max_timestamp, int32_t bytes, int64_t size, int64_t segment_bytes,
+                  int64_t segment_ms, int64_t waited_ms):
+        """Must the segment of size bytes roll before an append of so many bytes that ends at last_offset?"""
+        cdef kl_batch_t b
+        b.base_offset = last_offset
+        b.last_offset_delta = 0
+        b.max_timestamp = max_timestamp
+        b.size = bytes
+        return kl_indexer_must_roll(&self.x, &b, size, segment_bytes, segment_ms, waited_ms) != 0
 
     def reserve(self, int32_t batches):
         """Make sure that entries for so many more batches have blocks on disk. OSError: the disk is full."""

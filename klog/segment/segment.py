@@ -37,7 +37,7 @@ from klog.segment._scan import (
 from klog.segment.txn_index import TxnIndex
 
 if TYPE_CHECKING:
-    from klog.record import BatchGroup
+    from klog.record import BatchTable
 
 _log = logging.getLogger("klog.segment")
 _PREALLOCATE_MIN, _PREALLOCATE_MAX = 64 << 10, 16 << 20
@@ -299,14 +299,21 @@ class Segment:
 
     # ---- append ------------------------------------------------------------------------------------------------
 
-    def fit(self, group: BatchGroup, first: int, now_ms: int) -> int:
+    def fit(self, group: BatchTable, first: int, now_ms: int) -> int:
         """How many of the group's batches from `first` on go in before this segment must roll."""
         assert self._active_index is not None
         return self._active_index.fit(
             group, first, self.size, self._size_max, self._age_max_ms, now_ms - self.created_ms
         )
 
-    def append(self, group: BatchGroup, first: int, stop: int) -> None:
+    def must_roll(self, last_offset: int, max_timestamp: int, size: int, now_ms: int) -> bool:
+        """Must this segment roll before size bytes that end at last_offset go in, all or none, as Kafka asks?"""
+        assert self._active_index is not None
+        return self._active_index.must_roll(
+            last_offset, max_timestamp, size, self.size, self._size_max, self._age_max_ms, now_ms - self.created_ms
+        )
+
+    def append(self, group: BatchTable, first: int, stop: int) -> None:
         """Write batches [first, stop) at the end. OSError: nothing of them counts, the caller decides what to undo."""
         file, index = self._active_file, self._active_index
         assert file is not None and index is not None

@@ -1,0 +1,337 @@
+"""The way of encoded batches into a log, step by step as Kafka goes it, so that each refusal leaves what Kafka leaves.
+
+  A1  the buffer's whole batches, each checked                      outside the log's lock; of a leader, see A3
+  A2  is the log open, writable, online?
+  A3  leader: offsets, epoch and times are given, every record is looked at     follower: offsets are compared
+  A4  leader epochs      A5  segment.bytes      A6  roll             these stay, whatever comes of the rest
+  A7  producers: a duplicate ends here, and well
+  A8  the bytes           A9  producers, transaction index           A10  the log end, and what follows it
+  A11 flush.messages
+
+What raises before A8 has written nothing, and what raises in A8 is taken back. Kafka shows the log end before A9 and
+the readers of a leader wait for its high watermark; here the high watermark may follow the log end at once, so A9 is
+done by then: no reader takes a transaction for decided that has just begun. If the transaction index cannot be written,
+the batch stays, the log is offline, the last stable offset stands still; the next load works it out.
+
+Under the log's lock from A2 on. Kafka: UnifiedLog.append, analyzeAndValidateProducerState.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from klog.errors import (
+    InvalidRecord,
+    KlogError,
+    RecordBatchTooLarge,
+    SegmentOffsetOverflow,
+    StorageOffline,
+    UnexpectedAppendOffset,
+)
+from klog.log._append import AppendInfo
+from klog.log.load import RELATIVE_OFFSET_MAX, producers_at
+from klog.log.producer_append import ProducerAppend
+from klog.log.producer_entry import DataBatch, last_sequence_of
+from klog.log.transactions import CompletedTransaction
+from klog.log.watermark import OffsetMetadata
+from klog.record import BatchTable, EncodedBatches, ValidatedBatch, append_as_leader, decode
+from klog.record.control import marker_coordinator_epoch
+from klog.segment import AbortedTransaction, Header, Segment, producing
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from klog.log.log import Log
+
+Origin = Literal["client", "replication", "coordinator", "raft"]
+_EPOCH_MAX = 2**31 - 1
+
+
+def append_batches(log: Log, buffer: Buffer, origin: Origin, leader_epoch: int | None) -> AppendInfo:
+    """What Log.append_batches documents."""
+    if leader_epoch is not None and not 0 <= leader_epoch <= _EPOCH_MAX:
+        raise ValueError(f"leader_epoch={leader_epoch}: 0 to 2^31-1")
+    try:
+        if origin == "client" or origin == "coordinator":
+            return _append_as_leader(log, buffer, origin, leader_epoch)
+        if origin == "replication" or origin == "raft":
+            return _append_as_follower(log, buffer, origin, leader_epoch)
+    except KlogError as error:
+        log._meters.refused(error, len(memoryview(buffer).cast("B")))
+        raise
+    raise ValueError(f"origin={origin!r}: choose from 'client', 'replication', 'coordinator', 'raft'")
+
+
+def _append_as_leader(log: Log, buffer: Buffer, origin: str, leader_epoch: int | None) -> AppendInfo:
+    now = log.clock.wall_ms()
+    with log._lock:
+        log._check_writable()
+        end, epochs, config = log._log_end_offset, log._epochs, log._config
+        epoch = leader_epoch
+        if epoch is None:
+            epoch = epochs.latest
+            if epoch is None:
+                epoch = 0
+        batch = append_as_leader(
+            buffer, config, offset=end, now=now, origin=origin, leader_epoch=epoch, size_max=config.max_message_bytes
+        )
+        if batch is None:
+            return _nothing(log)
+        if epochs.assign(epoch, end):
+            log._guard(epochs.flush)
+        last = batch.last_offset
+        duplicate = _append_locked(log, batch, end, last, batch.max_timestamp, batch.producer_id >= 0, origin, now)
+        if duplicate is not None:
+            return _duplicate(log, batch, duplicate, epoch)
+        log._meters.messages_in += batch.count
+        log._meters.bytes_in += batch.nbytes
+        return AppendInfo(
+            end,
+            last,
+            batch.count,
+            batch.max_timestamp,
+            batch.log_append_time,
+            shallow_offset_of_max_timestamp=batch.shallow_offset_of_max_timestamp,
+            log_start_offset=log._log_start_offset,
+            valid_bytes=batch.source_size,
+            last_offset_of_first_batch=last,
+            last_leader_epoch=epoch,
+            source_compression=batch.source_compression,
+        )
+
+
+def _append_as_follower(log: Log, buffer: Buffer, origin: str, leader_epoch: int | None) -> AppendInfo:
+    now = log.clock.wall_ms()
+    if origin == "raft":
+        exact = -1 if leader_epoch is None else leader_epoch
+        batches = EncodedBatches(buffer, bytes_max=log._config.max_message_bytes, epoch=exact)
+    else:
+        batches = EncodedBatches(buffer, epoch_max=_EPOCH_MAX if leader_epoch is None else leader_epoch)
+    try:
+        with log._lock:
+            log._check_writable()
+            if batches.n == 0:
+                return _nothing(log)
+            end, first, last = log._log_end_offset, batches.first_offset, batches.last_offset
+            begins = first if first >= 0 else batches.last_offset_of_first_batch
+            if begins < end or (origin == "raft" and begins != end):
+                raise UnexpectedAppendOffset(batches.base_offset, last, end, log.name)
+            _assign_epochs(log, batches)
+            expected = first if first >= 0 else last - RELATIVE_OFFSET_MAX
+            _append_locked(
+                log, batches, max(expected, end), last, batches.max_timestamp, batches.has_producers, "replication", now
+            )
+            log._meters.replicated_bytes_in += batches.nbytes
+            return AppendInfo(
+                first,
+                last,
+                last - first + 1 if first >= 0 else 0,
+                batches.max_timestamp,
+                -1,
+                shallow_offset_of_max_timestamp=batches.shallow_offset_of_max_timestamp,
+                log_start_offset=log._log_start_offset,
+                valid_bytes=batches.nbytes,
+                last_offset_of_first_batch=batches.last_offset_of_first_batch,
+                last_leader_epoch=batches.last_leader_epoch,
+                source_compression=batches.source_compression,
+            )
+    finally:
+        batches.release()
+
+
+def _nothing(log: Log) -> AppendInfo:
+    """What an append without a whole batch answers; it has done nothing."""
+    end = log._log_end_offset
+    return AppendInfo(end, end - 1, 0, -1, -1, log_start_offset=log._log_start_offset)
+
+
+def _duplicate(log: Log, batch: ValidatedBatch, found: DataBatch, epoch: int) -> AppendInfo:
+    """The answer of then."""
+    return AppendInfo(
+        found.first_offset,
+        found.last_offset,
+        found.offset_delta + 1,
+        batch.max_timestamp,
+        found.timestamp,
+        shallow_offset_of_max_timestamp=batch.shallow_offset_of_max_timestamp,
+        log_start_offset=log._log_start_offset,
+        valid_bytes=batch.source_size,
+        last_offset_of_first_batch=found.last_offset,
+        last_leader_epoch=epoch,
+        is_duplicate=True,
+        source_compression=batch.source_compression,
+    )
+
+
+def _assign_epochs(log: Log, batches: EncodedBatches) -> None:
+    """A4 for a follower. Batches without an epoch, of a log that was made by hand, leave the epochs as they are; old
+    messages, which cannot have one, end what is known of them."""
+    epochs = log._epochs
+    if not batches.has_legacy and batches.lowest_leader_epoch == batches.last_leader_epoch:
+        news = batches.last_leader_epoch >= 0 and epochs.assign(batches.last_leader_epoch, batches.first_offset)
+    else:
+        news = False
+        for epoch, start in batches.epoch_starts():
+            if epoch is None:
+                news = news or epochs.latest is not None
+                epochs.clear()
+            elif epoch >= 0:
+                news = epochs.assign(epoch, start) or news
+    if news:
+        log._guard(epochs.flush)
+
+
+def _append_locked(
+    log: Log,
+    batches: BatchTable,
+    base_offset: int,
+    last_offset: int,
+    max_timestamp: int,
+    has_producers: bool,
+    origin: str,
+    now: int,
+) -> DataBatch | None:
+    """A5 to A11; the remembered batch if this one is a duplicate. base_offset: of a segment that begins with these."""
+    size, end = batches.nbytes, log._log_end_offset
+    if size > log._config.segment_size:
+        raise RecordBatchTooLarge(
+            f"{size} bytes for a segment of segment.bytes={log._config.segment_size}: send smaller batches, or raise it"
+        )
+    before = log._segments
+    active = before[-1]
+    mark = active.mark()
+    pending = None
+    try:
+        if active.must_roll(last_offset, max_timestamp, size, now):
+            active = _roll(log, base_offset, last_offset)
+        if has_producers:
+            pending = _Pending(log, active, origin)
+            duplicate = pending.check(batches)
+            if duplicate is not None:
+                return duplicate
+    except BaseException as error:
+        if log._segments is not before and log._segments[-1].base_offset > end:
+            log._undo_locked(before, mark, error)  # a segment that only these batches could go on with
+        raise
+    if active is not before[-1]:
+        before, mark = log._segments, active.mark()
+    next_offset = last_offset + 1
+    try:
+        active.append(batches, 0, batches.n)
+        active.appended_ms = now
+        if log._options.durability == "sync":
+            log._guard(active.sync_data)
+        if pending is not None:
+            pending.apply(next_offset)
+        else:
+            log._producers.end_offset = next_offset
+        log._advance_end_locked(next_offset)
+    except BaseException as error:  # Ctrl-C, too, leaves all of it or nothing
+        if log._log_end_offset == end:
+            log._undo_locked(before, mark, error)
+            if pending is not None and log._offline is None:
+                pending.take_back()
+        raise
+    log._flush_if_due_locked(now)
+    return None
+
+
+def _roll(log: Log, base_offset: int, last_offset: int) -> Segment:
+    """A6."""
+    active = log._segments[-1]
+    if active.size or base_offset > active.base_offset or active.index_full:
+        active = log._roll_or_undo_locked(base_offset)
+    if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
+        raise SegmentOffsetOverflow(
+            f"{log.name}: offset {last_offset} is more than 2^31-1 from {active.base_offset}, where its segment begins"
+        )
+    return active
+
+
+class _Pending:
+    """What the batches of an append do to producers and transactions, checked and not yet done."""
+
+    def __init__(self, log: Log, segment: Segment, origin: str) -> None:
+        self._log = log
+        self._segment = segment
+        self._origin = origin
+        self._appends: dict[int, ProducerAppend] = {}
+        self._completed: list[CompletedTransaction] = []
+
+    def check(self, batches: BatchTable) -> DataBatch | None:
+        """A7."""
+        producers, origin = self._log._producers, self._origin
+        for header in producing(batches):
+            producer_id, epoch = header.producer_id, header.producer_epoch
+            last_sequence = last_sequence_of(header.base_sequence, header.last_offset_delta)
+            append = self._appends.get(producer_id)
+            if append is None:
+                entry = producers.entries.get(producer_id)
+                if origin == "client" and entry is not None:
+                    duplicate = entry.duplicate(epoch, header.base_sequence, last_sequence)
+                    if duplicate is not None:
+                        return duplicate
+                append = self._appends[producer_id] = ProducerAppend(producer_id, entry, origin)
+            if header.is_control:
+                self._check_marker(append, header, batches)
+                continue
+            first = None
+            if header.is_transactional:
+                segment = self._segment
+                first = OffsetMetadata(header.base_offset, segment.base_offset, segment.size + header.position)
+            append.append_data(
+                epoch,
+                header.base_sequence,
+                last_sequence,
+                header.max_timestamp,
+                header.base_offset,
+                header.last_offset,
+                first,
+            )
+        return None
+
+    def _check_marker(self, append: ProducerAppend, header: Header, batches: BatchTable) -> None:
+        at = header.position
+        for record in next(decode(memoryview(batches)[at : at + header.size])):
+            if record.control_type not in ("abort", "commit"):
+                raise InvalidRecord(f"a control record {record.control_type!r} of producer {header.producer_id}")
+            completed = append.append_marker(
+                header.producer_epoch,
+                marker_coordinator_epoch(record.value),
+                header.base_offset,
+                record.timestamp,
+                record.control_type == "abort",
+            )
+            if completed is not None:
+                self._completed.append(completed)
+            return  # without a record the cleaner has emptied it: it decides nothing any more
+
+    def apply(self, next_offset: int) -> None:
+        """A9, once the bytes are there."""
+        log, producers = self._log, self._log._producers
+        for append in self._appends.values():
+            producers.update(append)
+        for completed in self._completed:
+            stable = producers.last_stable_offset(completed)
+            if completed.is_aborted:
+                entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+                try:
+                    self._segment.txn_index.append(entry)
+                except OSError as error:
+                    log._go_offline(f"{self._segment.txn_index.path} cannot be written: {error}")
+                    log._advance_end_locked(next_offset)
+                    raise StorageOffline(
+                        f"{log.name} is offline: the batch is there, the transaction that it aborts is not in the index: "
+                        f"{error}"
+                    ) from error
+            producers.complete(completed)
+        producers.end_offset = next_offset
+
+    def take_back(self) -> None:
+        """apply() may have begun, and the bytes are gone again: the state is worked out anew."""
+        log = self._log
+        end = log._log_end_offset
+        for segment in log._segments[-1:]:
+            segment.txn_index.truncate_to(end)
+        log._producers = producers_at(log._inputs(), log._segments, {}, log._log_start_offset, end)
+        log._producers.on_high_watermark_updated(log.high_watermark)
