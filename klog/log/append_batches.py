@@ -321,8 +321,7 @@ class _Pending:
                     log._go_offline(f"{self._segment.txn_index.path} cannot be written: {error}")
                     log._advance_end_locked(next_offset)
                     raise StorageOffline(
-                        f"{log.name} is offline: the batch is there, the transaction that it aborts is not in the index: "
-                        f"{error}"
+                        f"{log.name} is offline: what the batch aborts cannot be written to the transaction index: {error}"
                     ) from error
             producers.complete(completed)
         producers.end_offset = next_offset
