@@ -64,7 +64,6 @@ class Inputs:
     recovery_point: int
     log_start_offset: int
     producer_expiration_ms: int
-    transaction_max_timeout_ms: int
     check_gaps: bool  # False where the topic may be compacted
     progress: Callable[[int], None] | None = None
 
@@ -444,11 +443,7 @@ def producers_at(
     """
     writable = bool(segments) and segments[0].writable
     snapshots = Snapshots(inputs.directory, inputs.files)
-    producers = Producers(
-        snapshots if writable else None,
-        expiration_ms=inputs.producer_expiration_ms,
-        transaction_max_timeout_ms=inputs.transaction_max_timeout_ms,
-    )
+    producers = Producers(snapshots if writable else None, expiration_ms=inputs.producer_expiration_ms)
     producers.clear(log_start)
     for offset in reversed(snapshots.offsets):
         if log_start < offset <= (end if snapshot_max is None else min(end, snapshot_max)):

@@ -33,7 +33,6 @@ from klog.errors import (
 from klog.log import checkpoint, marks, retention, truncation, watermark
 from klog.log._append import AppendInfo
 from klog.log.append_batches import Origin, append_batches
-from klog.log.expiry import schedule_expiry
 from klog.log.load import (
     Policy,
     new_segment,
@@ -55,7 +54,6 @@ from klog.log.times import whole_number
 from klog.log.view import LogView
 from klog.log.watermark import OffsetMetadata
 from klog.record import BatchGroup, Encoder
-from klog.scheduler import Task
 from klog.segment import Segment, names
 from klog.segment import base_offset as group_base_offset
 from klog.segment import next_offset as group_next_offset
@@ -83,7 +81,6 @@ class Log(LogView):
         self._flushed_ms = options.clock.wall_ms()
         self._offsets_listener = options.offsets_listener
         self._meters: Meters = Meters()
-        self._expiry: Task | None = None
         super().__init__(directory, options)
         if not options.read_only:
             self._closed = True
@@ -144,7 +141,6 @@ class Log(LogView):
         if self._options.topic_id is not None:
             self._write_metadata(self._options.topic_id)
         self._epochs.scheduler = self._options.scheduler
-        self._expiry = schedule_expiry(self)
         if self._options.high_watermark is not None:
             offset = watermark.initial(self._options.high_watermark, self._log_start_offset, self._log_end_offset)
             self._mark = OffsetMetadata(offset)
@@ -556,7 +552,6 @@ class Log(LogView):
             if self._closed:
                 return
             self._closed = True
-            self._cancel_tasks()
             clean = False
             try:
                 if not self.read_only and self._offline is None and os.getpid() == self._pid:
@@ -567,10 +562,6 @@ class Log(LogView):
                     segment.close()
                 if self._owner is not None:
                     self._owner.release(self, clean)
-
-    def _cancel_tasks(self) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
 
     def _finish_locked(self) -> None:
         self._flush_locked()
@@ -592,7 +583,6 @@ class Log(LogView):
     def _abandon(self) -> None:
         """Let go of handles and locks as a crash would: nothing is flushed, nothing called clean."""
         self._closed = True
-        self._cancel_tasks()
         for segment in self._segments:
             segment.close()
         if self._owner is not None:

@@ -327,8 +327,6 @@ class LogManager:
             handles=self._handles,
             scheduler=self._scheduler,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
-            producer_expiration_check_ms=self._config.producer_id_expiration_check_interval_ms,
-            transaction_max_timeout_ms=self._config.transaction_max_timeout_ms,
             config_known=entry is not None,
             high_watermark_path=os.path.join(self._path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
         )

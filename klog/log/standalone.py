@@ -235,8 +235,6 @@ def open_standalone(
                 handles=HandleCache(),
                 scheduler=Scheduler(clock),
                 producer_expiration_ms=broker.producer_id_expiration_ms,
-                producer_expiration_check_ms=broker.producer_id_expiration_check_interval_ms,
-                transaction_max_timeout_ms=broker.transaction_max_timeout_ms,
                 config_known=config is not None,
                 high_watermark_path=os.path.join(parent, checkpoint.HIGH_WATERMARK)
                 if read_only and high_watermark is None

@@ -111,7 +111,6 @@ class LogView:
             recovery_point=options.recovery_point,
             log_start_offset=options.log_start_offset,
             producer_expiration_ms=options.producer_expiration_ms,
-            transaction_max_timeout_ms=options.transaction_max_timeout_ms,
             check_gaps=options.config_known and not options.config.compacts,
         )
 
