@@ -12,6 +12,7 @@ Kafka: ProducerStateManager, ProducerStateEntry.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import struct
 from collections.abc import Iterable
@@ -81,8 +82,12 @@ def format_snapshot(producers: dict[int, ProducerState]) -> bytes:
 
 
 def write_snapshot(files: Files, path: str, producers: dict[int, ProducerState]) -> None:
-    """Replace a snapshot, durably."""
-    files.replace(path, format_snapshot(producers))
+    """Replace a snapshot, durably. One that says the same already stays: a torn one does not say it."""
+    data = format_snapshot(producers)
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        if file.read(len(data) + 1) == data:
+            return
+    files.replace(path, data)
 
 
 def _advance(sequence: int, delta: int) -> int:
