@@ -71,6 +71,36 @@ int kl_message_next(const uint8_t *at, size_t left, kl_message_t *out) {
     return KL_OK;
 }
 
+int kl_legacy_header(const uint8_t *at, size_t left, kl_batch_t *out) {
+    if (left < KL_MESSAGE_MIN)
+        return KL_ETRUNCATED;
+    int32_t size = (int32_t)kl_load_u32(at + AT_SIZE);
+    int8_t magic = (int8_t)at[AT_MAGIC];
+    int64_t offset = (int64_t)kl_load_u64(at);
+    if (magic != 0 && magic != 1)
+        return KL_EMAGIC;
+    if (size < (magic == 1 ? SIZE_MIN_1 : KL_LEGACY_LENGTH_MIN) || size > INT32_MAX - KL_MESSAGE_PREFIX || offset < 0 ||
+        offset == INT64_MAX)
+        return KL_ELENGTH;
+    int16_t attributes = at[AT_ATTRIBUTES] & (KL_ATTR_CODEC | (magic == 1 ? KL_ATTR_LOG_APPEND_TIME : 0));
+    int64_t timestamp = magic == 1 ? (int64_t)kl_load_u64(at + AT_TIMESTAMP) : -1;
+    *out = (kl_batch_t){
+        .base_offset = offset,
+        .base_timestamp = timestamp,
+        .max_timestamp = timestamp,
+        .producer_id = -1,
+        .size = size + KL_MESSAGE_PREFIX,
+        .leader_epoch = -1,
+        .base_sequence = -1,
+        .count = (attributes & KL_ATTR_CODEC) != 0 ? -1 : 1,
+        .crc = kl_load_u32(at + AT_CRC),
+        .attributes = attributes,
+        .producer_epoch = -1,
+        .magic = magic,
+    };
+    return KL_OK;
+}
+
 /* Four bits at a time: old logs are read once, on their way to something newer. */
 uint32_t kl_message_crc(const uint8_t *at, int32_t size) {
     static const uint32_t of_nibble[16] = {

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "batch.h"
+
 enum {
     KL_MESSAGE_PREFIX = 12,       /* offset and size: what size does not count */
     KL_MESSAGE_CRC_FROM = 16,     /* first byte under the crc */
@@ -38,6 +40,13 @@ typedef struct {
 /* Read the message at at[0..left) and check every length in it.
  * KL_OK | KL_ETRUNCATED (it goes on behind at[left]) | KL_EMAGIC (neither 0 nor 1) | KL_ELENGTH */
 int kl_message_next(const uint8_t *at, size_t left, kl_message_t *out);
+
+/* The outside of the message at at[0..left) as the header of a batch, for walks over a file, which undo no codec; the
+ * fields of its first 26 bytes are enough.  base_offset is the message's own offset with a delta of 0: of a wrapper that
+ * is its last record's, and count is -1, for nobody knows yet.  The timestamp of a wrapper is the largest in it.
+ * KL_OK | KL_ETRUNCATED (fewer bytes than the fields asked for) | KL_EMAGIC (neither 0 nor 1) | KL_ELENGTH (a size too
+ * small for the format, or a negative offset, or the last there is) */
+int kl_legacy_header(const uint8_t *at, size_t left, kl_batch_t *out);
 
 /* CRC-32 of bytes 16 .. size of the message at at. */
 uint32_t kl_message_crc(const uint8_t *at, int32_t size);

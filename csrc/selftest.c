@@ -546,6 +546,32 @@ static void test_message(void) {
     }
 }
 
+/* The outside of a message, as a header: 26 bytes are asked for and no more, and nothing is claimed of a wrapper's inside. */
+static void test_message_header(void) {
+    uint8_t head[KL_MESSAGE_MIN] = {0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 100, 1, 2, 3, 4, 1, 0x0b, 0, 0, 0, 0, 0, 0, 0, 9};
+    kl_batch_t b = {.base_offset = 99};
+    for (size_t left = 0; left < sizeof head; left++) {
+        uint8_t *copy = exact_copy(head, left);
+        CHECK(kl_legacy_header(copy, left, &b) == KL_ETRUNCATED && b.base_offset == 99);
+        free(copy);
+    }
+    CHECK(kl_legacy_header(head, sizeof head, &b) == KL_OK && b.base_offset == 7 && b.last_offset_delta == 0);
+    CHECK(b.size == 112 && b.crc == 0x01020304 && b.attributes == 0x0b && b.count == -1 && b.max_timestamp == 9);
+    CHECK(b.magic == 1 && b.producer_id == -1 && b.leader_epoch == -1 && b.base_sequence == -1);
+    head[17] = 0xf0; /* no codec, and bits that the format does not have */
+    CHECK(kl_legacy_header(head, sizeof head, &b) == KL_OK && b.count == 1 && b.attributes == 0);
+    head[11] = 21;
+    CHECK(kl_legacy_header(head, sizeof head, &b) == KL_ELENGTH);
+    head[16] = 0;
+    CHECK(kl_legacy_header(head, sizeof head, &b) == KL_OK && b.max_timestamp == -1);
+    head[16] = 2;
+    CHECK(kl_legacy_header(head, sizeof head, &b) == KL_EMAGIC);
+    head[16] = head[0] = 0x80;
+    CHECK(kl_legacy_header(head, sizeof head, &b) == KL_EMAGIC);
+    head[16] = 0;
+    CHECK(kl_legacy_header(head, sizeof head, &b) == KL_ELENGTH);
+}
+
 /* Sets of random messages come out as the records they are; with a byte changed anywhere, as others or as a failure. */
 static void test_message_sets(void) {
     uint8_t set[8192];
@@ -924,6 +950,7 @@ int main(int argc, char **argv) {
         {"checksums along a walk", test_summed},
         {"record offsets", test_offsets},
         {"message", test_message},
+        {"message header", test_message_header},
         {"message sets", test_message_sets},
         {"leader", test_leader},
         {"leader's sets", test_leader_sets},

@@ -7,6 +7,7 @@ Two kinds that never mix: wall time (ms since 1970, may jump; what timestamps an
 from __future__ import annotations
 
 import time
+import weakref
 from typing import Protocol
 
 
@@ -36,28 +37,56 @@ class SystemClock:
         time.sleep(seconds)
 
 
+class _Waiting(Protocol):
+    """Who has something to do at a moment of a clock: klog.scheduler.Scheduler."""
+
+    @property
+    def next_due_ms(self) -> int | None: ...
+
+    def run_due(self) -> int: ...
+
+
 class ManualClock:
     """A clock that stands still until told. Kafka: MockTime.
 
-    sleep() advances it, so that code that waits for it comes to an end.
+    advance() passes through every moment at which a scheduler on this clock has something to do, and lets it be done.
+    sleep() advances the clock, so that code that waits for it comes to an end.
     """
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
         self._wall_ms = wall_ms
-        self._monotonic = 1_000_000.0
+        self._monotonic_ms = 1_000_000_000
+        self._waiting: weakref.WeakSet[_Waiting] = weakref.WeakSet()
 
     def wall_ms(self) -> int:
         return self._wall_ms
 
     def monotonic(self) -> float:
-        return self._monotonic
+        return self._monotonic_ms / 1000
+
+    def subscribe(self, waiting: _Waiting) -> None:
+        """advance() will call its run_due() when next_due_ms has come. It is held weakly."""
+        self._waiting.add(waiting)
 
     def advance(self, ms: int) -> None:
-        """Let ms milliseconds pass on both clocks."""
+        """Let ms milliseconds pass on both clocks, and what is due meanwhile be done."""
         if ms < 0:
             raise ValueError(f"a clock cannot go back by {-ms} ms; make a new ManualClock instead")
-        self._wall_ms += ms
-        self._monotonic += ms / 1000
+        target = self._monotonic_ms + ms
+        while True:
+            due = [(waiting.next_due_ms, waiting) for waiting in list(self._waiting)]
+            soon = [(moment, waiting) for moment, waiting in due if moment is not None and moment <= target]
+            if not soon:
+                break
+            moment, waiting = min(soon, key=lambda pair: pair[0])
+            self._pass_to(moment)
+            waiting.run_due()
+        self._pass_to(target)
+
+    def _pass_to(self, moment: int) -> None:
+        passed = max(moment - self._monotonic_ms, 0)
+        self._monotonic_ms += passed
+        self._wall_ms += passed
 
     def sleep(self, seconds: float) -> None:
         self.advance(int(seconds * 1000) or 1)

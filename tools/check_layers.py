@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EVERYWHERE = {"errors", "config", "clock", "progress", "_c"}
+EVERYWHERE = {"errors", "config", "clock", "scheduler", "progress", "_c"}
 ORDER = ["codec", "record", "disk", "segment", "log", "inspect", "importing", "spark", "demo", "cli", "__main__"]
 # disk takes and gives bytes and segment puts record's batches on it: neither of record and disk knows the other.
 STRANGERS = {

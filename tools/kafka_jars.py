@@ -2,6 +2,7 @@
 
     build/kafka/<version>/lib/       jars, copied once by `mvn dependency:copy-dependencies` over kafka_jars.xml
     build/kafka/<version>/<name>/    our classes: tests/interop/java (a judge), bench/jvm (a peer)
+    build/kafka/logger/              one more jar, for a broker whose log is read
 
 All of it lies outside git and is made again when it is missing or when what it was made from has changed. Kafka 4.2
 moved the record classes to `common.record.internal`: Java sources are written for the new place and rewritten for 4.1.
@@ -78,9 +79,22 @@ def _resolve(jars: Jars, pom: Path) -> None:
     jars.lib.mkdir(parents=True)
     command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     command += [f"-Dkafka.version={jars.version}", f"-DoutputDirectory={jars.lib}"]
+    _run(command, f"the jars of Kafka {jars.version}")
+
+
+def _run(command: list[str], what: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
         said = done.stdout + done.stderr
         if re.search(r"Unknown host|Could not transfer|Connection refused|timed out|offline mode", said):
-            raise Unavailable(f"Maven Central, for the jars of Kafka {jars.version}")
-        raise AssertionError(f"Maven could not resolve Kafka {jars.version}:\n{said[-4000:]}")
+            raise Unavailable(f"Maven Central, for {what}")
+        raise AssertionError(f"Maven could not get {what}:\n{said[-4000:]}")
+
+
+def logger() -> Path:
+    """A jar that prints what Kafka logs on stderr; put it before the others, whose binding says nothing."""
+    jar = HOME / "logger" / "slf4j-simple-1.7.36.jar"
+    if not jar.exists():
+        command = ["mvn", "-q", "-B", "dependency:copy", "-Dartifact=org.slf4j:slf4j-simple:1.7.36"]
+        _run([*command, f"-DoutputDirectory={jar.parent}"], "the logger of a broker")
+    return jar

@@ -1,3 +1,4 @@
+from klog._c.batch cimport kl_batch_t
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
 cdef extern from "legacy.h" nogil:
@@ -20,6 +21,7 @@ cdef extern from "legacy.h" nogil:
         uint8_t attributes
 
     int kl_message_next(const uint8_t *at, size_t left, kl_message_t *out)
+    int kl_legacy_header(const uint8_t *at, size_t left, kl_batch_t *out)
     uint32_t kl_message_crc(const uint8_t *at, int32_t size)
 
     ctypedef struct kl_legacy_t:

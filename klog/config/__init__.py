@@ -4,7 +4,8 @@ Both are frozen; both take Kafka's property names ("segment.bytes") and snake_ca
 an InvalidConfig that names the nearest known one. Kafka: LogConfig, TopicConfig, ServerLogConfigs.
 """
 
-from klog.config.model import LogConfig, ManagerConfig, split_config
-from klog.config.table import BROKER_KEYS, TOPIC_KEYS, Key
+from klog.config.broker_table import BROKER_KEYS
+from klog.config.model import LogConfig, ManagerConfig, check_tiering, split_config
+from klog.config.table import TOPIC_KEYS, Key
 
-__all__ = ["BROKER_KEYS", "TOPIC_KEYS", "Key", "LogConfig", "ManagerConfig", "split_config"]
+__all__ = ["BROKER_KEYS", "TOPIC_KEYS", "Key", "LogConfig", "ManagerConfig", "check_tiering", "split_config"]

@@ -1,83 +1,46 @@
-"""LogConfig and ManagerConfig: the table of table.py as frozen objects.
+"""LogConfig and ManagerConfig: the tables of table.py and broker_table.py as frozen objects.
 
-Precedence, strongest first: topic keys, broker synonyms (log.segment.bytes ...), defaults.
+Precedence of a topic key, strongest first: the topic's own value, what the open directory was told since
+(LogManager.alter_config), what it was opened with, the default. Of several broker synonyms the strongest counts,
+however they are ordered: ms before minutes before hours.
 """
 
 from __future__ import annotations
 
-import difflib
+import abc
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from klog.config.table import BROKER_KEYS, SYNONYMS, TOPIC_KEYS, Key
+from klog.config.broker_table import BROKER_KEYS
+from klog.config.nearest import nearest
+from klog.config.properties import format_properties, read_properties
+from klog.config.table import REMOVED, SEGMENT_BYTES_KAFKA, SYNONYMS, TOPIC_KEYS, Key
+from klog.config.values import format_value, parse_value
 from klog.errors import InvalidConfig
 
+C = TypeVar("C", bound="_Config")
 _log = logging.getLogger("klog.config")
 _TOPIC_BY_FIELD = {key.field: key for key in TOPIC_KEYS.values()}
 _BROKER_BY_FIELD = {key.field: key for key in BROKER_KEYS.values()}
 _SYNONYM_BY_FIELD = {name.replace(".", "_"): name for name in SYNONYMS}
-
-
-def _parse(key: Key, value: Any) -> Any:
-    """The value of a property from Python or from text, checked; raises InvalidConfig naming the key."""
-    try:
-        parsed = _convert(key, value)
-    except (ValueError, TypeError) as error:
-        raise InvalidConfig(f"{key.name}={value!r}: {key.type} expected ({key.doc})") from error
-    if key.choices:
-        chosen = parsed if isinstance(parsed, tuple) else (parsed,)
-        for item in chosen:
-            if item not in key.choices:
-                raise InvalidConfig(f"{key.name}={value!r}: choose from {', '.join(key.choices)}")
-    if parsed is not None and isinstance(parsed, int | float) and not isinstance(parsed, bool):
-        if key.low is not None and not parsed >= key.low:  # this way round a NaN is refused too
-            raise InvalidConfig(f"{key.name}={value!r}: at least {key.low} ({key.doc})")
-        if key.high is not None and parsed > key.high:
-            raise InvalidConfig(f"{key.name}={value!r}: at most {key.high} ({key.doc})")
-    if key.check is not None and not key.check(parsed):
-        raise InvalidConfig(f"{key.name}={value!r}: {key.doc}")
-    return parsed
-
-
-def _convert(key: Key, value: Any) -> Any:
-    if value is None:
-        if key.default is None:
-            return None
-        raise ValueError
-    if key.type == "bool":
-        if isinstance(value, bool):
-            return value
-        text = str(value).strip().lower()
-        if text not in ("true", "false"):
-            raise ValueError
-        return text == "true"
-    if key.type == "list":
-        items = value.split(",") if isinstance(value, str) else list(value)
-        return tuple(item.strip() for item in items if item.strip())
-    if key.type in ("int", "long"):
-        if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-            raise ValueError
-        return int(value.strip()) if isinstance(value, str) else int(value)
-    if key.type == "double":
-        if isinstance(value, bool):
-            raise ValueError
-        return float(value)
-    if not isinstance(value, str):
-        raise TypeError
-    return value.strip()
+_REMOVED_BY_FIELD = {name.replace(".", "_"): name for name in REMOVED}
 
 
 def _unknown(name: str, known: Iterable[str] = (*TOPIC_KEYS, *BROKER_KEYS, *SYNONYMS)) -> InvalidConfig:
-    near = difflib.get_close_matches(name.replace("_", "."), list(known), n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]}?" if near else "; `klog.LogConfig.keys_known()` lists the known ones"
-    return InvalidConfig(f"unknown configuration key {name!r}{hint}")
+    return InvalidConfig(f"unknown configuration key {name!r}{_hint(name, known)}")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, known)
+    return f"; did you mean {near}?" if near else "; `klog.LogConfig.keys_known()` lists the known ones"
 
 
 def _sort_out(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """(topic values, broker values, unknown names) of a mapping that may mix them in either spelling."""
+    """(topic values, broker values, unknown names) of a mapping that may mix them in either spelling. None is a value
+    that was taken back: as if it were not there. Keys that Kafka has removed only warn."""
     topic: dict[str, Any] = {}
     ranked: dict[str, tuple[int, Any]] = {}
     broker: dict[str, Any] = {}
@@ -85,24 +48,29 @@ def _sort_out(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     for name, value in values.items():
         if not isinstance(name, str):
             raise InvalidConfig(f"configuration keys are text, not {type(name).__name__}: {name!r}")
-        key = TOPIC_KEYS.get(name) or _TOPIC_BY_FIELD.get(name)
-        if key is not None:
-            topic[key.name] = _parse(key, value)
+        removed = name if name in REMOVED else _REMOVED_BY_FIELD.get(name)
+        if removed is not None:
+            _log.warning("event=removed_key key=%s since=4.0 instead=%r", removed, REMOVED[removed])
             continue
-        key = BROKER_KEYS.get(name) or _BROKER_BY_FIELD.get(name)
-        if key is not None:
-            broker[key.name] = _parse(key, value)
-            continue
-        synonym = name if name in SYNONYMS else _SYNONYM_BY_FIELD.get(name)
-        if synonym is None:
+        topic_key = TOPIC_KEYS.get(name) or _TOPIC_BY_FIELD.get(name)
+        broker_key = BROKER_KEYS.get(name) or _BROKER_BY_FIELD.get(name)
+        synonym = SYNONYMS.get(name) or SYNONYMS.get(_SYNONYM_BY_FIELD.get(name, ""))
+        if not (topic_key or broker_key or synonym):
             unknown.append(name)
+        elif value is None:
             continue
-        target, factor, rank = SYNONYMS[synonym]
-        parsed = _parse(TOPIC_KEYS[target], value)
-        if factor != 1 and parsed > 0:
-            parsed *= factor
-        if target not in ranked or rank < ranked[target][0]:
-            ranked[target] = (rank, parsed)
+        elif topic_key is not None:
+            topic[topic_key.name] = parse_value(topic_key, value)
+        else:
+            if broker_key is not None:
+                broker[broker_key.name] = parse_value(broker_key, value)
+            if synonym is not None:
+                parsed = parse_value(synonym.key, value)
+                if synonym.factor != 1 and parsed > 0:
+                    parsed *= synonym.factor
+                best = ranked.get(synonym.topic_key)
+                if best is None or synonym.rank < best[0]:
+                    ranked[synonym.topic_key] = (synonym.rank, parsed)
     defaults = {target: value for target, (_, value) in ranked.items() if target not in topic}
     return {**defaults, **topic}, broker, unknown
 
@@ -110,18 +78,32 @@ def _sort_out(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 class _Config(Mapping[str, Any]):
     """A frozen mapping from Kafka's names to values, readable as attributes in snake_case."""
 
+    _table: Mapping[str, Key]
+    _by_field: Mapping[str, Key]
     _values: Mapping[str, Any]
     _given: Mapping[str, Any]
 
-    def _fill(self, table: Mapping[str, Key], given: Mapping[str, Any]) -> None:
-        values = {name: given.get(name, key.default) for name, key in table.items()}
+    @abc.abstractmethod
+    def _set(self, values: Mapping[str, Any], /) -> None:
+        """Take parsed values; raise InvalidConfig where they exclude each other."""
+
+    def _fill(self, given: Mapping[str, Any]) -> None:
+        values = {name: given.get(name, key.default) for name, key in self._table.items()}
         object.__setattr__(self, "_given", MappingProxyType(dict(given)))
         object.__setattr__(self, "_values", MappingProxyType(values))
-        for name, key in table.items():  # real attributes: an append reads a dozen of them
+        for name, key in self._table.items():  # real attributes: an append reads a dozen of them
             self.__dict__[key.field] = values[name]
 
     def __getitem__(self, name: str) -> Any:
-        return self._values[name]
+        key = self._by_field.get(name)
+        try:
+            return self._values[name if key is None else key.name]
+        except KeyError:
+            raise KeyError(f"{type(self).__name__} has no {name!r}{_hint(name, self._table)}") from None
+
+    def __getattr__(self, name: str) -> Any:
+        hint = "" if name.startswith("_") else _hint(name, self._table)
+        raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -133,14 +115,17 @@ class _Config(Mapping[str, Any]):
         raise AttributeError(f"{type(self).__name__} is frozen; make a new one with .replace({name}=...)")
 
     def __hash__(self) -> int:
-        return hash(tuple(sorted((name, str(value)) for name, value in self._given.items())))
+        return hash(tuple(sorted((name, str(value)) for name, value in self._values.items())))
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{name!r}: {value!r}" for name, value in self._given.items())
+        given = ", ".join(
+            f"{name!r}: {'(hidden)' if self._table[name].secret else repr(value)}"
+            for name, value in self._given.items()
+        )
         return f"{type(self).__name__}({{{given}}})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (dict(self._given),)
+        return _remade, (type(self), dict(self._given))
 
     @property
     def given(self) -> Mapping[str, Any]:
@@ -151,30 +136,28 @@ class _Config(Mapping[str, Any]):
 class LogConfig(_Config):
     """Topic-level configuration of one log. Values: `config["segment.bytes"]` or `config.segment_bytes`.
 
-    Raises InvalidConfig for an unknown key, a wrong type or a value out of bounds.
+    Raises InvalidConfig for an unknown key, a wrong type, a value out of bounds, or values that exclude each other.
     """
+
+    _table = TOPIC_KEYS
+    _by_field = _TOPIC_BY_FIELD
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         topic, broker, unknown = _sort_out({**(values or {}), **named})
         if unknown:
             raise _unknown(unknown[0])
-        if broker:
-            raise InvalidConfig(f"{next(iter(broker))} belongs to the log directory: give it to klog.open(config=...)")
-        self._fill(TOPIC_KEYS, topic)
-        self._check()
+        strangers = [name for name in broker if name not in SYNONYMS]
+        if strangers:
+            raise InvalidConfig(f"{strangers[0]} belongs to the log directory: give it to klog.open(config=...)")
+        self._set(topic)
+        _warn_of_small_segments(topic)
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"LogConfig has no {name!r}")
-
-    def _check(self) -> None:
-        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
-            raise InvalidConfig(
-                "min.compaction.lag.ms exceeds max.compaction.lag.ms; lower the first or raise the second"
-            )
-        for unit in ("ms", "bytes"):
-            local, total = self[f"local.retention.{unit}"], self[f"retention.{unit}"]
-            if local != -2 and total != -1 and (local == -1 or local > total):
-                raise InvalidConfig(f"local.retention.{unit}={local} exceeds retention.{unit}={total}")
+    def _set(self, topic: Mapping[str, Any]) -> None:
+        self._fill(topic)
+        for rule in RULES:
+            broken = rule(self)
+            if broken:
+                raise InvalidConfig(broken)
 
     @property
     def segment_size(self) -> int:
@@ -187,18 +170,26 @@ class LogConfig(_Config):
         """Does cleanup.policy include compact?"""
         return "compact" in self._values["cleanup.policy"]
 
+    @property
+    def deletes(self) -> bool:
+        """Does cleanup.policy include delete?"""
+        return "delete" in self._values["cleanup.policy"]
+
     def replace(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Self:
         """This configuration with some keys set anew; None takes a key back to its default."""
-        topic = dict(self._given)
+        topic, changed = dict(self._given), {}
         for name, value in {**(values or {}), **named}.items():
+            if name in REMOVED or name in _REMOVED_BY_FIELD:
+                _sort_out({name: value})
+                continue
             key = TOPIC_KEYS.get(name) or _TOPIC_BY_FIELD.get(name)
             if key is None:
                 raise _unknown(name, TOPIC_KEYS)
-            if value is None:
-                topic.pop(key.name, None)
-            else:
-                topic[key.name] = value
-        return type(self)(topic)
+            topic.pop(key.name, None)
+            if value is not None:
+                changed[key.name] = parse_value(key, value)
+        _warn_of_small_segments(changed)
+        return _remade(type(self), {**topic, **changed})
 
     @staticmethod
     def keys_known() -> tuple[str, ...]:
@@ -209,40 +200,189 @@ class LogConfig(_Config):
     def from_properties(cls, path: str | os.PathLike[str]) -> Self:
         """The log settings of a server.properties or topic properties file. Unknown broker keys only warn."""
         topic, _, unknown = _sort_out(read_properties(path))
-        if unknown:
-            _log.warning("event=unknown_keys path=%s keys=%s", os.fspath(path), ",".join(sorted(unknown)))
+        _warn_of_unknown(path, unknown)
         return cls(topic)
+
+    def to_properties(self) -> str:
+        """What was set, as the text of a properties file: from_properties gives an equal configuration back."""
+        return format_properties({name: format_value(value) for name, value in self._given.items()})
+
+
+def _warn_of_small_segments(given: Mapping[str, Any]) -> None:
+    """Once, where the value is given: not again whenever a configuration is made of it."""
+    size = given.get("segment.bytes")
+    if size is not None and size < SEGMENT_BYTES_KAFKA and given.get("internal.segment.bytes") is None:
+        _log.warning(
+            "event=small_segments segment.bytes=%d kafka_least=%d note='a broker refuses it'", size, SEGMENT_BYTES_KAFKA
+        )
+
+
+def _warn_of_unknown(path: str | os.PathLike[str], unknown: list[str]) -> None:
+    if unknown:
+        _log.warning("event=unknown_keys path=%s keys=%s", os.fspath(path), ",".join(sorted(unknown)))
+
+
+# ---- rules that concern more than one key ----------------------------------------------------------------------------
+
+
+def _lags(config: LogConfig) -> str:
+    if config.min_compaction_lag_ms <= config.max_compaction_lag_ms:
+        return ""
+    return "min.compaction.lag.ms exceeds max.compaction.lag.ms; lower the first or raise the second"
+
+
+def _local_retention(config: LogConfig) -> str:
+    for unit in ("ms", "bytes"):
+        local, total = config[f"local.retention.{unit}"], config[f"retention.{unit}"]
+        if local != -2 and total != -1 and (local == -1 or local > total):
+            return f"local.retention.{unit}={local} exceeds retention.{unit}={total}; -2 makes it the same"
+    return ""
+
+
+def _tiering(config: LogConfig) -> str:
+    if not config.remote_storage_enable:
+        return ""
+    if config.compacts:
+        return "remote.storage.enable=true: tiered storage takes no compacted topic; take compact out of cleanup.policy"
+    for unit in ("ms", "bytes"):
+        local, total = config[f"local.retention.{unit}"], config[f"retention.{unit}"]
+        if config.remote_log_copy_disable and local not in (-2, total):
+            return (
+                f"remote.log.copy.disable=true: nothing is copied any more, so local.retention.{unit}={local} must be "
+                f"retention.{unit}={total} or -2"
+            )
+    return ""
+
+
+RULES: tuple[Callable[[LogConfig], str], ...] = (_lags, _local_retention, _tiering)
+"""Each says what is wrong with a configuration, "" if nothing is. Kafka: LogConfig.validate."""
+
+
+def check_tiering(before: LogConfig | None, after: LogConfig, broker: ManagerConfig) -> None:
+    """What a topic may not do about tiered storage, given its directory's configuration and its own before.
+
+    Raises InvalidConfig.
+    """
+    if after.remote_storage_enable and not broker.remote_log_storage_system_enable:
+        raise InvalidConfig(
+            "remote.storage.enable=true, but tiered storage is off here: "
+            "set remote.log.storage.system.enable=true first"
+        )
+    was = before is not None and before.remote_storage_enable
+    if was and not after.remote_storage_enable and not after.remote_log_delete_on_disable:
+        raise InvalidConfig(
+            "remote.storage.enable=false would leave the tiered data behind: set remote.log.delete.on.disable=true "
+            "to delete it, or remote.storage.enable=true, remote.log.copy.disable=true to keep reading it"
+        )
 
 
 class ManagerConfig(_Config):
     """Configuration of a log.dir: broker-level keys, and broker synonyms as defaults of its topics."""
 
+    _table = BROKER_KEYS
+    _by_field = _BROKER_BY_FIELD
     topic_defaults: Mapping[str, Any]
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         topic, broker, unknown = _sort_out({**(values or {}), **named})
         if unknown:
             raise _unknown(unknown[0])
-        self._set(topic, broker)
+        _warn_of_small_segments(topic)
+        self._set({**topic, **broker})
 
-    def _set(self, topic: dict[str, Any], broker: dict[str, Any]) -> None:
-        LogConfig(topic)
-        self._fill(BROKER_KEYS, broker)
+    def _set(self, values: Mapping[str, Any]) -> None:
+        topic = {name: value for name, value in values.items() if name in TOPIC_KEYS}
+        _remade(LogConfig, topic)
+        self._fill({name: value for name, value in values.items() if name not in TOPIC_KEYS})
         object.__setattr__(self, "topic_defaults", MappingProxyType(topic))
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"ManagerConfig has no {name!r}")
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ManagerConfig):
+            return NotImplemented
+        return self._values == other._values and self.topic_defaults == other.topic_defaults
+
+    def __hash__(self) -> int:
+        return hash((super().__hash__(), tuple(sorted(map(str, self.topic_defaults.items())))))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), ({**self._given, **self.topic_defaults},)
+        return _remade, (type(self), {**self._given, **self.topic_defaults})
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """The log directories of a broker with this configuration: log.dirs, else log.dir."""
+        chosen: tuple[str, ...] = self._values["log.dirs"] or self._values["log.dir"]
+        return chosen
+
+    def topic_config(self, own: Mapping[str, Any]) -> LogConfig:
+        """The configuration of a topic's logs: its own values, then the defaults of this directory, then Kafka's.
+
+        Raises InvalidConfig.
+        """
+        topic, _, unknown = _sort_out(own)
+        if unknown:
+            raise _unknown(unknown[0], TOPIC_KEYS)
+        return _remade(LogConfig, {**self.topic_defaults, **topic})
+
+    def altered(self, values: Mapping[str, Any], now: ManagerConfig | None = None) -> Self:
+        """This configuration with what was changed at run time on top; None changes nothing.
+
+        now: what holds at present, from which numbers of threads may go to the half or the double. Raises InvalidConfig
+        for a key that Kafka reads only at a start.
+        """
+        merged = {**self._given, **self.topic_defaults}
+        for name, value in values.items():
+            target, dynamic = self._target(name)
+            if dynamic == "no":
+                raise InvalidConfig(
+                    f"{name} cannot change while the directory is open: give it to klog.open(config=...)"
+                )
+            if value is None:
+                continue
+            topic, broker, _ = _sort_out({name: value})
+            merged[target] = {**topic, **broker}[target]
+            if dynamic == "half..double" and now is not None:
+                low, high = now[target] // 2, now[target] * 2
+                if not low <= merged[target] <= high:
+                    raise InvalidConfig(f"{name}={value!r}: now it is {now[target]}, one step goes to {low} to {high}")
+        _warn_of_small_segments(merged if "log.segment.bytes" in values else {})
+        return _remade(type(self), merged)
+
+    @staticmethod
+    def _target(name: str) -> tuple[str, str]:
+        """(the key that it sets, may it change at run time)"""
+        synonym = SYNONYMS.get(name) or SYNONYMS.get(_SYNONYM_BY_FIELD.get(name, ""))
+        if synonym is not None:
+            return synonym.topic_key, synonym.key.dynamic
+        broker_key = BROKER_KEYS.get(name) or _BROKER_BY_FIELD.get(name)
+        if broker_key is not None:
+            return broker_key.name, broker_key.dynamic
+        topic_key = TOPIC_KEYS.get(name) or _TOPIC_BY_FIELD.get(name)
+        if topic_key is not None:
+            return topic_key.name, "yes"
+        raise _unknown(name)
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str]) -> Self:
         """The settings of a server.properties file. Unknown keys only warn: most of them concern a broker's network."""
         topic, broker, unknown = _sort_out(read_properties(path))
-        if unknown:
-            _log.warning("event=unknown_keys path=%s keys=%s", os.fspath(path), ",".join(sorted(unknown)))
-        return cls({**topic, **broker})
+        _warn_of_unknown(path, unknown)
+        _warn_of_small_segments(topic)
+        return _remade(cls, {**topic, **broker})
+
+    def to_properties(self) -> str:
+        """What was set, as the text of a server.properties: from_properties gives an equal configuration back. Secrets
+        are in it."""
+        synonyms = {name: key.synonyms[0][0] for name, key in TOPIC_KEYS.items() if key.synonyms}
+        defaults = {synonyms.get(name, name): value for name, value in self.topic_defaults.items()}
+        values = {**self._given, **defaults}
+        return format_properties({name: format_value(value) for name, value in values.items()})
+
+
+def _remade(kind: type[C], values: Mapping[str, Any]) -> C:
+    """A configuration from values that have been parsed before: no warning a second time."""
+    config = kind.__new__(kind)
+    config._set(values)
+    return config
 
 
 def split_config(config: Mapping[str, Any] | None) -> tuple[LogConfig, ManagerConfig]:
@@ -253,24 +393,3 @@ def split_config(config: Mapping[str, Any] | None) -> tuple[LogConfig, ManagerCo
     if unknown:
         raise _unknown(unknown[0])
     return LogConfig(topic), ManagerConfig(broker)
-
-
-def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Java's properties text (Latin-1): key=value or key:value lines, # and ! comments, a final backslash goes on."""
-    values: dict[str, str] = {}
-    with open(path, encoding="latin-1") as file:
-        pending = ""
-        for raw in (*file, ""):
-            line = pending + raw.strip()
-            pending = ""
-            if not line or line[0] in "#!":
-                continue
-            if line.endswith("\\"):
-                pending = line[:-1]
-                continue
-            cut = min((at for at in (line.find("="), line.find(":")) if at >= 0), default=-1)
-            if cut < 0:
-                values[line] = ""
-            else:
-                values[line[:cut].strip()] = line[cut + 1 :].strip()
-    return values

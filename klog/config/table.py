@@ -1,13 +1,14 @@
-"""Every topic and log property that klog knows: type, default, bounds, broker synonyms, one line of meaning.
+"""Every topic-level property: type, default, bounds, the broker keys that set its default, one line of meaning.
 
-The table is data; model.py turns it into objects. Kafka: LogConfig.CONFIG, ServerTopicConfigSynonyms.
+The table is data, as is that of the broker's own keys in broker_table.py; model.py turns both into objects, and
+docs/configuration.md shows them. Kafka: LogConfig.CONFIG, ServerTopicConfigSynonyms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -15,9 +16,14 @@ LONG_MIN = -(2**63)
 HOURS, MINUTES = 3_600_000, 60_000
 
 
+SEGMENT_BYTES_KAFKA = 1 << 20  # Kafka 4.0 refuses a smaller segment.bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One property. synonyms: broker keys that set its default, strongest first, each with a factor to this unit."""
+    """One property. synonyms: broker keys that set its default, strongest first, each with a factor to this unit.
+    dynamic: may it change while the directory is open; "half..double": by no more than that factor at a time. secret:
+    its value is shown nowhere."""
 
     name: str
     type: str  # int, long, double, bool, list, string
@@ -28,6 +34,8 @@ class Key:
     choices: tuple[str, ...] = ()
     synonyms: tuple[tuple[str, int], ...] = ()
     check: Callable[[Any], bool] | None = None
+    dynamic: Literal["no", "yes", "half..double"] = "no"
+    secret: bool = False
 
     @property
     def field(self) -> str:
@@ -106,7 +114,7 @@ TOPIC_KEYS: dict[str, Key] = {
             "cleanup.policy",
             "list",
             ("delete",),
-            "delete, compact, or both",
+            "delete, compact, both, or neither: keep for good",
             choices=("delete", "compact"),
             synonyms=_one("log.cleanup.policy"),
         ),
@@ -224,30 +232,42 @@ TOPIC_KEYS: dict[str, Key] = {
     )
 }
 
-BROKER_KEYS: dict[str, Key] = {
-    key.name: key
-    for key in (
-        _int("num.recovery.threads.per.data.dir", 2, "threads that load logs after an unclean stop", 1),
-        _long("log.retention.check.interval.ms", 300_000, "period of the retention task, ms", 1),
-        _long("log.flush.offset.checkpoint.interval.ms", 60_000, "period of the recovery-point checkpoint, ms", 0),
-        _long("log.flush.start.offset.checkpoint.interval.ms", 60_000, "period of the log-start checkpoint, ms", 0),
-        _long("log.initial.task.delay.ms", 30_000, "delay of the first background task, ms", 0),
-        _long("replica.high.watermark.checkpoint.interval.ms", 5_000, "period of the high-watermark checkpoint, ms", 0),
-        Key("log.cleaner.enable", "bool", True, "does the cleaner run"),
-        _int("log.cleaner.threads", 1, "cleaner threads"),
-        _long("log.cleaner.dedupe.buffer.size", 134_217_728, "memory of the key map, bytes", 0),
-        _int("log.cleaner.io.buffer.size", 524_288, "memory of the cleaner's I/O, bytes"),
-        Key("log.cleaner.io.buffer.load.factor", "double", 0.9, "how full the key map may get", 0, 1),
-        Key("log.cleaner.io.max.bytes.per.second", "double", float("inf"), "cleaner throttle, bytes a second", 0),
-        _long("log.cleaner.backoff.ms", 15_000, "cleaner's pause when nothing is dirty, ms", 0),
-        _long("producer.id.expiration.ms", 86_400_000, "idle time after which a producer is forgotten, ms", 1),
-        _long("producer.id.expiration.check.interval.ms", 600_000, "period of that check, ms", 1),
-    )
-}
 
-SYNONYMS: dict[str, tuple[str, int, int]] = {
-    synonym: (key.name, factor, rank)
-    for key in TOPIC_KEYS.values()
-    for rank, (synonym, factor) in enumerate(key.synonyms)
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A broker key that sets the default of a topic key. factor: to the topic key's unit; rank: 0 wins over 1.
+
+    key: its own name with the bounds of the topic key; hours and minutes are 32-bit numbers.
+    """
+
+    topic_key: str
+    factor: int
+    rank: int
+    key: Key
+
+
+def _synonyms() -> dict[str, Synonym]:
+    found = {}
+    for key in TOPIC_KEYS.values():
+        for rank, (name, factor) in enumerate(key.synonyms):
+            bounds: dict[str, Any] = {"type": "int", "high": INT_MAX} if factor != 1 else {}
+            dynamic: Literal["no", "yes"] = "no" if factor != 1 or name.endswith(".scheduler.interval.ms") else "yes"
+            own = replace(key, name=name, synonyms=(), dynamic=dynamic, **bounds)
+            found[name] = Synonym(key.name, factor, rank, own)
+    return found
+
+
+SYNONYMS: dict[str, Synonym] = _synonyms()
+"""Broker key -> what it is the default of."""
+
+_INSTEAD = "use message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+REMOVED: dict[str, str] = {
+    "message.format.version": "batches are of format 2",
+    "log.message.format.version": "batches are of format 2",
+    "inter.broker.protocol.version": "it comes from the cluster's metadata",
+    "message.downconversion.enable": "readers take format 2",
+    "log.message.downconversion.enable": "readers take format 2",
+    "message.timestamp.difference.max.ms": _INSTEAD,
+    "log.message.timestamp.difference.max.ms": _INSTEAD,
 }
-"""Broker key -> (topic key, factor to its unit, rank among its synonyms: 0 wins)."""
+"""Keys that mean nothing since Kafka 4.0, and what holds instead. Where one is given, a warning says so."""

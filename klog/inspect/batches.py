@@ -1,19 +1,21 @@
 """Walk over a .log file, batch by batch, past damage.
 
-    walk(file)    Found      a batch whose frame holds; `error` says what is wrong inside it (crc, a record), or None
-                  Legacy     a batch of magic 0 or 1, its checksum checked, its records not read
+    walk(file)    Found      a batch whose frame holds, of any magic; `error` says what is wrong inside it (crc, a
+                             record), or None
+                  Legacy     a message of magic 0 or 1 that is a wrapper, and what is in it cannot be read
                   Broken     [position, end) where no batch begins; `torn` if nothing whole follows: the usual end of a
                              crash
 
-Where a frame breaks, the next batch is looked for byte by byte: magic 2, a plausible header, a matching checksum. The
-bytes spent on checksums there are bounded by RESYNC_FACTOR times the file, so that a hostile file costs no more than a
-large one.
+Where a frame breaks, the next batch is looked for byte by byte: a known magic, a plausible header, a matching checksum.
+The bytes spent on checksums there are bounded by RESYNC_FACTOR times the file: a hostile file costs no more than
+a large one.
 
 Memory: a window, or one batch where that is larger, and never more than the file has.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -27,7 +29,11 @@ from klog.record import RecordBatch, decode, validate
 PREFIX = struct.Struct(">qi")
 HEADER = struct.Struct(">qiibIhiqqqhii")  # base_offset .. count, 61 bytes
 LEGACY_HEADER_BYTES = 18  # offset, size, crc, magic, attributes
+MESSAGE_CRC_FROM = 16
 CRC_FROM = 21
+LIKENESS_BYTES = 17
+# Where a batch may begin: a number of less than 2^56 that leads on to magic 2; or to 0 or 1, with a size behind it.
+_LIKENESS = re.compile(rb"(?s)(?=\x00.{7}(?:.{8}\x02|(?!\x00{4})[\x00-\x7f].{7}[\x00\x01]))")
 RESYNC_FACTOR = 16
 
 
@@ -47,13 +53,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Legacy:
-    """A message of magic 0 or 1. offset: as stored, which is the last one of a compressed wrapper."""
+    """A wrapper of magic 0 or 1 that cannot be opened. offset: as stored, its last record's; valid: by its checksum."""
 
     position: int
     end: int
     magic: int
     offset: int
     valid: bool
+    error: CorruptBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +96,10 @@ def walk(file: ReadOnlyFile, start: int = 0) -> Iterator[Item]:
                 yield found
                 position = found.end
         except UnsupportedBatch as unsupported:
-            legacy = _legacy(file, position)
-            if legacy is not None:
-                yield legacy
-                position = legacy.end
+            message = _message(file, position)
+            if message is not None:
+                yield message
+                position = message.end
                 continue
             error = unsupported
         except CorruptBatch as corrupt:
@@ -122,17 +129,15 @@ def check_batches(file: ReadOnlyFile) -> Iterator[CorruptBatch]:
                 message = f"the batch begins at offset {item.batch.base_offset}, {due} is due"
                 yield CorruptBatch(message, path=file.path, position=item.position, offset=due, kind="offset_order")
             due = item.batch.next_offset
-        elif isinstance(item, Legacy) and not item.valid:
-            yield CorruptBatch(
-                f"checksum of a message of magic {item.magic}", path=file.path, position=item.position, kind="crc"
-            )
+        else:
+            yield item.error
 
 
 def batch_at(file: ReadOnlyFile, position: int) -> RecordBatch | None:
     """The batch that begins at position, None if none does."""
     window = file.read_at(position, _window_for(file, position))
     try:
-        batches = decode(window, path=file.path, file_position=position, allow_partial=True, legacy=False)
+        batches = decode(window, path=file.path, file_position=position, allow_partial=True)
         return next(iter(batches), None)
     except CorruptBatch:
         return None
@@ -148,7 +153,7 @@ def _window_for(file: ReadOnlyFile, position: int) -> int:
 
 
 def _inside(batch: RecordBatch, path: str, position: int) -> CorruptBatch | None:
-    if batch.magic != 2:  # outside the checksum; Kafka, and so decode, takes it for 2 in a file
+    if batch.magic > 2:  # outside the checksum; Kafka, and so decode, takes it for 2 in a file
         return CorruptBatch(
             f"magic {batch.magic}, which no Kafka writes", path=path, position=position, offset=batch.base_offset
         )
@@ -198,48 +203,63 @@ def _cut(file: ReadOnlyFile, position: int) -> CorruptBatch:
     )
 
 
-def _legacy(file: ReadOnlyFile, position: int) -> Legacy | None:
+def _message(file: ReadOnlyFile, position: int) -> Found | Legacy | None:
+    """The message of magic 0 or 1 that begins at position; None where a batch of magic 2 with a wrong magic does, or
+    nothing that leads on."""
     head = file.read_at(position, LEGACY_HEADER_BYTES)
     if len(head) < LEGACY_HEADER_BYTES:
         return None
     offset, length = PREFIX.unpack_from(head)
-    magic = head[16]
-    if magic > 1 or length < (14 if magic == 0 else 22) or length > file.size - position - PREFIX.size:
+    end = position + PREFIX.size + length
+    if not _plausible_message(head, file.size - position):
         return None
-    (stored,) = struct.unpack_from(">I", head, 12)
-    crc, at, end = 0, position + 16, position + PREFIX.size + length
-    while at < end:
-        part = file.read_at(at, min(WINDOW, end - at))
-        crc, at = zlib.crc32(part, crc), at + len(part)
-        if not part:
-            return None
-    return Legacy(position, end, magic, offset, crc == stored) if crc == stored or _leads_on(file, end) else None
+    whole = file.read_at(position, end - position)
+    sound = _sound_message(whole)
+    if not sound and not _leads_on(file, end):
+        return None
+    if not sound and len(whole) >= HEADER.size and _sound_batch(whole):
+        return None
+    try:
+        (batch,) = decode(whole, path=file.path, file_position=position, verify_crc=False)
+    except CorruptBatch as error:
+        return Legacy(position, end, head[16], offset, sound, error)
+    return Found(position, batch, _inside(batch, file.path, position))
+
+
+def _plausible_message(head: bytes, left: int) -> bool:
+    offset, length = PREFIX.unpack_from(head)
+    return head[16] <= 1 and offset >= 0 and (22 if head[16] else 14) <= length <= left - PREFIX.size
+
+
+def _sound_message(whole: bytes) -> bool:
+    return zlib.crc32(memoryview(whole)[MESSAGE_CRC_FROM:]) == int.from_bytes(whole[12:16])
+
+
+def _sound_batch(whole: bytes) -> bool:
+    return crc32c(memoryview(whole)[CRC_FROM:]) == int.from_bytes(whole[17:21])
 
 
 def _resync(file: ReadOnlyFile, position: int, budget: int) -> tuple[int, int]:
     """First byte from position on where a sound batch begins, else the end of the file; and what is left to spend."""
     while position < file.size:
         window = file.read_at(position, WINDOW)
-        at = window.find(b"\x02", 16)
-        while at >= 0:
-            start = at - 16
+        for match in _LIKENESS.finditer(window):
+            start = match.start()
             header = window[start : start + HEADER.size]
             if len(header) < HEADER.size:
                 header = file.read_at(position + start, HEADER.size)
-            if plausible(header, file.size - position - start):
+            left = file.size - position - start
+            message = header[16] < 2
+            if _plausible_message(header, left) if message else plausible(header, left):
                 size = PREFIX.unpack_from(header)[1] + PREFIX.size
                 if size <= budget:
                     budget -= size
                     whole = file.read_at(position + start, size)
-                    if (
-                        len(whole) == size
-                        and crc32c(memoryview(whole)[CRC_FROM:]) == struct.unpack_from(">I", whole, 17)[0]
-                    ):
+                    if len(whole) == size and (_sound_message(whole) if message else _sound_batch(whole)):
                         return position + start, budget
-            at = window.find(b"\x02", at + 1)
         if len(window) < WINDOW:
             break
-        position += len(window) - 16
+        position += len(window) - LIKENESS_BYTES + 1
     return file.size, budget
 
 

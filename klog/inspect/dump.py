@@ -6,8 +6,8 @@ be read becomes an entry {"type": "problem", ...}; dump never stops at damage. K
 `value` where they are UTF-8 and as `key_b64`, `value_b64` where not.
 
     kind of file       entries
-    log                {"type": "batch", ...}, each with its "records" when asked for; {"type": "legacy"} for magic 0
-                       and 1
+    log                {"type": "batch", ...}, each with its "records" when asked for; {"type": "legacy"} for a wrapper
+                       of magic 0 or 1 that cannot be opened
     index              {"type": "offset_entry", "offset", "position"}
     timeindex          {"type": "time_entry", "timestamp", "offset"}
     txnindex           {"type": "aborted_transaction", "producer_id", "first_offset", "last_offset",

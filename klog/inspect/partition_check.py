@@ -298,21 +298,9 @@ class PartitionCheck:
             times.damaged()
 
     def _legacy(self, item: Legacy, path: str, offsets: OffsetIndexCheck | None, times: TimeIndexCheck | None) -> None:
-        self._report.batches += 1
         self._damaged(item.position, item.end, offsets, times)
-        if not item.valid:
-            self._report.add(
-                "crc", path, f"checksum of a message of magic {item.magic}", position=item.position, offset=item.offset
-            )
-        elif self._expected is not None and item.offset < self._expected:
-            self._report.add(
-                "offset_order",
-                path,
-                f"the message has offset {item.offset}, where {self._expected} or a later one is due",
-                position=item.position,
-                offset=item.offset,
-            )
-        else:
+        self._report.add_error(item.error, path)
+        if self._expected is not None and item.offset >= self._expected:
             self._expected = item.offset + 1
 
     # ---- files beside the log ----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import json
 import os
 import re
 import uuid
@@ -159,6 +160,22 @@ def clean_shutdown_path(directory: str) -> str:
 
 
 CLEAN_SHUTDOWN_TEXT = b'{"version":0,"brokerEpoch":-1}'
+_MARKER_BYTES_MAX = 4096
+
+
+def clean_shutdown_text(path: str) -> bytes:
+    """What to write when the marker at `path` is put back: its own text, CLEAN_SHUTDOWN_TEXT where that is no marker.
+
+    A broker leaves its epoch there. Coming back to a marker without it, the controller takes the broker for one that
+    lost data: it leaves every in-sync set, and each of its partitions that no other broker has waits for an unclean
+    election. Kafka: CleanShutdownFileHandler, KIP-966.
+    """
+    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+        text = file.read(_MARKER_BYTES_MAX)
+        found = json.loads(text)
+        if isinstance(found, dict) and type(found.get("version")) is int and type(found.get("brokerEpoch")) is int:
+            return text
+    return CLEAN_SHUTDOWN_TEXT
 
 
 def read_topic_id(directory: str) -> uuid.UUID | None:

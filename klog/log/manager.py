@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from klog.clock import Clock, SystemClock
-from klog.config import LogConfig, ManagerConfig
+from klog.config import LogConfig, ManagerConfig, check_tiering
 from klog.disk import DirectoryLock, Files, HandleCache, RealFiles
 from klog.errors import (
     CorruptCheckpoint,
@@ -38,6 +38,7 @@ from klog.log.terms import AppendInfo, Compression, Durability, Options, Records
 from klog.log.times import Position
 from klog.log.topic_append import append_to_topic
 from klog.log.topics import TopicEntry, TopicFile, check_topic_name, parse_directory_name
+from klog.scheduler import Scheduler
 from klog.segment import names
 
 _log = logging.getLogger("klog.log")
@@ -108,12 +109,14 @@ class LogManager:
         self._path = path
         self._pid = os.getpid()
         self._read_only = read_only
-        self._config = config
+        self._config = self._static_config = config
+        self._changes: dict[str, Any] = {}  # what alter_config was told
         self._recovery = recovery
         self._durability = durability
         self._clock = clock
         self._files = files
         self._handles = HandleCache()
+        self._scheduler = Scheduler(clock)
         self._lock = threading.RLock()
         self._logs: dict[tuple[str, int], Log] = {}
         self._sticky: dict[str, int] = {}
@@ -135,6 +138,7 @@ class LogManager:
         self._marks = self._read(checkpoint.HIGH_WATERMARK)
         marker = checkpoint.clean_shutdown_path(self._path)
         self._was_clean = os.path.exists(marker)
+        self._marker_text = checkpoint.clean_shutdown_text(marker)
         self._marks_were_there = bool(self._marks)
         if self._read_only:
             return
@@ -209,7 +213,9 @@ class LogManager:
         check_topic_name(name)
         if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
             raise ValueError(f"partitions={partitions!r}: at least 1")
-        given = dict((config if isinstance(config, LogConfig) else LogConfig(config)).given)
+        chosen = config if isinstance(config, LogConfig) else LogConfig(config)
+        given = dict(chosen.given)
+        check_tiering(None, self._config.topic_config(given), self._config)
         with self._lock:
             if name in self.topics():
                 raise TopicExists(f"topic {name!r} is there already; logs.log({name!r}, 0) opens it")
@@ -225,7 +231,7 @@ class LogManager:
         """The configuration that a topic's logs are opened with."""
         entry = self._topic_file.entries.get(name)
         try:
-            return LogConfig({**self._config.topic_defaults, **(entry.config if entry else {})})
+            return self._config.topic_config(entry.config if entry else {})
         except InvalidConfig as error:
             raise InvalidConfig(f"{self._topic_file.path}: topic {name}: {error}") from None
 
@@ -241,13 +247,28 @@ class LogManager:
             if partitions is None:
                 raise self._unknown(name)
             entry = self._topic_file.entries.get(name)
-            altered = LogConfig(entry.config if entry else {}).replace(config)
+            before = LogConfig(entry.config) if entry else None
+            altered = (before or LogConfig()).replace(config)
+            check_tiering(before, self._config.topic_config(altered.given), self._config)
             if entry is None:
                 directory = os.path.join(self._path, f"{name}-{partitions[0]}")
                 topic_id = checkpoint.read_topic_id(directory) or uuid.uuid4()
                 entry = TopicEntry(topic_id, max(partitions) + 1)
             self._topic_file.put(name, TopicEntry(entry.topic_id, entry.partitions, _plain(altered.given)))
             return self.topic_config(name)
+
+    def alter_config(self, config: Mapping[str, Any]) -> ManagerConfig:
+        """Set broker-level keys while the directory is open; None takes one back to what it was opened with.
+
+        Raises InvalidConfig, also for a key that is read only at a start. Kafka: the dynamic broker configuration.
+        """
+        self._check_writable()
+        with self._lock:
+            merged = {**self._changes, **config}
+            self._config.altered(config, self._config)
+            self._config = self._static_config.altered(merged)
+            self._changes = {name: value for name, value in merged.items() if value is not None}
+            return self._config
 
     def _unknown(self, topic: str, partition: int | None = None) -> UnknownTopicOrPartition:
         topics = self.topics()
@@ -302,6 +323,7 @@ class LogManager:
             clock=self._clock,
             files=self._files,
             handles=self._handles,
+            scheduler=self._scheduler,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
             config_known=entry is not None,
             high_watermark_path=os.path.join(self._path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
@@ -424,7 +446,7 @@ class LogManager:
         for name, offsets in zip(_ROOT_FILES, (self._points, self._starts, self._marks), strict=True):
             checkpoint.write_offsets(self._files, os.path.join(self._path, name), offsets)
         if not failures and (self._was_clean or not untouched or self._all_new(untouched)):
-            self._files.replace(checkpoint.clean_shutdown_path(self._path), checkpoint.CLEAN_SHUTDOWN_TEXT)
+            self._files.replace(checkpoint.clean_shutdown_path(self._path), self._marker_text)
         if failures:
             raise failures[0]
 

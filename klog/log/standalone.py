@@ -25,6 +25,7 @@ from klog.log import checkpoint
 from klog.log.load import Policy
 from klog.log.terms import Durability, Options
 from klog.log.topics import parse_directory_name
+from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from klog.log.log import Log
@@ -110,7 +111,8 @@ class _Owner:
         if not self.marker_was_there or self._lock is None:
             return
         if os.path.exists(self._aside) and self._lock.alone():
-            self._files.replace(checkpoint.clean_shutdown_path(self._parent), checkpoint.CLEAN_SHUTDOWN_TEXT)
+            text = checkpoint.clean_shutdown_text(self._aside)
+            self._files.replace(checkpoint.clean_shutdown_path(self._parent), text)
             self._files.unlink(self._aside)
 
     @contextlib.contextmanager
@@ -221,6 +223,7 @@ def open_standalone(
                 clock=clock,
                 files=files,
                 handles=HandleCache(),
+                scheduler=Scheduler(clock),
                 producer_expiration_ms=broker.producer_id_expiration_ms,
                 config_known=config is not None,
                 high_watermark_path=os.path.join(parent, checkpoint.HIGH_WATERMARK)

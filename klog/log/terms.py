@@ -12,6 +12,7 @@ from klog.config import LogConfig
 from klog.disk import Files, HandleCache
 from klog.log.load import Policy
 from klog.record import Lists, Record, Rows, is_arrow
+from klog.scheduler import Scheduler
 
 Durability = Literal["os", "sync"]
 Compression = str | tuple[str, int] | None
@@ -90,6 +91,7 @@ class Options:
     clock: Clock
     files: Files
     handles: HandleCache
+    scheduler: Scheduler
     producer_expiration_ms: int = 86_400_000
     config_known: bool = False
     high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it

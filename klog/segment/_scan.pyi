@@ -37,6 +37,8 @@ class Header:
     @property
     def crc(self) -> int: ...
     @property
+    def magic(self) -> int: ...
+    @property
     def is_control(self) -> bool: ...
     @property
     def is_transactional(self) -> bool: ...
@@ -54,7 +56,6 @@ class Scan:
     end: int
     next_offset: int
     batches: int
-    records: int
     max_timestamp: int
     max_timestamp_offset: int
     first_timestamp: int

@@ -3,6 +3,10 @@
 A header walk reads 61 bytes per batch and skips the payload; small batches share a read. A checked walk reads the file
 in chunks of 1 MiB, or one batch where that is larger, never more than the file holds. Neither trusts a length before
 the file's size has confirmed it.
+
+Messages of magic 0 and 1 are batches too, by their outside: what stands inside a wrapper, the readers of records find
+out. Their magic lies under their checksum and that of magic 2 does not: a walk believes in an old message only what is
+not a batch of magic 2 with one bit flipped.
 """
 
 cimport cython
@@ -11,15 +15,14 @@ from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64
 from klog._c.batch cimport (
     KL_ATTR_CONTROL,
     KL_BATCH_HEADER,
-    KL_BATCH_PREFIX,
-    KL_LEGACY_LENGTH_MIN,
     kl_batch_crc,
     kl_batch_header,
     kl_batch_last_offset,
     kl_batch_t,
 )
-from klog._c.bytes cimport kl_store_u64
+from klog._c.bytes cimport kl_load_u32, kl_store_u64
 from klog._c.index cimport kl_indexer_add
+from klog._c.legacy cimport KL_MESSAGE_CRC_FROM, KL_MESSAGE_MIN, kl_legacy_header
 from klog._c.status cimport KL_EMAGIC, KL_ETRUNCATED, KL_OK
 from klog.disk._io cimport AlignedBuffer, LogFile
 from klog.segment._index cimport IndexPair
@@ -27,7 +30,7 @@ from klog.segment._index cimport IndexPair
 import logging
 import zlib
 
-from klog.errors import CorruptBatch, UnsupportedBatch
+from klog.errors import CorruptBatch
 
 _log = logging.getLogger("klog.segment")
 
@@ -105,6 +108,10 @@ cdef class Header:
         return self.b.crc
 
     @property
+    def magic(self):
+        return self.b.magic
+
+    @property
     def is_control(self):
         return (self.b.attributes & 0x20) != 0
 
@@ -117,6 +124,25 @@ cdef Header header_of(const kl_batch_t *b):
     cdef Header header = Header.__new__(Header)
     header.b = b[0]
     return header
+
+
+cdef bint sound_message(message, const kl_batch_t *b) except -1:
+    """Does the checksum of the message of magic 0 or 1 that these bytes are match?"""
+    return zlib.crc32(message[KL_MESSAGE_CRC_FROM:b.size]) == b.crc
+
+
+cdef int message_header(const uint8_t *at, int64_t left, object message, kl_batch_t *b) except -1:
+    """kl_batch_header() has said KL_EMAGIC for the bytes at `at`, whose size is known and fits: KL_OK for a message of
+    magic 0 or 1, if need be a damaged one; KL_EMAGIC for anything else, KL_ELENGTH.
+
+    message: the same bytes as a memoryview.
+    """
+    cdef int status = kl_legacy_header(at, <size_t>left, b)
+    if status != KL_OK or sound_message(message, b):
+        return status
+    if b.size >= KL_BATCH_HEADER and kl_batch_crc(at, b.size) == kl_load_u32(at + 17):
+        return KL_EMAGIC
+    return KL_OK
 
 
 @cython.final
@@ -145,6 +171,7 @@ cdef class HeaderWalk:
         cdef int64_t left = self.end - self.position
         cdef int64_t skip
         cdef int status
+        cdef AlignedBuffer message
         if self.reason or left <= 0:
             return False
         skip = self.position - self.window_at
@@ -157,8 +184,14 @@ cdef class HeaderWalk:
         if status == KL_ETRUNCATED or left <= TAIL:
             self.reason = "truncated"
             return False
+        if status == KL_EMAGIC and b.magic >= 0 and b.size <= left:
+            message = self.file.read(self.position, b.size)
+            if message.size < b.size:
+                self.reason = "truncated"
+                return False
+            status = message_header(message.data, b.size, memoryview(message), b)
         if status == KL_EMAGIC:
-            self.reason = "magic"
+            self.reason = "truncated" if b.size > left and 0 <= b.magic else "magic"
             return False
         if status != KL_OK:
             self.reason = "length"
@@ -258,15 +291,14 @@ def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit, int64_
     while at < chunk.size:
         left = chunk.size - at
         status = kl_batch_header(chunk.data + at, <size_t>left, &b)
+        if status == KL_EMAGIC:  # whether its checksum holds, the reader of its record asks
+            status = kl_legacy_header(chunk.data + at, <size_t>left, &b)
         if status == KL_ETRUNCATED:
             if at == 0:
                 raise CorruptBatch("the file ends inside a batch header", path=path, position=position)
             break
         if status != KL_OK and at > 0:
             break
-        if status == KL_EMAGIC and b.magic in (0, 1):
-            raise UnsupportedBatch(f"a batch of the old format, magic {b.magic}, which this klog does not read",
-                                   path=path, position=position + at)
         if status != KL_OK:
             raise CorruptBatch("no batch begins here: run `klog verify` on the directory", path=path,
                                position=position)
@@ -311,7 +343,7 @@ cdef int _mend(AlignedBuffer chunk, str path, int64_t position, int64_t at, int6
 
 def count_records(LogFile file, int64_t position, int64_t end, int64_t start, int64_t stop):
     """(records, straddlers): data records with start <= offset < stop, by header; and the headers of batches that
-    cross a bound, whose records the caller must look at. The walk's end position and reason follow."""
+    cross a bound, or whose count is not in the header, whose records the caller must look at. The walk's end position and reason follow."""
     cdef HeaderWalk walk = HeaderWalk(file, position, end)
     cdef kl_batch_t b
     cdef int64_t records = 0, last
@@ -319,6 +351,11 @@ def count_records(LogFile file, int64_t position, int64_t end, int64_t start, in
     while walk.next_header(&b):
         last = kl_batch_last_offset(&b)
         if last < start or (b.attributes & KL_ATTR_CONTROL):
+            continue
+        if b.count < 0:  # an old wrapper, whose base offset is not in its header either
+            straddlers.append(header_of(&b))
+            if last >= stop:
+                break
             continue
         if b.base_offset >= stop:
             break
@@ -345,7 +382,6 @@ cdef class Scan:
     cdef readonly int64_t end
     cdef readonly int64_t next_offset
     cdef readonly int64_t batches
-    cdef readonly int64_t records
     cdef readonly int64_t max_timestamp
     cdef readonly int64_t max_timestamp_offset
     cdef readonly int64_t first_timestamp
@@ -395,27 +431,10 @@ cdef class Scan:
         if b.leader_epoch != self.last_epoch or b.producer_id >= 0 or (b.attributes & KL_ATTR_CONTROL):
             self.notable.append(header_of(b))
             self.last_epoch = b.leader_epoch
-        if not (b.attributes & KL_ATTR_CONTROL):
-            self.records += b.count
         self.batches += 1
         self.next_offset = last + 1
         self.end = b.position + b.size
         return 0
-
-
-cdef refuse_legacy(LogFile file, int64_t position, int64_t end):
-    """Raise UnsupportedBatch if a whole, sound batch of magic 0 or 1 begins here: it must not pass for damage."""
-    cdef bytes head = bytes(file.read(position, 17))
-    if len(head) < 17:
-        return
-    size = int.from_bytes(head[8:12], "big", signed=True)
-    if head[16] <= 1 and KL_LEGACY_LENGTH_MIN <= size <= end - position - KL_BATCH_PREFIX:
-        body = bytes(file.read(position + KL_BATCH_PREFIX, size))
-        if zlib.crc32(body[4:]) == int.from_bytes(body[:4], "big"):
-            raise UnsupportedBatch(
-                f"a batch of the old format, magic {head[16]}, which this klog does not read; nothing was changed, "
-                f"rewrite the topic with a Kafka of this decade first",
-                path=file.path, position=position, offset=int.from_bytes(head[:8], "big", signed=True))
 
 
 def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offset, int64_t base_offset=-1):
@@ -433,8 +452,6 @@ def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offse
             return scan
         scan.note(&b)
     scan.reason = walk.reason
-    if walk.reason == "magic":
-        refuse_legacy(file, scan.end, end)
     return scan
 
 
@@ -461,17 +478,20 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
             status = kl_batch_header(chunk.data + at, <size_t>left, &b)
             if status == KL_ETRUNCATED:
                 break
+            if (status == KL_OK or (status == KL_EMAGIC and b.magic >= 0)) and b.size > left:
+                want = max(CHUNK, b.size)
+                break
+            if status == KL_EMAGIC and b.magic >= 0:
+                status = message_header(chunk.data + at, b.size, memoryview(chunk)[at:at + b.size], &b)
             if status == KL_EMAGIC:
-                refuse_legacy(file, scan.end, end)
                 scan.reason = "magic"
                 return scan
             if status != KL_OK:
                 scan.reason = "length"
                 return scan
-            if b.size > left:
-                want = max(CHUNK, b.size)
-                break
-            if b.size <= CHUNK // 4:
+            if b.magic < 2:
+                status = not sound_message(memoryview(chunk)[at:at + b.size], &b)
+            elif b.size <= CHUNK // 4:
                 status = kl_batch_crc(chunk.data + at, b.size) != b.crc
             else:
                 with nogil:
@@ -496,6 +516,10 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
     return scan
 
 
+cdef bint sound_body(AlignedBuffer body, const kl_batch_t *b) except -1:
+    return sound_message(memoryview(body), b) if b.magic < 2 else kl_batch_crc(body.data, b.size) == b.crc
+
+
 def search_batch(LogFile file, int64_t position, int64_t end, int64_t base_offset, int64_t next_offset):
     """Header of the first whole batch with a good checksum and a rising offset that begins behind position; or None.
 
@@ -504,27 +528,34 @@ def search_batch(LogFile file, int64_t position, int64_t end, int64_t base_offse
     """
     cdef AlignedBuffer chunk, body
     cdef kl_batch_t b
-    cdef int64_t at, here = position + 1
+    cdef int64_t at, tries, here = position + 1
+    cdef int status
+    cdef bint at_end
     cdef int64_t budget = 8 * (end - position) + (64 << 20)
-    while here + KL_BATCH_HEADER <= end:
+    while here + KL_MESSAGE_MIN <= end:
         chunk = file.read(here, min(CHUNK, end - here))
-        if chunk.size < KL_BATCH_HEADER:
+        at_end = here + chunk.size >= end
+        tries = chunk.size - (KL_MESSAGE_MIN if at_end else KL_BATCH_HEADER) + 1
+        if tries <= 0:
             return None
-        for at in range(chunk.size - KL_BATCH_HEADER + 1):
-            if chunk.data[at + 16] != 2 or chunk.data[at] & 0x80:
+        for at in range(tries):
+            if chunk.data[at + 16] > 2 or chunk.data[at] & 0x80:
                 continue
-            if kl_batch_header(chunk.data + at, KL_BATCH_HEADER, &b) != KL_OK:
-                continue
-            if b.size > end - here - at or b.base_offset < next_offset:
+            status = kl_batch_header(chunk.data + at, <size_t>(chunk.size - at), &b)
+            if status == KL_EMAGIC:
+                status = kl_legacy_header(chunk.data + at, <size_t>(chunk.size - at), &b)
+            if status != KL_OK or b.size > end - here - at or b.base_offset < next_offset:
                 continue
             if kl_batch_last_offset(&b) - base_offset > INT32_MAX:
                 continue
             budget -= b.size
             body = file.read(here + at, b.size if budget > 0 else 0)
-            if budget <= 0 or (body.size == b.size and kl_batch_crc(body.data, b.size) == b.crc):
+            if budget <= 0 or (body.size == b.size and sound_body(body, &b)):
                 b.position = here + at
                 return header_of(&b)
-        here += chunk.size - KL_BATCH_HEADER + 1
+        if at_end:
+            return None
+        here += tries
     return None
 
 

@@ -392,8 +392,10 @@ class Segment:
             )
         except CorruptBatch:
             return None
-        stands = header is not None and header.base_offset <= offset and header.max_timestamp == timestamp
-        return header if stands else None
+        if header is None or header.max_timestamp != timestamp:
+            return None
+        # The header of an old wrapper does not tell where it begins, and only that it is the first to reach offset.
+        return header if header.magic < 2 or header.base_offset <= offset else None
 
     def _youngest(self, index: IndexPair) -> tuple[int, int]:
         """(largest timestamp, last offset of the first batch that reaches it): the last time entry, and what came
@@ -454,7 +456,8 @@ class Segment:
         if position == 0:
             return 0
         header = find_offset(self.file, position, self.size, self.base_offset)
-        if header is not None and header.position == position and header.base_offset <= entry <= header.last_offset:
+        # Kafkas before 3.9.1 named the last offset of a whole append there, which may lie batches behind its first.
+        if header is not None and header.position == position and header.base_offset <= entry:
             return position
         _log.warning("event=index_entry_misses path=%s offset=%d position=%d", self.path, entry, position)
         return 0

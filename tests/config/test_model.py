@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from klog.config import LogConfig, ManagerConfig, split_config
-from klog.config.table import BROKER_KEYS, SYNONYMS, TOPIC_KEYS
+from klog.config import LogConfig, ManagerConfig, check_tiering, split_config
+from klog.config.broker_table import BROKER_KEYS
+from klog.config.table import REMOVED, SYNONYMS, TOPIC_KEYS
 from klog.errors import InvalidConfig
 
 
@@ -57,7 +58,6 @@ def test_kafka_s_defaults() -> None:
         ({"segment.bytes": "many"}, "segment.bytes='many': int expected"),
         ({"segment.bytes": 1.5}, "int expected"),
         ({"segment.bytes": True}, "int expected"),
-        ({"segment.bytes": None}, "int expected"),
         ({"segment.bytes": []}, "int expected"),
         ({"segment.ms": 0}, "at least 1"),
         ({"segment.jitter.ms": -1}, "at least 0"),
@@ -127,7 +127,7 @@ def test_a_configuration_is_frozen_equal_by_value_hashable_and_pickles() -> None
         config.segment_bytes = 5  # type: ignore[misc]
     with pytest.raises(TypeError):
         config.given["segment.bytes"] = 5  # type: ignore[index]
-    with pytest.raises(AttributeError, match="LogConfig has no 'segment_byte'"):
+    with pytest.raises(AttributeError, match=r"LogConfig has no 'segment_byte'; did you mean segment.bytes\?"):
         _ = config.segment_byte
     assert config == LogConfig(segment_bytes="300")
     assert config != LogConfig()
@@ -147,6 +147,164 @@ def test_replacing_sets_and_takes_back() -> None:
         config.replace(segment_byte=1)
     with pytest.raises(InvalidConfig, match="at least 14"):
         config.replace(segment_bytes=1)
+
+
+def test_none_is_a_key_that_was_taken_back() -> None:
+    """10.4: a null value is removed."""
+    assert LogConfig({"segment.bytes": None, "retention_ms": None, "log.roll.hours": None}) == LogConfig()
+    assert dict(LogConfig(segment_bytes=None).given) == {}
+    assert ManagerConfig({"log.cleaner.threads": None, "log.roll.ms": None}) == ManagerConfig()
+    with pytest.raises(InvalidConfig, match="did you mean segment.bytes"):
+        LogConfig({"segment.byte": None})
+
+
+def test_a_key_looked_up_by_mistake_names_the_nearest() -> None:
+    """In every place where a key may be named: item, attribute, argument; in either spelling."""
+    config = LogConfig()
+    assert config["segment_bytes"] == config["segment.bytes"]
+    assert "segment_bytes" in config
+    assert config.get("segment.byte") is None
+    with pytest.raises(KeyError, match=r"LogConfig has no 'segment.byte'; did you mean segment.bytes\?"):
+        _ = config["segment.byte"]
+    with pytest.raises(KeyError, match=r"did you mean segment.bytes\?"):
+        _ = config["segment_byte"]
+    with pytest.raises(AttributeError, match=r"did you mean log.cleaner.threads\?"):
+        _ = ManagerConfig().log_cleaner_thread
+    with pytest.raises(KeyError, match=r"did you mean log.cleaner.threads\?"):
+        _ = ManagerConfig()["log.cleaner.thread"]
+    assert ManagerConfig()["log_cleaner_threads"] == 1
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_removed_keys_are_known_and_mean_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """10.4: deprecated, removed in 4.0: message.format.version, .downconversion.enable, .timestamp.difference.max.ms."""
+    with caplog.at_level(logging.WARNING, "klog.config"):
+        assert LogConfig({name: "2.8"}) == LogConfig(**{name.replace(".", "_"): "x"}) == LogConfig()
+        assert ManagerConfig({name: "2.8"}) == ManagerConfig()
+        assert LogConfig().replace({name: "x"}) == LogConfig()
+    assert [record.getMessage().split(" instead=")[0] for record in caplog.records] == [
+        f"event=removed_key key={name} since=4.0"
+    ] * 4
+
+
+def test_a_small_segment_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """10.4: segment.bytes below 1 MiB, which Kafka 4.0 refuses. Where it is given, and not wherever it is used."""
+
+    def warnings_of(make: Any) -> int:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "klog.config"):
+            make()
+        return sum("event=small_segments" in record.getMessage() for record in caplog.records)
+
+    path = tmp_path / "p"
+    path.write_text("log.segment.bytes=1000\n")
+    small = LogConfig(segment_bytes=1000)
+    assert warnings_of(lambda: LogConfig(segment_bytes=(1 << 20) - 1)) == 1
+    assert warnings_of(lambda: LogConfig(segment_bytes=1 << 20)) == 0
+    assert warnings_of(lambda: LogConfig({"segment.bytes": 1000, "internal.segment.bytes": 1000})) == 0
+    assert warnings_of(lambda: LogConfig({"internal.segment.bytes": 1000})) == 0
+    assert warnings_of(lambda: ManagerConfig({"log.segment.bytes": 1000})) == 1
+    assert warnings_of(lambda: LogConfig.from_properties(path)) == 1
+    assert warnings_of(lambda: ManagerConfig.from_properties(path)) == 1
+    assert warnings_of(lambda: small.replace(segment_ms=5)) == 0
+    assert warnings_of(lambda: small.replace(segment_bytes=1001)) == 1
+    assert warnings_of(lambda: pickle.loads(pickle.dumps(small))) == 0
+    assert warnings_of(lambda: ManagerConfig().topic_config({"segment.bytes": 1000})) == 0
+    assert warnings_of(lambda: ManagerConfig().altered({"log.segment.bytes": 1000})) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ({"cleanup.policy": "compact"}, "tiered storage takes no compacted topic"),
+        ({"cleanup.policy": "compact,delete"}, "tiered storage takes no compacted topic"),
+        (
+            {"remote.log.copy.disable": True, "local.retention.ms": 5},
+            "local.retention.ms=5 must be retention.ms=604800000 or -2",
+        ),
+        (
+            {"remote.log.copy.disable": True, "local.retention.bytes": 5, "retention.bytes": 6},
+            "local.retention.bytes=5 must be retention.bytes=6 or -2",
+        ),
+    ],
+)
+def test_what_a_tiered_topic_may_not_be(values: dict[str, Any], match: str) -> None:
+    """10.4: tiering with compact; copy disabled with unequal retentions."""
+    LogConfig(values)
+    with pytest.raises(InvalidConfig, match=match):
+        LogConfig({"remote.storage.enable": True, **values})
+    assert LogConfig({"remote.storage.enable": True, "remote.log.copy.disable": True, "cleanup.policy": ""})
+
+
+def test_tiering_is_switched_on_and_off_with_the_system_s_leave() -> None:
+    """10.4: tiering when the system is off; tiering switched off without delete.on.disable."""
+    tiered, plain = LogConfig({"remote.storage.enable": True}), LogConfig()
+    on, off = ManagerConfig({"remote.log.storage.system.enable": True}), ManagerConfig()
+    check_tiering(None, tiered, on)
+    check_tiering(plain, plain, off)
+    with pytest.raises(InvalidConfig, match=r"set remote.log.storage.system.enable=true first"):
+        check_tiering(None, tiered, off)
+    with pytest.raises(InvalidConfig, match=r"remote.log.delete.on.disable=true"):
+        check_tiering(tiered, plain, on)
+    check_tiering(tiered, LogConfig({"remote.log.delete.on.disable": True}), on)
+
+
+def test_precedence_topic_then_run_time_then_start_then_default() -> None:
+    """10.4: topic override > dynamic > static > default."""
+    static = ManagerConfig({"log.retention.hours": 1, "log.roll.ms": 5, "log.segment.bytes": 1 << 21})
+    now = static.altered({"log.retention.ms": 7, "log.segment.bytes": None})
+    assert now.topic_config({"retention.ms": 9}).retention_ms == 9
+    assert now.topic_config({}).retention_ms == 7
+    assert static.topic_config({}).retention_ms == 3_600_000
+    assert now.topic_config({}).segment_bytes == 1 << 21
+    assert ManagerConfig().topic_config({}).retention_ms == 604_800_000
+    assert static.topic_defaults["retention.ms"] == 3_600_000  # frozen: what altered() gave is another one
+
+
+def test_what_may_change_at_run_time() -> None:
+    """10.4, column Dynamic: hours and minutes never, threads by half or double."""
+    config = ManagerConfig({"num.recovery.threads.per.data.dir": 4})
+    for name in ("log.retention.hours", "log.roll.hours", "log.dirs", "log.retention.check.interval.ms"):
+        with pytest.raises(InvalidConfig, match=f"{name} cannot change while the directory is open"):
+            config.altered({name: "5"})
+    for threads in (2, 8):
+        assert config.altered({"num.recovery.threads.per.data.dir": threads}, config).num_recovery_threads_per_data_dir
+    for threads in (1, 9):
+        with pytest.raises(InvalidConfig, match="now it is 4, one step goes to 2 to 8"):
+            config.altered({"num.recovery.threads.per.data.dir": threads}, config)
+    with pytest.raises(InvalidConfig, match="did you mean log.cleaner.threads"):
+        config.altered({"log.cleaner.thread": 1})
+    assert config.altered({"log_cleaner_backoff_ms": 5, "retention.ms": 6}).topic_defaults["retention.ms"] == 6
+
+
+def test_equality_sees_the_defaults_of_topics() -> None:
+    assert ManagerConfig({"log.segment.bytes": 1 << 21}) != ManagerConfig()
+    assert ManagerConfig({"log.roll.hours": 1}) == ManagerConfig({"segment.ms": 3_600_000})
+    assert hash(ManagerConfig({"log.roll.hours": 1})) == hash(ManagerConfig({"segment.ms": 3_600_000}))
+    assert ManagerConfig() != LogConfig()
+
+
+def test_secrets_are_not_shown() -> None:
+    config = ManagerConfig({"ssl.keystore.password": "hunter2"})
+    assert config.ssl_keystore_password == "hunter2"
+    assert "hunter2" not in repr(config)
+    with pytest.raises(InvalidConfig, match="string expected") as caught:
+        ManagerConfig({"ssl.keystore.password": 12345678})
+    assert "12345678" not in str(caught.value)
+
+
+def test_hours_and_minutes_are_32_bit_numbers() -> None:
+    with pytest.raises(InvalidConfig, match=r"log.roll.hours=.*at most 2147483647"):
+        LogConfig({"log.roll.hours": 2**31})
+    assert LogConfig({"log.roll.hours": 2**31 - 1}).segment_ms == (2**31 - 1) * 3_600_000
+
+
+def test_the_flusher_s_period_is_flush_ms_where_nothing_else_is() -> None:
+    """10.4: flush.ms falls back to log.flush.scheduler.interval.ms."""
+    config = ManagerConfig({"log.flush.scheduler.interval.ms": 50})
+    assert (config.log_flush_scheduler_interval_ms, config.topic_defaults["flush.ms"]) == (50, 50)
+    config = ManagerConfig({"log.flush.scheduler.interval.ms": 50, "log.flush.interval.ms": 70})
+    assert (config.log_flush_scheduler_interval_ms, config.topic_defaults["flush.ms"]) == (50, 70)
 
 
 def test_replacing_wants_topic_keys() -> None:
@@ -178,8 +336,11 @@ def test_manager_config_keeps_topic_defaults_apart() -> None:
 
 
 def test_no_name_means_two_things() -> None:
+    """A topic key is no broker key, and a broker key sets one thing: but for the flusher's period, which Kafka takes for
+    flush.ms, too, where log.flush.interval.ms is not set."""
     assert not set(TOPIC_KEYS) & set(BROKER_KEYS)
-    assert not set(SYNONYMS) & set(BROKER_KEYS)
+    assert set(SYNONYMS) & set(BROKER_KEYS) == {"log.flush.scheduler.interval.ms"}
+    assert not set(REMOVED) & {*TOPIC_KEYS, *BROKER_KEYS, *SYNONYMS}
 
 
 # ---- properties files ------------------------------------------------------------------------------------------------

@@ -129,6 +129,10 @@ class Judge:
         assert isinstance(answer["answers"], list)
         return answer["answers"]
 
+    def configs(self) -> Any:
+        """Kafka's configuration keys: {"topic": [[name, type, default, bounds]], "broker": [...], "synonyms": {...}}."""
+        return self.ask("configs", Path())
+
     def try_lock(self, path: Path) -> bool:
         return bool(self.ask("lock", path)["got"])
 

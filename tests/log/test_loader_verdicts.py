@@ -16,7 +16,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import CorruptBatch, InconsistentTopicId, UnsupportedBatch
+from klog.errors import CorruptBatch, InconsistentTopicId
 from tests.support import golden
 
 
@@ -127,7 +127,6 @@ BETTER: dict[str, Better] = {
     "foreign-log-name-unclean": Better("abc.log is not a segment; it is left alone", like="none-unclean"),
 }
 
-LEGACY = {"v1-tail-clean", "v1-tail-unclean"}
 OTHER_TOPIC = {"metadata-other-id-clean", "metadata-other-id-unclean"}
 
 NAMES = golden.loader_names()
@@ -164,14 +163,6 @@ def read_all(log: klog.Log) -> tuple[list[golden.GoldenRecord], str | None]:
     return got, None
 
 
-def open_and_read(case: golden.LoaderCase, directory: Path) -> None:
-    log = open_case(case, directory)
-    try:
-        list(log.read())
-    finally:
-        log.close()
-
-
 def compare(log: klog.Log, case: golden.LoaderCase, cases: dict[str, golden.LoaderCase]) -> None:
     better = BETTER.get(case.name, Better(""))
     model = cases[better.like or case.name]
@@ -197,7 +188,7 @@ def compare(log: klog.Log, case: golden.LoaderCase, cases: dict[str, golden.Load
     differences.report()
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in LEGACY | OTHER_TOPIC])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OTHER_TOPIC])
 def test_verdict(name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
     case = cases[name]
     log = open_case(case, case.copy(tmp_path))
@@ -207,7 +198,7 @@ def test_verdict(name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path)
         log.close()
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in LEGACY | OTHER_TOPIC])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OTHER_TOPIC])
 def test_what_loading_decided_survives_a_clean_reopen(
     name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path
 ) -> None:
@@ -239,18 +230,6 @@ def test_a_directory_of_another_topic_is_refused_untouched(
     with pytest.raises(InconsistentTopicId):
         open_case(cases[name], directory)
     assert golden.file_tree(directory) == before
-
-
-@pytest.mark.parametrize("name", sorted(LEGACY))
-def test_magic_1_is_refused_by_name_and_never_cut(
-    name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path
-) -> None:
-    """Kafka 4 still reads the old message formats; klog does not yet, and must not take them for a torn tail."""
-    directory = cases[name].copy(tmp_path)
-    before = {path.name: path.read_bytes() for path in directory.glob("*.log")}
-    with pytest.raises(UnsupportedBatch):
-        open_and_read(cases[name], directory)
-    assert {path.name: path.read_bytes() for path in directory.glob("*.log")} == before
 
 
 def test_the_table_names_only_cases_that_exist_and_differ(cases: dict[str, golden.LoaderCase]) -> None:

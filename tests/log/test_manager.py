@@ -226,6 +226,32 @@ def test_altering_a_topic(tmp_path: Path) -> None:
         assert logs.log("events").config.segment_bytes == 400
 
 
+def test_the_directory_s_configuration_changes_while_it_is_open(tmp_path: Path) -> None:
+    with klog.open(tmp_path, config={"log.retention.hours": 1}) as logs:
+        logs.create_topic("events")
+        logs.create_topic("own", config={"retention.ms": 9})
+        logs.alter_config({"log.retention.ms": 7})
+        assert (logs.topic_config("events").retention_ms, logs.topic_config("own").retention_ms) == (7, 9)
+        logs.alter_config({"log.retention.ms": None})
+        assert logs.topic_config("events").retention_ms == 3_600_000
+        with pytest.raises(InvalidConfig, match="log.retention.hours cannot change while the directory is open"):
+            logs.alter_config({"log.retention.hours": 2})
+        logs.alter_config({"num.recovery.threads.per.data.dir": 4})
+        with pytest.raises(InvalidConfig, match="now it is 4, one step goes to 2 to 8"):
+            logs.alter_config({"num.recovery.threads.per.data.dir": 1})
+        assert logs.config.num_recovery_threads_per_data_dir == 4
+
+
+def test_tiering_is_the_directory_s_to_allow(tmp_path: Path) -> None:
+    with klog.open(tmp_path) as logs, pytest.raises(InvalidConfig, match="remote.log.storage.system.enable=true first"):
+        logs.create_topic("events", config={"remote.storage.enable": True})
+    with klog.open(tmp_path, config={"remote.log.storage.system.enable": True}) as logs:
+        logs.create_topic("events", config={"remote.storage.enable": True})
+        with pytest.raises(InvalidConfig, match="remote.log.delete.on.disable=true"):
+            logs.alter_topic("events", {"remote.storage.enable": False})
+        logs.alter_topic("events", {"remote.storage.enable": False, "remote.log.delete.on.disable": True})
+
+
 def test_a_broker_s_topic_gets_its_configuration_by_altering(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         wanted = log.topic_id

@@ -204,3 +204,26 @@ def test_a_partition_needs_its_log_dir(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="make it first") as caught:
         klog.Log.open(tmp_path / "missing" / "t-0")
     assert caught.value.filename == str(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("text", [b'{"version":0,"brokerEpoch":41}', b'{"version":0,"brokerEpoch":41,"more":[1]}'])
+def test_the_epoch_in_a_brokers_marker_outlives_klog(tmp_path: Path, text: bytes) -> None:
+    """A broker that finds another epoch there counts as one that lost data: its partitions wait for an unclean
+    election."""
+    two_topics(tmp_path)
+    (tmp_path / MARKER).write_bytes(text)
+    with klog.open(tmp_path) as logs:
+        logs.append("a", [(b"k", b"v")])
+    assert (tmp_path / MARKER).read_bytes() == text
+    with Log.open(tmp_path / "a-0") as log:
+        log.append([(b"k", b"v")])
+    assert (tmp_path / MARKER).read_bytes() == text
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff", b"[]", b'{"version":0,"brokerEpoch":"x"}', b'{"version":0' * 9000])
+def test_a_marker_that_is_none_of_a_brokers_becomes_one(tmp_path: Path, text: bytes) -> None:
+    two_topics(tmp_path)
+    for stop in (lambda: klog.open(tmp_path).close(), lambda: Log.open(tmp_path / "a-0").close()):
+        (tmp_path / MARKER).write_bytes(text)
+        stop()
+        assert (tmp_path / MARKER).read_bytes() == checkpoint.CLEAN_SHUTDOWN_TEXT

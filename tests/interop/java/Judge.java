@@ -16,6 +16,7 @@ import java.nio.charset.StandardCharsets;
  *   {"ask": "load", "path": DIRECTORY, "clean": bool, ...}              -> Loader.load
  *   {"ask": "append", "path": NEW DIRECTORY, "from": [FILE], ...}       -> Loader.append
  *   {"ask": "validate", "path": "", "cases": [...]}                     -> Leader.validate
+ *   {"ask": "configs", "path": ""}                                      -> Configs.list
  *   {"ask": "lock", "path": FILE}   {"ask": "unlock", "path": FILE}     -> Locks
  */
 public final class Judge {
@@ -45,6 +46,7 @@ public final class Judge {
             case "load": return Loader.load(path, request);
             case "append": return Loader.append(path, request);
             case "validate": return Leader.validate(request);
+            case "configs": return Configs.list();
             case "lock": return Locks.lock(path);
             case "unlock": return Locks.unlock(path);
             default: throw new IllegalArgumentException("unknown question: " + request);

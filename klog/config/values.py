@@ -1,0 +1,61 @@
+"""One value of a property: from text or from Python to what its Key says, and back to text. Kafka: ConfigDef."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from klog.config.table import Key
+from klog.errors import InvalidConfig
+
+
+def parse_value(key: Key, value: Any) -> Any:
+    """The value of a property, of its type and within its bounds. Raises InvalidConfig naming the key."""
+    shown = "(hidden)" if key.secret else repr(value)
+    try:
+        parsed = _convert(key, value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidConfig(f"{key.name}={shown}: {key.type} expected ({key.doc})") from error
+    if key.choices:
+        chosen = parsed if isinstance(parsed, tuple) else (parsed,)
+        for item in chosen:
+            if item not in key.choices:
+                raise InvalidConfig(f"{key.name}={shown}: choose from {', '.join(key.choices)}")
+    if isinstance(parsed, int | float) and not isinstance(parsed, bool):
+        if key.low is not None and not parsed >= key.low:  # this way round a NaN is refused too
+            raise InvalidConfig(f"{key.name}={shown}: at least {key.low} ({key.doc})")
+        if key.high is not None and parsed > key.high:
+            raise InvalidConfig(f"{key.name}={shown}: at most {key.high} ({key.doc})")
+    if key.check is not None and not key.check(parsed):
+        raise InvalidConfig(f"{key.name}={shown}: {key.doc}")
+    return parsed
+
+
+def _convert(key: Key, value: Any) -> Any:
+    if key.type == "bool":
+        if isinstance(value, bool):
+            return value
+        text = str(value).strip().lower()
+        if text not in ("true", "false"):
+            raise ValueError
+        return text == "true"
+    if key.type == "list":
+        items = value.split(",") if isinstance(value, str) else list(value)
+        return tuple(item.strip() for item in items if item.strip())
+    if key.type in ("int", "long"):
+        if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+            raise ValueError
+        return int(value.strip()) if isinstance(value, str) else int(value)
+    if key.type == "double":
+        if isinstance(value, bool):
+            raise ValueError
+        return float(value)
+    if not isinstance(value, str):
+        raise TypeError
+    return value.strip()
+
+
+def format_value(value: Any) -> str:
+    """The text of a parsed value, as a properties file has it."""
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

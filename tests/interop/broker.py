@@ -1,0 +1,162 @@
+"""A whole Kafka broker, from its jars: one node in combined KRaft mode on free ports of loopback.
+
+Its log.dir is what the tests are about, so it is kept between starts. What it logs goes to a file per start, and
+complaints() picks out what a sound directory gives no reason for. Every wait is bounded, and only the process that was
+started here is ended.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+from tests.interop.kafka import Kafka
+from tools import kafka_jars
+
+START_SECONDS = 180
+STOP_SECONDS = 90
+CLUSTER_ID = "kl0gKl0gKl0gKl0gKl0gKg"
+_JAVA = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+_QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+# What a broker says of a directory only when something about it is wrong or unexpected.
+_TROUBLE = re.compile(
+    r"^ERROR|^WARN (kafka\.log|kafka\.cluster|kafka\.server\.Replica|org\.apache\.kafka\.(storage|controller\.Rep))|"
+    r"Recovering unflushed segment|Rebuilding (producer|index)|Truncat(ing|ed) (?!.*cleanOffsets)|corrupt|stray|"
+    r"unclean election|UNCLEAN partition|as future|is offline|Deleting segment",
+    re.MULTILINE,
+)
+# Its own metadata log it loads as after a crash, however it stopped (KafkaMetadataLog).
+_ALWAYS = "partition=__cluster_metadata-0"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Broker:
+    """One log.dir and the broker that comes and goes on it. Use start(), stop() and kill(), or `with` for a run."""
+
+    def __init__(self, kafka: Kafka, home: Path, **settings: object) -> None:
+        self.kafka = kafka
+        self.home = home
+        self.log_dir = home / "data"
+        self.starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port, controller = _free_port(), _free_port()
+        home.mkdir(parents=True, exist_ok=True)
+        properties: dict[str, object] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": self.log_dir,
+            "offsets.topic.num.partitions": 1,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "auto.create.topics.enable": "false",
+            "log.initial.task.delay.ms": 600_000,
+            **settings,
+        }
+        self._properties = home / "server.properties"
+        self._properties.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        self._run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
+
+    @property
+    def address(self) -> str:
+        """host:port for clients."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def log(self) -> str:
+        """What this start (or the last one) has logged so far."""
+        return self._log_path.read_text(errors="replace")
+
+    @property
+    def _log_path(self) -> Path:
+        return self.home / f"broker-{self.starts}.log"
+
+    def _run_tool(self, *arguments: str) -> None:
+        command = [*_JAVA, _QUIET, "-cp", self._class_path, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
+        assert done.returncode == 0, f"{arguments}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+
+    @property
+    def _class_path(self) -> str:
+        return f"{kafka_jars.logger()}:{self.kafka.lib}/*"
+
+    def start(self) -> Broker:
+        """Returns once clients may come; AssertionError with the end of its log where it does not get so far."""
+        assert self._process is None
+        self.starts += 1
+        with self._log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    *_JAVA,
+                    "-Dorg.slf4j.simpleLogger.showThreadName=false",
+                    "-cp",
+                    self._class_path,
+                    "kafka.Kafka",
+                    str(self._properties),
+                ],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.home,
+                env={**os.environ, "KAFKA_HEAP_OPTS": ""},
+            )
+        until = time.monotonic() + START_SECONDS
+        while "Kafka Server started" not in self.log:
+            if self._process.poll() is not None or time.monotonic() > until:
+                end = self._process.poll()
+                self.kill()
+                raise AssertionError(f"no broker after start {self.starts} (exit {end}):\n{self.log[-6000:]}")
+            time.sleep(0.1)
+        return self
+
+    def stop(self) -> None:
+        """The orderly way: it flushes, writes its checkpoints and its marker, and lets go of the lock."""
+        process = self._process
+        assert process is not None
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the broker did not stop in {STOP_SECONDS} s:\n{self.log[-6000:]}") from None
+        self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL of the process that start() started; nothing where it is gone."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def complaints(self) -> list[str]:
+        """Lines of this start's log that a directory in good order gives no reason for."""
+        return [line for line in self.log.splitlines() if _TROUBLE.search(line) and _ALWAYS not in line]
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._process is None:
+            return
+        if error is None:
+            self.stop()
+        else:
+            self.kill()

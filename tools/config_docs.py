@@ -1,0 +1,126 @@
+"""docs/configuration.md from the tables of klog.config: `python tools/config_docs.py` writes it, `--check` compares."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from klog.config import BROKER_KEYS, TOPIC_KEYS, Key  # noqa: E402
+from klog.config.table import INT_MAX, LONG_MAX, LONG_MIN, REMOVED  # noqa: E402
+from klog.config.values import format_value  # noqa: E402
+
+FILE = ROOT / "docs" / "configuration.md"
+HEAD = """\
+# Configuration
+
+Written by `python tools/config_docs.py` from the tables in `klog/config`.
+
+Every key has Kafka's name. Where Python wants a name, dots become underscores: `klog.LogConfig(segment_bytes=1 << 26)`.
+An unknown key is an error that names the nearest known one; in a `server.properties`, which says much that is no log's
+business, unknown keys are one warning. `LogConfig.from_properties(path)` and `ManagerConfig.from_properties(path)` read
+such files, `to_properties()` writes them.
+
+**Whose value counts:** the topic's own (`create_topic`, `alter_topic`), then what the open directory was told since
+(`LogManager.alter_config`), then what it was opened with (`klog.open(config=...)`), then the default. Among broker keys
+for the same thing ms beat minutes beat hours.
+
+**None** takes a key back: the next in that order counts.
+
+## Topic keys
+
+Each of them may change while its logs are open, `alter_topic` applies it at once. Broker keys set the default of all
+topics; those in italics are read only at a start.
+
+| Key | Type, bounds | Default | Broker keys | Meaning |
+|---|---|---|---|---|
+"""
+RULES = """
+`segment.bytes` below 1 MiB, which a broker of Kafka 4.0 and later refuses, is one warning. `internal.segment.bytes` has
+no such bound and wins where it is present.
+
+Not together: `min.compaction.lag.ms` above `max.compaction.lag.ms`; `local.retention.*` above `retention.*`, or −1
+where that is not; with `remote.storage.enable=true` also `compact` in `cleanup.policy`,
+`remote.log.storage.system.enable=false` and, under `remote.log.copy.disable=true`, a `local.retention.*` that is
+neither −2 nor equal to `retention.*`. Tiering is switched off only together with `remote.log.delete.on.disable=true`.
+"""
+BROKER = """
+## Broker keys
+
+Of a directory, or of a list of them: `klog.open(path, config={...})`. Those of the network, of replication and of
+tiered storage are checked and kept for programs that ask; the log itself heeds the first block.
+
+| Key | Type, bounds | Default | While open | Meaning |
+|---|---|---|---|---|
+"""
+GONE = """
+## Keys that mean nothing any more
+
+Kafka 4.0 removed them. A file that still has them loads, with a warning.
+
+| Key | Instead |
+|---|---|
+"""
+
+
+def number(value: float) -> str:
+    return {INT_MAX: "2^31-1", LONG_MAX: "2^63-1", sys.float_info.max: "no bound"}.get(value, format_value(value))
+
+
+def kind(key: Key) -> str:
+    if key.choices:
+        one = ", ".join(key.choices)
+        return f"list of {one}" if key.type == "list" else one
+    if key.check is not None:
+        return f"{key.type}, {key.doc}"
+    low = None if key.low in (None, LONG_MIN, -(2**31)) else key.low
+    high = None if key.high in (None, INT_MAX, LONG_MAX) else key.high
+    if low is None and high is None:
+        return key.type
+    if high is None and low is not None:
+        return f"{key.type} ≥ {number(low)}"
+    assert low is not None
+    assert high is not None
+    return f"{key.type} {number(low)} … {number(high)}"
+
+
+def default(key: Key) -> str:
+    if key.name == "log.dir":
+        return "`kafka-logs` in the temporary folder"
+    if key.default in (None, "", ()):
+        return "–"
+    return number(key.default) if isinstance(key.default, int | float) else format_value(key.default)
+
+
+def rows(keys: Iterable[Key], *, topic: bool) -> str:
+    lines = []
+    for key in keys:
+        synonyms = ", ".join(
+            f"`{name}`" if factor == 1 and not name.endswith("scheduler.interval.ms") else f"*`{name}`*"
+            for name, factor in key.synonyms
+        )
+        fourth = (synonyms or "–") if topic else key.dynamic
+        lines.append(f"| `{key.name}` | {kind(key)} | {default(key)} | {fourth} | {key.doc} |\n")
+    return "".join(lines)
+
+
+def text() -> str:
+    gone = "".join(f"| `{name}` | {instead} |\n" for name, instead in REMOVED.items())
+    return (
+        HEAD
+        + rows(TOPIC_KEYS.values(), topic=True)
+        + RULES
+        + BROKER
+        + rows(BROKER_KEYS.values(), topic=False)
+        + GONE
+        + gone
+    )
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit(0 if FILE.read_text() == text() else f"{FILE} is stale: run python tools/config_docs.py")
+    FILE.write_text(text())
