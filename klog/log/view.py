@@ -194,7 +194,7 @@ class LogView:
     @property
     def last_stable_offset(self) -> int:
         """Exclusive bound of what read_committed consumers see: no transaction is open below it."""
-        first_open = self._producer_state().first_open_transaction
+        first_open = self._producer_state().first_undecided_offset
         return self.high_watermark if first_open is None else min(first_open, self.high_watermark)
 
     def bound(self, isolation: Isolation) -> int:
