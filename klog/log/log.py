@@ -52,7 +52,7 @@ from klog.log.times import whole_number
 from klog.log.view import LogView
 from klog.log.watermark import OffsetMetadata
 from klog.record import BatchGroup, Encoder
-from klog.segment import Segment, names
+from klog.segment import Home, Segment, names
 from klog.segment import base_offset as group_base_offset
 from klog.segment import next_offset as group_next_offset
 
@@ -75,6 +75,7 @@ class Log(LogView):
         self._on_flush: Any = None
         self._flushed_ms = options.clock.wall_ms()
         self._offsets_listener = options.offsets_listener
+        self._deleted: Home | None = None
         super().__init__(directory, options)
         if not options.read_only:
             self._closed = True
@@ -126,9 +127,8 @@ class Log(LogView):
 
     def _prepare_to_write(self) -> None:
         active = self._segments[-1]
-        fresh = not os.path.exists(active.path)
-        active.activate()
-        if fresh:
+        if active.size == 0 and not os.path.exists(active.path):
+            active.activate()
             self._options.files.fsync_dir(self._directory)
         if not os.path.exists(self._epochs.path):
             self._epochs.flush()
@@ -470,6 +470,14 @@ class Log(LogView):
         files.fsync_dir(self._directory)
         unlink_later_locked(self, doomed)
 
+    def _home_of_deleted(self) -> Home:
+        """Where segments on their way out are at home."""
+        if self._deleted is None:
+            options = self._options
+            self._deleted = Home(self._directory, options.config, options.files, options.handles, writable=True)
+            self._deleted.suffix = names.DELETED
+        return self._deleted
+
     def _sync_closed_locked(self) -> None:
         """Closed segments above the recovery point: another process wrote them, before a crash."""
         for segment in self._segments[:-1]:
@@ -485,6 +493,8 @@ class Log(LogView):
 
     def _flush_locked(self) -> None:
         end = self._log_end_offset
+        if end == self._recovery_point and not self._segments[-1].active:
+            return  # as the last stop has left it
         self._sync_closed_locked()
         self._segments[-1].sync()
         self._options.files.fsync_dir(self._directory)

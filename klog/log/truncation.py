@@ -51,8 +51,6 @@ def _truncate(log: Log, kept: tuple[Segment, ...], offset: int) -> None:
     log._segments, log._log_start_offset = kept, start
     log._advance_end_locked(offset)
     remove_locked(log, gone[::-1], "truncation")
-    if gone:
-        kept[-1].activate()
     removed = kept[-1].truncate_to(offset, log.clock.wall_ms())
     _log.info("event=truncated log=%s offset=%d segments=%d bytes=%d", log.name, offset, len(gone), removed)
     _reload_producers(log)
