@@ -60,7 +60,7 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-def _number(segments: Sequence[Segment], offset: int) -> int:
+def number_of(segments: Sequence[Segment], offset: int) -> int:
     """Which segment an offset belongs to: the last one that begins at or below it, else the first."""
     return max(bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
@@ -85,6 +85,7 @@ class LogView:
         end = loaded.segments[-1].next_offset if loaded.segments else loaded.log_start_offset
         self._log_end_offset = max(end, loaded.log_start_offset)
         self._mark: OffsetMetadata | None = None  # of a managed log: marks W3
+        self._keeps_metadata = True
         self._directory_mtime = -1
         self._high_watermark_state: tuple[int, int] | None = None
         self._closed = False
@@ -150,6 +151,8 @@ class LogView:
     @property
     def topic_id(self) -> uuid.UUID | None:
         """The topic's id from partition.metadata, None if there is none."""
+        if not self._keeps_metadata:
+            return None
         return checkpoint.read_topic_id(self._directory) or self._options.topic_id
 
     @property
@@ -283,7 +286,7 @@ class LogView:
     def _aborted(self, low: int, high: int, producers: Callable[[], bool]) -> Iterator[AbortedTransaction]:
         """What aborted_transactions() lists."""
         segments = self._segments
-        for segment in segments[_number(segments, low) :]:
+        for segment in segments[number_of(segments, low) :]:
             for entry in self._aborted_in(segment, producers):
                 if entry.last_offset >= low and entry.first_offset < high:
                     yield entry
@@ -383,7 +386,7 @@ class LogView:
     def _locate(self, offset: int) -> tuple[Segment, int] | None:
         """Segment and byte of the first batch whose last offset is at or above offset; None behind the last one."""
         segments = self._segments
-        for segment in segments[_number(segments, offset) :]:
+        for segment in segments[number_of(segments, offset) :]:
             if segment.size:
                 header = segment.locate(offset)
                 if header is not None:

@@ -349,6 +349,10 @@ class Segment:
         """Where its files are, `.log` first, whether they exist or not."""
         return [self.home.path(self.base_offset, kind) for kind in names.SEGMENT_SUFFIXES]
 
+    def forget_paths(self) -> None:
+        """Its home has another directory: the same files, under other names. What is open stays open."""
+        self._txn_index = None
+
     def move_to(self, home: Home) -> None:
         """Rename its files to what they are called at another home, `.log` first: without it the others are orphans,
         which a load removes. No file is created. Who reads in the segment goes on: open handles stay open, new ones are
