@@ -191,6 +191,53 @@ class InvalidConfig(KlogError, ValueError):
     code = 40
 
 
+class OutOfOrderSequence(KlogError, ValueError):
+    """Kafka: OutOfOrderSequenceException (45): a producer's batch does not go on where its last one ended."""
+
+    code = 45
+
+
+class InvalidProducerEpoch(KlogError, ValueError):
+    """Kafka: InvalidProducerEpochException (47): an older epoch than the producer has written with."""
+
+    code = 47
+
+
+class InvalidTxnState(KlogError, ValueError):
+    """Kafka: InvalidTxnStateException (48): data outside the transaction that its producer has open."""
+
+    code = 48
+
+
+class TransactionCoordinatorFenced(KlogError, ValueError):
+    """Kafka: TransactionCoordinatorFencedException (52): a marker of a coordinator that another one has followed."""
+
+    code = 52
+
+
+class UnexpectedAppendOffset(KlogError, ValueError):
+    """Kafka: UnexpectedAppendOffsetException: replicated batches that begin below the log end (in a metadata log:
+    anywhere but there). Attributes: first_offset, last_offset of what was to be appended; log_end_offset."""
+
+    def __init__(self, first_offset: int, last_offset: int, log_end_offset: int, name: str = "log") -> None:
+        self.first_offset, self.last_offset, self.log_end_offset = first_offset, last_offset, log_end_offset
+        self.name = name
+        super().__init__(
+            f"batches of offsets {first_offset} to {last_offset} for {name}, which ends at {log_end_offset}"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.first_offset, self.last_offset, self.log_end_offset, self.name)
+
+
+class OffsetsOutOfOrder(KlogError, ValueError):
+    """Kafka: OffsetsOutOfOrderException: replicated batches whose offsets do not rise from batch to batch."""
+
+
+class SegmentOffsetOverflow(KlogError, ValueError):
+    """Kafka: LogSegmentOffsetOverflowException: offsets too far apart for one segment, 2^31 or more."""
+
+
 class StorageOffline(KlogError):
     """Kafka: KafkaStorageException (56): an I/O error took the directory offline; reopen to decide from disk."""
 

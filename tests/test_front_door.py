@@ -52,7 +52,6 @@ LATER: dict[Any, str] = {
     klog.Log: "append_batches compact purge_key apply_retention metrics truncate_to truncate_fully_and_start_at "
     "delete_records update_high_watermark maybe_increment_high_watermark maybe_increment_log_start_offset "
     "end_offset_for",
-    klog.FetchData: "send_to send_to_async",
     klog.LogReader: "to_polars",
 }
 

@@ -14,4 +14,6 @@ cdef class LogFile:
     cdef readonly int fd
     cdef readonly str path
     cdef readonly bint writable
+    cdef bint real        # do its calls go to the kernel itself?
+    cdef object map       # of _views, for as long as somebody may want it again
     cdef int64_t read_at(self, void *buf, size_t size, int64_t position) except -1

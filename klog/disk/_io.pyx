@@ -89,6 +89,7 @@ cdef class LogFile:
         self.path = path
         self.writable = writable
         self.io = <const kl_io_t *>table if table else &kl_io_libc
+        self.real = table == 0
 
     def __dealloc__(self):
         if self.fd >= 0:

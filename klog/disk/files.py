@@ -14,6 +14,7 @@ from typing import Protocol
 
 from klog.disk._io import LogFile
 from klog.disk._os import ffi, lib
+from klog.disk._views import begin_cut, end_cut
 
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -74,7 +75,11 @@ class RealFiles:
         self._check(lib.kl_fdatasync(self._io, file.fileno()), file.path)
 
     def truncate(self, file: LogFile, size: int) -> None:
-        self._check(lib.kl_ftruncate(self._io, file.fileno(), size), file.path)
+        cut = begin_cut(file.fileno(), size)
+        try:
+            self._check(lib.kl_ftruncate(self._io, file.fileno(), size), file.path)
+        finally:
+            end_cut(cut)
 
     def replace(self, path: str, data: bytes) -> None:
         temporary = path + ".tmp"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from klog.errors import CorruptIndex
-from klog.log import producers
+from klog.log import snapshots
 
 OFFSET_ENTRY = struct.Struct(">II")
 TIME_ENTRY = struct.Struct(">qI")
@@ -138,5 +138,5 @@ def parse_snapshot(data: bytes, path: str = "") -> list[ProducerEntry]:
             state.coordinator_epoch,
             -1 if state.current_txn_first_offset is None else state.current_txn_first_offset,
         )
-        for producer_id, state in producers.parse_snapshot(data, path).items()
+        for producer_id, state in snapshots.parse_snapshot(data, path).items()
     ]

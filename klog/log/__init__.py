@@ -4,11 +4,12 @@ Takes segments from the left; gives spark, inspect, cli and users a Log to appen
 Its door: open_directory (klog.open), LogManager, Log, LogReader.
 """
 
+from klog.log.fetching import FetchData
 from klog.log.load import Recovery
 from klog.log.log import Log
 from klog.log.manager import LogManager, open_directory
 from klog.log.producers import ProducerState
-from klog.log.reader import FetchData, LogReader
+from klog.log.reader import LogReader
 from klog.log.terms import AppendInfo
 from klog.log.view import TimestampOffset
 

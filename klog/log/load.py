@@ -21,9 +21,10 @@ from klog.errors import CorruptIndex, CorruptLog, CorruptSnapshot
 from klog.log.epochs import LeaderEpochs
 from klog.log.inputs import Findings, Inputs, Policy, Recovery, new_segment
 from klog.log.leftovers import clear_leftovers
-from klog.log.producers import Producers, ProducerState, is_snapshot_size, parse_snapshot, write_snapshot
+from klog.log.producers import Producers
 from klog.log.recover import allow_cut, cut_text, delete_segments, find_end, recover, refuse_far_end, tail_position
 from klog.log.replay import replay
+from klog.log.snapshots import Snapshots, is_snapshot_size, snapshot_offsets
 from klog.segment import Scan, Segment, names, scan_headers
 
 __all__ = ["Inputs", "Loaded", "Policy", "Recovery", "has_producers", "list_segments", "load_read_only",
@@ -203,19 +204,6 @@ def _load_epochs(
 # ---- producers -----------------------------------------------------------------------------------------------------
 
 
-def snapshot_offsets(directory: str) -> list[int]:
-    """Offsets of the producer snapshots there, ascending."""
-    parsed = (names.parse_name(name) for name in os.listdir(directory))
-    return sorted(offset for offset, suffix in filter(None, parsed) if suffix == names.SNAPSHOT)
-
-
-def read_snapshot(directory: str, offset: int) -> dict[int, ProducerState]:
-    """The producers of one snapshot. Raises CorruptSnapshot."""
-    path = names.file_path(directory, offset, names.SNAPSHOT)
-    with open(path, "rb") as file:
-        return parse_snapshot(file.read(), path)
-
-
 def producers_at(
     inputs: Inputs,
     segments: Sequence[Segment],
@@ -229,22 +217,24 @@ def producers_at(
     snapshot_max: believe no snapshot above this offset. After a crash that is the first segment that was recovered:
     what follows it is replayed anyway, and its snapshots are written anew.
     """
-    producers = Producers()
-    producers.end_offset = log_start
-    for offset in reversed(snapshot_offsets(inputs.directory)):
+    writable = bool(segments) and segments[0].writable
+    snapshots = Snapshots(inputs.directory, inputs.files)
+    producers = Producers(snapshots if writable else None, expiration_ms=inputs.producer_expiration_ms)
+    producers.clear(log_start)
+    for offset in reversed(snapshots.offsets):
         if log_start < offset <= (end if snapshot_max is None else min(end, snapshot_max)):
             try:
-                producers.load(read_snapshot(inputs.directory, offset), offset)
-                producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
+                producers.load(snapshots.read(offset), offset)
+                producers.expire(inputs.clock.wall_ms())
                 break
             except CorruptSnapshot as error:
                 _log.warning("event=snapshot_unusable reason=%s", error)
-                if segments and segments[0].writable:
-                    inputs.files.unlink(names.file_path(inputs.directory, offset, names.SNAPSHOT))
+                if writable:
+                    snapshots.delete(offset)
     for number, segment in enumerate(segments):
         if snapshot_max is not None and max(snapshot_max, log_start) < segment.base_offset and segment.writable:
-            path = names.file_path(inputs.directory, segment.base_offset, names.SNAPSHOT)
-            write_snapshot(inputs.files, path, producers.states)
+            producers.end_offset = segment.base_offset
+            producers.take_snapshot()
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end
         if segment.base_offset >= end or following <= producers.end_offset or not segment.size:
             continue

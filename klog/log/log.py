@@ -35,7 +35,6 @@ from klog.log.load import (
     Policy,
     new_segment,
 )
-from klog.log.producers import write_snapshot
 from klog.log.reader import LogReader
 from klog.log.terms import (
     NO_BOUND,
@@ -263,7 +262,7 @@ class Log(LogView):
             added, self._segments = self._segments[len(before) :], before
             for segment in added:
                 segment.delete_files()
-                self._options.files.unlink(names.file_path(self._directory, segment.base_offset, names.SNAPSHOT))
+                self._producers.take_back_snapshot(segment.base_offset)
             before[-1].reopen()
             before[-1].rewind(mark)
             if added:
@@ -298,11 +297,8 @@ class Log(LogView):
         segment.delete_files()
         self._segments = (*self._segments, segment)  # before it is there, so that undoing finds it
         segment.activate()
-        write_snapshot(
-            self._options.files,
-            names.file_path(self._directory, base_offset, names.SNAPSHOT),
-            self._producers.states,
-        )
+        self._producers.end_offset = base_offset
+        self._producers.take_snapshot()
         self._recovery_point = base_offset
         _log.info("event=roll log=%s base_offset=%d segments=%d", self.name, base_offset, len(self._segments))
         if self._on_flush is not None:
@@ -359,11 +355,7 @@ class Log(LogView):
     def _finish_locked(self) -> None:
         self._flush_locked()
         self._segments[-1].deactivate(sync=True)
-        end = self._log_end_offset
-        if end > self._log_start_offset:
-            write_snapshot(
-                self._options.files, names.file_path(self._directory, end, names.SNAPSHOT), self._producers.states
-            )
+        self._producers.take_snapshot()
 
     def __enter__(self) -> Self:
         return self

@@ -31,9 +31,10 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.log import checkpoint
+from klog.log.fetching import Isolation
 from klog.log.load import Policy
 from klog.log.log import Log
-from klog.log.reader import Isolation, LogReader
+from klog.log.reader import LogReader
 from klog.log.terms import AppendInfo, Compression, Durability, Options, Records, check_records
 from klog.log.times import Position
 from klog.log.topic_append import append_to_topic

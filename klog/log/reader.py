@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from klog import record as record_room
 from klog.disk import AlignedBuffer
 from klog.errors import OffsetOutOfRange
+from klog.log.fetching import Isolation
 from klog.record import Record, RecordBatch
 from klog.segment import AbortedTransaction
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from klog.log.view import LogView
 
-Isolation = Literal["log_end", "high_watermark", "read_committed"]
 CHUNK_BYTES = 1 << 20
 
 
@@ -38,27 +38,6 @@ class FetchedChunk:
     start: int
     stop: int
     aborted: tuple[tuple[int, int, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FetchData:
-    """What one fetch found: raw batches of one segment, the first of which may begin below `offset`."""
-
-    offset: int
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted_transactions: tuple[AbortedTransaction, ...]
-    chunk: AlignedBuffer | None
-
-    @property
-    def size(self) -> int:
-        """Bytes of whole batches."""
-        return 0 if self.chunk is None else len(self.chunk)
-
-    def memory(self) -> memoryview:
-        """The batches, read-only; the view keeps the bytes alive."""
-        return memoryview(b"" if self.chunk is None else self.chunk)
 
 
 class LogReader:

@@ -36,7 +36,8 @@ def replay(
             )
             continue
         if header.count == 0:
-            continue  # emptied by the cleaner: its outcome has been applied long ago
+            producers.note_emptied(header.producer_id)
+            continue  # by the cleaner: its outcome has been applied long ago
         ended = _marker(header, file, producers)
         if ended is not None:
             aborted.append(ended)

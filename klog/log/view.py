@@ -25,6 +25,7 @@ from klog.errors import (
     OffsetOutOfRange,
 )
 from klog.log import checkpoint
+from klog.log.fetching import FetchData, Isolation, fetch
 from klog.log.load import (
     Inputs,
     Loaded,
@@ -36,8 +37,9 @@ from klog.log.load import (
     producers_at,
     rebuild_txn_index,
 )
+from klog.log.offset_lookup import ListedOffset, list_offset, offsets_before
 from klog.log.producers import ProducerState
-from klog.log.reader import CHUNK_BYTES, FetchData, FetchedChunk, Isolation, LogReader, LogTail, aborted_ranges
+from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, LogTail, aborted_ranges
 from klog.log.terms import Options
 from klog.log.times import Position, resolve, whole_number
 from klog.record import iter_records
@@ -190,7 +192,7 @@ class LogView:
     @property
     def last_stable_offset(self) -> int:
         """Exclusive bound of what read_committed consumers see: no transaction is open below it."""
-        first_open = self._producer_state().first_open_transaction
+        first_open = self._producer_state().first_undecided_offset
         return self.high_watermark if first_open is None else min(first_open, self.high_watermark)
 
     def bound(self, isolation: Isolation) -> int:
@@ -372,33 +374,7 @@ class LogView:
         Raises OffsetOutOfRange, CorruptBatch.
         """
         self._check_open()
-        offset = whole_number("offset", offset)
-        if max_bytes < 0:
-            raise ValueError(f"max_bytes={max_bytes}: not negative")
-        high_watermark, stable = self.high_watermark, self.last_stable_offset
-        start, end, bound = self._log_start_offset, self._log_end_offset, self.bound(isolation)
-        if not start <= offset <= end:
-            raise OffsetOutOfRange(offset, start, end, self.name)
-        chunk, next_offset = None, offset
-        found = self._locate(offset) if offset < bound else None
-        if found is not None:
-            chunk, next_offset = self._fetch_chunk(*found, bound, max_bytes, min_one_message)
-        aborted: tuple[AbortedTransaction, ...] = ()
-        if isolation == "read_committed":
-            aborted = tuple(self.aborted_transactions(offset, next_offset))
-        return FetchData(offset, high_watermark, stable, start, aborted, chunk)
-
-    def _fetch_chunk(
-        self, segment: Segment, position: int, bound: int, max_bytes: int, min_one: bool
-    ) -> tuple[Any, int]:
-        limit = segment.size
-        if bound < segment.next_offset:
-            beyond = segment.locate(bound)
-            limit = segment.size if beyond is None else beyond.position
-        first = segment.locate_at(position)
-        if limit <= position or (first.size > max_bytes and not min_one):
-            return None, first.base_offset
-        return segment.read_chunk(position, max(first.size, min(max_bytes, limit - position)))
+        return fetch(self, whole_number("offset", offset), max_bytes, isolation, min_one_message)
 
     def count(self, start: Position | None = None, stop: Position | None = None) -> int:
         """Number of records in [start, stop), control records not counted, from batch headers.
@@ -447,6 +423,23 @@ class LogView:
                     # Beyond the log end: an append that is not through yet, and may be taken back.
                     return TimestampOffset(*found) if found[1] < self._log_end_offset else None
         return None
+
+    def list_offset(self, target: str | int, *, isolation: Isolation = "log_end") -> ListedOffset | None:
+        """The offset that "earliest", "latest", "max_timestamp", a time in ms, or one of Kafka's numbers for such words
+        stands for, with the record's timestamp and leader epoch; None where there is no such record.
+
+        isolation: what "latest" means, and what counts as there at all. Raises ValueError.
+        """
+        self._check_open()
+        return list_offset(self, target, isolation)
+
+    def legacy_fetch_offsets_before(self, ms: int, count: int) -> list[int]:
+        """First offsets of at most `count` segments whose files were last written at or before ms, the newest first.
+
+        -1 (latest) begins with the log end, -2 (earliest) is the log start alone.
+        """
+        self._check_open()
+        return offsets_before(self, whole_number("ms", ms), count)
 
     def verify(self, progress: Progress | None = None) -> Report:
         """Check every invariant of the directory, reading all of it and changing nothing."""

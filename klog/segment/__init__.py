@@ -18,6 +18,7 @@ from klog.segment._scan import (
     scan_headers,
     search_batch,
 )
+from klog.segment._span import span
 from klog.segment.segment import Segment
 from klog.segment.txn_index import AbortedTransaction, parse_txn_index
 
@@ -38,4 +39,5 @@ __all__ = [
     "scan_checked",
     "scan_headers",
     "search_batch",
+    "span",
 ]

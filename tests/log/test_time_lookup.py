@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.record import encode
 from tests.support.logs import NOW, bases, one_log
 
 
@@ -109,3 +111,94 @@ def test_log_append_time_counts_as_the_records_time(tmp_path: Path) -> None:
         assert log.offset_for_timestamp(NOW + 1) == (NOW + 10, 2)
         assert log.offset_for_timestamp(NOW + 20) == (NOW + 20, 4)
         assert log.offset_for_timestamp(NOW + 21) is None
+
+
+# ---- what words and Kafka's numbers stand for ------------------------------------------------------------------------
+
+
+def test_nothing_is_found_in_an_empty_log(tmp_path: Path) -> None:
+    """UL89: no record by time, none with the greatest time; the ends are there, without an epoch."""
+    with one_log(tmp_path) as log:
+        assert log.list_offset(0) is None and log.list_offset("max_timestamp") is None
+        assert log.list_offset("earliest") == log.list_offset("latest") == (-1, 0, -1)
+
+
+def test_lookups_name_the_epoch(tmp_path: Path) -> None:
+    """UL89: a record's own epoch, the first epoch for the earliest offset and the newest one for the latest."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    data = encode([(None, b"a", NOW)], leader_epoch=0) + encode([(None, b"b", NOW + 5)], base_offset=1, leader_epoch=1)
+    (directory / f"{0:020d}.log").write_bytes(data)
+    with klog.Log.open(directory) as log:
+        assert log.list_offset(NOW) == (NOW, 0, 0) and log.list_offset(NOW + 1) == (NOW + 5, 1, 1)
+        assert log.list_offset(NOW + 6) is None
+        assert log.list_offset("earliest") == log.list_offset("earliest_local") == (-1, 0, 0)
+        assert log.list_offset("latest") == (-1, 2, 1)
+        log._epochs.assign(2, 2)
+        latest = log.list_offset("latest")
+        assert latest == (-1, 2, 2) and latest is not None and latest.leader_epoch == 2
+
+
+def test_the_greatest_timestamp(tmp_path: Path) -> None:
+    """UL90: of times t, t + 1, t it is t + 1 at offset 1, in whichever segment that lies."""
+    with one_log(tmp_path) as log:
+        log.append([(None, b"a", NOW)])
+        log.append([(None, b"b", NOW + 1)])
+        log.append([(None, b"c", NOW)])
+        assert log.list_offset("max_timestamp") == (NOW + 1, 1, 0)
+        log.roll()
+        log.append([(None, b"d", NOW + 1)])
+        assert log.list_offset("max_timestamp") == (NOW + 1, 1, 0)
+        log.append([(None, b"e", NOW + 2), (None, b"f", NOW + 2)])
+        assert log.list_offset("max_timestamp") == (NOW + 2, 4, 0)
+
+
+def test_without_tiers_nothing_is_tiered(tmp_path: Path) -> None:
+    """UL91: LATEST_TIERED and EARLIEST_PENDING_UPLOAD are -1 with epoch -1, EARLIEST_LOCAL is EARLIEST."""
+    with one_log(tmp_path) as log:
+        log.append([(None, b"a")])
+        assert log.list_offset("latest_tiered") == log.list_offset("earliest_pending_upload") == (-1, -1, -1)
+        assert log.list_offset("earliest_local") == (-1, 0, 0)
+
+
+def test_kafka_s_numbers_are_words_too(tmp_path: Path) -> None:
+    with one_log(tmp_path) as log:
+        log.append([(None, b"a", NOW), (None, b"b", NOW + 1)])
+        words = ["latest", "earliest", "max_timestamp", "earliest_local", "latest_tiered", "earliest_pending_upload"]
+        for number, word in enumerate(words, 1):
+            assert log.list_offset(-number) == log.list_offset(word)
+        for wrong in (-7, "newest"):
+            with pytest.raises(ValueError, match="'max_timestamp'"):
+                log.list_offset(wrong)
+
+
+def test_what_an_isolation_does_not_show_is_not_found(tmp_path: Path) -> None:
+    with one_log(tmp_path) as log:
+        log.append([(None, b"a", NOW), (None, b"b", NOW + 1)])
+    with klog.Log.open(tmp_path / "events-0", read_only=True, high_watermark=1) as log:
+        assert log.list_offset("latest", isolation="high_watermark") == (-1, 1, 0)
+        assert log.list_offset(NOW, isolation="high_watermark") == (NOW, 0, 0)
+        assert log.list_offset(NOW + 1, isolation="high_watermark") is None
+        assert log.list_offset("max_timestamp", isolation="read_committed") is None
+        assert log.list_offset("max_timestamp") == (NOW + 1, 1, 0)
+
+
+def test_segments_by_the_time_of_their_files(tmp_path: Path) -> None:
+    """As the first version of ListOffsets asks: the newest first, the log end only for "latest" and its own time."""
+    with one_log(tmp_path, ManualClock(NOW + 100_000)) as log:
+        for i in range(3):
+            log.append([(None, b"%d" % i)])
+            log.roll()
+        for i, segment in enumerate(log.segments):
+            os.utime(segment.path, ns=(0, (NOW + i * 1000) * 1_000_000))
+        assert bases(log) == [0, 1, 2, 3]
+        assert log.legacy_fetch_offsets_before(-1, 10) == [3, 2, 1, 0]
+        log.append([(None, b"more")])
+        os.utime(log.segments[-1].path, ns=(0, (NOW + 3000) * 1_000_000))
+        assert log.legacy_fetch_offsets_before(-1, 10) == [4, 3, 2, 1, 0]
+        assert log.legacy_fetch_offsets_before(-1, 2) == [4, 3]
+        assert log.legacy_fetch_offsets_before(-2, 10) == [0]
+        assert log.legacy_fetch_offsets_before(NOW + 1999, 10) == [1, 0]
+        assert log.legacy_fetch_offsets_before(NOW + 1999, 1) == [1]
+        assert log.legacy_fetch_offsets_before(NOW - 1, 10) == []
+        assert log.legacy_fetch_offsets_before(-1, 0) == []

@@ -1,0 +1,155 @@
+"""Views of a .log file without a copy: mapped memory that stays what it is, even when the file is shortened.
+
+  V1  a view covers bytes that were in the file when it was made, and only those: touching it is never a SIGBUS
+  V2  whoever shortens a file calls begin_cut() first: what is mapped of the part to go is exchanged for a copy of it,
+      at the same addresses, so that views which somebody holds keep their bytes
+  V3  between begin_cut() and end_cut() no view of that part can be made
+
+This holds for cuts by this process, so only the process that holds a log's lock may map it; a reader beside another
+process's writer copies. A page that the disk cannot give is a signal, as with every map. One map per open file, as
+large as the file may soon be: it goes with the last view of it and with the file.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.memoryview cimport PyMemoryView_FromObject
+from klog.disk._io cimport LogFile
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memcpy
+from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.stat cimport fstat, struct_stat
+
+import errno
+import weakref
+
+cdef extern from "sys/mman.h" nogil:
+    void *mremap(void *old, size_t old_size, size_t new_size, int flags, void *new)
+    int MREMAP_MAYMOVE
+    int MREMAP_FIXED
+
+cdef enum:
+    PAGE = 4096
+    SPARE = 1 << 20       # at least so much is mapped: appends go on behind what is there now
+
+# Files are the machine's, whoever in the process has them open, so this is of the whole process.
+cdef object _maps = weakref.WeakSet()
+cdef dict _cuts = {}      # (device, inode) -> the length that the file is about to get
+
+
+cdef class FileMap:
+    """The first `size` bytes of a file and of what it will grow by. `valid` of them are known to be in the file."""
+
+    cdef uint8_t *data
+    cdef int64_t size, valid
+    cdef tuple key
+    cdef bint cut         # views made from now on need another map
+    cdef object __weakref__
+
+    def __cinit__(self, LogFile file, int64_t end):
+        cdef void *memory
+        cdef int64_t size = SPARE
+        self.learn(file)
+        if end > self.valid:
+            return
+        while size < self.valid:
+            size *= 2
+        memory = mmap(NULL, size, PROT_READ, MAP_SHARED, file.fd, 0)
+        if memory == MAP_FAILED:
+            raise OSError(errno.ENOMEM, "cannot map; raise vm.max_map_count", file.path)
+        self.data = <uint8_t *>memory
+        self.size = size
+        _maps.add(self)
+
+    cdef int learn(self, LogFile file) except -1:
+        """How long is the file, or will be at once?"""
+        cdef struct_stat status
+        if fstat(file.fd, &status) != 0:
+            raise OSError(errno.EIO, "fstat failed", file.path)
+        self.key = status.st_dev, status.st_ino
+        self.valid = min(<int64_t>status.st_size, <int64_t>_cuts.get(self.key, status.st_size))
+        return 0
+
+    cdef int exchange(self, int64_t start, int64_t end) except -1:
+        """From here on bytes [start, end) are memory of our own with the same content."""
+        cdef int64_t low = start & ~(PAGE - 1), high
+        cdef void *copy
+        end = min(end, self.size)
+        high = (end + PAGE - 1) & ~(PAGE - 1)
+        self.cut = True
+        if self.data == NULL or end <= start:
+            return 0
+        copy = mmap(NULL, high - low, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        if copy == MAP_FAILED:
+            raise MemoryError("no memory to keep what readers hold of a log that is to be cut")
+        memcpy(copy, self.data + low, end - low)
+        if mremap(copy, high - low, high - low, MREMAP_MAYMOVE | MREMAP_FIXED, self.data + low) == MAP_FAILED:
+            munmap(copy, high - low)
+            raise MemoryError("what readers hold of a log that is to be cut could not be kept")
+        return 0
+
+    def __dealloc__(self):
+        if self.data != NULL:
+            munmap(self.data, self.size)
+
+
+@cython.final
+cdef class FileView:
+    """A range of a map, with the read-only buffer protocol. It keeps the map."""
+
+    cdef FileMap map
+    cdef uint8_t *data
+    cdef Py_ssize_t size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
+
+    def __releasebuffer__(self, Py_buffer *view):
+        pass
+
+
+def view_of(LogFile file, int64_t position, int64_t size):
+    """A memoryview of size bytes of the file, not copied; None if they are not in it, or not in a file of the kernel's.
+    """
+    cdef FileMap map
+    cdef FileView view
+    cdef int64_t end = position + size
+    if position < 0 or size < 0 or file.fd < 0 or not file.real:
+        return None
+    map = file.map
+    if map is None or map.cut or end > map.size:
+        map = FileMap(file, end)
+        if map.data == NULL:
+            return None
+        file.map = map
+    elif end > map.valid:
+        map.learn(file)
+        if end > map.valid:
+            return None
+    view = FileView.__new__(FileView)
+    view.map = map
+    view.data = map.data + position
+    view.size = size
+    return PyMemoryView_FromObject(view)
+
+
+def begin_cut(int fd, int64_t size):
+    """Before a file is shortened to size bytes: V2, V3. What it returns is for end_cut(). MemoryError: do not cut."""
+    cdef struct_stat status
+    cdef FileMap map
+    if fstat(fd, &status) != 0 or size >= status.st_size:
+        return None
+    key = status.st_dev, status.st_ino
+    _cuts[key] = size  # first: the set below is Python's, and other threads may run while it is gone through
+    try:
+        for map in list(_maps):
+            if map.key == key and not map.cut:
+                map.exchange(size, status.st_size)
+    except BaseException:
+        del _cuts[key]
+        raise
+    return key
+
+
+def end_cut(key):
+    """The file has its new length, or has kept the old one."""
+    _cuts.pop(key, None)

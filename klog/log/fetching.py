@@ -1,0 +1,201 @@
+"""One fetch: raw batches of one segment, as a slice of its file that goes on to memory or a socket.
+
+  F1  where the log stands is looked up before the bytes are: no answer names a high watermark that its data is beyond
+  F2  nothing at or beyond the isolation's bound is in the slice, and nothing of an append that is not through
+  F3  a slice holds whole batches. The first of them may begin below the offset that was asked for: consumers skip
+  F4  at the bound and above it, up to the log end, a fetch is empty and no error: the consumer comes back
+
+Without a lock, any thread. Kafka: UnifiedLog.read, LocalLog.read, FetchDataInfo. There a slice may end inside a batch,
+and one byte of the first batch is an answer (firstEntryIncomplete); servers send an empty one in its place, and so
+does klog.
+"""
+
+from __future__ import annotations
+
+import bisect
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from klog.disk import LogFile, encrypts, send_slice, view_of, writable
+from klog.errors import CorruptBatch, OffsetOutOfRange
+from klog.log.watermark import OffsetMetadata
+from klog.segment import AbortedTransaction, Segment, span
+
+if TYPE_CHECKING:
+    from klog.log.view import LogView
+
+Isolation = Literal["log_end", "high_watermark", "read_committed"]
+
+
+@dataclass(slots=True)
+class FetchData:
+    """What one fetch found: a slice of `size` bytes, whole batches of one segment, from `position` on.
+
+    position says where it begins, or where reading would go on. first_entry_incomplete: there is a batch, but it is
+    larger than was asked for. aborted_transactions: those whose records in the slice do not count, for read_committed.
+
+    The slice keeps its file open, and what memory() gave stays as it is whatever becomes of the log. A log that is
+    truncated before memory() or send_to() is called gives an error there, or its new bytes. Any thread.
+    """
+
+    offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    position: OffsetMetadata
+    size: int = 0
+    first_entry_incomplete: bool = False
+    aborted_transactions: tuple[AbortedTransaction, ...] = ()
+    _file: LogFile | None = field(default=None, repr=False)
+    _views: bool = field(default=False, repr=False)  # may the file be mapped?
+
+    def memory(self) -> memoryview:
+        """The batches, read-only, valid as long as you keep it.
+
+        Of a log that is open for writing the view is the page cache itself, without a copy: there a disk that cannot
+        give a page is a signal (SIGBUS), not an error. Any other log's bytes are copied.
+        """
+        file = self._file
+        if file is None:
+            return memoryview(b"")
+        start, size = self.position.position, self.size
+        view = view_of(file, start, size) if self._views else None
+        if view is None:
+            data = file.read(start, size)
+            if len(data) < size:
+                raise CorruptBatch(
+                    f"{size} bytes were there when they were looked up, {len(data)} are now: the log was truncated",
+                    path=file.path,
+                    position=start,
+                    offset=self.offset,
+                )
+            view = memoryview(data)
+        return view
+
+    def send_to(self, sock: socket.socket, start: int = 0) -> int:
+        """Send the batches, from byte `start` of them on, by sendfile: the number of bytes sent.
+
+        That is all of them, unless the socket does not block: then as many as it takes now, and you come back with
+        start= what it has. A TLS socket is served from memory. Raises TimeoutError, OSError, CorruptBatch.
+        """
+        file = self._file
+        if not 0 <= start <= self.size:
+            raise ValueError(f"start={start}: the slice has {self.size} bytes")
+        if file is None or start == self.size:
+            return 0
+        if encrypts(sock):
+            return sock.send(self.memory()[start:]) if sock.gettimeout() == 0 else self._send_all(sock, start)
+        try:
+            return send_slice(sock, file.fileno(), self.position.position + start, self.size - start)
+        except EOFError as error:
+            raise CorruptBatch(
+                f"{error}: the log was truncated", path=file.path, position=self.position.position, offset=self.offset
+            ) from None
+
+    def _send_all(self, sock: socket.socket, start: int) -> int:
+        sock.sendall(self.memory()[start:])
+        return self.size - start
+
+    async def send_to_async(self, sock: socket.socket) -> int:
+        """The same on a socket that does not block, waiting in the running event loop: all of it, once it returns."""
+        if sock.gettimeout() != 0:
+            raise ValueError("the socket blocks: call sock.setblocking(False) first")
+        if encrypts(sock):
+            import asyncio  # a fifth of the time of `import klog`, for a door that few use
+
+            await asyncio.get_running_loop().sock_sendall(sock, self.memory())
+            return self.size
+        done = self.send_to(sock)
+        while done < self.size:
+            await writable(sock)
+            done += self.send_to(sock, done)
+        return done
+
+
+def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
+    """What Log.fetch documents."""
+    if max_bytes < 0:
+        raise ValueError(f"max_bytes={max_bytes}: not negative")
+    # F1. The end first: what is appended from here on is beyond it.
+    start, end = log.log_start_offset, log.log_end_offset
+    high_watermark, stable = min(log.high_watermark, end), log.last_stable_offset
+    bound = {"log_end": end, "high_watermark": high_watermark, "read_committed": min(stable, high_watermark)}
+    if isolation not in bound:
+        raise ValueError(f"isolation {isolation!r}: choose from {', '.join(map(repr, bound))}")
+    if not start <= offset <= end:
+        raise OffsetOutOfRange(offset, start, end, log.name)
+    found = FetchData(offset, high_watermark, stable, start, end, OffsetMetadata(offset))
+    segments = log._segments
+    read_up_to(found, segments, _place(segments, bound[isolation], end), max_bytes, min_one)
+    found._views = not log.read_only
+    if isolation == "read_committed" and found.size:
+        found.aborted_transactions = _aborted(log, segments, found, end)
+    return found
+
+
+def read_up_to(
+    found: FetchData, segments: Sequence[Segment], bound: OffsetMetadata, max_bytes: int, min_one: bool
+) -> None:
+    """Fill in the slice for found.offset, of these segments and below a bound whose byte is known.
+
+    A bound that is only an offset lets nothing through but what lies below it without doubt: nothing is read towards
+    an end that nobody has found. Kafka: LocalLog.read.
+    """
+    offset = found.offset
+    if offset == bound.offset:
+        found.position = bound
+        return
+    if offset > bound.offset:
+        found.position = _place(segments, offset, found.log_end_offset)
+        return
+    for segment in segments[_floor(segments, offset) :]:
+        size = segment.size
+        if bound.is_message_only or segment.base_offset > bound.segment_base_offset:
+            break
+        limit = size if segment.base_offset < bound.segment_base_offset else min(bound.position, size)
+        header = segment.locate(offset) if size else None
+        if header is None:
+            continue
+        found.position = OffsetMetadata(offset, segment.base_offset, header.position)
+        if header.position < limit:
+            file = segment.file
+            first, found.size = span(file, header.position, limit, max_bytes)
+            if found.size == 0 and first:
+                found.first_entry_incomplete = not min_one
+                found.size = first if min_one else 0
+            found._file = file if found.size else None
+        return
+    found.position = _place(segments, offset, found.log_end_offset)
+
+
+def _floor(segments: Sequence[Segment], offset: int) -> int:
+    """Which segment an offset belongs to: the last one that begins at or below it, else the first."""
+    return max(bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+
+
+def _place(segments: Sequence[Segment], offset: int, end: int) -> OffsetMetadata:
+    """Where the first batch that reaches `offset` begins; where the last one below `end` ends, if there is none."""
+    for segment in segments[_floor(segments, offset) :]:
+        size = segment.size  # before next_offset: an append moves them in the other order
+        if size and segment.next_offset > offset:
+            header = segment.locate(offset)
+            if header is not None:
+                return OffsetMetadata(offset, segment.base_offset, header.position)
+        if segment is segments[-1] and offset <= end:
+            return OffsetMetadata(offset, segment.base_offset, size)
+    return OffsetMetadata(offset)
+
+
+def _aborted(log: LogView, segments: Sequence[Segment], found: FetchData, end: int) -> tuple[AbortedTransaction, ...]:
+    """Aborted transactions that may have records in the slice: the offset index knows an upper bound of what it holds.
+
+    Kafka: LocalLog.addAbortedTransactions.
+    """
+    number = bisect.bisect_left(segments, found.position.segment_base_offset, key=lambda segment: segment.base_offset)
+    upper = segments[number].index.upper_bound(found.position.position + found.size)
+    if upper is None:
+        upper = segments[number + 1].base_offset if number + 1 < len(segments) else end
+    return tuple(log.aborted_transactions(found.offset, upper))

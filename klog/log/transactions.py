@@ -1,0 +1,122 @@
+"""The transactions of one log that decide how far read_committed sees.
+
+  ongoing        data, no marker yet
+  unreplicated   decided, but the marker does not lie below the high watermark yet
+
+Each is known by its first offset. The least of all is the first unstable offset. Under the log's lock.
+Kafka: ProducerStateManager (ongoingTxns, unreplicatedTxns), TxnMetadata, CompletedTxn.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import NamedTuple
+
+from klog.log.watermark import OffsetMetadata
+
+
+class Transaction(NamedTuple):
+    """A transaction that began. last_offset is that of its marker, -1 while there is none."""
+
+    producer_id: int
+    first: OffsetMetadata
+    last_offset: int = -1
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of its first batch."""
+        return self.first.offset
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction with data that a marker at last_offset has ended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class _ByFirstOffset:
+    """Transactions in the order of their first offsets."""
+
+    __slots__ = ("_of", "offsets")
+
+    def __init__(self) -> None:
+        self._of: dict[int, Transaction] = {}
+        self.offsets: list[int] = []
+
+    def put(self, transaction: Transaction) -> None:
+        first = transaction.first.offset
+        if first not in self._of:
+            bisect.insort(self.offsets, first)
+        self._of[first] = transaction
+
+    def pop(self, first: int) -> Transaction | None:
+        found = self._of.pop(first, None)
+        if found is not None:
+            del self.offsets[bisect.bisect_left(self.offsets, first)]
+        return found
+
+    def least(self) -> Transaction | None:
+        return self._of[self.offsets[0]] if self.offsets else None
+
+    def all(self) -> list[Transaction]:
+        return [self._of[first] for first in self.offsets]
+
+
+class Transactions:
+    """Those of one log: begun, ended, replicated."""
+
+    __slots__ = ("_ongoing", "_unreplicated")
+
+    def __init__(self) -> None:
+        self._ongoing = _ByFirstOffset()
+        self._unreplicated = _ByFirstOffset()
+
+    def begin(self, transaction: Transaction) -> None:
+        """Its first batch is in the log."""
+        self._ongoing.put(transaction)
+
+    def complete(self, completed: CompletedTransaction) -> None:
+        """Its marker is in the log. ValueError for one that did not begin here."""
+        begun = self._ongoing.pop(completed.first_offset)
+        if begun is None:
+            raise ValueError(f"a transaction that did not begin here was completed: {completed}")
+        self._unreplicated.put(begun._replace(last_offset=completed.last_offset))
+
+    def forget_below(self, offset: int) -> None:
+        """Markers below offset are replicated, or their records gone."""
+        if self._unreplicated.offsets:
+            for transaction in self._unreplicated.all():
+                if transaction.last_offset < offset:
+                    self._unreplicated.pop(transaction.first.offset)
+
+    def stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """The last stable offset right behind a marker, replication aside. To be asked before complete()."""
+        for first in self._ongoing.offsets[:2]:
+            if first != completed.first_offset:
+                return first
+        return completed.last_offset + 1
+
+    @property
+    def first_undecided(self) -> Transaction | None:
+        """The oldest that is ongoing."""
+        return self._ongoing.least()
+
+    @property
+    def first_unstable(self) -> OffsetMetadata | None:
+        """Where the oldest begins that is ongoing or unreplicated."""
+        ongoing, unreplicated = self._ongoing.least(), self._unreplicated.least()
+        if ongoing is None or (unreplicated is not None and unreplicated.first.offset < ongoing.first.offset):
+            return None if unreplicated is None else unreplicated.first
+        return ongoing.first
+
+    def copy(self) -> Transactions:
+        """The same ones, to change apart."""
+        copy = Transactions()
+        for transaction in self._ongoing.all():
+            copy._ongoing.put(transaction)
+        for transaction in self._unreplicated.all():
+            copy._unreplicated.put(transaction)
+        return copy

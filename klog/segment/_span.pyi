@@ -1,0 +1,3 @@
+from klog.disk._io import LogFile
+
+def span(file: LogFile, position: int, end: int, bytes_max: int) -> tuple[int, int]: ...

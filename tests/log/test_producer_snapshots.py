@@ -1,0 +1,296 @@
+"""Snapshots of producer state: what they keep, which of them stay, what a reload makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from klog.disk import RealFiles
+from klog.errors import CorruptSnapshot, InvalidProducerEpoch, OutOfOrderSequence
+from klog.log.producer_entry import ProducerState
+from klog.log.producers import Producers
+from klog.log.snapshots import Snapshots, format_snapshot, parse_snapshot
+from tests.log.test_producer_state import DAY, NOW, OTHER, PID, data, mark, unstable, write
+from tests.support import golden
+
+
+def name(offset: int) -> str:
+    return f"{offset:020}.snapshot"
+
+
+def files(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob("*.snapshot"))
+
+
+def opened(folder: Path, **more: int) -> Producers:
+    return Producers(Snapshots(str(folder), RealFiles()), **more)
+
+
+def test_a_snapshot_is_taken_once(tmp_path: Path) -> None:
+    """PS23: named by the offset behind what it knows; a second one without news is not written."""
+    producers = opened(tmp_path)
+    write(producers, PID, 0, 0, 0)
+    write(producers, PID, 0, 1, 1)
+    producers.take_snapshot()
+    assert files(tmp_path) == [2]
+    (tmp_path / name(2)).unlink()
+    producers.take_snapshot()
+    assert files(tmp_path) == []
+    write(producers, PID, 0, 2, 2)
+    producers.take_snapshot()
+    assert files(tmp_path) == [3]
+
+
+STATES = {
+    7: ProducerState(3, 2**31 - 1, 2**40, 2**31 - 1, NOW, 15, 2**33),
+    2**62: ProducerState(32767, -1, -1, 0, -1, -1, None),
+    0: ProducerState(0, 0, 0, 0, 0, 0, 0),
+}
+
+
+def test_every_field_goes_round() -> None:
+    """PS23: and nothing extra is taken."""
+    written = format_snapshot(STATES)
+    assert parse_snapshot(written, "x") == STATES
+    for bad in (written[:-1], written + b"\0", written[:1] + b"\2" + written[2:], b"", written[: len(written) // 2]):
+        with pytest.raises(CorruptSnapshot):
+            parse_snapshot(bad, "x")
+
+
+def test_kafkas_snapshots_are_written_byte_for_byte() -> None:
+    """Equal states are equal bytes, in the order of Kafka's hash map."""
+    seen = entries = 0
+    for path in golden.HOME.rglob("*.snapshot"):
+        read = path.read_bytes()
+        try:
+            states = parse_snapshot(read, str(path))
+        except CorruptSnapshot:
+            continue
+        assert format_snapshot(dict(sorted(states.items(), reverse=True))) == read, path
+        seen += 1
+        entries = max(entries, len(states))
+    assert seen > 20 and entries >= 3
+
+
+def test_a_reload_knows_the_last_batch_alone(tmp_path: Path) -> None:
+    """PS24: the next sequence goes on; a batch before the last one is not known again."""
+    producers = opened(tmp_path)
+    write(producers, PID, 0, 0, 0)
+    write(producers, PID, 0, 1, 1)
+    producers.take_snapshot()
+    again = opened(tmp_path)
+    again.truncate_and_reload(0, 3, NOW)
+    assert again.end_offset == 2
+    entry = again.entries[PID]
+    assert entry.duplicate(0, 0, 0) is None and entry.duplicate(0, 1, 1) is not None
+    with pytest.raises(OutOfOrderSequence):
+        write(again, PID, 0, 0, 2)
+    write(again, PID, 0, 2, 2)
+
+
+def test_an_open_transaction_survives(tmp_path: Path) -> None:
+    """PS25: a finished one leaves nothing; a producer known by a marker alone keeps the marker's time."""
+    producers = opened(tmp_path)
+    write(producers, PID, 0, 0, 0, txn=True)
+    producers.take_snapshot()
+    mark(producers, PID, 0, 1)
+    mark(producers, OTHER, 4, 2, at=NOW + 77)
+    producers.take_snapshot()
+    open_yet, finished = opened(tmp_path), opened(tmp_path)
+    finished.truncate_and_reload(0, 3, NOW)
+    assert unstable(finished) is None and finished.entries[OTHER].timestamp == NOW + 77
+    open_yet.truncate_and_reload(0, 1, NOW)
+    assert unstable(open_yet) == 0 and open_yet.entries[PID].txn_first_offset == 0
+
+
+def test_reload_after_the_marker_and_before_it(tmp_path: Path) -> None:
+    """PS17: back to the end nothing is unstable; back before the marker the transaction is open again."""
+    producers = opened(tmp_path)
+    write(producers, PID, 0, 0, 99, txn=True)
+    assert unstable(producers) == 99
+    producers.take_snapshot()
+    mark(producers, PID, 0, 105)
+    producers.on_high_watermark_updated(106)
+    assert unstable(producers) is None
+    producers.take_snapshot()
+    write(producers, PID, 0, 1, 106)
+    producers.truncate_and_reload(0, 106, NOW)
+    assert unstable(producers) is None
+    producers.truncate_and_reload(0, 100, NOW)
+    assert unstable(producers) == 99 and files(tmp_path) == [100]
+
+
+def test_a_late_transaction_before_the_reload_is_none_behind_it(tmp_path: Path) -> None:
+    """PS21: what is truncated is not late."""
+    producers = opened(tmp_path)
+    write(producers, PID, 0, 0, 0)
+    producers.take_snapshot()
+    write(producers, PID, 0, 1, 1, txn=True)
+    assert producers.has_late_transaction(NOW + DAY)
+    producers.truncate_and_reload(0, 1, NOW)
+    assert not producers.has_late_transaction(NOW + DAY)
+
+
+@pytest.mark.parametrize("origin", ["client", "replication"])
+def test_a_reload_leaves_out_who_has_expired(tmp_path: Path, origin: str) -> None:
+    """PS26: what it writes next is taken as from a new one."""
+    producers = opened(tmp_path, expiration_ms=1000)
+    write(producers, PID, 5, 0, 0)
+    write(producers, PID, 5, 1, 1)
+    producers.take_snapshot()
+    again = opened(tmp_path, expiration_ms=1000)
+    again.truncate_and_reload(0, 2, NOW + 70_000)
+    assert not again.entries
+    write(again, PID, 5, 2, 2, at=NOW + 70_000, origin=origin)
+    assert (list(again.entries), again.end_offset) == ([PID], 3)
+
+
+def test_a_reload_keeps_producers_with_an_open_transaction_however_old(tmp_path: Path) -> None:
+    """PS36: also behind a reload."""
+    producers = opened(tmp_path, expiration_ms=1000)
+    write(producers, PID, 5, 0, 0, txn=True)
+    write(producers, OTHER, 5, 0, 1)
+    producers.take_snapshot()
+    again = opened(tmp_path, expiration_ms=1000)
+    again.truncate_and_reload(0, 2, NOW + DAY)
+    assert list(again.entries) == [PID] and unstable(again) == 0
+
+
+def test_a_producer_whose_data_lies_below_the_log_start_is_kept(tmp_path: Path) -> None:
+    """PS27: also the one that wrote offset 0 alone."""
+    producers = opened(tmp_path)
+    write(producers, PID, 0, 0, 0)
+    write(producers, OTHER, 0, 0, 1)
+    producers.take_snapshot()
+    again = opened(tmp_path)
+    again.truncate_and_reload(1, 2, NOW)
+    assert sorted(again.entries) == [PID, OTHER]
+
+
+def test_reload_deletes_snapshots_outside_the_log(tmp_path: Path) -> None:
+    """PS28: those at or below the log start, and those behind the log end."""
+    producers = opened(tmp_path)
+    for offset in range(5):
+        write(producers, PID, 0, offset, offset)
+        producers.take_snapshot()
+    assert files(tmp_path) == [1, 2, 3, 4, 5]
+    producers.truncate_and_reload(1, 3, NOW)
+    assert files(tmp_path) == [2, 3]
+    assert (producers.oldest_snapshot_offset, producers.latest_snapshot_offset) == (2, 3)
+    assert producers.snapshot_path(9) is None
+    assert producers.snapshot_path(2) == str(tmp_path / name(2))
+
+
+def test_reload_at_the_offset_that_is_known(tmp_path: Path) -> None:
+    """PS28: snapshots 3 and 5 of a log that begins at 3: 5 stays."""
+    producers = opened(tmp_path)
+    for offset in range(5):
+        write(producers, PID, 0, offset, offset)
+        if offset in (2, 4):
+            producers.take_snapshot()
+    producers.truncate_and_reload(3, 5, NOW)
+    assert files(tmp_path) == [5] and producers.end_offset == 5
+
+
+def test_delete_snapshots_before(tmp_path: Path) -> None:
+    """PS29: 3 stays for 3, nothing does for 4."""
+    producers = opened(tmp_path)
+    for offset in (1, 2):
+        write(producers, PID, 0, offset, offset)
+        producers.take_snapshot()
+    producers.delete_snapshots_before(3)
+    assert files(tmp_path) == [3] and producers.oldest_snapshot_offset == 3
+    producers.delete_snapshots_before(4)
+    assert files(tmp_path) == [] and producers.oldest_snapshot_offset is None
+
+
+def test_truncate_fully(tmp_path: Path) -> None:
+    """PS30: no snapshot is left, the producer begins at 0 again, the next snapshot is 1."""
+    producers = opened(tmp_path)
+    write(producers, PID, 0, 0, 0)
+    producers.take_snapshot()
+    write(producers, PID, 0, 1, 1)
+    producers.take_snapshot()
+    producers.truncate_fully_and_start_at(0)
+    assert files(tmp_path) == [] and not producers.entries
+    write(producers, PID, 0, 0, 0)
+    producers.take_snapshot()
+    assert files(tmp_path) == [1]
+
+
+def test_snapshots_put_there_by_hand(tmp_path: Path) -> None:
+    """PS31: are the only ones known behind truncate_fully_and_reload_snapshots()."""
+    producers = opened(tmp_path)
+    for offset in (0, 1, 2):
+        write(producers, PID, 0, offset, offset)
+        producers.take_snapshot()
+    kept = (tmp_path / name(3)).read_bytes()
+
+    class PutBack(Snapshots):
+        def relist(self) -> None:
+            (tmp_path / name(3)).write_bytes(kept)
+            super().relist()
+
+    producers = Producers(PutBack(str(tmp_path), RealFiles()))
+    producers.truncate_fully_and_reload_snapshots()
+    assert (producers.oldest_snapshot_offset, producers.latest_snapshot_offset) == (3, 3)
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "flipped"])
+def test_a_bad_snapshot_gives_way_to_the_one_before(tmp_path: Path, damage: str) -> None:
+    """PS32: and is deleted."""
+    producers = opened(tmp_path)
+    for offset in (0, 1):
+        write(producers, PID, 0, offset, offset)
+        producers.take_snapshot()
+    newest = tmp_path / name(2)
+    good = newest.read_bytes()
+    flipped = good[:30] + bytes([good[30] ^ 1]) + good[31:]
+    newest.write_bytes({"empty": b"", "half": good[: len(good) // 2], "flipped": flipped}[damage])
+    again = opened(tmp_path)
+    again.truncate_and_reload(0, 20, NOW)
+    assert files(tmp_path) == [1] and again.end_offset == 1 and again.entries[PID].last_sequence == 0
+
+
+@pytest.mark.parametrize(("bases", "kept"), [([5], [5, 42]), ([42], [42]), ([], [42]), ([5, 50], [5])])
+def test_stray_snapshots(tmp_path: Path, bases: list[int], kept: list[int]) -> None:
+    """PS33, LC8: those of segments stay, and the last of the others if it lies above every segment's base."""
+    for offset in (2, 5, 42):
+        (tmp_path / name(offset)).write_bytes(format_snapshot({}))
+    producers = opened(tmp_path)
+    producers.remove_stray_snapshots(bases)
+    assert files(tmp_path) == kept
+    assert (producers.oldest_snapshot_offset, producers.latest_snapshot_offset) == (kept[0], kept[-1])
+
+
+def test_mark_for_deletion(tmp_path: Path) -> None:
+    """PS34: renames; where the file is gone there is nothing to rename, and nothing left to know."""
+    for offset in (5, 6):
+        (tmp_path / name(offset)).write_bytes(format_snapshot({}))
+    producers = opened(tmp_path)
+    assert producers.remove_and_mark_for_deletion(5) == str(tmp_path / name(5)) + ".deleted"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name(5) + ".deleted", name(6)]
+    (tmp_path / name(6)).unlink()
+    assert producers.remove_and_mark_for_deletion(6) is None
+    assert producers.latest_snapshot_offset is None
+    assert producers.remove_and_mark_for_deletion(7) is None
+
+
+def test_a_fenced_coordinator_stays_fenced(tmp_path: Path) -> None:
+    """PS9, PS6: epochs come back out of a snapshot."""
+    producers = opened(tmp_path)
+    mark(producers, PID, 3, 0, coordinator=9)
+    producers.take_snapshot()
+    again = opened(tmp_path)
+    again.truncate_and_reload(0, 1, NOW)
+    assert (again.entries[PID].coordinator_epoch, again.entries[PID].epoch) == (9, 3)
+    with pytest.raises(InvalidProducerEpoch):
+        write(again, PID, 2, 0, 1)
+
+
+def test_transactions_of_a_failed_append_are_not_begun() -> None:
+    producers = Producers()
+    append = producers.prepare(PID, "client")
+    data(append, 0, 0, 0, 5, 5, txn=True)
+    assert unstable(producers) is None

@@ -1,0 +1,375 @@
+"""Producers: sequences, epochs and transactions of the producers of one log, without a log."""
+
+from __future__ import annotations
+
+import pytest
+
+from klog.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence, TransactionCoordinatorFenced
+from klog.log.producer_append import ProducerAppend
+from klog.log.producers import Producers
+from klog.log.transactions import CompletedTransaction
+from klog.log.watermark import OffsetMetadata
+
+PID, OTHER, NOW = 1, 2, 1_700_000_000_000
+SEQUENCE_MAX = 2**31 - 1
+DAY = 86_400_000
+
+
+def data(
+    append: ProducerAppend, epoch: int, first: int, last: int, start: int, end: int, *, txn: bool = False, at: int = NOW
+) -> None:
+    append.append_data(epoch, first, last, at, OffsetMetadata(start), end, txn)
+
+
+def write(
+    producers: Producers, pid: int, epoch: int, sequence: int, offset: int, *,
+    txn: bool = False, at: int = NOW, origin: str = "client",
+) -> None:  # fmt: skip
+    """One record."""
+    append = producers.prepare(pid, origin)
+    data(append, epoch, sequence, sequence, offset, offset, txn=txn, at=at)
+    producers.update(append)
+    producers.end_offset = offset + 1
+
+
+def mark(
+    producers: Producers, pid: int, epoch: int, offset: int, *,
+    abort: bool = False, coordinator: int = 0, at: int = NOW, origin: str = "coordinator",
+) -> CompletedTransaction | None:  # fmt: skip
+    """A marker, completed if it ended something."""
+    append = producers.prepare(pid, origin)
+    completed = append.append_marker(epoch, coordinator, offset, at, abort)
+    producers.update(append)
+    if completed is not None:
+        producers.complete(completed)
+    producers.end_offset = offset + 1
+    return completed
+
+
+def unstable(producers: Producers) -> int | None:
+    found = producers.first_unstable_offset
+    return None if found is None else found.offset
+
+
+# ---- sequences and epochs ------------------------------------------------------------------------------------------
+
+
+def test_a_client_goes_on_with_the_next_sequence_or_a_new_epoch() -> None:
+    """PS1: sequence 0, 1; not 1 again, not 5; epoch 1 begins at 0, and epoch 0 is over then."""
+    producers = Producers()
+    write(producers, PID, 0, 0, 0)
+    write(producers, PID, 0, 1, 1)
+    for wrong in (1, 5):
+        with pytest.raises(OutOfOrderSequence):
+            write(producers, PID, 0, wrong, 2)
+    write(producers, PID, 1, 0, 2)
+    with pytest.raises(InvalidProducerEpoch):
+        write(producers, PID, 0, 2, 3)
+    assert (producers.entries[PID].epoch, producers.entries[PID].last_sequence) == (1, 0)
+
+
+def test_a_marker_makes_an_unknown_producer_known() -> None:
+    """PS2: lastSeq -1 then; an older epoch is refused, and the same one begins at 0."""
+    producers = Producers()
+    assert mark(producers, PID, 2, 0) is None
+    assert (producers.entries[PID].last_sequence, producers.entries[PID].epoch) == (-1, 2)
+    with pytest.raises(InvalidProducerEpoch):
+        write(producers, PID, 1, 0, 1)
+    with pytest.raises(OutOfOrderSequence):
+        write(producers, PID, 2, 17, 1)
+    write(producers, PID, 2, 0, 1)
+
+
+def test_sequences_wrap_around() -> None:
+    """PS3: 0 follows 2^31-1, and 1 does not."""
+    producers = Producers()
+    write(producers, PID, 0, SEQUENCE_MAX, 735, origin="replication")
+    with pytest.raises(OutOfOrderSequence):
+        write(producers, PID, 0, 1, 736)
+    write(producers, PID, 0, 0, 736)
+    assert (producers.entries[PID].first_sequence, producers.entries[PID].last_sequence) == (SEQUENCE_MAX, 0)
+
+
+def test_one_batch_may_span_the_wrap() -> None:
+    """PS4: sequences 2^31-11 to 9 at offsets 2000 to 2020."""
+    producers = Producers()
+    append = producers.prepare(PID, "replication")
+    data(append, 0, SEQUENCE_MAX - 10, 9, 2000, 2020)
+    producers.update(append)
+    entry = producers.entries[PID]
+    assert (entry.first_sequence, entry.last_sequence) == (SEQUENCE_MAX - 10, 9)
+    assert (entry.first_offset, entry.last_offset) == (2000, 2020)
+    assert entry.duplicate(0, SEQUENCE_MAX - 10, 9) is not None
+
+
+def test_replication_may_begin_anywhere() -> None:
+    """PS5, PS12: the first sequence that a replica sees is the first there is, and a gap is no matter to it."""
+    producers = Producers()
+    write(producers, PID, 5, 16, 240, origin="replication")
+    entry = producers.entries[PID]
+    assert (entry.epoch, entry.first_sequence, entry.last_sequence) == (5, 16, 16)
+    write(producers, PID, 5, 30, 241, origin="replication")
+    assert producers.entries[PID].last_sequence == 30
+
+
+def test_a_marker_of_a_higher_epoch_starts_the_producer_anew() -> None:
+    """PS6: what was remembered and the open transaction are gone; data begins at 0 with that epoch."""
+    producers = Producers()
+    write(producers, PID, 1, 0, 99, txn=True)
+    assert mark(producers, PID, 2, 100) == CompletedTransaction(PID, 99, 100, False)
+    entry = producers.entries[PID]
+    assert (entry.epoch, entry.last_sequence, entry.txn_first_offset, entry.batches) == (2, -1, None, ())
+    write(producers, PID, 2, 0, 101)
+    entry = producers.entries[PID]
+    assert (entry.first_sequence, entry.last_sequence) == (0, 0)
+
+
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_after_such_a_marker_nothing_but_zero_is_taken(epoch: int) -> None:
+    """PS7: sequence 2 of the bumped epoch and of the one behind it is out of order."""
+    producers = Producers()
+    write(producers, PID, 1, 0, 99, txn=True)
+    mark(producers, PID, 2, 100)
+    with pytest.raises(OutOfOrderSequence):
+        write(producers, PID, epoch, 2, 101)
+    write(producers, PID, epoch, 0, 101)
+
+
+def test_a_marker_of_an_older_epoch() -> None:
+    """PS8: is refused, but not by a replica."""
+    producers = Producers()
+    write(producers, PID, 5, 0, 0)
+    with pytest.raises(InvalidProducerEpoch):
+        mark(producers, PID, 4, 1)
+    assert producers.entries[PID].epoch == 5
+    mark(producers, PID, 4, 1, origin="replication")
+
+
+def test_a_coordinator_of_the_past_is_fenced() -> None:
+    """PS9: coordinator epochs 1, 1, 2, and then 1 no more."""
+    producers = Producers()
+    for offset, coordinator in enumerate((1, 1, 2)):
+        mark(producers, PID, 0, offset, coordinator=coordinator)
+    with pytest.raises(TransactionCoordinatorFenced):
+        mark(producers, PID, 0, 3, coordinator=1)
+    reloaded = Producers()
+    reloaded.load(producers.states, 3)
+    with pytest.raises(TransactionCoordinatorFenced):
+        mark(reloaded, PID, 0, 3, coordinator=1)
+    mark(reloaded, PID, 0, 3, coordinator=1, origin="replication")
+
+
+def test_a_coordinator_writes_without_sequences() -> None:
+    """PS10: or the same ones again."""
+    producers = Producers()
+    for offset, sequence in enumerate((-1, -1, 7, 7, 3)):
+        write(producers, PID, 0, sequence, offset, origin="coordinator")
+    assert producers.entries[PID].last_offset == 4
+
+
+@pytest.mark.parametrize("origin", ["client", "coordinator", "replication"])
+def test_data_outside_the_open_transaction(origin: str) -> None:
+    """PS11: is refused, whoever brings it."""
+    producers = Producers()
+    write(producers, PID, 0, 0, 0, txn=True)
+    with pytest.raises(InvalidTxnState):
+        write(producers, PID, 0, 1, 1, origin=origin)
+    assert producers.entries[PID].last_sequence == 0
+
+
+# ---- transactions --------------------------------------------------------------------------------------------------
+
+
+def test_the_first_unstable_offset_is_where_the_caller_said() -> None:
+    """PS13: segment and byte with it."""
+    producers = Producers()
+    append = producers.prepare(PID, "client")
+    first = OffsetMetadata(16, 12, 730)
+    append.append_data(0, 0, 4, NOW, first, 20, True)
+    assert producers.first_unstable_offset is None
+    producers.update(append)
+    assert producers.first_unstable_offset == first
+
+
+def test_nothing_is_seen_before_the_update() -> None:
+    """PS14: an entry of sequences 0 to 5 stays as it is while 6 to 10 are prepared."""
+    producers = Producers()
+    append = producers.prepare(PID, "client")
+    data(append, 0, 0, 5, 15, 20)
+    producers.update(append)
+    second = producers.prepare(PID, "client")
+    data(second, 0, 6, 10, 26, 30)
+    entry = producers.entries[PID]
+    assert (entry.first_sequence, entry.last_sequence, entry.last_offset) == (0, 5, 20)
+    assert (second.entry.last_sequence, second.entry.last_offset) == (10, 30)
+    producers.update(second)
+    entry = producers.entries[PID]
+    assert (entry.first_sequence, entry.last_sequence, entry.last_offset) == (0, 10, 30)
+
+
+def test_a_transaction_and_its_marker_in_one_append() -> None:
+    """PS15: it starts at its first batch, is completed once, and the marker leaves what is remembered of the data."""
+    producers = Producers()
+    write(producers, PID, 0, 0, 9)
+    append = producers.prepare(PID, "coordinator")
+    data(append, 0, 1, 5, 16, 20, txn=True)
+    assert append.entry.txn_first_offset == 16
+    data(append, 0, 6, 10, 26, 30, txn=True)
+    assert append.entry.txn_first_offset == 16 and [t.first_offset for t in append.started] == [16]
+    assert append.append_marker(0, 0, 40, NOW, False) == CompletedTransaction(PID, 16, 40, False)
+    assert append.entry.txn_first_offset is None
+    assert [(b.first_sequence, b.last_sequence, b.last_offset) for b in append.entry.batches[1:]] == [
+        (1, 5, 20),
+        (6, 10, 30),
+    ]
+
+
+def test_unstable_until_the_marker_is_replicated() -> None:
+    """PS16: two transactions, from the first offset to the end."""
+    producers = Producers()
+    write(producers, PID, 0, 0, 99, txn=True)
+    write(producers, OTHER, 0, 0, 105, txn=True)
+    assert (producers.first_undecided_offset, unstable(producers)) == (99, 99)
+    mark(producers, PID, 0, 109)
+    assert (producers.first_undecided_offset, unstable(producers)) == (105, 99)
+    for high_watermark in (100, 109):
+        producers.on_high_watermark_updated(high_watermark)
+        assert unstable(producers) == 99
+    producers.on_high_watermark_updated(110)
+    assert unstable(producers) == 105
+    mark(producers, OTHER, 0, 112, abort=True)
+    assert (producers.first_undecided_offset, unstable(producers)) == (None, 105)
+    producers.on_high_watermark_updated(113)
+    assert unstable(producers) is None
+
+
+def test_many_transactions_of_one_producer_in_one_append() -> None:
+    """PS18: markers without data complete nothing."""
+    producers = Producers()
+    first = producers.prepare(PID, "client")
+    data(first, 0, 0, 4, 16, 20, txn=True)
+    producers.update(first)
+    append = producers.prepare(PID, "replication")
+    completed = [append.append_marker(0, 0, offset, NOW, False) for offset in (21, 22)]
+    completed.append(append.append_marker(0, 0, 23, NOW, True))
+    data(append, 0, 5, 8, 24, 27, txn=True)
+    completed += [append.append_marker(0, 0, offset, NOW, True) for offset in (28, 29)]
+    data(append, 0, 9, 10, 30, 31, txn=True)
+    assert [c for c in completed if c] == [
+        CompletedTransaction(PID, 16, 21, False),
+        CompletedTransaction(PID, 24, 28, True),
+    ]
+    assert [transaction.first_offset for transaction in append.started] == [24, 30]
+    producers.update(append)
+    for one in filter(None, completed):
+        producers.complete(one)
+    producers.on_high_watermark_updated(32)
+    assert unstable(producers) == 30
+
+
+def test_last_stable_offset_behind_a_marker() -> None:
+    """PS19: where the oldest other transaction begins; behind the last of them, the offset behind its marker."""
+    producers = Producers()
+    ends = {}
+    for pid, first in ((1, 0), (2, 5), (3, 10)):
+        write(producers, pid, 0, 0, first, txn=True)
+    for pid, expected in ((1, 5), (3, 5), (2, 23)):
+        append = producers.prepare(pid, "coordinator")
+        completed = append.append_marker(0, 0, 20 + len(ends), NOW, True)
+        assert completed is not None
+        producers.update(append)
+        ends[pid] = producers.last_stable_offset(completed)
+        producers.complete(completed)
+        assert ends[pid] == expected
+
+
+def test_a_transaction_that_did_not_begin_cannot_be_completed() -> None:
+    with pytest.raises(ValueError, match="did not begin"):
+        Producers().complete(CompletedTransaction(PID, 5, 7, True))
+
+
+def test_a_control_batch_that_the_cleaner_has_emptied() -> None:
+    """PS20: makes its producer known, and leaves an open transaction open."""
+    producers = Producers()
+    producers.note_emptied(PID)
+    assert (producers.entries[PID].epoch, producers.entries[PID].last_sequence) == (-1, -1)
+    assert unstable(producers) is None
+    write(producers, PID, 3, 9, 5, txn=True)
+    producers.note_emptied(PID)
+    assert (unstable(producers), producers.entries[PID].txn_first_offset) == (5, 5)
+    write(producers, PID, 3, 10, 6, txn=True)
+
+
+LATE = 900_000 + 300_000
+
+
+def test_late_transactions() -> None:
+    """PS21: late is what is open for longer than any coordinator's timeout and five minutes, until all are ended."""
+    producers = Producers(transaction_max_timeout_ms=900_000)
+    write(producers, PID, 0, 0, 0, txn=True)
+    write(producers, OTHER, 0, 0, 1, txn=True, at=NOW + 10)
+    assert not producers.has_late_transaction(NOW + LATE)
+    assert producers.has_late_transaction(NOW + LATE + 1)
+    reloaded = Producers(transaction_max_timeout_ms=900_000)
+    reloaded.load(producers.states, 2)
+    assert reloaded.has_late_transaction(NOW + LATE + 1)
+    mark(producers, PID, 0, 2)
+    assert not producers.has_late_transaction(NOW + LATE + 10)
+    assert producers.has_late_transaction(NOW + LATE + 11)
+    mark(producers, OTHER, 0, 3)
+    assert not producers.has_late_transaction(NOW + 10 * LATE)
+    reloaded.truncate_fully_and_start_at(0)
+    assert not reloaded.has_late_transaction(NOW + 10 * LATE)
+
+
+def test_a_fencing_marker_alone() -> None:
+    """PS22: an entry without data, which is there as long as any other."""
+    producers = Producers()
+    mark(producers, PID, 0, 42, abort=True)
+    entry = producers.entries[PID]
+    assert (entry.first_offset, entry.last_offset, entry.last_sequence) == (-1, -1, -1)
+    producers.expire(NOW + DAY - 1)
+    assert PID in producers.entries
+
+
+# ---- expiry --------------------------------------------------------------------------------------------------------
+
+
+def test_a_producer_that_has_expired_is_a_new_one() -> None:
+    """PS35: its next sequence is taken as a first one."""
+    producers = Producers(expiration_ms=1000)
+    write(producers, PID, 5, 0, 0)
+    write(producers, PID, 5, 1, 1)
+    producers.expire(NOW + 999)
+    assert PID in producers.entries
+    producers.expire(NOW + 1000)
+    assert not producers.entries
+    write(producers, PID, 5, 2, 2, at=NOW + 1000)
+    assert (len(producers.entries), producers.end_offset) == (1, 3)
+    assert producers.entries[PID].first_sequence == 2
+
+
+def test_producers_with_an_open_transaction_stay() -> None:
+    """PS36: whatever the time."""
+    producers = Producers(expiration_ms=1000)
+    write(producers, PID, 5, 0, 0, txn=True)
+    write(producers, OTHER, 5, 0, 1)
+    producers.expire(NOW + DAY)
+    assert list(producers.entries) == [PID]
+
+
+def test_only_five_batches_are_remembered() -> None:
+    producers = Producers()
+    for sequence in range(8):
+        write(producers, PID, 0, sequence, sequence)
+    entry = producers.entries[PID]
+    assert [batch.last_sequence for batch in entry.batches] == [3, 4, 5, 6, 7]
+    assert entry.duplicate(0, 2, 2) is None and entry.duplicate(0, 3, 3) is not None
+    assert entry.duplicate(1, 3, 3) is None
+
+
+def test_what_compaction_must_leave_of_a_producer() -> None:
+    producers = Producers()
+    write(producers, PID, 3, 0, 7)
+    mark(producers, OTHER, 1, 8)
+    assert producers.last_offsets == {PID: (7, 3), OTHER: (None, 1)}
