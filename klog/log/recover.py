@@ -12,11 +12,12 @@ LogSegment.recover.
 
 from __future__ import annotations
 
+import bisect
 import os
-from collections.abc import Callable
 
 from klog.errors import CorruptIndex, CorruptLog
 from klog.log.inputs import Findings, Inputs
+from klog.log.rebuild import Beside
 from klog.log.split import is_flipped, overflows, split_segment
 from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
 
@@ -36,68 +37,44 @@ def tail_position(segment: Segment) -> int:
     return position if header is not None and header.position == position and header.last_offset == offset else 0
 
 
-def recover(
-    inputs: Inputs,
-    segments: list[Segment],
-    scans: dict[int, Scan],
-    found: Findings,
-    learn: Callable[[list[Segment], Scan], None],
-) -> list[Segment]:
-    """Check every segment from the one that holds the recovery point on; the segments that remain.
-
-    scans: gets what each of them holds. learn: called for each with the segments up to it and its scan.
-    """
-    number = 0
-    for later, segment in enumerate(segments):
-        if segment.base_offset <= inputs.recovery_point:
-            number = later
-    while number < len(segments):
-        segment = segments[number]
-        if number and inputs.check_gaps and inputs.policy == "strict":
-            _refuse_gap(segments[number - 1], segment)
-        size, whole = segment.size, _recover_one(inputs, segments, number, scans, found, learn)
-        if not whole:
-            later_ones = segments[number + 1 :]
-            found.bytes_truncated += size - segment.size + sum(other.size for other in later_ones)
-            delete_segments(inputs, later_ones)
-            segments = segments[: number + 1]
-        if overflows(segment, scans[segment.base_offset]) and not is_flipped(segment):
-            del scans[segment.base_offset]
+def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Beside) -> list[Segment]:
+    """Check every segment from the one that holds the recovery point on; the segments that remain."""
+    at = max(bisect.bisect_right(segments, inputs.recovery_point, key=lambda segment: segment.base_offset) - 1, 0)
+    beside.begin(segments, at, max(inputs.log_start_offset, segments[0].base_offset))
+    done, waiting = segments[:at], segments[at:][::-1]
+    while waiting:
+        segment = waiting.pop()
+        if done and inputs.check_gaps and inputs.policy == "strict":
+            _refuse_gap(done[-1], segment)
+        scan = _check(inputs, segment, waiting[-1] if waiting else None, found)
+        if scan.end != (size := os.stat(segment.path).st_size):
+            later, waiting = waiting[::-1], []
+            allow_cut(inputs, segment, scan, size, later)
+            found.bytes_truncated += size - scan.end + sum(other.size for other in later)
+            found.note(cut_text(segment, scan, size, later))
+            segment.cut(scan.end)
+            delete_segments(inputs, later)
+        if overflows(segment, scan) and not is_flipped(segment):
             parts = split_segment(inputs, segment)
             found.note(f"{segment.path}: split at {', '.join(str(part.base_offset) for part in parts)}")
-            segments = [*segments[:number], *parts, *segments[number + 1 :]]
-            continue  # with the first part, whose indexes are still to come
-        number += 1
-    return segments
+            waiting += parts[::-1]  # their indexes are still to come
+            continue
+        beside.learn(segment, scan)
+        done.append(segment)
+    return done
 
 
-def _recover_one(
-    inputs: Inputs,
-    segments: list[Segment],
-    number: int,
-    scans: dict[int, Scan],
-    found: Findings,
-    learn: Callable[[list[Segment], Scan], None],
-) -> bool:
-    """Check one segment, rebuild its indexes, cut it where that is due; False if it was cut."""
-    segment, later = segments[number], segments[number + 1 :]
+def _check(inputs: Inputs, segment: Segment, after: Segment | None, found: Findings) -> Scan:
+    """Look at every byte of a segment and build its indexes anew. What its policy does not allow is CorruptLog."""
     found.segments_scanned += 1
     found.bytes_scanned += segment.size
-    size = segment.size
     scan = segment.recover(inputs.progress)
-    scans[segment.base_offset] = scan
-    if later and scan.next_offset > later[0].base_offset:
+    if after is not None and scan.next_offset > after.base_offset:
         scan.liars.append(scan.last_at)  # the last batch reaches into the next segment
-        segment.next_offset = later[0].base_offset
+        segment.next_offset = after.base_offset
     refuse_far_end(inputs, segment, scan)
-    learn(segments[: number + 1], scan)
     report_liars(inputs, segment, scan, found, refuse=inputs.policy == "strict")
-    if scan.end == size:
-        return True
-    allow_cut(inputs, segment, scan, size, later)
-    found.note(cut_text(segment, scan, size, later))
-    segment.cut(scan.end)
-    return False
+    return scan
 
 
 def _refuse_gap(before: Segment, after: Segment) -> None:
