@@ -10,7 +10,7 @@ from typing import Literal
 from klog.clock import Clock
 from klog.config import LogConfig
 from klog.disk import Files, HandleCache
-from klog.segment import Segment
+from klog.segment import Home, Segment
 
 _log = logging.getLogger("klog.log")
 Policy = Literal["strict", "kafka"]
@@ -45,6 +45,7 @@ class Inputs:
     producer_expiration_ms: int
     check_gaps: bool  # False where the topic may be compacted
     progress: Callable[[int], None] | None = None
+    home: Home | None = None  # what its segments share, made with the first of them
 
 
 @dataclass(slots=True)
@@ -63,8 +64,7 @@ class Findings:
 
 def new_segment(inputs: Inputs, base_offset: int, *, writable: bool) -> Segment:
     """A Segment object for a base offset; touches no file."""
-    segment = Segment(
-        inputs.directory, base_offset, inputs.config, inputs.files, inputs.handles, inputs.clock.wall_ms()
-    )
-    segment.writable = segment.txn_index.writable = writable
-    return segment
+    home = inputs.home
+    if home is None or home.writable != writable:
+        home = inputs.home = Home(inputs.directory, inputs.config, inputs.files, inputs.handles, writable=writable)
+    return Segment(home, base_offset, inputs.clock.wall_ms())
