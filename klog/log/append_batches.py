@@ -29,10 +29,11 @@ from klog.errors import (
     UnexpectedAppendOffset,
 )
 from klog.log._append import AppendInfo
-from klog.log.load import RELATIVE_OFFSET_MAX, producers_at
+from klog.log.split import RELATIVE_OFFSET_MAX
 from klog.log.producer_append import ProducerAppend
 from klog.log.producer_entry import DataBatch, last_sequence_of
 from klog.log.transactions import CompletedTransaction
+from klog.log.truncation import reload_producers
 from klog.log.watermark import OffsetMetadata
 from klog.record import BatchTable, EncodedBatches, ValidatedBatch, append_as_leader, decode
 from klog.record.control import marker_coordinator_epoch
@@ -218,7 +219,6 @@ def _append_locked(
     next_offset = last_offset + 1
     try:
         active.append(batches, 0, batches.n)
-        active.appended_ms = now
         if log._options.durability == "sync":
             log._guard(active.sync_data)
         if pending is not None:
@@ -329,8 +329,6 @@ class _Pending:
     def take_back(self) -> None:
         """apply() may have begun, and the bytes are gone again: the state is worked out anew."""
         log = self._log
-        end = log._log_end_offset
-        for segment in log._segments[-1:]:
-            segment.txn_index.truncate_to(end)
-        log._producers = producers_at(log._inputs(), log._segments, {}, log._log_start_offset, end)
-        log._producers.on_high_watermark_updated(log.high_watermark)
+        log._segments[-1].txn_index.truncate_to(log._log_end_offset)
+        log._producers.end_offset = -1  # not what it says
+        reload_producers(log)

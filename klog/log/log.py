@@ -13,6 +13,7 @@ Kafka: UnifiedLog, LocalLog.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import uuid
@@ -30,9 +31,10 @@ from klog.errors import (
     RecordTooLarge,
     StorageOffline,
 )
-from klog.log import checkpoint, marks, retention, truncation, watermark
+from klog.log import checkpoint, marks, partition_life, retention, truncation, watermark
 from klog.log._append import AppendInfo
 from klog.log.append_batches import Origin, append_batches
+from klog.log.expiry import expire_producers_regularly
 from klog.log.load import (
     Policy,
     new_segment,
@@ -51,10 +53,11 @@ from klog.log.terms import (
     is_whole,
 )
 from klog.log.times import whole_number
-from klog.log.view import LogView
+from klog.log.view import LogView, number_of
 from klog.log.watermark import OffsetMetadata
 from klog.record import BatchGroup, Encoder
-from klog.segment import Segment, names
+from klog.scheduler import Task
+from klog.segment import Home, Segment, names
 from klog.segment import base_offset as group_base_offset
 from klog.segment import next_offset as group_next_offset
 
@@ -81,6 +84,9 @@ class Log(LogView):
         self._flushed_ms = options.clock.wall_ms()
         self._offsets_listener = options.offsets_listener
         self._meters: Meters = Meters()
+        self._deleted: Home | None = None
+        self._expiry: Task | None = None
+        self._handlers_closed = False
         super().__init__(directory, options)
         if not options.read_only:
             self._closed = True
@@ -132,9 +138,8 @@ class Log(LogView):
 
     def _prepare_to_write(self) -> None:
         active = self._segments[-1]
-        fresh = not os.path.exists(active.path)
-        active.activate()
-        if fresh:
+        if active.size == 0 and not os.path.exists(active.path):
+            active.activate()
             self._options.files.fsync_dir(self._directory)
         if not os.path.exists(self._epochs.path):
             self._epochs.flush()
@@ -145,6 +150,7 @@ class Log(LogView):
             offset = watermark.initial(self._options.high_watermark, self._log_start_offset, self._log_end_offset)
             self._mark = OffsetMetadata(offset)
         self._producers.on_high_watermark_updated(self.high_watermark)
+        self._expiry = expire_producers_regularly(self)
 
     def _write_metadata(self, topic_id: uuid.UUID) -> None:
         path = os.path.join(self._directory, names.METADATA)
@@ -183,6 +189,7 @@ class Log(LogView):
                 break
             appended = self._append_group(group, now)
             info = appended if info is None else info.joined(appended)
+        self._options.scheduler.run_due()
         if info is None:
             end = self._log_end_offset
             return AppendInfo(end, end - 1, 0, -1, -1)
@@ -515,28 +522,53 @@ class Log(LogView):
         files.fsync_dir(self._directory)
         unlink_later_locked(self, doomed)
 
-    def _sync_closed_locked(self) -> None:
+    def _home_of_deleted(self) -> Home:
+        """Where segments on their way out are at home."""
+        if self._deleted is None:
+            options = self._options
+            self._deleted = Home(self._directory, options.config, options.files, options.handles, writable=True)
+            self._deleted.suffix = names.DELETED
+        return self._deleted
+
+    def _sync_closed_locked(self, below: int = NO_BOUND) -> None:
         """Closed segments above the recovery point: another process wrote them, before a crash."""
-        for segment in self._segments[:-1]:
+        segments = self._segments
+        for segment in itertools.islice(segments, number_of(segments, self._recovery_point), len(segments) - 1):
+            if segment.base_offset >= below:
+                break
             if segment.next_offset > self._recovery_point:
                 segment.sync()
 
-    def flush(self) -> None:
-        """Everything appended so far is on disk when this returns (P2). OSError takes the log offline."""
+    def flush(self, offset: int | None = None) -> None:
+        """Everything appended so far, or everything below an offset, is on disk when this returns (P2).
+
+        OSError takes the log offline.
+        """
         self._check_writable()
         with self._lock:
             self._check_writable()
-            self._guard(self._flush_locked)
+            self._guard(lambda: self._flush_locked(offset))
 
-    def _flush_locked(self) -> None:
-        end = self._log_end_offset
-        self._sync_closed_locked()
-        self._segments[-1].sync()
-        self._options.files.fsync_dir(self._directory)
+    def _flush_locked(self, offset: int | None = None) -> None:
+        end = self._log_end_offset if offset is None else min(whole_number("offset", offset), self._log_end_offset)
+        if end <= self._recovery_point and (offset is not None or not self._segments[-1].active):
+            return  # as the last stop has left it
+        if end > self._segments[-1].base_offset or offset is None:
+            self._sync_closed_locked()
+            self._segments[-1].sync()
+        else:
+            self._sync_closed_locked(end)
+        with contextlib.suppress(FileNotFoundError):  # renamed meanwhile, or gone: what is open is on disk
+            self._options.files.fsync_dir(self._directory)
         self._recovery_point = end
         self._flushed_ms = self.clock.wall_ms()
         if self._on_flush is not None:
             self._on_flush(self)
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the log was last on disk as a whole, by its clock; when it was opened, if it has not been since."""
+        return self._flushed_ms
 
     @property
     def recovery_point(self) -> int:
@@ -546,12 +578,18 @@ class Log(LogView):
     def close(self) -> None:
         """Flush, trim the indexes, write the producer snapshot; a second time is no error.
 
-        OSError: the log is closed all the same, and the next open recovers it.
+        OSError: the log is closed all the same, and the next open recovers it. So it is after close_handlers(), when
+        nothing can be flushed any more: StorageOffline says so.
         """
         with self._lock:
             if self._closed:
+                if self._handlers_closed:
+                    self._handlers_closed = False
+                    self._abandon()
+                    raise StorageOffline(f"{self.name} had its files closed before: the next open recovers it")
                 return
             self._closed = True
+            self._cancel_expiry()
             clean = False
             try:
                 if not self.read_only and self._offline is None and os.getpid() == self._pid:
@@ -580,9 +618,46 @@ class Log(LogView):
             with contextlib.suppress(Exception):
                 self._abandon()
 
+    def close_handlers(self) -> None:
+        """Close the files of a log whose directory has failed, and flush nothing; a second time is no error. Locks stay
+        until close()."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = self._handlers_closed = True
+            self._cancel_expiry()
+            for segment in self._segments:
+                segment.close()
+
+    def rename_dir(self, name: str, reinitialise: bool = True) -> bool:
+        """Give its directory another name, durably; False where it has that name. Whoever reads or appends goes on.
+
+        reinitialise False: for a log on its way out, which keeps its epochs in memory alone from here on, and no topic
+        id. Raises FileExistsError; another OSError takes the log offline.
+        """
+        with self._lock:
+            self._check_writable()
+            return partition_life.rename_locked(self, name, reinitialise)
+
+    def delete(self) -> None:
+        """Remove the log with its directory, and close it. StorageOffline where that fails."""
+        with self._lock:
+            if self.read_only:
+                raise ReadOnly(f"{self.name} was opened with read_only=True")
+            self._closed = True
+            self._cancel_expiry()
+            partition_life.delete_locked(self)
+            if self._owner is not None:
+                self._owner.forget(self)
+
+    def _cancel_expiry(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+
     def _abandon(self) -> None:
         """Let go of handles and locks as a crash would: nothing is flushed, nothing called clean."""
         self._closed = True
+        self._cancel_expiry()
         for segment in self._segments:
             segment.close()
         if self._owner is not None:

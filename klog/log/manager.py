@@ -327,6 +327,7 @@ class LogManager:
             handles=self._handles,
             scheduler=self._scheduler,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
+            producer_expiration_check_ms=self._config.producer_id_expiration_check_interval_ms,
             config_known=entry is not None,
             high_watermark_path=os.path.join(self._path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
         )
@@ -347,6 +348,15 @@ class LogManager:
             ):
                 if offsets.get(key, 0) > bound:
                     offsets[key] = bound
+                    checkpoint.write_offsets(self._files, os.path.join(self._path, name), offsets)
+
+    def forget(self, log: Log) -> None:
+        """A log has been deleted: a new one of its name begins at 0."""
+        with self._lock:
+            key = log.topic, log.partition
+            self._logs.pop(key, None)
+            for name, offsets in zip(_ROOT_FILES, (self._points, self._starts, self._marks), strict=True):
+                if offsets.pop(key, None) is not None:
                     checkpoint.write_offsets(self._files, os.path.join(self._path, name), offsets)
 
     def release(self, log: Log, clean: bool) -> None:

@@ -167,6 +167,11 @@ class Producers:
     # ---- snapshots -------------------------------------------------------------------------------------------------
 
     @property
+    def snapshots(self) -> Snapshots | None:
+        """The files, for a state that takes this one's place."""
+        return self._snapshots
+
+    @property
     def oldest_snapshot_offset(self) -> int | None:
         """Offset of the first snapshot file."""
         return None if self._snapshots is None else self._snapshots.oldest
@@ -179,6 +184,11 @@ class Producers:
     def snapshot_path(self, offset: int) -> str | None:
         """The snapshot file of this offset, None if there is none."""
         return None if self._snapshots is None else self._snapshots.path(offset)
+
+    def move_to(self, directory: str) -> None:
+        """The log's directory has been renamed."""
+        if self._snapshots is not None:
+            self._snapshots.move_to(directory)
 
     def take_snapshot(self) -> None:
         """Write the state as `<end_offset>.snapshot`, unless the newest one holds it already."""

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klog.segment import Segment, names
+from klog.segment import Segment
 
 if TYPE_CHECKING:
     from klog.log.log import Log
@@ -34,8 +34,9 @@ def remove_locked(log: Log, segments: Sequence[Segment], reason: str) -> None:
         ",".join(str(segment.base_offset) for segment in segments),
     )
     doomed: list[str] = []
+    home = log._home_of_deleted()
     for segment in segments:
-        segment.change_suffix(names.DELETED)
+        segment.move_to(home)
         doomed += (os.path.basename(path) for path in segment.paths)
         snapshot = log._producers.remove_and_mark_for_deletion(segment.base_offset)
         doomed += [] if snapshot is None else [os.path.basename(snapshot)]

@@ -94,6 +94,19 @@ class _Owner:
                 if offsets.get(key, 0) > bound:
                     checkpoint.write_offsets(self._files, path, {**offsets, key: bound})
 
+    def forget(self, log: Log) -> None:
+        """A log has been deleted: a new one of its name begins at 0."""
+        key = log.topic, log.partition
+        try:
+            with self._checkpoints_locked():
+                for name in (checkpoint.RECOVERY_POINT, checkpoint.LOG_START, checkpoint.HIGH_WATERMARK):
+                    path = os.path.join(self._parent, name)
+                    offsets = _offsets(path)
+                    if offsets.pop(key, None) is not None:
+                        checkpoint.write_offsets(self._files, path, offsets)
+        finally:
+            self._unlock()
+
     def release(self, log: Log, clean: bool) -> None:
         """Called by Log.close."""
         try:
@@ -235,6 +248,7 @@ def open_standalone(
                 handles=HandleCache(),
                 scheduler=Scheduler(clock),
                 producer_expiration_ms=broker.producer_id_expiration_ms,
+                producer_expiration_check_ms=broker.producer_id_expiration_check_interval_ms,
                 config_known=config is not None,
                 high_watermark_path=os.path.join(parent, checkpoint.HIGH_WATERMARK)
                 if read_only and high_watermark is None

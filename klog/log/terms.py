@@ -72,6 +72,7 @@ class Options:
     handles: HandleCache
     scheduler: Scheduler
     producer_expiration_ms: int = 86_400_000
+    producer_expiration_check_ms: int = 600_000
     config_known: bool = False
     offsets_listener: Callable[[int], None] | None = None  # hears of every new high watermark, the first one too
     high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it

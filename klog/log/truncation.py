@@ -51,11 +51,9 @@ def _truncate(log: Log, kept: tuple[Segment, ...], offset: int) -> None:
     log._segments, log._log_start_offset = kept, start
     log._advance_end_locked(offset)
     remove_locked(log, gone[::-1], "truncation")
-    if gone:
-        kept[-1].activate()
     removed = kept[-1].truncate_to(offset, log.clock.wall_ms())
     _log.info("event=truncated log=%s offset=%d segments=%d bytes=%d", log.name, offset, len(gone), removed)
-    _reload_producers(log)
+    reload_producers(log)
     log._epochs.truncate_from_end(offset)
     log._epochs.flush()
     log._options.files.fsync_dir(log._directory)
@@ -105,10 +103,10 @@ def _lower(log: Log, recovery_point: int, log_start_offset: int) -> None:
         log._owner.lower(log, recovery_point, log_start_offset)
 
 
-def _reload_producers(log: Log) -> None:
+def reload_producers(log: Log) -> None:
     """The producers as of the new log end; snapshots that know of later records go."""
     start, end, now = log._log_start_offset, log._log_end_offset, log.clock.wall_ms()
     log._producers.truncate_and_reload(start, end, now)
-    log._producers = producers_at(log._inputs(), log._segments, {}, start, end)
+    log._producers = producers_at(log._inputs(), log._segments, start, end, None, log._producers.snapshots)
     log._producers.expire(now)
     log._producers.on_high_watermark_updated(log.high_watermark)

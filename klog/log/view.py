@@ -45,7 +45,7 @@ from klog.log.terms import Options
 from klog.log.times import Position, resolve, whole_number
 from klog.log.watermark import OffsetMetadata, OffsetSnapshot
 from klog.record import iter_records
-from klog.segment import AbortedTransaction, Segment, count_records, names
+from klog.segment import AbortedTransaction, Home, Segment, count_records, names
 
 if TYPE_CHECKING:
     from klog.inspect import Report
@@ -61,7 +61,7 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-def _number(segments: Sequence[Segment], offset: int) -> int:
+def number_of(segments: Sequence[Segment], offset: int) -> int:
     """Which segment an offset belongs to: the last one that begins at or below it, else the first."""
     return max(bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
@@ -77,6 +77,7 @@ class LogView:
         self._directory = directory
         self._options = options
         self._config = options.config
+        self._home: Home | None = None
         loaded = self._load()
         self._segments: tuple[Segment, ...] = tuple(loaded.segments)
         self._epochs = loaded.epochs
@@ -87,6 +88,7 @@ class LogView:
         end = loaded.segments[-1].next_offset if loaded.segments else loaded.log_start_offset
         self._log_end_offset = max(end, loaded.log_start_offset)
         self._mark: OffsetMetadata | None = None  # of a managed log: marks W3
+        self._keeps_metadata = True
         self._directory_mtime = -1
         self._high_watermark_state: tuple[int, int] | None = None
         self._closed = False
@@ -96,7 +98,9 @@ class LogView:
     def _load(self) -> Loaded:
         options = self._options
         inputs = self._inputs()
-        return load_read_only(inputs) if options.read_only else load_writable(inputs)
+        loaded = load_read_only(inputs) if options.read_only else load_writable(inputs)
+        self._home = inputs.home
+        return loaded
 
     def _inputs(self) -> Inputs:
         options = self._options
@@ -112,6 +116,7 @@ class LogView:
             log_start_offset=options.log_start_offset,
             producer_expiration_ms=options.producer_expiration_ms,
             check_gaps=options.config_known and not options.config.compacts,
+            home=self._home,
         )
 
     # ---- what it is ------------------------------------------------------------------------------------------------
@@ -149,6 +154,8 @@ class LogView:
     @property
     def topic_id(self) -> uuid.UUID | None:
         """The topic's id from partition.metadata, None if there is none."""
+        if not self._keeps_metadata:
+            return None
         return checkpoint.read_topic_id(self._directory) or self._options.topic_id
 
     @property
@@ -267,7 +274,7 @@ class LogView:
                 if not self._options.clean_shutdown:
                     point = self._options.recovery_point
                     trusted = max((s.base_offset for s in self._segments if s.base_offset <= point), default=start)
-                producers = producers_at(self._inputs(), self._segments, {}, start, end, trusted)
+                producers = producers_at(self._inputs(), self._segments, start, end, trusted)
                 producers.expire(self.clock.wall_ms(), self._options.producer_expiration_ms)
                 self._producers = producers
         return producers
@@ -286,7 +293,7 @@ class LogView:
     def _aborted(self, low: int, high: int, producers: Callable[[], bool]) -> Iterator[AbortedTransaction]:
         """What aborted_transactions() lists."""
         segments = self._segments
-        for segment in segments[_number(segments, low) :]:
+        for segment in segments[number_of(segments, low) :]:
             for entry in self._aborted_in(segment, producers):
                 if entry.last_offset >= low and entry.first_offset < high:
                     yield entry
@@ -386,7 +393,7 @@ class LogView:
     def _locate(self, offset: int) -> tuple[Segment, int] | None:
         """Segment and byte of the first batch whose last offset is at or above offset; None behind the last one."""
         segments = self._segments
-        for segment in segments[_number(segments, offset) :]:
+        for segment in segments[number_of(segments, offset) :]:
             if segment.size:
                 header = segment.locate(offset)
                 if header is not None:
