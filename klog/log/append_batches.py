@@ -330,5 +330,4 @@ class _Pending:
         """apply() may have begun, and the bytes are gone again: the state is worked out anew."""
         log = self._log
         log._segments[-1].txn_index.truncate_to(log._log_end_offset)
-        log._producers.end_offset = -1  # not what it says
         reload_producers(log)

@@ -167,11 +167,6 @@ class Producers:
     # ---- snapshots -------------------------------------------------------------------------------------------------
 
     @property
-    def snapshots(self) -> Snapshots | None:
-        """The files, for a state that takes this one's place."""
-        return self._snapshots
-
-    @property
     def oldest_snapshot_offset(self) -> int | None:
         """Offset of the first snapshot file."""
         return None if self._snapshots is None else self._snapshots.oldest

@@ -16,8 +16,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from klog.log import marks
-from klog.log.load import new_segment, producers_at
+from klog.log.load import new_segment
+from klog.log.rebuild import producers_at
 from klog.log.removal import remove_locked
+from klog.log.snapshots import Snapshots
 from klog.segment import Segment
 
 if TYPE_CHECKING:
@@ -105,8 +107,11 @@ def _lower(log: Log, recovery_point: int, log_start_offset: int) -> None:
 
 def reload_producers(log: Log) -> None:
     """The producers as of the new log end; snapshots that know of later records go."""
-    start, end, now = log._log_start_offset, log._log_end_offset, log.clock.wall_ms()
-    log._producers.truncate_and_reload(start, end, now)
-    log._producers = producers_at(log._inputs(), log._segments, start, end, None, log._producers.snapshots)
-    log._producers.expire(now)
+    start, end = log._log_start_offset, log._log_end_offset
+    snapshots = Snapshots(log._directory, log._options.files)
+    for offset in snapshots.offsets:
+        if not start < offset <= end:
+            snapshots.delete(offset)
+    log._producers = producers_at(log._inputs(), log._segments, start, end, snapshots=snapshots)
+    log._producers.expire(log.clock.wall_ms())
     log._producers.on_high_watermark_updated(log.high_watermark)

@@ -10,6 +10,7 @@ Kafka: LogSegment.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -316,11 +317,15 @@ class Segment:
         self._ready()
 
     def sync(self) -> None:
-        """Log, indexes and transaction index on disk when it returns. OSError is final for the directory."""
+        """Log, indexes and transaction index on disk when it returns. OSError is final for the directory.
+
+        Indexes whose directory has been renamed by somebody else, or removed, are no loss: they are caches.
+        """
         files, active = self.home.files, self._active
         if active is not None:
             files.fdatasync(active.file)
-            active.index.sync()
+            with contextlib.suppress(FileNotFoundError):
+                active.index.sync()
         else:
             file = files.open(self.path, write=True)
             files.fsync(file)
@@ -350,8 +355,11 @@ class Segment:
         return [self.home.path(self.base_offset, kind) for kind in names.SEGMENT_SUFFIXES]
 
     def forget_paths(self) -> None:
-        """Its home has another directory: the same files, under other names. What is open stays open."""
+        """Its home has another directory: the same files, under other names. Who reads in one goes on."""
         self._txn_index = None
+        self._drop_handles()
+        if self._active is not None:
+            self._active.index.moved(*self._index_paths())
 
     def move_to(self, home: Home) -> None:
         """Rename its files to what they are called at another home, `.log` first: without it the others are orphans,
