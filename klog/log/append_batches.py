@@ -29,9 +29,9 @@ from klog.errors import (
     UnexpectedAppendOffset,
 )
 from klog.log._append import AppendInfo
-from klog.log.split import RELATIVE_OFFSET_MAX
 from klog.log.producer_append import ProducerAppend
 from klog.log.producer_entry import DataBatch, last_sequence_of
+from klog.log.split import RELATIVE_OFFSET_MAX
 from klog.log.transactions import CompletedTransaction
 from klog.log.truncation import reload_producers
 from klog.log.watermark import OffsetMetadata
@@ -321,7 +321,7 @@ class _Pending:
                     log._go_offline(f"{self._segment.txn_index.path} cannot be written: {error}")
                     log._advance_end_locked(next_offset)
                     raise StorageOffline(
-                        f"{log.name} is offline: what the batch aborts cannot be written to the transaction index: {error}"
+                        f"{log.name} is offline, its transaction index cannot be written: {error}"
                     ) from error
             producers.complete(completed)
         producers.end_offset = next_offset
