@@ -83,15 +83,13 @@ def _start_anew(log: Log, offset: int, start: int) -> None:
     first.close()
     first.size, first.next_offset = 0, first.base_offset
     first.cut(0)
-    if offset == first.base_offset:
-        for path in first.paths[1:]:
-            files.unlink(path)
-    else:
+    if offset != first.base_offset:
         fresh.delete_files()
+        files.rename(first.path, fresh.path)  # one step: with both there, or none, the log would begin or end elsewhere
+    for path in first.paths[1:]:
+        files.unlink(path)
     fresh.activate()
     files.fsync_dir(log._directory)
-    if offset != first.base_offset:
-        remove_locked(log, [first], "truncation")
     log._producers.truncate_fully_and_start_at(offset)
     log._epochs.clear_and_flush()
     files.fsync_dir(log._directory)
