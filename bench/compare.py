@@ -21,6 +21,7 @@ from bench import (
     compression_contests,
     kafka_contests,
     log_contests,
+    lookup_contests,
     plot,
     table,
     thread_contests,
@@ -34,6 +35,7 @@ FACTORIES: dict[str, Factory] = {
     **compression_contests.FACTORIES,
     **kafka_contests.FACTORIES,
     **log_contests.FACTORIES,
+    **lookup_contests.FACTORIES,
     **thread_contests.FACTORIES,
 }
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,4 +1,4 @@
-from libc.stdint cimport uint8_t, int64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from klog._c.osio cimport kl_io_t
 
@@ -10,6 +10,13 @@ cdef class Mapping:
     cdef int64_t blocks
     cdef readonly str path
     cdef readonly bint writable
-    cdef int fd
+    cdef uint64_t device
+    cdef uint64_t inode          # 0: no file, only memory
     cdef const kl_io_t *io
+    cdef int open(self, int more) except -1
+    cdef int reopen(self) except -1
+    cdef int map(self, int fd, int64_t size) except -1
     cdef int reserve(self, int64_t upto) except -1
+
+
+cdef int store(str path, const uint8_t *data, int64_t size, const kl_io_t *io) except -1

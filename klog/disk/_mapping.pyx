@@ -2,18 +2,20 @@
 
   M1  a store goes only to blocks that reserve() has allocated: a full disk is an OSError here, never a SIGBUS
   M2  nobody shortens the file below what is mapped of it: resize() gives up the end of the map first
+  M3  a map keeps no descriptor: there may be more segments than descriptors. What needs one opens the file again, and
+      makes sure that it is the same
 One writer, many readers. A reader looks at the map under the GIL; resize() lets go of it around ftruncate(2), and keeps
 the map whole there.
 """
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
-from libc.stdint cimport int64_t, uintptr_t
-from libc.string cimport memcpy
+from libc.stdint cimport int64_t, uint8_t, uintptr_t
+from libc.string cimport memcmp, memcpy
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, MAP_SHARED, MS_SYNC, PROT_READ, PROT_WRITE, mmap, msync, munmap
 from posix.unistd cimport close
 
-from klog._c.osio cimport kl_fallocate, kl_io_libc, kl_io_t
+from klog._c.osio cimport kl_fallocate, kl_ftruncate, kl_io_libc, kl_io_t, kl_pread, kl_pwrite
 
 import errno
 import os
@@ -33,36 +35,54 @@ cdef class Mapping:
     """
 
     def __cinit__(self, str path, bint writable=False, int64_t size=-1, uintptr_t table=0, bint copy=False):
-        self.fd = -1
+        cdef int fd
         self.path = path
         self.writable = writable
         self.io = <const kl_io_t *>table if table else &kl_io_libc
         if not path:
             self.anonymous(size)
             return
-        flags = (os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        self.fd = os.open(path, flags, 0o640)
+        fd = self.open(os.O_CREAT if writable else 0)
         try:
-            status = os.fstat(self.fd)
+            status = os.fstat(fd)
             if (status.st_mode & 0o170000) != 0o100000:
                 raise OSError(errno.EINVAL, "not a regular file", path)
+            self.device, self.inode = status.st_dev, status.st_ino
             self.found = status.st_size
             if copy:
-                self.read_in()
+                self.read_in(fd)
                 return
             if writable and size >= 0 and size != status.st_size:
-                os.ftruncate(self.fd, size)
-            self.map(size if writable and size >= 0 else status.st_size)
-        except BaseException:
-            close(self.fd)
-            self.fd = -1
-            raise
+                os.ftruncate(fd, size)
+            self.map(fd, size if writable and size >= 0 else status.st_size)
+        finally:
+            close(fd)
 
-    def map(self, int64_t size):
+    cdef int open(self, int more) except -1:
+        flags = (os.O_RDWR if self.writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        return os.open(self.path, flags | more, 0o640)
+
+    cdef int reopen(self) except -1:
+        """A descriptor of the file that is mapped, for the caller to close."""
+        cdef int fd
+        if self.inode == 0:
+            raise ValueError("only a mapped file has a length to change")
+        fd = self.open(0)
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) != (self.device, self.inode):
+            close(fd)
+            raise OSError(errno.ESTALE, "another file has taken the place of the one that is mapped", self.path)
+        return fd
+
+    def moved(self, str path):
+        """The file has another name now: its directory was renamed."""
+        self.path = path
+
+    cdef int map(self, int fd, int64_t size) except -1:
         """Map the first size bytes in place of what was mapped. One step under the GIL: no reader meets a gap."""
         cdef void *memory = NULL
         if size > 0:
-            memory = mmap(NULL, size, PROT_READ | PROT_WRITE if self.writable else PROT_READ, MAP_SHARED, self.fd, 0)
+            memory = mmap(NULL, size, PROT_READ | PROT_WRITE if self.writable else PROT_READ, MAP_SHARED, fd, 0)
             if memory == MAP_FAILED:
                 raise OSError(errno.ENOMEM, "cannot map; raise vm.max_map_count or open fewer segments", self.path)
         self.unmap()
@@ -79,17 +99,15 @@ cdef class Mapping:
             self.data = <uint8_t *>memory
         self.size = self.found = self.blocks = max(size, 0)
 
-    def read_in(self):
+    def read_in(self, int fd):
         """The file's bytes, until a page of zeros says that nothing follows: a live index is mostly such pages."""
         cdef bytes piece
         data = bytearray()
         while len(data) < self.found:
-            piece = os.pread(self.fd, COPY_STEP, len(data))
+            piece = os.pread(fd, COPY_STEP, len(data))
             data += piece
             if len(piece) < COPY_STEP or not piece[-PAGE:].strip(b"\0"):
                 break
-        close(self.fd)
-        self.fd = -1
         size, found = len(data) // ENTRIES * ENTRIES if len(data) < self.found else len(data), self.found
         self.anonymous(size)
         self.found = found
@@ -105,19 +123,19 @@ cdef class Mapping:
     def __dealloc__(self):
         if self.data != NULL:
             munmap(self.data, self.size)
-        if self.fd >= 0:
-            close(self.fd)
 
     cdef int reserve(self, int64_t upto) except -1:
         """Allocate blocks for [0, upto), 64 KiB ahead."""
         cdef int64_t want
-        cdef int status
+        cdef int status, fd
         if upto <= self.blocks:
             return 0
         if upto > self.size:
             raise ValueError(f"{self.path}: {upto} bytes asked for, {self.size} mapped")
         want = min(self.size, (upto + AHEAD - 1) // AHEAD * AHEAD)
-        status = kl_fallocate(self.io, self.fd, 0, self.blocks, want - self.blocks)
+        fd = self.reopen()
+        status = kl_fallocate(self.io, fd, 0, self.blocks, want - self.blocks)
+        close(fd)
         if status < 0:
             raise OSError(-status, os.strerror(-status), self.path)
         self.blocks = want
@@ -125,26 +143,58 @@ cdef class Mapping:
 
     def resize(self, int64_t size):
         """Give the file another length and map it anew."""
-        if self.fd < 0:
-            raise ValueError("only a mapped file has a length to change")
-        if size == self.size and os.fstat(self.fd).st_size == size:
-            return
-        if size < self.size:
-            self.map(size)
-            os.ftruncate(self.fd, size)
-        else:
-            os.ftruncate(self.fd, size)
-            self.map(size)
+        cdef int fd = self.reopen()
+        try:
+            if size == self.size and os.fstat(fd).st_size == size:
+                return
+            if size < self.size:
+                self.map(fd, size)
+                os.ftruncate(fd, size)
+            else:
+                os.ftruncate(fd, size)
+                self.map(fd, size)
+        finally:
+            close(fd)
 
     def sync(self):
         """Write the stores to disk and wait. OSError is final for the directory."""
-        if self.data != NULL and msync(self.data, self.size, MS_SYNC) != 0:
-            raise OSError(errno.EIO, "msync failed", self.path)
-        os.fsync(self.fd)
+        cdef int status = 0, fd = self.reopen()
+        try:
+            if self.data != NULL:
+                with nogil:
+                    status = msync(self.data, self.size, MS_SYNC)
+            if status != 0:
+                raise OSError(errno.EIO, "msync failed", self.path)
+            os.fsync(fd)
+        finally:
+            close(fd)
 
     def close(self):
-        """Unmap and close; a second time is no error."""
+        """Unmap; a second time is no error."""
         self.unmap()
-        if self.fd >= 0:
-            close(self.fd)
-            self.fd = -1
+
+
+cdef int store(str path, const uint8_t *data, int64_t size, const kl_io_t *io) except -1:
+    """The file at path holds these bytes from now on. One that does already is not touched; one that cannot be kept is
+    emptied first, so that no mixture of old and new is ever found there."""
+    cdef int fd, status = 0
+    cdef bytearray there
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    fd = os.open(path, flags, 0o640)
+    try:
+        found = os.fstat(fd)
+        if (found.st_mode & 0o170000) != 0o100000:
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        if found.st_size == size:
+            there = bytearray(size)
+            if kl_pread(io, fd, PyByteArray_AS_STRING(there), size, 0) == size and \
+                    memcmp(PyByteArray_AS_STRING(there), data, size) == 0:
+                return 0
+        status = kl_ftruncate(io, fd, 0)
+        if status == 0:
+            status = kl_pwrite(io, fd, data, size, 0)
+        if status < 0:
+            raise OSError(-status, os.strerror(-status), path)
+    finally:
+        close(fd)
+    return 0

@@ -1,43 +1,30 @@
-"""Open files and mappings of closed segments, bounded: descriptors and maps are limited, segments are not.
+"""Open files and mapped indexes of closed segments, bounded: descriptors and maps are limited, segments are not.
 
-A handle stays open while somebody holds a reference to it; the cache only decides how many are held for reuse.
-Any thread.
+A file takes a descriptor, an index two maps and no descriptor. What is in use stays open while somebody holds it; the
+cache only decides how many are held for reuse.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any, TypeVar
+import resource
 
-T = TypeVar("T")
+from klog.disk._lru import Lru
+
+FILES_MAX = 512
+INDEXES_MAX = 2048  # of 65,530 maps that a process may have
+
+
+def files_max() -> int:
+    """How many descriptors may be held for reuse: a quarter of what this process is allowed."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return FILES_MAX if allowed == resource.RLIM_INFINITY else max(16, min(FILES_MAX, allowed // 4))
 
 
 class HandleCache:
-    """Least recently used handles, at most `limit`. Dropping one closes it once its last user lets go."""
+    """What the segments of one log.dir have open for reading. Any thread. Keys are the segments."""
 
-    def __init__(self, limit: int = 512) -> None:
-        self._limit = limit
-        self._lock = threading.Lock()
-        self._handles: OrderedDict[Any, Any] = OrderedDict()
+    __slots__ = ("files", "indexes")
 
-    def get(self, key: Any, opener: Callable[[], T]) -> T:
-        """The handle of key, opened by opener() when it is not held."""
-        with self._lock:
-            handle = self._handles.get(key)
-            if handle is not None:
-                self._handles.move_to_end(key)
-                return handle  # type: ignore[no-any-return]
-        opened = opener()
-        with self._lock:
-            handle = self._handles.setdefault(key, opened)
-            self._handles.move_to_end(key)
-            while len(self._handles) > self._limit:
-                self._handles.popitem(last=False)
-        return handle  # type: ignore[no-any-return]
-
-    def drop(self, key: Any) -> None:
-        """Forget one handle."""
-        with self._lock:
-            self._handles.pop(key, None)
+    def __init__(self, files: int | None = None, indexes: int = INDEXES_MAX) -> None:
+        self.files = Lru(files_max() if files is None else files)
+        self.indexes = Lru(indexes)

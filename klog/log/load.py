@@ -27,7 +27,7 @@ from klog.log.leftovers import clear_leftovers
 from klog.log.producers import Producers
 from klog.log.replay import replay
 from klog.log.snapshots import Snapshots, is_snapshot_size, snapshot_offsets
-from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
+from klog.segment import Header, Home, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
 
 _log = logging.getLogger("klog.log")
 SEGMENT_BYTES_MAX = RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -66,6 +66,7 @@ class Inputs:
     producer_expiration_ms: int
     check_gaps: bool  # False where the topic may be compacted
     progress: Callable[[int], None] | None = None
+    home: Home | None = None  # what its segments share, made with the first of them
 
 
 @dataclass(slots=True)
@@ -96,11 +97,10 @@ class Findings:
 
 def new_segment(inputs: Inputs, base_offset: int, *, writable: bool) -> Segment:
     """A Segment object for a base offset; touches no file."""
-    segment = Segment(
-        inputs.directory, base_offset, inputs.config, inputs.files, inputs.handles, inputs.clock.wall_ms()
-    )
-    segment.writable = segment.txn_index.writable = writable
-    return segment
+    home = inputs.home
+    if home is None or home.writable != writable:
+        home = inputs.home = Home(inputs.directory, inputs.config, inputs.files, inputs.handles, writable=writable)
+    return Segment(home, base_offset, inputs.clock.wall_ms())
 
 
 def list_segments(inputs: Inputs, *, writable: bool) -> list[Segment]:

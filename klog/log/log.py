@@ -120,9 +120,8 @@ class Log(LogView):
 
     def _prepare_to_write(self) -> None:
         active = self._segments[-1]
-        fresh = not os.path.exists(active.path)
-        active.activate()
-        if fresh:
+        if active.size == 0 and not os.path.exists(active.path):
+            active.activate()
             self._options.files.fsync_dir(self._directory)
         if not os.path.exists(self._epochs.path):
             self._epochs.flush()
@@ -319,6 +318,8 @@ class Log(LogView):
 
     def _flush_locked(self) -> None:
         end = self._log_end_offset
+        if end == self._recovery_point and not self._segments[-1].active:
+            return  # as the last stop has left it
         self._sync_closed_locked()
         self._segments[-1].sync()
         self._options.files.fsync_dir(self._directory)

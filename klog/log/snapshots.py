@@ -98,6 +98,14 @@ def read_snapshot(directory: str, offset: int) -> dict[int, ProducerState]:
         return parse_snapshot(file.read(), path)
 
 
+def _holds(path: str, data: bytes) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(data) + 1) == data
+    except FileNotFoundError:
+        return False
+
+
 class Snapshots:
     """The snapshot files of one log, which nobody else writes. Under the log's lock."""
 
@@ -123,17 +131,24 @@ class Snapshots:
 
     def path(self, offset: int) -> str | None:
         """The file of one that is there."""
-        return names.file_path(self._directory, offset, names.SNAPSHOT) if offset in self._offsets else None
+        return names.file_path(self._directory, offset, names.SNAPSHOT) if self._there(offset) else None
 
     def relist(self) -> None:
         """Look at the directory again."""
         self._offsets = snapshot_offsets(self._directory)
 
     def write(self, offset: int, producers: Mapping[int, ProducerState]) -> None:
-        """Write one, whole or not at all, and durably."""
-        self._files.replace(names.file_path(self._directory, offset, names.SNAPSHOT), format_snapshot(producers))
-        if offset not in self._offsets:
+        """Write one, whole or not at all, and durably. A file that says the same already stays as it is: recovery comes
+        to the snapshots of every segment that it checks, and they are cheaper to read than to sync."""
+        path, data = names.file_path(self._directory, offset, names.SNAPSHOT), format_snapshot(producers)
+        if not (self._there(offset) and _holds(path, data)):
+            self._files.replace(path, data)
+        if not self._there(offset):
             bisect.insort(self._offsets, offset)
+
+    def _there(self, offset: int) -> bool:
+        at = bisect.bisect_left(self._offsets, offset)
+        return at < len(self._offsets) and self._offsets[at] == offset
 
     def read(self, offset: int) -> dict[int, ProducerState]:
         """The producers of one. Raises CorruptSnapshot."""

@@ -43,7 +43,7 @@ from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, LogTail, abort
 from klog.log.terms import Options
 from klog.log.times import Position, resolve, whole_number
 from klog.record import iter_records
-from klog.segment import AbortedTransaction, Segment, count_records, names
+from klog.segment import AbortedTransaction, Home, Segment, count_records, names
 
 if TYPE_CHECKING:
     from klog.inspect import Report
@@ -73,6 +73,7 @@ class LogView:
         self._directory = directory
         self._options = options
         self._config = options.config
+        self._home: Home | None = None
         loaded = self._load()
         self._segments: tuple[Segment, ...] = tuple(loaded.segments)
         self._epochs = loaded.epochs
@@ -91,7 +92,9 @@ class LogView:
     def _load(self) -> Loaded:
         options = self._options
         inputs = self._inputs()
-        return load_read_only(inputs) if options.read_only else load_writable(inputs)
+        loaded = load_read_only(inputs) if options.read_only else load_writable(inputs)
+        self._home = inputs.home
+        return loaded
 
     def _inputs(self) -> Inputs:
         options = self._options
@@ -107,6 +110,7 @@ class LogView:
             log_start_offset=options.log_start_offset,
             producer_expiration_ms=options.producer_expiration_ms,
             check_gaps=options.config_known and not options.config.compacts,
+            home=self._home,
         )
 
     # ---- what it is ------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """segment: one base offset, four files. Takes encoded batches from record, gives byte ranges of .log and answers of the
 indexes; on the right of it log strings segments together.
 
-Its door: Segment and AbortedTransaction; names of files; Header, HeaderWalk and the walks over a .log file, for those
-who load, count and inspect logs.
+Its door: Segment, what those of a log share (Home), and AbortedTransaction; names of files; Header, HeaderWalk and the
+walks over a .log file, for those who load, count and inspect logs.
 """
 
 from klog.segment import names
@@ -19,13 +19,14 @@ from klog.segment._scan import (
     search_batch,
 )
 from klog.segment._span import span
-from klog.segment.segment import Segment
+from klog.segment.segment import Home, Segment
 from klog.segment.txn_index import AbortedTransaction, parse_txn_index
 
 __all__ = [
     "AbortedTransaction",
     "Header",
     "HeaderWalk",
+    "Home",
     "IndexPair",
     "Scan",
     "Segment",

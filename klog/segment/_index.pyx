@@ -27,7 +27,8 @@ from klog._c.index cimport (
     kl_time_index_floor,
     kl_time_index_sound,
 )
-from klog.disk._mapping cimport Mapping
+from klog._c.osio cimport kl_io_libc, kl_io_t
+from klog.disk._mapping cimport Mapping, store
 from klog.record._builder cimport BatchGroup
 
 from klog.errors import CorruptIndex
@@ -297,6 +298,19 @@ cdef class IndexPair:
         self.x.max_timestamp = before.max_timestamp
         self.x.max_timestamp_offset = before.max_timestamp_offset
         self.x.first_timestamp = before.first_timestamp
+
+    def store(self, str offsets_path, str times_path, uintptr_t table=0):
+        """Write the entries to these files, trimmed. A file that holds them already is not touched: after a crash the
+        indexes of nearly every closed segment are as they should be."""
+        cdef const kl_io_t *io = <const kl_io_t *>table if table else &kl_io_libc
+        store(offsets_path, self.offsets.data, <int64_t>self.x.offset_count * KL_OFFSET_ENTRY, io)
+        store(times_path, self.times.data, <int64_t>self.x.time_count * KL_TIME_ENTRY, io)
+
+    def moved(self, str offsets_path, str times_path):
+        """The files have other names now: their directory was renamed."""
+        self.offsets_path, self.times_path = offsets_path, times_path
+        self.offsets.moved(offsets_path)
+        self.times.moved(times_path)
 
     def sync(self):
         """Both files on disk. OSError is final for the directory."""

@@ -46,85 +46,156 @@ _INDEX_BEHIND_MAX = 1 << 20  # bytes that a reader's copy of a live index may la
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where segment.index.bytes leaves none
 
 
-class Segment:
-    """A segment of a partition directory. Open it with open_segment() or create_segment()."""
+class Home:
+    """What all segments of a log have in common, so that a closed segment costs no more than its numbers.
+
+    directory and config may be set anew: the segments follow.
+    """
+
+    __slots__ = ("config", "directory", "files", "handles", "opening", "writable")
 
     def __init__(
-        self, directory: str, base_offset: int, config: LogConfig, files: Files, handles: HandleCache, created_ms: int
+        self, directory: str, config: LogConfig, files: Files, handles: HandleCache, *, writable: bool
     ) -> None:
         self.directory = directory
-        self.base_offset = base_offset
-        self.path = names.file_path(directory, base_offset, names.LOG)
-        self.size = 0
-        self.next_offset = base_offset
-        self.writable = False
-        self.created_ms = created_ms
-        self.txn_index = TxnIndex(names.file_path(directory, base_offset, names.TXN_INDEX), base_offset, files)
-        self._config = config
-        self._files = files
-        self._handles = handles
-        self._active_file: LogFile | None = None
-        self._active_index: IndexPair | None = None
-        self._allocated = 0
-        self._opening = threading.Lock()
-        self._indexed_size = 0  # what the segment had when a reader's index was opened
+        self.config = config
+        self.files = files
+        self.handles = handles
+        self.writable = writable
+        self.opening = threading.Lock()
+
+
+class _Active:
+    """What a segment needs to take appends, and its bounds, worked out again when the log gets another config."""
+
+    __slots__ = ("age_max_ms", "allocated", "config", "file", "index", "size_max")
+
+    def __init__(self, file: LogFile, index: IndexPair, allocated: int, config: LogConfig) -> None:
+        self.file = file
+        self.index = index
+        self.allocated = allocated
+        self.set_bounds(config)
+
+    def set_bounds(self, config: LogConfig) -> None:
+        """Where it must roll: jitter keeps the segments of many logs from rolling together."""
         jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
         age_max_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
-        self._size_max = config.segment_size
-        self._age_max_ms = age_max_ms - (random.randrange(jitter_ms) if jitter_ms else 0)
+        self.age_max_ms = age_max_ms - (random.randrange(jitter_ms) if jitter_ms else 0)
+        self.size_max = config.segment_size
+        self.config = config
+
+
+class Segment:
+    """A segment of a partition directory. Nothing of it is opened or mapped before it is asked for."""
+
+    __slots__ = ("_active", "_indexed_size", "_max_timestamp", "_txn_index", "base_offset", "created_ms", "home",
+                 "next_offset", "size")  # fmt: skip
+
+    def __init__(self, home: Home, base_offset: int, created_ms: int) -> None:
+        self.home = home
+        self.base_offset = base_offset
+        self.size = 0
+        self.next_offset = base_offset
+        self.created_ms = created_ms
+        self._active: _Active | None = None
+        self._indexed_size = 0  # what the segment had when a reader's index was opened
         self._max_timestamp: int | None = None
-        self._index_bytes = max(config.segment_index_bytes, _INDEX_BYTES_MIN)
+        self._txn_index: TxnIndex | None = None
 
     def __repr__(self) -> str:
         return f"<Segment {self.path} [{self.base_offset}, {self.next_offset}) {self.size} bytes>"
+
+    @property
+    def directory(self) -> str:
+        """The partition's directory."""
+        return self.home.directory
+
+    @property
+    def path(self) -> str:
+        """Its .log file."""
+        return names.file_path(self.home.directory, self.base_offset, names.LOG)
+
+    @property
+    def writable(self) -> bool:
+        """Was the log opened for writing?"""
+        return self.home.writable
+
+    @property
+    def active(self) -> bool:
+        """Does it take appends: file open for writing, indexes at full size?"""
+        return self._active is not None
+
+    @property
+    def txn_index(self) -> TxnIndex:
+        """Its aborted transactions."""
+        index = self._txn_index
+        if index is None:
+            home = self.home
+            path = names.file_path(home.directory, self.base_offset, names.TXN_INDEX)
+            index = self._txn_index = TxnIndex(path, self.base_offset, home.files)
+            index.writable = home.writable
+        return index
 
     # ---- handles -----------------------------------------------------------------------------------------------
 
     @property
     def file(self) -> LogFile:
         """The .log file, opened if it is not."""
-        active = self._active_file  # looked at once: a roll may take it away between two looks
+        active = self._active  # looked at once: a roll may take it away between two looks
         if active is not None:
-            return active
-        return self._handles.get((self.path, ".log"), lambda: self._files.open(self.path))
+            return active.file
+        cache = self.home.handles.files
+        file: LogFile | None = cache.find(self)
+        return cache.keep(self, self.home.files.open(self.path)) if file is None else file
 
     @property
     def index(self) -> IndexPair:
         """Both indexes. A file that breaks the rules of its format is rebuilt from .log."""
-        active = self._active_index
+        active = self._active
         if active is not None:
-            return active
-        return self._handles.get((self.path, ".index"), self._open_index)
+            return active.index
+        cache = self.home.handles.indexes
+        index: IndexPair | None = cache.find(self)
+        return cache.keep(self, self._open_index()) if index is None else index
 
     def _index_paths(self) -> tuple[str, str]:
-        return (
-            names.file_path(self.directory, self.base_offset, names.INDEX),
-            names.file_path(self.directory, self.base_offset, names.TIME_INDEX),
-        )
+        directory, base = self.home.directory, self.base_offset
+        return names.file_path(directory, base, names.INDEX), names.file_path(directory, base, names.TIME_INDEX)
+
+    def _index_bytes(self) -> int:
+        """What each index of a segment that takes appends may grow to."""
+        configured: int = self.home.config.segment_index_bytes
+        return max(configured, _INDEX_BYTES_MIN)
 
     def _open_index(self) -> IndexPair:
         self._indexed_size = self.size
-        with self._opening:  # one reader alone: a rebuild shortens files that another may have mapped by then
+        with self.home.opening:  # one reader alone: a rebuild may write files that another has mapped by then
             try:
-                return self._load_index(-1)
+                loaded = self._load_index(-1)
+                if loaded is not None:
+                    return loaded
             except (FileNotFoundError, CorruptIndex) as error:
                 _log.warning("event=index_unusable path=%s reason=%s", self.path, error)
-            return self._rebuild_index() if self.writable else self._index_in_memory()
+            index = self._index_in_memory()
+            scan_checked(self.file, 0, self.size, self.base_offset, index)
+            index.close_entries()
+            if self.writable:
+                index.store(*self._index_paths(), self.home.files.table)
+                _log.info("event=index_rebuilt path=%s entries=%d", self.path, index.entries)
+            return index
 
     def _index_in_memory(self) -> IndexPair:
-        """What the files would say, for a log that is only read."""
-        capacity = (self.size // max(self._config.index_interval_bytes, 61) + 2) * 12
-        index = IndexPair(
-            "", "", self.base_offset, writable=True, capacity=capacity, interval=self._config.index_interval_bytes
-        )
-        scan_checked(self.file, 0, self.size, self.base_offset, index)
-        index.close_entries()
-        return index
+        """Room for the entries of a segment of this size, without files."""
+        interval = self.home.config.index_interval_bytes
+        room = (self.size // max(interval, 61) + 2) * 12
+        capacity = min(room, self._index_bytes()) if self.writable else room
+        return IndexPair("", "", self.base_offset, writable=True, capacity=capacity, interval=interval)
 
-    def _load_index(self, capacity: int) -> IndexPair:
+    def _load_index(self, capacity: int) -> IndexPair | None:
+        """Both files, mapped; at full size where a capacity is given. None: a writer has just begun them."""
         offsets, times = self._index_paths()
-        if not (os.path.exists(offsets) and os.path.exists(times)):
-            raise FileNotFoundError(offsets)
+        if capacity >= 0 and not (os.path.exists(offsets) and os.path.exists(times)):
+            raise FileNotFoundError(offsets)  # what is opened to be written is created
         index = IndexPair(
             offsets,
             times,
@@ -132,8 +203,8 @@ class Segment:
             writable=self.writable and capacity >= 0,
             copy=not self.writable,
             capacity=capacity,
-            interval=self._config.index_interval_bytes,
-            table=self._files.table,
+            interval=self.home.config.index_interval_bytes,
+            table=self.home.files.table,
         )
         if self.writable:
             index.check(self.size)
@@ -143,60 +214,62 @@ class Segment:
         timed = index.time_entries or find_timestamp(self.file, 0, self.size, 1, 0) is None
         if not timed:
             if index.entries == 0 and not self.writable:  # as every segment is while its writer has just begun it
-                return self._index_in_memory()
+                return None
             raise CorruptIndex("no entry, although records have timestamps", path=times, kind="timeindex")
         return index
 
-    def _rebuild_index(self) -> IndexPair:
-        """Both indexes anew from the batches of .log, trimmed."""
-        index = self._empty_index()
-        scan_checked(self.file, 0, self.size, self.base_offset, index)
-        index.close_entries()
-        index.trim()
-        _log.info("event=index_rebuilt path=%s entries=%d", self.path, index.entries)
-        return index
-
     def _empty_index(self) -> IndexPair:
+        capacity = self._index_bytes()
         index = IndexPair(
             *self._index_paths(),
             self.base_offset,
             writable=True,
-            capacity=self._index_bytes,
-            interval=self._config.index_interval_bytes,
-            table=self._files.table,
+            capacity=capacity,
+            interval=self.home.config.index_interval_bytes,
+            table=self.home.files.table,
         )
-        index.reset(self._index_bytes)
+        index.reset(capacity)
         return index
 
     # ---- life cycle --------------------------------------------------------------------------------------------
 
     def activate(self) -> None:
         """Make this the segment that takes appends: file open for writing, indexes at full size."""
-        self._active_file = self._files.open(self.path, write=True, create=True)
+        file = self.home.files.open(self.path, write=True, create=True)
         # An index that is larger than segment.index.bytes allows now keeps its entries, and is full.
         sizes = [os.path.getsize(path) for path in self._index_paths() if os.path.exists(path)]
-        capacity = max(self._index_bytes, *sizes, 0)
+        capacity = max(self._index_bytes(), *sizes, 0)
         index: IndexPair | None = None
         if self.size:
             try:
                 index = self._load_index(capacity)
-                if not self._index_reaches(index):
+                if index is not None and not self._index_reaches(index):
                     index = None
             except (FileNotFoundError, CorruptIndex) as error:
                 _log.warning("event=index_unusable path=%s reason=%s", self.path, error)
         if index is None:
             index = self._empty_index()
             if self.size:
-                scan_checked(self._active_file, 0, self.size, self.base_offset, index)
+                scan_checked(file, 0, self.size, self.base_offset, index)
         if self.size:
-            first = find_offset(self._active_file, 0, self.size, -1)
+            first = find_offset(file, 0, self.size, -1)
             if first is not None:
                 index.set_first_timestamp(first.max_timestamp)
             index.set_max_timestamp(*self._youngest(index))
-        self._handles.drop((self.path, ".log"))
-        self._handles.drop((self.path, ".index"))
-        self._active_index = index
-        self._allocated = self.size
+        self._active = _Active(file, index, self.size, self.home.config)
+        self._drop_handles()
+
+    def _ready(self) -> _Active:
+        """What an append works on. A log that was opened after a clean stop is made ready by its first append."""
+        if self._active is None:
+            self.activate()
+        active = self._active
+        assert active is not None
+        return active
+
+    def _drop_handles(self) -> None:
+        self.home.handles.files.drop(self)
+        self.home.handles.indexes.drop(self)
 
     def _index_reaches(self, index: IndexPair) -> bool:
         """Does the last entry land on a batch that ends at its offset, and the last time entry on its batch?"""
@@ -211,106 +284,102 @@ class Segment:
     def deactivate(self, *, sync: bool) -> None:
         """Close the active segment's books: closing time entry, files trimmed. A reader that is in the file keeps its
         descriptor until it is out."""
-        if self._active_file is None or self._active_index is None:
+        active = self._active
+        if active is None:
             return
-        index, file = self._active_index, self._active_file
-        index.close_entries()
-        index.trim()
-        if self._allocated > self.size or os.fstat(file.fileno()).st_size != self.size:
-            self._files.truncate(file, self.size)
+        active.index.close_entries()
+        active.index.trim()
+        if active.allocated > self.size or os.fstat(active.file.fileno()).st_size != self.size:
+            self.home.files.truncate(active.file, self.size)
         if sync:
             self.sync()
-        self._max_timestamp = index.max_timestamp
-        self._active_file = self._active_index = None
-        index.close()
+        self._max_timestamp = active.index.max_timestamp
+        self._active = None
+        active.index.close()
 
     def reopen(self) -> None:
         """Take appends again after deactivate(), as before it: what undoing a failed append needs."""
-        if self._active_file is None:
-            self.activate()
+        self._ready()
 
     def sync(self) -> None:
         """Log, indexes and transaction index on disk when it returns. OSError is final for the directory."""
-        if self._active_file is not None and self._active_index is not None:
-            self._files.fdatasync(self._active_file)
-            self._active_index.sync()
+        files, active = self.home.files, self._active
+        if active is not None:
+            files.fdatasync(active.file)
+            active.index.sync()
         else:
-            file = self._files.open(self.path, write=True)
-            self._files.fsync(file)
+            file = files.open(self.path, write=True)
+            files.fsync(file)
             file.close()
         self.txn_index.sync()
 
     def sync_data(self) -> None:
         """The log's bytes alone."""
-        self._files.fdatasync(self.file)
+        self.home.files.fdatasync(self.file)
 
     def close(self) -> None:
         """Let go of every handle, changing nothing on disk."""
-        index = self._active_index
-        self._active_file = self._active_index = None
-        if index is not None:
-            index.close()
-        self._handles.drop((self.path, ".log"))
-        self._handles.drop((self.path, ".index"))
+        active, self._active = self._active, None
+        if active is not None:
+            active.index.close()
+        self._drop_handles()
 
     def delete_files(self) -> None:
         """Unlink everything of this base offset but its producer snapshot."""
         self.close()
         for suffix in names.SEGMENT_SUFFIXES:
-            self._files.unlink(names.file_path(self.directory, self.base_offset, suffix))
+            self.home.files.unlink(names.file_path(self.directory, self.base_offset, suffix))
 
     # ---- append ------------------------------------------------------------------------------------------------
 
     def fit(self, group: BatchGroup, first: int, now_ms: int) -> int:
         """How many of the group's batches from `first` on go in before this segment must roll."""
-        assert self._active_index is not None
-        return self._active_index.fit(
-            group, first, self.size, self._size_max, self._age_max_ms, now_ms - self.created_ms
-        )
+        active = self._ready()
+        if active.config is not self.home.config:
+            active.set_bounds(self.home.config)
+        return active.index.fit(group, first, self.size, active.size_max, active.age_max_ms, now_ms - self.created_ms)
 
     def append(self, group: BatchGroup, first: int, stop: int) -> None:
         """Write batches [first, stop) at the end. OSError: nothing of them counts, the caller decides what to undo."""
-        file, index = self._active_file, self._active_index
-        assert file is not None and index is not None
+        active = self._ready()
         data = part(group, first, stop)
-        index.reserve(stop - first)
+        active.index.reserve(stop - first)
         end = self.size + len(data)
-        if end > self._allocated:
-            self._allocate(file, end)
-        file.write(data, self.size)
-        index.add(group, first, stop, self.size)
+        if end > active.allocated:
+            self._allocate(active, end)
+        active.file.write(data, self.size)
+        active.index.add(group, first, stop, self.size)
         self.next_offset = next_offset(group, stop - 1)
         self.size = end
 
-    def _allocate(self, file: LogFile, end: int) -> None:
+    def _allocate(self, active: _Active, end: int) -> None:
         """Blocks in steps that double from 64 KiB to 16 MiB: small logs stay small, large ones lie in one piece."""
-        step = min(max(self._allocated, _PREALLOCATE_MIN), _PREALLOCATE_MAX)
-        target = max(end, min(self._allocated + step, max(self._config.segment_size, end)))
-        file.preallocate(self._allocated, target - self._allocated)
-        self._allocated = target
+        step = min(max(active.allocated, _PREALLOCATE_MIN), _PREALLOCATE_MAX)
+        target = max(end, min(active.allocated + step, max(active.size_max, end)))
+        active.file.preallocate(active.allocated, target - active.allocated)
+        active.allocated = target
 
     def mark(self) -> tuple[int, int, bytes]:
         """What rewind() needs."""
-        assert self._active_index is not None
-        return self.size, self.next_offset, self._active_index.state()
+        return self.size, self.next_offset, self._ready().index.state()
 
     def rewind(self, mark: tuple[int, int, bytes]) -> None:
         """Take back appends since mark(), durably. OSError: the directory must go offline."""
-        assert self._active_file is not None and self._active_index is not None
+        active = self._ready()
         self.size, self.next_offset, state = mark
-        self._active_index.restore(state)
-        self._files.truncate(self._active_file, self.size)
-        self._allocated = self.size
-        self._files.fsync(self._active_file)
+        active.index.restore(state)
+        self.home.files.truncate(active.file, self.size)
+        active.allocated = self.size
+        self.home.files.fsync(active.file)
 
     # ---- read --------------------------------------------------------------------------------------------------
 
     @property
     def max_timestamp(self) -> int:
         """Largest timestamp of the segment, -1 for none."""
-        active = self._active_index
+        active = self._active
         if active is not None:
-            return active.max_timestamp
+            return active.index.max_timestamp
         if self._max_timestamp is None:
             self._max_timestamp = self._youngest(self.index)[0]
         return self._max_timestamp
@@ -338,24 +407,26 @@ class Segment:
         return timestamp, offset if timestamp >= 0 else self.base_offset
 
     def recover(self, progress: Callable[[int], None] | None = None) -> Scan:
-        """Scan every byte of .log and build both indexes anew from the good batches. Cuts nothing: see cut()."""
-        file = self._files.open(self.path, write=True)
-        index = self._empty_index()
-        scan = scan_checked(file, 0, os.fstat(file.fileno()).st_size, self.base_offset, index, progress)
+        """Scan every byte of .log and build both indexes anew from the good batches; index files that say something
+        else are written again. Cuts nothing: see cut()."""
+        file = self.home.files.open(self.path)
+        size = os.fstat(file.fileno()).st_size
+        self.size = max(self.size, size)
+        index = self._index_in_memory()
+        scan = scan_checked(file, 0, size, self.base_offset, index, progress)
         index.close_entries()
-        index.trim()
-        index.close()
+        index.store(*self._index_paths(), self.home.files.table)
         file.close()
-        self._handles.drop((self.path, ".index"))
+        self.home.handles.indexes.drop(self)
         self.learn(scan)
         return scan
 
     def cut(self, end: int) -> None:
         """Shorten .log to `end` bytes, durably: what was cut must not come back behind the next append."""
-        file = self._files.open(self.path, write=True)
+        file = self.home.files.open(self.path, write=True)
         try:
-            self._files.truncate(file, end)
-            self._files.fsync(file)
+            self.home.files.truncate(file, end)
+            self.home.files.fsync(file)
         finally:
             file.close()
 
@@ -375,7 +446,7 @@ class Segment:
         if scan.batches:
             self.next_offset, self.size = scan.next_offset, scan.end  # in this order, for readers without the lock
             if self.size - self._indexed_size > _INDEX_BEHIND_MAX and all(map(os.path.exists, self._index_paths())):
-                self._handles.drop((self.path, ".index"))
+                self.home.handles.indexes.drop(self)
             self._max_timestamp = max(self.max_timestamp, scan.max_timestamp)
         return scan
 

@@ -1,12 +1,17 @@
-"""HandleCache: few handles stay open, and none is closed under its user."""
+"""Lru and HandleCache: few handles stay open, and none is closed under its user."""
 
 from __future__ import annotations
 
 import os
+import random
 import threading
+from collections import OrderedDict
 from pathlib import Path
 
+import pytest
+
 from klog.disk import HandleCache, RealFiles
+from klog.disk._lru import Lru
 
 
 class Handle:
@@ -19,46 +24,80 @@ class Handle:
         type(self).alive -= 1
 
 
-def test_the_same_key_gives_the_same_handle() -> None:
-    cache = HandleCache()
-    first = cache.get("a", Handle)
-    assert cache.get("a", Handle) is first
-    assert cache.get("b", Handle) is not first
+def test_what_is_kept_is_found_until_it_is_dropped() -> None:
+    cache, first, second = Lru(8), Handle(), Handle()
+    assert cache.find("a") is None
+    assert cache.keep("a", first) is first
+    assert cache.keep("b", second) is second
+    assert cache.find("a") is first
+    cache.drop("a")
+    cache.drop("never there")
+    assert cache.find("a") is None
+    assert cache.find("b") is second
+    assert len(cache) == 1
 
 
 def test_at_most_limit_handles_are_held() -> None:
-    cache = HandleCache(3)
+    cache = Lru(3)
     for number in range(10):
-        cache.get(number, Handle)
-    assert Handle.alive == 3
+        cache.keep(number, Handle())
+    assert Handle.alive == len(cache) == 3
     del cache
     assert Handle.alive == 0
 
 
-def test_the_least_recently_used_goes_first() -> None:
-    cache = HandleCache(2)
-    opened: list[str] = []
+@pytest.mark.parametrize("limit", [1, 2, 3, 7])
+def test_the_one_used_longest_ago_leaves_first(limit: int) -> None:
+    chance, cache, expected = random.Random(limit), Lru(limit), OrderedDict[int, object]()
+    for _ in range(2000):
+        key = chance.randrange(10)
+        if chance.random() < 0.1:
+            cache.drop(key)
+            expected.pop(key, None)
+            continue
+        found = cache.find(key)
+        assert found is expected.get(key)
+        if found is None:
+            expected[key] = cache.keep(key, object())
+            if len(expected) > limit:
+                expected.popitem(last=False)
+        expected.move_to_end(key)
+    assert {key: cache.find(key) for key in range(10) if cache.find(key)} == dict(expected)
 
-    def opener(key: str) -> object:
-        opened.append(key)
-        return Handle()
 
-    for key in "abaca":
-        cache.get(key, lambda key=key: opener(key))
-    assert opened == ["a", "b", "c"]  # c pushed b out, since a had been asked for again
-    cache.get("b", lambda: opener("b"))
-    assert opened == ["a", "b", "c", "b"]
+def test_a_limit_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="limit=0"):
+        Lru(0)
+
+
+def test_the_first_of_two_that_race_for_a_key_is_kept() -> None:
+    cache, barrier = Lru(8), threading.Barrier(4)
+    got: list[object] = []
+
+    def race() -> None:
+        handle = cache.find("a") or Handle()
+        barrier.wait(timeout=10)  # everybody has missed before anybody keeps
+        got.append(cache.keep("a", handle))
+
+    threads = [threading.Thread(target=race) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 4
+    assert len(set(map(id, got))) == 1
 
 
 def test_a_handle_in_use_outlives_its_place_in_the_cache(tmp_path: Path) -> None:
     files = RealFiles()
     for name in "abc":
         (tmp_path / name).write_bytes(name.encode())
-    cache = HandleCache(1)
-    first = cache.get("a", lambda: files.open(str(tmp_path / "a")))
+    cache = HandleCache(files=1)
+    first = cache.files.keep("a", files.open(str(tmp_path / "a")))
     fd = first.fileno()
     for name in "bc":
-        cache.get(name, lambda name=name: files.open(str(tmp_path / name)))
+        cache.files.keep(name, files.open(str(tmp_path / name)))
+    assert cache.files.find("a") is None
     assert bytes(first.read(0, 1)) == b"a"
     del first
     try:
@@ -67,29 +106,7 @@ def test_a_handle_in_use_outlives_its_place_in_the_cache(tmp_path: Path) -> None
         pass
 
 
-def test_dropping_forgets_one_key() -> None:
-    cache = HandleCache()
-    first = cache.get("a", Handle)
-    kept = cache.get("b", Handle)
-    cache.drop("a")
-    cache.drop("never there")
-    assert cache.get("a", Handle) is not first
-    assert cache.get("b", Handle) is kept
-
-
-def test_threads_that_race_for_one_key_get_one_handle() -> None:
-    cache = HandleCache()
-    barrier = threading.Barrier(4)
-    got: list[object] = []
-
-    def opener() -> object:
-        barrier.wait(timeout=10)  # everybody has missed before anybody has opened
-        return Handle()
-
-    threads = [threading.Thread(target=lambda: got.append(cache.get("a", opener))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(got) == 4
-    assert len(set(map(id, got))) == 1
+def test_files_take_a_share_of_the_descriptors_that_the_process_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    for allowed, held in ((256, 64), (20, 16), (1 << 20, 512), (-1, 512)):
+        monkeypatch.setattr("resource.getrlimit", lambda _, allowed=allowed: (allowed, allowed))
+        assert HandleCache().files.limit == held

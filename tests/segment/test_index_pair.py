@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import os
 import random
 import struct
 from pathlib import Path
@@ -445,3 +446,54 @@ def test_after_close_lookups_find_nothing(tmp_path: Path) -> None:
     index.close()
     assert index.floor(5) == (0, 0)
     assert index.time_floor(50) == (-1, 0)
+
+
+def in_memory(directory: Path) -> tuple[IndexPair, Path, Path]:
+    """Entries in memory, and the files that they are to stand in."""
+    index = IndexPair("", "", 0, writable=True, capacity=1200, interval=0)
+    add(index, list(range(1, 11)))
+    index.close_entries()
+    return index, directory / "index", directory / "timeindex"
+
+
+@pytest.mark.parametrize("before", [None, b"", b"\1" * 7, b"\1" * 72, b"\1" * 5000])
+def test_entries_are_stored_whatever_stood_there(tmp_path: Path, before: bytes | None) -> None:
+    index, offsets, times = in_memory(tmp_path)
+    if before is not None:
+        offsets.write_bytes(before)
+        times.write_bytes(before)
+    index.store(str(offsets), str(times))
+    assert offsets.stat().st_size == 8 * index.entries == 72
+    assert times.stat().st_size == 12 * index.time_entries == 108
+    again = make(tmp_path, capacity=-1, writable=False)
+    assert (entries(again), time_entries(again)) == (entries(index), time_entries(index))
+
+
+def test_files_that_hold_the_entries_already_are_not_touched(tmp_path: Path) -> None:
+    index, offsets, times = in_memory(tmp_path)
+    index.store(str(offsets), str(times))
+    before = [(path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in (offsets, times)]
+    index.store(str(offsets), str(times))
+    assert [(path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in (offsets, times)] == before
+
+
+def test_a_pair_holds_no_descriptor_and_says_when_its_file_was_replaced(tmp_path: Path) -> None:
+    held = set(os.listdir("/proc/self/fd"))
+    index = make(tmp_path)
+    add(index, [1, 2, 3])
+    assert set(os.listdir("/proc/self/fd")) == held
+    os.rename(tmp_path / "index", tmp_path / "other")
+    (tmp_path / "index").write_bytes(b"")
+    with pytest.raises(OSError, match="another file has taken the place"):
+        index.trim()
+    assert (tmp_path / "index").read_bytes() == b""
+
+
+def test_a_pair_follows_its_files_to_another_directory(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    index = make(tmp_path / "old")
+    add(index, [1, 2, 3])
+    os.rename(tmp_path / "old", tmp_path / "new")
+    index.moved(str(tmp_path / "new" / "index"), str(tmp_path / "new" / "timeindex"))
+    index.trim()
+    assert (tmp_path / "new" / "index").stat().st_size == 16

@@ -1,0 +1,89 @@
+"""The most recently used values of a kind, at most `limit` of them: open files, mapped indexes.
+
+A linked list from the newest to the oldest, and a dict from key to link, which owns the links. Whoever holds a value
+that is pushed out keeps it; it is closed when the last reference goes. Any thread: each call is one step under the GIL,
+and a value is let go only when the list is whole again.
+"""
+
+cimport cython
+
+
+@cython.final
+cdef class _Link:
+    cdef object key
+    cdef object value
+    cdef void *newer
+    cdef void *older
+
+
+@cython.final
+cdef class Lru:
+    """Values by key, the one used longest ago leaves first."""
+
+    cdef dict links
+    cdef void *newest
+    cdef void *oldest
+    cdef readonly Py_ssize_t limit
+
+    def __cinit__(self, Py_ssize_t limit):
+        if limit < 1:
+            raise ValueError(f"limit={limit}: at least 1")
+        self.links = {}
+        self.limit = limit
+
+    def __len__(self):
+        return len(self.links)
+
+    cdef void take_out(self, _Link link):
+        if link.newer == NULL:
+            self.newest = link.older
+        else:
+            (<_Link>link.newer).older = link.older
+        if link.older == NULL:
+            self.oldest = link.newer
+        else:
+            (<_Link>link.older).newer = link.newer
+        link.newer = link.older = NULL
+
+    cdef void put_first(self, _Link link):
+        link.older = self.newest
+        if self.newest == NULL:
+            self.oldest = <void *>link
+        else:
+            (<_Link>self.newest).newer = <void *>link
+        self.newest = <void *>link
+
+    def find(self, key):
+        """The value of key, which is the newest now; None if it is not held."""
+        cdef object found = self.links.get(key)
+        cdef _Link link
+        if found is None:
+            return None
+        link = <_Link>found
+        if <void *>link != self.newest:
+            self.take_out(link)
+            self.put_first(link)
+        return link.value
+
+    def keep(self, key, value):
+        """Hold value for key from now on: value, or the one that is held already if another thread was faster."""
+        cdef object found = self.links.get(key)
+        cdef _Link link, gone
+        if found is not None:
+            return (<_Link>found).value
+        link = _Link.__new__(_Link)
+        link.key = key
+        link.value = value
+        self.links[key] = link
+        self.put_first(link)
+        if len(self.links) > self.limit:
+            gone = <_Link>self.oldest
+            self.take_out(gone)
+            del self.links[gone.key]
+        return value
+
+    def drop(self, key):
+        """Forget key and its value, if it is held."""
+        cdef object found = self.links.pop(key, None)
+        if found is not None:
+            self.take_out(<_Link>found)
