@@ -18,7 +18,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from klog.errors import CorruptBatch, CorruptCheckpoint
+from klog.errors import CorruptCheckpoint
 from klog.log import checkpoint
 from klog.log.load import new_segment
 from klog.segment import Segment, names
@@ -63,51 +63,46 @@ def overtaken(log: LogView) -> bool:
         return log._generation != generation
 
 
-def stands(log: LogView) -> bool:
-    """R3: is the end of the log that this reader knows still where it was? Segments that only went are no change."""
+def steady(log: LogView, generation: int) -> bool:
+    """R3: has the writer done nothing but append since the log was of this generation? If not, the reader knows better
+    now."""
+    if log._generation != generation:
+        return False
     with log._lock:
-        return _stands(log)
+        return _stands(log) or not overtaken(log)
 
 
 # ---- where it ends ---------------------------------------------------------------------------------------------------
 
 
-def _mark(log: LogView) -> TailMark | None:
-    segment = log._segments[-1]
-    inode, position, header = os.fstat(segment.file.fileno()).st_ino, -1, b""
-    if segment.size:
-        with contextlib.suppress(CorruptBatch):
-            last = segment.locate(segment.next_offset - 1)
-            if last is not None:
-                position, header = last.position, bytes(segment.file.read(last.position, _MARK_BYTES))
+def mark(segment: Segment, position: int) -> TailMark:
+    """What the last segment's last batch, at this byte, looks like."""
+    inode = os.fstat(segment.file.fileno()).st_ino
+    header = bytes(segment.file.read(position, _MARK_BYTES)) if position >= 0 else b""
     return TailMark(segment, inode, position, header)
 
 
 def _stands(log: LogView) -> bool:
-    if not log._segments:
-        return True
-    mark = log._tail_mark
-    if mark is None or mark.segment is not log._segments[-1]:
-        log._tail_mark = _mark(log)
+    known = log._tail_mark
+    if known is None:
         return True
     try:
-        found = os.stat(mark.segment.path)
+        found = os.stat(known.segment.path)
     except FileNotFoundError:
         return False
-    if found.st_ino != mark.inode or found.st_size < mark.segment.size:
+    if found.st_ino != known.inode or found.st_size < known.segment.size:
         return False
-    return mark.position < 0 or bytes(mark.segment.file.read(mark.position, _MARK_BYTES)) == mark.header
+    return known.position < 0 or bytes(known.segment.file.read(known.position, _MARK_BYTES)) == known.header
 
 
 def _extend(log: LogView, segment: Segment) -> None:
     """New batches at the end of a segment join the log."""
     size = os.stat(segment.path).st_size
-    if size <= segment.size:
-        return
-    scan = segment.extend(size)
-    if scan.batches:
-        header = bytes(segment.file.read(scan.last_at, _MARK_BYTES))
-        log._tail_mark = TailMark(segment, os.fstat(segment.file.fileno()).st_ino, scan.last_at, header)
+    scan = segment.extend(size) if size > segment.size else None
+    if scan is not None and scan.batches:
+        log._tail_mark = mark(segment, scan.last_at)
+    elif log._tail_mark is None or log._tail_mark.segment.base_offset < segment.base_offset:
+        log._tail_mark = mark(segment, -1)
 
 
 def _follow_end(log: LogView) -> None:
@@ -165,7 +160,6 @@ def reload_locked(log: LogView) -> None:
     for segment in log._segments:
         segment.close()  # a file of the same name may be another one now
     log._generation += 1
-    log._tail_mark = None
     log._take(log._load())
 
 
