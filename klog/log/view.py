@@ -265,7 +265,7 @@ class LogView:
                 if not self._options.clean_shutdown:
                     point = self._options.recovery_point
                     trusted = max((s.base_offset for s in self._segments if s.base_offset <= point), default=start)
-                producers = producers_at(self._inputs(), self._segments, {}, start, end, trusted)
+                producers = producers_at(self._inputs(), self._segments, start, end, trusted)
                 producers.expire(self.clock.wall_ms(), self._options.producer_expiration_ms)
                 self._producers = producers
         return producers
