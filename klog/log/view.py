@@ -349,12 +349,13 @@ class LogView:
     ) -> Iterator[FetchedChunk]:
         """Raw batches of [start, stop), chunk by chunk.
 
-        Of a log that is only read: what a writer in another process truncates or deletes before it was read is
-        OffsetOutOfRange.
+        What is truncated or deleted before it was read is OffsetOutOfRange, whoever writes.
         """
         self._check_open()
         offset = start
         while offset < stop:
+            if not self._log_start_offset <= offset <= self._log_end_offset:
+                raise OffsetOutOfRange(offset, self._log_start_offset, self._log_end_offset, self.name)
             generation = self._generation
             try:
                 for chunk, next_offset in self._chunks(offset, stop, isolation, max_bytes):
@@ -367,8 +368,6 @@ class LogView:
             except (CorruptData, FileNotFoundError):
                 if not following.overtaken(self):
                     raise
-            if not self._log_start_offset <= offset <= self._log_end_offset:
-                raise OffsetOutOfRange(offset, self._log_start_offset, self._log_end_offset, self.name)
 
     def _chunks(
         self, offset: int, stop: int, isolation: Isolation, max_bytes: int
