@@ -52,6 +52,7 @@ def _truncate(log: Log, kept: tuple[Segment, ...], offset: int) -> None:
     marks.clamp_locked(log, offset)
     log._segments, log._log_start_offset = kept, start
     log._advance_end_locked(offset)
+    log._generation += 1  # who is reading what goes now looks again
     remove_locked(log, gone[::-1], "truncation")
     removed = kept[-1].truncate_to(offset, log.clock.wall_ms())
     _log.info("event=truncated log=%s offset=%d segments=%d bytes=%d", log.name, offset, len(gone), removed)
@@ -79,6 +80,7 @@ def _start_anew(log: Log, offset: int, start: int) -> None:
     log._advance_end_locked(offset)
     if log._mark is not None:
         marks.set_locked(log, marks.end_of(log))
+    log._generation += 1
     remove_locked(log, gone[::-1], "truncation")
     first.close()
     first.size, first.next_offset = 0, first.base_offset
