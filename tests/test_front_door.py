@@ -58,7 +58,7 @@ DEFAULTS = {
 LATER: dict[Any, str] = {
     klog: "Broker TestBroker metrics sim",
     klog.LogManager: "delete_topic move start reader",
-    klog.Log: "append_batches compact purge_key metrics",
+    klog.Log: "compact purge_key",
     klog.LogReader: "to_polars",
 }
 

@@ -299,6 +299,7 @@ class Log(LogView):
             self._producers.on_high_watermark_updated(end)
             if self._offsets_listener is not None:
                 self._offsets_listener(end)
+        self._bell.ring()
 
     def _write_locked(self, group: BatchGroup, now: int) -> None:
         done = 0
@@ -590,6 +591,7 @@ class Log(LogView):
                 return
             self._closed = True
             self._cancel_expiry()
+            self._bell.ring()
             clean = False
             try:
                 if not self.read_only and self._offline is None and os.getpid() == self._pid:

@@ -78,6 +78,7 @@ def moved_locked(log: Log, before: int) -> None:
     if now == before:
         return
     log._producers.on_high_watermark_updated(now)
+    log._bell.ring()
     if log._offsets_listener is not None:
         log._offsets_listener(now)
 

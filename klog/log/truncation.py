@@ -52,6 +52,7 @@ def _truncate(log: Log, kept: tuple[Segment, ...], offset: int) -> None:
     marks.clamp_locked(log, offset)
     log._segments, log._log_start_offset = kept, start
     log._advance_end_locked(offset)
+    log._generation += 1  # who is reading what goes now looks again
     remove_locked(log, gone[::-1], "truncation")
     removed = kept[-1].truncate_to(offset, log.clock.wall_ms())
     _log.info("event=truncated log=%s offset=%d segments=%d bytes=%d", log.name, offset, len(gone), removed)
@@ -79,19 +80,18 @@ def _start_anew(log: Log, offset: int, start: int) -> None:
     log._advance_end_locked(offset)
     if log._mark is not None:
         marks.set_locked(log, marks.end_of(log))
+    log._generation += 1
     remove_locked(log, gone[::-1], "truncation")
     first.close()
     first.size, first.next_offset = 0, first.base_offset
     first.cut(0)
-    if offset == first.base_offset:
-        for path in first.paths[1:]:
-            files.unlink(path)
-    else:
+    if offset != first.base_offset:
         fresh.delete_files()
+        files.rename(first.path, fresh.path)  # one step: with both there, or none, the log would begin or end elsewhere
+    for path in first.paths[1:]:
+        files.unlink(path)
     fresh.activate()
     files.fsync_dir(log._directory)
-    if offset != first.base_offset:
-        remove_locked(log, [first], "truncation")
     log._producers.truncate_fully_and_start_at(offset)
     log._epochs.clear_and_flush()
     files.fsync_dir(log._directory)

@@ -116,7 +116,8 @@ def test_renaming_takes_everything_along(tmp_path: Path) -> None:
         assert [problem.kind for problem in log.verify().problems] == []
         log._epochs.truncate_from_end(8)
         log.flush()
-    assert sorted(values(klog.Log.open(tmp_path / "t-1", read_only=True))) == [None] * 8
+    with klog.Log.open(tmp_path / "t-1", read_only=True) as log:
+        assert values(log) == [None] * 8
 
 
 def test_a_log_on_its_way_out_keeps_neither_epochs_nor_id(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import CorruptBatch, ReadOnly
+from klog.errors import CorruptBatch, OffsetOutOfRange, ReadOnly
 from klog.log.watermark import OffsetMetadata
 from tests.support.abandon import abandon
 from tests.support.groups import BATCH
@@ -313,6 +313,21 @@ def test_an_impossible_start_is_refused(tmp_path: Path, arguments: tuple[int, ..
             logs.log("events").truncate_to(0)
         with pytest.raises(ReadOnly):
             logs.log("events").truncate_fully_and_start_at(0)
+
+
+def test_who_reads_what_is_cut_off_hears_of_it(tmp_path: Path) -> None:
+    """Not of damage, and nothing that is not there any more is given out."""
+    with one_log(tmp_path) as log:
+        for _ in range(10):
+            log.append(X)
+        chunks = log.chunks(0, 10, max_bytes=BATCH)
+        assert [next(chunks).start for _ in range(3)] == [0, 1, 2]
+        log.truncate_to(5)
+        log.append([(None, b"new")])
+        got = [chunk.start for chunk in (next(chunks) for _ in range(3))]
+        assert got == [3, 4, 5]
+        with pytest.raises(OffsetOutOfRange):
+            next(chunks)
 
 
 def test_damage_that_hides_the_place_leaves_the_log_as_it_is(tmp_path: Path) -> None:
