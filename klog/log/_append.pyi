@@ -1,4 +1,8 @@
-from typing import Self, final
+from typing import Any, Self, final
+
+from typing_extensions import Buffer
+
+from klog.record import EncodedBatches, ValidatedBatch
 
 @final
 class AppendInfo:
@@ -45,3 +49,10 @@ class AppendInfo:
     @property
     def source_compression(self) -> str: ...
     def joined(self, after: AppendInfo) -> Self: ...
+
+@final
+class Tail: ...
+
+def led(batch: ValidatedBatch, epoch: int, log_start_offset: int) -> AppendInfo: ...
+def followed(batches: EncodedBatches, log_start_offset: int) -> AppendInfo: ...
+def append_batches(log: Any, buffer: Buffer, origin: str, leader_epoch: int | None) -> AppendInfo: ...

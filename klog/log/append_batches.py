@@ -13,6 +13,7 @@ the readers of a leader wait for its high watermark; here the high watermark may
 done by then: no reader takes a transaction for decided that has just begun. If the transaction index cannot be written,
 the batch stays, the log is offline, the last stable offset stands still; the next load works it out.
 
+A1 to A3 are in _append, with a short way for batches that need nothing of the rest but A8 and A10; this is the long way.
 Under the log's lock from A2 on. Kafka: UnifiedLog.append, analyzeAndValidateProducerState.
 """
 
@@ -22,122 +23,56 @@ from typing import TYPE_CHECKING, Literal
 
 from klog.errors import (
     InvalidRecord,
-    KlogError,
     RecordBatchTooLarge,
     SegmentOffsetOverflow,
     StorageOffline,
     UnexpectedAppendOffset,
 )
-from klog.log._append import AppendInfo
+from klog.log._append import AppendInfo, followed, led
 from klog.log.producer_append import ProducerAppend
 from klog.log.producer_entry import DataBatch, last_sequence_of
 from klog.log.split import RELATIVE_OFFSET_MAX
 from klog.log.transactions import CompletedTransaction
 from klog.log.truncation import reload_producers
 from klog.log.watermark import OffsetMetadata
-from klog.record import BatchTable, EncodedBatches, ValidatedBatch, append_as_leader, decode
+from klog.record import BatchTable, EncodedBatches, ValidatedBatch, decode
 from klog.record.control import marker_coordinator_epoch
 from klog.segment import AbortedTransaction, Header, Segment, producing
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from klog.log.log import Log
 
 Origin = Literal["client", "replication", "coordinator", "raft"]
-_EPOCH_MAX = 2**31 - 1
 
 
-def append_batches(log: Log, buffer: Buffer, origin: Origin, leader_epoch: int | None) -> AppendInfo:
-    """What Log.append_batches documents."""
-    if leader_epoch is not None and not 0 <= leader_epoch <= _EPOCH_MAX:
-        raise ValueError(f"leader_epoch={leader_epoch}: 0 to 2^31-1")
-    try:
-        if origin == "client" or origin == "coordinator":
-            return _append_as_leader(log, buffer, origin, leader_epoch)
-        if origin == "replication" or origin == "raft":
-            return _append_as_follower(log, buffer, origin, leader_epoch)
-    except KlogError as error:
-        log._meters.refused(error, len(memoryview(buffer).cast("B")))
-        raise
-    raise ValueError(f"origin={origin!r}: choose from 'client', 'replication', 'coordinator', 'raft'")
+def lead_locked(log: Log, batch: ValidatedBatch | None, epoch: int, origin: str, now: int) -> AppendInfo:
+    """What a leader has made of a request, which begins at the log end: A4 to A11."""
+    if batch is None:
+        return _nothing(log)
+    end, last = log._log_end_offset, batch.last_offset
+    if log._epochs.assign(epoch, end):
+        log._guard(log._epochs.flush)
+    duplicate = _append_locked(log, batch, end, last, batch.max_timestamp, batch.producer_id >= 0, origin, now)
+    if duplicate is not None:
+        return _duplicate(log, batch, duplicate, epoch)
+    log._meters.messages_in += batch.count
+    log._meters.bytes_in += batch.nbytes
+    return led(batch, epoch, log._log_start_offset)
 
 
-def _append_as_leader(log: Log, buffer: Buffer, origin: str, leader_epoch: int | None) -> AppendInfo:
-    now = log.clock.wall_ms()
-    with log._lock:
-        log._check_writable()
-        end, epochs, config = log._log_end_offset, log._epochs, log._config
-        epoch = leader_epoch
-        if epoch is None:
-            epoch = epochs.latest
-            if epoch is None:
-                epoch = 0
-        batch = append_as_leader(
-            buffer, config, offset=end, now=now, origin=origin, leader_epoch=epoch, size_max=config.max_message_bytes
-        )
-        if batch is None:
-            return _nothing(log)
-        if epochs.assign(epoch, end):
-            log._guard(epochs.flush)
-        last = batch.last_offset
-        duplicate = _append_locked(log, batch, end, last, batch.max_timestamp, batch.producer_id >= 0, origin, now)
-        if duplicate is not None:
-            return _duplicate(log, batch, duplicate, epoch)
-        log._meters.messages_in += batch.count
-        log._meters.bytes_in += batch.nbytes
-        return AppendInfo(
-            end,
-            last,
-            batch.count,
-            batch.max_timestamp,
-            batch.log_append_time,
-            shallow_offset_of_max_timestamp=batch.shallow_offset_of_max_timestamp,
-            log_start_offset=log._log_start_offset,
-            valid_bytes=batch.source_size,
-            last_offset_of_first_batch=last,
-            last_leader_epoch=epoch,
-            source_compression=batch.source_compression,
-        )
-
-
-def _append_as_follower(log: Log, buffer: Buffer, origin: str, leader_epoch: int | None) -> AppendInfo:
-    now = log.clock.wall_ms()
-    if origin == "raft":
-        exact = -1 if leader_epoch is None else leader_epoch
-        batches = EncodedBatches(buffer, bytes_max=log._config.max_message_bytes, epoch=exact)
-    else:
-        batches = EncodedBatches(buffer, epoch_max=_EPOCH_MAX if leader_epoch is None else leader_epoch)
-    try:
-        with log._lock:
-            log._check_writable()
-            if batches.n == 0:
-                return _nothing(log)
-            end, first, last = log._log_end_offset, batches.first_offset, batches.last_offset
-            begins = first if first >= 0 else batches.last_offset_of_first_batch
-            if begins < end or (origin == "raft" and begins != end):
-                raise UnexpectedAppendOffset(batches.base_offset, last, end, log.name)
-            _assign_epochs(log, batches)
-            expected = first if first >= 0 else last - RELATIVE_OFFSET_MAX
-            _append_locked(
-                log, batches, max(expected, end), last, batches.max_timestamp, batches.has_producers, "replication", now
-            )
-            log._meters.replicated_bytes_in += batches.nbytes
-            return AppendInfo(
-                first,
-                last,
-                last - first + 1 if first >= 0 else 0,
-                batches.max_timestamp,
-                -1,
-                shallow_offset_of_max_timestamp=batches.shallow_offset_of_max_timestamp,
-                log_start_offset=log._log_start_offset,
-                valid_bytes=batches.nbytes,
-                last_offset_of_first_batch=batches.last_offset_of_first_batch,
-                last_leader_epoch=batches.last_leader_epoch,
-                source_compression=batches.source_compression,
-            )
-    finally:
-        batches.release()
+def follow_locked(log: Log, batches: EncodedBatches, origin: str, now: int) -> AppendInfo:
+    """Batches as a leader has numbered them: A3 to A11."""
+    if batches.n == 0:
+        return _nothing(log)
+    end, first, last = log._log_end_offset, batches.first_offset, batches.last_offset
+    begins = first if first >= 0 else batches.last_offset_of_first_batch
+    if begins < end or (origin == "raft" and begins != end):
+        raise UnexpectedAppendOffset(batches.base_offset, last, end, log.name)
+    _assign_epochs(log, batches)
+    base_offset = max(first if first >= 0 else last - RELATIVE_OFFSET_MAX, end)
+    _append_locked(log, batches, base_offset, last, batches.max_timestamp, batches.has_producers, "replication", now)
+    log._meters.replicated_bytes_in += batches.nbytes
+    return followed(batches, log._log_start_offset)
 
 
 def _nothing(log: Log) -> AppendInfo:
@@ -219,6 +154,7 @@ def _append_locked(
     next_offset = last_offset + 1
     try:
         active.append(batches, 0, batches.n)
+        active.appended_ms = now
         if log._options.durability == "sync":
             log._guard(active.sync_data)
         if pending is not None:

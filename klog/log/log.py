@@ -32,8 +32,8 @@ from klog.errors import (
     StorageOffline,
 )
 from klog.log import checkpoint, marks, partition_life, retention, truncation, watermark
-from klog.log._append import AppendInfo
-from klog.log.append_batches import Origin, append_batches
+from klog.log._append import AppendInfo, Tail, append_batches
+from klog.log.append_batches import Origin
 from klog.log.expiry import expire_producers_regularly
 from klog.log.load import (
     Policy,
@@ -84,6 +84,7 @@ class Log(LogView):
         self._flushed_ms = options.clock.wall_ms()
         self._offsets_listener = options.offsets_listener
         self._meters: Meters = Meters()
+        self._tail: Tail | None = None
         self._deleted: Home | None = None
         self._expiry: Task | None = None
         self._handlers_closed = False

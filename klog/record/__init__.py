@@ -17,7 +17,7 @@ from klog.record._batch import Record, RecordBatch, decode, iter_records, valida
 from klog.record._builder import BatchBuilder, BatchGroup, Encoder, encode
 from klog.record._columns import FIELDS, ArrowStream, Columns, columns
 from klog.record._encoded import EncodedBatches
-from klog.record._leader import ValidatedBatch, append_as_leader, validate_append
+from klog.record._leader import ValidatedBatch, validate_append
 from klog.record._rows import Rows, RowSource, is_arrow
 from klog.record._table import BatchTable
 from klog.record.lists import Lists
@@ -41,7 +41,6 @@ __all__ = [
     "Rows",
     "TimestampType",
     "ValidatedBatch",
-    "append_as_leader",
     "columns",
     "decode",
     "encode",

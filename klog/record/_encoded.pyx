@@ -47,6 +47,10 @@ cdef class EncodedBatches(BatchTable):
     """
 
     def __init__(self, buffer, *, int64_t bytes_max=-1, int64_t epoch_max=INT32_MAX, int64_t epoch=-1):
+        self.look(buffer, bytes_max, epoch_max, epoch)
+
+    cdef int look(self, buffer, int64_t bytes_max, int64_t epoch_max, int64_t epoch) except -1:
+        """What __init__ does, once."""
         cdef kl_batch_t b
         cdef Py_ssize_t at = 0, left
         cdef const uint8_t *data
@@ -117,6 +121,7 @@ cdef class EncodedBatches(BatchTable):
         if not rising:
             raise OffsetsOutOfOrder(
                 f"the offsets of {self.n} batches do not rise from batch to batch: {self.offsets()}")
+        return 0
 
     def __dealloc__(self):
         self.release()
@@ -162,7 +167,7 @@ cdef class EncodedBatches(BatchTable):
         self.capacity = capacity
         return 0
 
-    def release(self):
+    cpdef release(self):
         """Let go of the caller's buffer; the bytes must not be asked for any more. A second time is no error."""
         if self.held:
             self.held = False

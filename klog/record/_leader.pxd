@@ -15,3 +15,7 @@ cdef class ValidatedBatch(BatchTable):  # one batch of magic 2, 64-byte aligned,
     cdef readonly bint message_size_maybe_changed
 
     cdef int room(self, Py_ssize_t size) except -1
+
+
+cdef ValidatedBatch leaders_batch(buffer, config, int64_t offset, int64_t now, str origin, int32_t leader_epoch,
+                                  int64_t size_max)

@@ -54,13 +54,3 @@ def validate_append(
     leader_epoch: int = -1,
     takes_zstd: bool = True,
 ) -> ValidatedBatch: ...
-def append_as_leader(
-    buffer: Buffer,
-    config: LogConfig | Mapping[str, object],
-    *,
-    offset: int,
-    now: int,
-    origin: str,
-    leader_epoch: int,
-    size_max: int,
-) -> ValidatedBatch | None: ...

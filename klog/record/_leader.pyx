@@ -624,7 +624,8 @@ def validate_append(buffer, config, *, int64_t offset, int64_t now, str origin="
     return batch
 
 
-def append_as_leader(buffer, config, *, int64_t offset, int64_t now, str origin, int32_t leader_epoch, int64_t size_max):
+cdef ValidatedBatch leaders_batch(buffer, config, int64_t offset, int64_t now, str origin, int32_t leader_epoch,
+                                  int64_t size_max):
     """The same for a log, which also asks that a client's batch begin at offset 0 and that no batch have more than
     size_max bytes, before and after (RecordTooLarge). None where no whole batch is there."""
     cdef request_t request

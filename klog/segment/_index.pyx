@@ -232,14 +232,14 @@ cdef class IndexPair:
         b.size = bytes
         return kl_indexer_must_roll(&self.x, &b, size, segment_bytes, segment_ms, waited_ms) != 0
 
-    def reserve(self, int32_t batches):
+    cpdef reserve(self, int32_t batches):
         """Make sure that entries for so many more batches have blocks on disk. OSError: the disk is full."""
         cdef int64_t offsets = min(<int64_t>self.x.offset_count + batches, self.x.offset_capacity)
         cdef int64_t times = min(<int64_t>self.x.time_count + batches + 1, self.x.time_capacity)
         self.offsets.reserve(offsets * KL_OFFSET_ENTRY)
         self.times.reserve(times * KL_TIME_ENTRY)
 
-    def add(self, BatchTable group, int32_t first, int32_t stop, int64_t position):
+    cpdef add(self, BatchTable group, int32_t first, int32_t stop, int64_t position):
         """Note batches [first, stop) of the group, written from byte `position` on. reserve() came before."""
         cdef int32_t i
         cdef int64_t start = group.batches[first].position
