@@ -13,7 +13,7 @@ the readers of a leader wait for its high watermark; here the high watermark may
 done by then: no reader takes a transaction for decided that has just begun. If the transaction index cannot be written,
 the batch stays, the log is offline, the last stable offset stands still; the next load works it out.
 
-A1 to A3 are in _append, with a short way for batches that need nothing of the rest but A8 and A10; this is the long way.
+A1 to A3 are in _append, and a short way for batches that need nothing of the rest but A8 and A10; this is the long one.
 Under the log's lock from A2 on. Kafka: UnifiedLog.append, analyzeAndValidateProducerState.
 """
 
