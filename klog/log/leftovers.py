@@ -83,6 +83,12 @@ def _finish_swap(directory: str, files: Files, swaps: list[str], note: Callable[
                 files.unlink(os.path.join(directory, name))
         files.fsync_dir(directory)  # an original that came back beside its replacement would be read too
         note(f"compaction finished: segments of [{low}, {high}) replaced")
-    for name in swaps:
+    base = ""
+    for name in sorted(swaps):
+        if base and not name.startswith(base):
+            files.fsync_dir(
+                directory
+            )  # upwards: a finished segment with a .swap on either side would count as replaced
+        base = name.partition(".")[0]
         path = os.path.join(directory, name)
         files.rename(path, path.removesuffix(names.SWAP))

@@ -97,10 +97,6 @@ BETTER: dict[str, Better] = {
     "fuzz-02-clean": Better(LEARNED, like="none-clean"),
     "fuzz-11-unclean": Better(LEARNED, like="none-unclean"),
     "offset-overflow-clean": Better(LEARNED, fields=OVERFLOW_EPOCHS),
-    "offset-overflow-unclean": Better(
-        "one segment is read as it is: offsets too far above its base only lack index entries",
-        fields={"segments": [{"base_offset": 0, "size": 4723}]},
-    ),
     "epochs-corrupt-unclean": Better(LEARNED, like="none-unclean"),
     "flip-leader-epoch-field-clean": Better(LEARNED, like="flip-leader-epoch-field-unclean"),
     "leader-epoch-new-tail-clean": Better(LEARNED, like="leader-epoch-new-tail-unclean"),

@@ -1,0 +1,217 @@
+"""What is kept beside the records, brought in line with them: leader epochs, producers, aborted transactions.
+
+  B1  after a crash each batch from the recovery point on is looked at once, in order: Beside goes along with recovery
+  B2  no snapshot above the first recovered segment is believed; they are written anew, one at each base passed
+  B3  after a clean stop the newest snapshot is believed, and only what follows it is replayed
+  B4  what is missing or broken is made from the batches, never left out: a forgotten transaction index would show
+      aborted records to read_committed
+
+Kafka: LogLoader, UnifiedLog.rebuildProducerState, LogSegment.recover.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+from klog.errors import CorruptIndex, CorruptSnapshot
+from klog.log.epochs import LeaderEpochs
+from klog.log.inputs import Findings, Inputs
+from klog.log.producers import Producers
+from klog.log.replay import replay
+from klog.log.snapshots import Snapshots, is_snapshot_size, read_snapshot
+from klog.segment import Header, Scan, Segment, names, scan_headers
+
+_log = logging.getLogger("klog.log")
+EMPTY_SNAPSHOT_BYTES = 10
+DELETE_HORIZON = 0x40  # attribute bit
+
+
+class Beside:
+    """Epochs and producers of a log that is being loaded for writing. One load, one thread."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.epochs = LeaderEpochs(inputs.directory, inputs.files)
+        self.epochs.load()
+        self.producers: Producers | None = None  # as far as recovery has come
+        self._lost = self.epochs.problem is not None or not self.epochs.entries
+        self._inputs = inputs
+        self._snapshots = Snapshots(inputs.directory, inputs.files)
+
+    def begin(self, segments: Sequence[Segment], number: int, log_start: int) -> None:
+        """Recovery begins with segments[number]."""
+        before, base = segments[:number], segments[number].base_offset
+        if self._lost:
+            learn_epochs(self.epochs, before)
+        self.producers = producers_at(self._inputs, before, log_start, base, base, self._snapshots)
+
+    def learn(self, segment: Segment, scan: Scan) -> None:
+        """The next segment that recovery has checked."""
+        producers = self.producers
+        assert producers is not None
+        if segment.base_offset > producers.end_offset:
+            producers.end_offset = segment.base_offset
+        producers.take_snapshot()  # of what came before; none where that is the snapshot it began with
+        aborted = replay(scan.notable, segment.file, producers, self.epochs, segment.base_offset)
+        segment.txn_index.write(aborted)
+        producers.end_offset = max(producers.end_offset, segment.next_offset)
+
+    def finish(self, segments: Sequence[Segment], log_start: int, log_end: int, tail: Sequence[Scan]) -> Producers:
+        """The segments are what they will be. tail: what the search for the end has seen of the last one."""
+        self._finish_epochs(segments, log_end, tail)
+        self._remove_snapshots(segments, log_start, log_end)
+        producers, inputs = self.producers, self._inputs
+        if producers is None or producers.end_offset > log_end:
+            producers = producers_at(inputs, segments, log_start, log_end, None, self._snapshots)
+        producers.end_offset = log_end
+        producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
+        producers.take_snapshot()
+        return producers
+
+    def _finish_epochs(self, segments: Sequence[Segment], log_end: int, tail: Sequence[Scan]) -> None:
+        """Learn what a clean load has seen, drop what lies outside the log."""
+        epochs, start = self.epochs, self._inputs.log_start_offset
+        if self.producers is None:
+            if self._lost:
+                learn_epochs(epochs, segments)
+            for scan in tail:
+                replay(scan.notable, segments[-1].file, None, epochs, 0)
+        epochs.truncate_from_end(log_end)
+        if start:
+            epochs.truncate_from_start(start)
+        epochs.flush()
+
+    def _remove_snapshots(self, segments: Sequence[Segment], log_start: int, log_end: int) -> None:
+        """Those outside the log, those of no segment but the last, those cut short."""
+        snapshots = self._snapshots
+        snapshots.remove_strays({segment.base_offset for segment in segments})
+        for offset in snapshots.offsets:
+            path = names.file_path(self._inputs.directory, offset, names.SNAPSHOT)
+            if not log_start < offset <= log_end:
+                snapshots.delete(offset)
+            elif not is_snapshot_size(os.stat(path, follow_symlinks=False).st_size):
+                _log.warning("event=snapshot_unusable reason=cut short (%s)", path)  # one that is not read below, too
+                snapshots.delete(offset)
+
+
+# ---- epochs --------------------------------------------------------------------------------------------------------
+
+
+def learn_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
+    """The epochs of all batches, from their headers."""
+    for segment in segments:
+        if segment.size:
+            replay(scan_headers(segment.file, 0, segment.size, 0).notable, segment.file, None, epochs, 0)
+
+
+# ---- producers -----------------------------------------------------------------------------------------------------
+
+
+def producers_at(
+    inputs: Inputs,
+    segments: Sequence[Segment],
+    log_start: int,
+    end: int,
+    snapshot_max: int | None = None,
+    snapshots: Snapshots | None = None,
+) -> Producers:
+    """Producer state below offset `end`: the newest usable snapshot, and a replay of what follows it.
+
+    snapshot_max: believe no snapshot above this offset. snapshots: the state keeps its own there, at the last two bases
+    passed; None for a state that is only looked at.
+    """
+    kept = snapshots is not None
+    files = Snapshots(inputs.directory, inputs.files) if snapshots is None else snapshots
+    producers = Producers(snapshots, expiration_ms=inputs.producer_expiration_ms)
+    producers.clear(log_start)
+    for offset in reversed(files.offsets):
+        if log_start < offset <= (end if snapshot_max is None else min(end, snapshot_max)):
+            try:
+                producers.load(files.read(offset), offset)
+                producers.expire(inputs.clock.wall_ms())
+                break
+            except (CorruptSnapshot, FileNotFoundError) as error:
+                _log.warning("event=snapshot_unusable reason=%s", error)
+                if kept:
+                    files.delete(offset)
+    last_two = segments[-2:]
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else end
+        if segment.base_offset >= end or following <= producers.end_offset:
+            continue
+        if segment in last_two:
+            producers.end_offset = max(producers.end_offset, segment.base_offset)
+            producers.take_snapshot()
+        if not segment.size:
+            continue
+        scan = scan_headers(segment.file, 0, segment.size, 0)
+        headers = [header for header in scan.notable if header.last_offset < end]
+        aborted = replay(headers, segment.file, producers, None, producers.end_offset)
+        known = {entry.last_offset for entry in segment.txn_index.entries}
+        missing = [entry for entry in aborted if entry.last_offset not in known]
+        if missing:
+            segment.txn_index.add(missing)
+    producers.end_offset = end
+    return producers
+
+
+# ---- transaction indexes -------------------------------------------------------------------------------------------
+
+
+def has_producers(directory: str) -> bool:
+    """Does any snapshot or transaction index say that producers with ids write here?"""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            _, suffix = names.parse_name(entry.name) or (0, "")
+            if suffix == names.TXN_INDEX:
+                return True
+            if suffix == names.SNAPSHOT and entry.stat().st_size > EMPTY_SNAPSHOT_BYTES:
+                return True
+    return False
+
+
+def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segment) -> None:
+    """The aborted transactions whose markers lie in a segment, from its batches."""
+    scan = scan_headers(segment.file, 0, segment.size, 0)
+    if any(header.is_control and header.producer_id >= 0 for header in scan.notable):
+        producers = _producers_before(inputs, segments, segment)
+        aborted = replay(scan.notable, segment.file, producers, None, segment.base_offset)
+        # A marker with a delete horizon is one whose records the cleaner has removed, and the entry with them.
+        emptied = {header.last_offset for header in scan.notable if _is_emptied(header)}
+        emptied.update(entry.last_offset for entry in segment.txn_index.entries)
+        aborted = [entry for entry in aborted if entry.last_offset not in emptied]
+        if aborted:
+            segment.txn_index.add(aborted)
+
+
+def mend_txn_indexes(inputs: Inputs, segments: Sequence[Segment], found: Findings) -> None:
+    """Rebuild transaction indexes that break their format, crash or not."""
+    present = {name for name in os.listdir(inputs.directory) if name.endswith(names.TXN_INDEX)}
+    for segment in segments if present else ():
+        if names.file_name(segment.base_offset, names.TXN_INDEX) not in present:
+            continue
+        try:
+            segment.txn_index.check()
+        except CorruptIndex as error:
+            found.note(f"transaction index rebuilt: {error}")
+            segment.txn_index.write([])
+            rebuild_txn_index(inputs, segments, segment)
+
+
+def _is_emptied(header: Header) -> bool:
+    return bool(header.attributes & DELETE_HORIZON)
+
+
+def _producers_before(inputs: Inputs, segments: Sequence[Segment], segment: Segment) -> Producers:
+    """Producers where a segment begins: mostly there is a snapshot of just that."""
+    start = max(inputs.log_start_offset, segments[0].base_offset)
+    if segment.base_offset > start:
+        try:
+            producers = Producers(expiration_ms=inputs.producer_expiration_ms)
+            producers.load(read_snapshot(inputs.directory, segment.base_offset), segment.base_offset)
+            return producers
+        except (CorruptSnapshot, FileNotFoundError):
+            pass
+    before = [other for other in segments if other.base_offset < segment.base_offset]
+    return producers_at(inputs, before, start, segment.base_offset)

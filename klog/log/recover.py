@@ -1,0 +1,202 @@
+"""Recovery: how far a log is good, what of it may be cut, and what must not be.
+
+  C1  under "strict" nothing is cut but a torn tail: the last batch, or pages of NULs that write-back never replaced.
+      Good batches behind a bad one: CorruptLog, before anything has changed
+  C2  under "kafka" the first bad batch ends the log, and later segments go with what follows it
+  C3  a base offset, which no checksum covers, never ends or moves the log alone: batches behind it show the lie, and a
+      last batch beyond all that its segment can hold, one bit away from where it should stand, stays what it is
+
+A segment that holds offsets which its index cannot name is split (split.py). Kafka: LogLoader.recoverLog,
+LogSegment.recover.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+
+from klog.errors import CorruptIndex, CorruptLog
+from klog.log.inputs import Findings, Inputs
+from klog.log.rebuild import Beside
+from klog.log.split import is_flipped, overflows, split_segment
+from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
+
+BATCH_HEADER = 61
+
+
+def tail_position(segment: Segment) -> int:
+    """Where the scan for the log end may begin: the last index entry that lands on its batch, else 0."""
+    try:
+        index = segment.index
+    except (OSError, CorruptIndex):
+        return 0
+    if index.entries == 0:
+        return 0
+    offset, position = index.entry(index.entries - 1)
+    header = find_offset(segment.file, position, segment.size, 0)
+    return position if header is not None and header.position == position and header.last_offset == offset else 0
+
+
+def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Beside) -> list[Segment]:
+    """Check every segment from the one that holds the recovery point on; the segments that remain."""
+    at = max(bisect.bisect_right(segments, inputs.recovery_point, key=lambda segment: segment.base_offset) - 1, 0)
+    beside.begin(segments, at, max(inputs.log_start_offset, segments[0].base_offset))
+    done, waiting = segments[:at], segments[at:][::-1]
+    while waiting:
+        segment = waiting.pop()
+        if done and inputs.check_gaps and inputs.policy == "strict":
+            _refuse_gap(done[-1], segment)
+        scan = _check(inputs, segment, waiting[-1] if waiting else None, found)
+        if scan.end != (size := os.stat(segment.path).st_size):
+            later, waiting = waiting[::-1], []
+            allow_cut(inputs, segment, scan, size, later)
+            found.bytes_truncated += size - scan.end + sum(other.size for other in later)
+            found.note(cut_text(segment, scan, size, later))
+            segment.cut(scan.end)
+            delete_segments(inputs, later)
+        if overflows(segment, scan) and not is_flipped(segment):
+            parts = split_segment(inputs, segment)
+            found.note(f"{segment.path}: split at {', '.join(str(part.base_offset) for part in parts)}")
+            waiting += parts[::-1]  # their indexes are still to come
+            continue
+        beside.learn(segment, scan)
+        done.append(segment)
+    return done
+
+
+def _check(inputs: Inputs, segment: Segment, after: Segment | None, found: Findings) -> Scan:
+    """Look at every byte of a segment and build its indexes anew. What its policy does not allow is CorruptLog."""
+    found.segments_scanned += 1
+    found.bytes_scanned += segment.size
+    scan = segment.recover(inputs.progress)
+    if after is not None and scan.next_offset > after.base_offset:
+        scan.liars.append(scan.last_at)  # the last batch reaches into the next segment
+        segment.next_offset = after.base_offset
+    refuse_far_end(inputs, segment, scan)
+    report_liars(inputs, segment, scan, found, refuse=inputs.policy == "strict")
+    return scan
+
+
+def _refuse_gap(before: Segment, after: Segment) -> None:
+    if before.next_offset < after.base_offset and after.size:
+        raise CorruptLog(
+            f"records {before.next_offset} to {after.base_offset - 1} are missing between two segments: restore "
+            f'{before.path}, or open with recovery="kafka" to go on without them',
+            path=after.path,
+            position=0,
+            offset=before.next_offset,
+            kind="gap",
+        )
+
+
+def allow_cut(
+    inputs: Inputs,
+    segment: Segment,
+    scan: Scan,
+    size: int,
+    later: list[Segment],
+    way_out: str = 'recovery="kafka" cuts the log here as a broker would',
+) -> None:
+    """Raise CorruptLog under the strict policy unless what is cut is a torn tail or write-back that never came."""
+    if inputs.policy == "kafka":
+        return
+    if not bytes(segment.file.read(scan.end, BATCH_HEADER)).strip(b"\0"):
+        return  # a whole write never came, only the length of the file and a later write did
+    behind: Header | None = search_batch(segment.file, scan.end, size, segment.base_offset, scan.next_offset)
+    if nul_page_within(segment.file, scan.end, size if behind is None else behind.position) >= 0:
+        return  # zeros in the values of the good batches behind are no such page
+    where = "" if behind is None else f"a good batch of offset {behind.base_offset} stands at byte {behind.position}"
+    if behind is None:
+        for other in later:
+            header = find_offset(other.file, 0, other.size, other.base_offset)
+            if header is not None:
+                where = f"{other.path} holds batches from offset {header.base_offset} on"
+                break
+        else:
+            return
+    raise CorruptLog(
+        f"a bad batch ({scan.reason}) with good ones behind it: {where}. Nothing was changed. `klog verify` lists the "
+        f"damage; {way_out}",
+        path=segment.path,
+        position=scan.end,
+        offset=max(scan.next_offset, segment.base_offset),
+        kind="crc" if scan.reason == "crc" else "length",
+    )
+
+
+_WHAT = {
+    "truncated": "a batch cut short",
+    "length": "no batch",
+    "crc": "a batch whose checksum fails",
+    "magic": "no batch of a known format",
+    "offset_order": "a batch whose offsets go back",
+}
+
+
+def cut_text(segment: Segment, scan: Scan, size: int, later: list[Segment], fate: str = "cut") -> str:
+    text = (
+        f"{segment.path}: {_WHAT[scan.reason]} at byte {scan.end}, {size - scan.end} bytes {fate}, "
+        f"log ends at {scan.next_offset}"
+    )
+    return text + (f", {len(later)} later segments deleted" if later else "")
+
+
+def find_end(inputs: Inputs, segment: Segment, found: Findings) -> Scan:
+    """The end of the last segment after a clean stop, by its headers; a torn or foreign tail is cut."""
+    size = segment.size
+    position = tail_position(segment)
+    floor = segment.base_offset if inputs.policy == "strict" else 0
+    scan = scan_headers(segment.file, position, size, floor, segment.base_offset)
+    if scan.reason == "offset_order" and position:  # who lies can only be told from the beginning
+        scan = scan_headers(segment.file, 0, size, floor, segment.base_offset)
+    refuse_far_end(inputs, segment, scan)
+    report_liars(inputs, segment, scan, found, refuse=False)
+    if scan.reason:
+        allow_cut(inputs, segment, scan, size, [])
+        found.bytes_truncated += size - scan.end
+        found.note(cut_text(segment, scan, size, []))
+        segment.cut(scan.end)
+    segment.learn_tail(scan)
+    segment.txn_index.truncate_to(segment.next_offset)
+    return scan
+
+
+def report_liars(inputs: Inputs, segment: Segment, scan: Scan, found: Findings, *, refuse: bool) -> None:
+    """A batch with a wrong base offset stays where it is: readers meet CorruptBatch there."""
+    for position in scan.liars:
+        text = "a batch whose base offset jumps ahead of the good batches behind it"
+        if refuse:
+            raise CorruptLog(
+                f'{text}. Nothing was changed. `klog verify` lists the damage; recovery="kafka" opens the log as it is',
+                path=segment.path,
+                position=position,
+                kind="offset_order",
+            )
+        found.note(f"{segment.path}: {text} at byte {position}, left as it is")
+
+
+def refuse_far_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
+    """The last batch alone has none behind it that would show its base offset to be wrong; but no segment holds offsets
+    that its index cannot name, save those that are split. A log that went on from there would have a hole of two
+    thousand million offsets and more."""
+    if inputs.policy == "strict" and overflows(segment, scan) and is_flipped(segment):
+        raise CorruptLog(
+            f"the last batch ends at offset {scan.next_offset - 1}, more than a segment from {segment.base_offset} on "
+            f'can hold. Nothing was changed. `klog verify` lists the damage; recovery="kafka" opens the log as it is',
+            path=segment.path,
+            position=scan.last_at,
+            offset=scan.next_offset - 1,
+            kind="offset_order",
+        )
+
+
+def delete_segments(inputs: Inputs, segments: list[Segment]) -> None:
+    """Take segments and their snapshots out of the log: renamed to .deleted, which the next load unlinks."""
+    for segment in segments:
+        segment.close()
+        for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
+            path = names.file_path(inputs.directory, segment.base_offset, suffix)
+            if os.path.exists(path):
+                inputs.files.rename(path, path + names.DELETED)
+    if segments:
+        inputs.files.fsync_dir(inputs.directory)
