@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from klog.cli.output import json_list, json_option, jsonl_option, moment, printable, to_json
-from klog.clock import SystemClock
 
 if TYPE_CHECKING:
     from klog.log import Log, LogManager
     from klog.record import Record
 
-POLL_SECONDS = 0.2
 Isolation = Literal["log_end", "high_watermark", "read_committed"]
 
 
@@ -113,7 +111,7 @@ class _Feed:
     """Where reading of one partition stands."""
 
     def __init__(self, log: Log, start: int | str, isolation: Isolation, control: bool, clamp: bool) -> None:
-        self._log, self._isolation, self._control = log, isolation, control
+        self.log, self._isolation, self._control = log, isolation, control
         self.number = log.partition
         if clamp and isinstance(start, int):  # one offset for many partitions: in each as far as it goes
             start = min(max(start, log.log_start_offset), log.log_end_offset)
@@ -122,7 +120,7 @@ class _Feed:
     def read(self) -> Iterator[tuple[int, Record]]:
         """The records from there to the end as it is now. A bad start: click.BadParameter."""
         try:
-            reader = self._log.read(start=self._next, isolation=self._isolation, include_control=self._control)
+            reader = self.log.read(start=self._next, isolation=self._isolation, include_control=self._control)
         except (ValueError, TypeError) as error:
             if isinstance(error, click.ClickException) or hasattr(error, "code"):
                 raise
@@ -134,11 +132,11 @@ class _Feed:
     def settle(self) -> None:
         """Turn a time or a word into an offset, so that following goes on from there."""
         if self._next == "latest":
-            self._next = self._log.log_end_offset
+            self._next = self.log.log_end_offset
 
     def refresh(self) -> None:
         """See what was appended since."""
-        self._log.refresh()
+        self.log.refresh()
 
 
 def _once(feeds: list[_Feed]) -> Iterator[tuple[int, Record]]:
@@ -147,19 +145,21 @@ def _once(feeds: list[_Feed]) -> Iterator[tuple[int, Record]]:
 
 
 def _followed(feeds: list[_Feed]) -> Iterator[tuple[int, Record]]:
-    clock = SystemClock()
+    from klog.log import waiter_for
+
     for feed in feeds:
         feed.settle()
-    while True:
-        found = False
-        for feed in feeds:
-            for item in feed.read():
-                found = True
-                yield item
-            feed.refresh()
-        if not found:
-            sys.stdout.flush()
-            clock.sleep(POLL_SECONDS)
+    with waiter_for([feed.log for feed in feeds]) as waiter:
+        while True:
+            found = False
+            for feed in feeds:
+                feed.refresh()
+                for item in feed.read():
+                    found = True
+                    yield item
+            if not found:
+                sys.stdout.flush()
+                waiter.wait()
 
 
 def _limited(records: Iterator[tuple[int, Record]], limit: int | None) -> Iterator[tuple[int, Record]]:

@@ -1,7 +1,8 @@
 """disk: bytes to and from the kernel. Takes paths and buffers, gives open files, mappings and syncs that mean it.
 
 The only room that makes system calls on files. Its door: Files (what a disk must do), RealFiles (this machine's),
-LogFile, HandleCache, DirectoryLock, and what takes stored bytes on without a copy: view_of, send_slice.
+LogFile, HandleCache, DirectoryLock; what takes stored bytes on without a copy: view_of, send_slice; what sleeps until
+there is news: Bell, Waiter.
 """
 
 from klog.disk._io import AlignedBuffer, LogFile
@@ -10,14 +11,17 @@ from klog.disk.files import Files, RealFiles
 from klog.disk.handles import HandleCache
 from klog.disk.lock import DirectoryLock
 from klog.disk.send import encrypts, send_slice, writable
+from klog.disk.watch import Bell, Waiter
 
 __all__ = [
     "AlignedBuffer",
+    "Bell",
     "DirectoryLock",
     "Files",
     "HandleCache",
     "LogFile",
     "RealFiles",
+    "Waiter",
     "encrypts",
     "send_slice",
     "view_of",

@@ -12,11 +12,13 @@ builder.cdef(
     int kl_fsync(const kl_io_t *io, int fd);
     int kl_fdatasync(const kl_io_t *io, int fd);
     int kl_ftruncate(const kl_io_t *io, int fd, int64_t size);
+    int inotify_init1(int flags);
+    int inotify_add_watch(int fd, const char *path, uint32_t mask);
     """
 )
 builder.set_source(
     "klog.disk._os",
-    '#include "osio.h"',
+    '#include "osio.h"\n#include <sys/inotify.h>',
     sources=[str(Path("csrc/osio.c"))],
     include_dirs=["csrc"],
     define_macros=[("_GNU_SOURCE", None)],

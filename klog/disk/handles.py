@@ -28,3 +28,7 @@ class HandleCache:
     def __init__(self, files: int | None = None, indexes: int = INDEXES_MAX) -> None:
         self.files = Lru(files_max() if files is None else files)
         self.indexes = Lru(indexes)
+
+    def renew(self) -> None:
+        """Hold nothing any more: what is used from here on is opened anew."""
+        self.files, self.indexes = Lru(self.files.limit), Lru(self.indexes.limit)

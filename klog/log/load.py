@@ -41,6 +41,7 @@ class Loaded:
     log_start_offset: int
     recovery_point: int
     recovery: Recovery
+    last_at: int = -1  # of a log that is only read: where in the last segment the last batch begins
 
 
 def list_segments(inputs: Inputs, *, writable: bool) -> list[Segment]:
@@ -127,6 +128,7 @@ def load_read_only(inputs: Inputs) -> Loaded:
     segments = list_segments(inputs, writable=False)
     epochs = LeaderEpochs(inputs.directory, inputs.files)
     epochs.load()
+    last_at = -1
     if segments:
         active = segments[-1]
         size, position = active.size, tail_position(active)
@@ -138,12 +140,13 @@ def load_read_only(inputs: Inputs) -> Loaded:
             allow_cut(inputs, active, scan, size, [], 'recovery="kafka" reads the log up to there')
             found.details.append(cut_text(active, scan, size, [], "left out"))
         active.learn_tail(scan)
+        last_at = scan.last_at if scan.batches else -1
     log_start = max(inputs.log_start_offset, segments[0].base_offset) if segments else inputs.log_start_offset
     if epochs.problem is not None or (not epochs.entries and any(segment.size for segment in segments)):
         learn_epochs(epochs, segments)
     seconds = inputs.clock.monotonic() - started
     recovery = Recovery(inputs.clean_shutdown, seconds, 0, 0, 0, "; ".join(found.details), tuple(found.details))
-    return Loaded(segments, epochs, Producers(), log_start, inputs.recovery_point, recovery)
+    return Loaded(segments, epochs, Producers(), log_start, inputs.recovery_point, recovery, last_at)
 
 
 def _remove_orphans(inputs: Inputs, found: Findings) -> None:

@@ -222,6 +222,7 @@ class Log(LogView):
             if self._options.durability == "sync":
                 self._guard(self._segments[-1].sync_data)
             self._log_end_offset = self._segments[-1].next_offset
+            self._bell.ring()
         except BaseException as error:  # Ctrl-C in the middle, too, leaves the whole group or nothing
             if self._log_end_offset == first:
                 self._undo_locked(before, mark, error)
@@ -342,6 +343,7 @@ class Log(LogView):
             if self._closed:
                 return
             self._closed = True
+            self._bell.ring()
             clean = False
             try:
                 if not self.read_only and self._offline is None and os.getpid() == self._pid:

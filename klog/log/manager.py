@@ -30,7 +30,7 @@ from klog.errors import (
     TopicExists,
     UnknownTopicOrPartition,
 )
-from klog.log import checkpoint
+from klog.log import checkpoint, forks
 from klog.log.fetching import Isolation
 from klog.log.load import Policy
 from klog.log.log import Log
@@ -130,7 +130,13 @@ class LogManager:
             if self._directory_lock is not None:
                 self._directory_lock.release()
             raise
+        self._forked = False
         self._closed = False
+        forks.know(self)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.RLock()
+        self._forked = not self._read_only
 
     def _start(self) -> None:
         """Read what a stop has left beside the partitions. A broken checkpoint counts as none."""
@@ -478,6 +484,8 @@ class LogManager:
     def _check_open(self) -> None:
         if self._closed:
             raise LogClosed(f"{self._path} is closed: open it again")
+        if self._forked:
+            raise ForkedHandle(f"{self._path} belongs to process {self._pid}: open it again in this one")
 
     def _check_writable(self) -> None:
         self._check_open()

@@ -1,4 +1,4 @@
-"""Offsets that a word or a time stands for: what a ListOffsets request asks of a log.
+"""Offsets that a word or a time stands for, and how many records lie between two: what the indexes and headers answer.
 
 Kafka: UnifiedLog.fetchOffsetByTimestamp and legacyFetchOffsetsBefore, ListOffsetsRequest for the numbers, Partition for
 what an isolation does to "latest". Tiered answers are those of a log without tiers.
@@ -11,8 +11,11 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from klog.errors import CorruptBatch
 from klog.log.fetching import Isolation
-from klog.log.times import whole_number
+from klog.log.times import Position, resolve, whole_number
+from klog.record import iter_records
+from klog.segment import count_records
 
 if TYPE_CHECKING:
     from klog.log.view import LogView
@@ -34,6 +37,53 @@ class ListedOffset(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by time."""
+
+    timestamp: int
+    offset: int
+
+
+def offset_for_timestamp(log: LogView, ms: int) -> TimestampOffset | None:
+    """What Log.offset_for_timestamp documents."""
+    segments = log._segments
+    for segment in segments:
+        if segment.size and (segment is segments[-1] or segment.next_offset > log.log_start_offset):
+            if segment.max_timestamp < ms and ms > 0:  # a lone record of 1970 looks like an empty time index
+                continue
+            found = segment.find_timestamp(ms, log.log_start_offset)
+            if found is not None:
+                # Beyond the log end: an append that is not through yet, and may be taken back.
+                return TimestampOffset(*found) if found[1] < log.log_end_offset else None
+    return None
+
+
+def count(log: LogView, start: Position | None, stop: Position | None) -> int:
+    """What Log.count documents."""
+    now = log.clock.wall_ms()
+    low = max(resolve(log, start, log.log_start_offset, now), log.log_start_offset)
+    high = min(resolve(log, stop, log.log_end_offset, now), log.log_end_offset)
+    total = 0
+    for segment in log._segments:
+        if segment.base_offset >= high or not segment.size or (segment.next_offset <= low):
+            continue
+        located = segment.locate(low) if low > segment.base_offset else None
+        position = located.position if located is not None else 0
+        records, crossing, end, reason = count_records(segment.file, position, segment.size, low, high)
+        if reason:
+            raise CorruptBatch(
+                "no batch begins here: run `klog verify` on the directory", path=segment.path, position=end
+            )
+        total += records
+        for header in crossing:
+            data = segment.file.read(header.position, header.size)
+            records_in = iter_records(
+                data, start=low, stop=high, path=segment.path, file_position=header.position, lazy=True
+            )
+            total += sum(1 for _ in records_in)
+    return total
 
 
 def list_offset(log: LogView, target: str | int, isolation: Isolation) -> ListedOffset | None:

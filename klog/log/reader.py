@@ -6,13 +6,12 @@ changes under it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klog import record as record_room
 from klog.disk import AlignedBuffer
-from klog.errors import OffsetOutOfRange
 from klog.log.fetching import Isolation
 from klog.record import Record, RecordBatch
 from klog.segment import AbortedTransaction
@@ -118,71 +117,6 @@ class LogReader:
         except ImportError as error:
             raise ImportError("to_arrow() needs pyarrow: pip install 'klog[arrow]'") from error
         return pyarrow.table(self)
-
-
-class LogTail:
-    """Records as they arrive, for `for` and `async for`. Sleeps between looks; ends after `timeout` quiet seconds.
-
-    Raises OffsetOutOfRange when what comes next was deleted before it was read, or the log was truncated below it.
-    """
-
-    def __init__(self, log: LogView, start: int, timeout: float | None, isolation: Isolation) -> None:
-        self._log = log
-        self._offset = start
-        self._timeout = timeout
-        self._isolation = isolation
-
-    def _ready(self) -> list[Record]:
-        """What has arrived since the last look, at most a chunk of it."""
-        log = self._log
-        log.refresh()
-        if not log.log_start_offset <= self._offset <= log.log_end_offset:
-            raise OffsetOutOfRange(self._offset, log.log_start_offset, log.log_end_offset, log.name)
-        for chunk in log.chunks(self._offset, log.bound(self._isolation), self._isolation, CHUNK_BYTES):
-            records = list(
-                record_room.iter_records(
-                    chunk.buffer,
-                    start=chunk.start,
-                    stop=chunk.stop,
-                    aborted=chunk.aborted,
-                    path=chunk.path,
-                    file_position=chunk.file_position,
-                    lazy=True,
-                )
-            )
-            self._offset = chunk.stop
-            if records:
-                return records
-        return []
-
-    def __iter__(self) -> Iterator[Record]:
-        clock, quiet_since, pause = self._log.clock, self._log.clock.monotonic(), 0.001
-        while True:
-            records = self._ready()
-            if records:
-                yield from records
-                quiet_since, pause = clock.monotonic(), 0.001
-            elif self._timeout is not None and clock.monotonic() - quiet_since >= self._timeout:
-                return
-            else:
-                clock.sleep(pause)
-                pause = min(pause * 2, 0.05)
-
-    async def __aiter__(self) -> AsyncIterator[Record]:
-        import asyncio  # a fifth of the time of `import klog`, for a door that few use
-
-        clock, quiet_since, pause = self._log.clock, self._log.clock.monotonic(), 0.001
-        while True:
-            records = await asyncio.to_thread(self._ready)
-            if records:
-                for record in records:
-                    yield record
-                quiet_since, pause = clock.monotonic(), 0.001
-            elif self._timeout is not None and clock.monotonic() - quiet_since >= self._timeout:
-                return
-            else:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 0.05)
 
 
 def aborted_ranges(aborted: Sequence[AbortedTransaction]) -> tuple[tuple[int, int, int], ...]:

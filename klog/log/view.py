@@ -7,24 +7,26 @@ refresh() and what a reader works out late (producers, lost transaction indexes)
 from __future__ import annotations
 
 import bisect
-import contextlib
 import functools
 import logging
 import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from klog.clock import Clock
 from klog.config import LogConfig
+from klog.disk import Bell
 from klog.errors import (
     CorruptBatch,
-    CorruptCheckpoint,
+    CorruptData,
+    ForkedHandle,
     LogClosed,
     OffsetOutOfRange,
 )
-from klog.log import checkpoint
+from klog.log import checkpoint, following, forks
+from klog.log.epochs import LeaderEpochs
 from klog.log.fetching import FetchData, Isolation, fetch
 from klog.log.load import (
     Inputs,
@@ -33,17 +35,23 @@ from klog.log.load import (
     has_producers,
     load_read_only,
     load_writable,
-    new_segment,
     producers_at,
     rebuild_txn_index,
 )
-from klog.log.offset_lookup import ListedOffset, list_offset, offsets_before
+from klog.log.offset_lookup import (
+    ListedOffset,
+    TimestampOffset,
+    count,
+    list_offset,
+    offset_for_timestamp,
+    offsets_before,
+)
 from klog.log.producers import ProducerState
-from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, LogTail, aborted_ranges
+from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_ranges
+from klog.log.tail import LogTail
 from klog.log.terms import Options
 from klog.log.times import Position, resolve, whole_number
-from klog.record import iter_records
-from klog.segment import AbortedTransaction, Home, Segment, count_records, names
+from klog.segment import AbortedTransaction, Home, Segment
 
 if TYPE_CHECKING:
     from klog.inspect import Report
@@ -52,11 +60,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klog.log")
 
 
-class TimestampOffset(NamedTuple):
-    """A record found by time."""
-
-    timestamp: int
-    offset: int
+T = TypeVar("T")
 
 
 def _number(segments: Sequence[Segment], offset: int) -> int:
@@ -68,24 +72,25 @@ class LogView:
     """The reading half of a Log: what a loaded directory holds, and every way to read it."""
 
     def __init__(self, directory: str, options: Options) -> None:
+        self._pid = os.getpid()
         self._lock = threading.RLock()
+        self._bell = Bell()  # rung when there is something new to read
         self._closed = True
         self._directory = directory
         self._options = options
         self._config = options.config
         self._home: Home | None = None
         loaded = self._load()
-        self._segments: tuple[Segment, ...] = tuple(loaded.segments)
-        self._epochs = loaded.epochs
-        self._producers = loaded.producers
-        self._log_start_offset = loaded.log_start_offset
+        self._take(loaded)
         self._recovery_point = loaded.recovery_point
         self._recovery = loaded.recovery
-        end = loaded.segments[-1].next_offset if loaded.segments else loaded.log_start_offset
-        self._log_end_offset = max(end, loaded.log_start_offset)
+        # Of a log that is only read, for `following`. generation: how often more than appends has happened.
         self._directory_mtime = -1
-        self._high_watermark_state: tuple[int, int] | None = None
+        self._checkpoint_states: dict[str, tuple[int, int] | None] = {}
+        self._generation = 0
+        self._forked = False
         self._closed = False
+        forks.know(self)
 
     # ---- loading -------------------------------------------------------------------------------------------------
 
@@ -95,6 +100,17 @@ class LogView:
         loaded = load_read_only(inputs) if options.read_only else load_writable(inputs)
         self._home = inputs.home
         return loaded
+
+    def _take(self, loaded: Loaded) -> None:
+        """Stand where loading found the log to be."""
+        self._segments: tuple[Segment, ...] = tuple(loaded.segments)
+        self._epochs = loaded.epochs
+        self._producers = loaded.producers
+        self._log_start_offset = loaded.log_start_offset
+        end = loaded.segments[-1].next_offset if loaded.segments else loaded.log_start_offset
+        self._log_end_offset = max(end, loaded.log_start_offset)
+        follows = self.read_only and loaded.segments
+        self._tail_mark = following.mark(loaded.segments[-1], loaded.last_at) if follows else None
 
     def _inputs(self) -> Inputs:
         options = self._options
@@ -172,6 +188,17 @@ class LogView:
     def _check_open(self) -> None:
         if self._closed:
             raise LogClosed(f"{self.name} is closed: open it again")
+        if self._forked:
+            raise ForkedHandle(f"{self.name} belongs to process {self._pid}: open it again in this one")
+
+    def _after_fork(self) -> None:
+        self._lock = threading.RLock()
+        self._bell.renew()
+        self._options.handles.renew()
+        self._forked = not self.read_only
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self!r} belongs to its process: send its path, and open that there with read_only=True")
 
     # ---- where it stands -------------------------------------------------------------------------------------------
 
@@ -306,7 +333,11 @@ class LogView:
         timeout: float | None = None,
         isolation: Isolation = "high_watermark",
     ) -> LogTail:
-        """Records from start on, as they arrive; `for` or `async for`. Ends after `timeout` seconds without any."""
+        """Records from start on, as they arrive; `for` or `async for`. Ends after `timeout` seconds without any.
+
+        It sleeps while there is nothing, whoever writes: this process or another. Raises OffsetOutOfRange when what
+        comes next was deleted or truncated before it was read.
+        """
         self._check_open()
         first = resolve(self, start, self._log_start_offset, self.clock.wall_ms())
         if not self._log_start_offset <= first <= self._log_end_offset:
@@ -316,9 +347,32 @@ class LogView:
     def chunks(
         self, start: int, stop: int, isolation: Isolation = "log_end", max_bytes: int = CHUNK_BYTES
     ) -> Iterator[FetchedChunk]:
-        """Raw batches of [start, stop), chunk by chunk."""
+        """Raw batches of [start, stop), chunk by chunk.
+
+        What is truncated or deleted before it was read is OffsetOutOfRange, whoever writes.
+        """
         self._check_open()
         offset = start
+        while offset < stop:
+            if not self._log_start_offset <= offset <= self._log_end_offset:
+                raise OffsetOutOfRange(offset, self._log_start_offset, self._log_end_offset, self.name)
+            generation = self._generation
+            try:
+                for chunk, next_offset in self._chunks(offset, stop, isolation, max_bytes):
+                    if self.read_only and not following.steady(self, generation):
+                        break  # it may be a mixture of two moments: look again
+                    yield chunk
+                    offset = max(offset, next_offset)
+                else:
+                    return
+            except (CorruptData, FileNotFoundError):
+                if not following.overtaken(self):
+                    raise
+
+    def _chunks(
+        self, offset: int, stop: int, isolation: Isolation, max_bytes: int
+    ) -> Iterator[tuple[FetchedChunk, int]]:
+        """Each chunk, and the offset behind it."""
         producers = self._has_producers()
         while offset < stop:
             found = self._locate(offset)
@@ -347,9 +401,10 @@ class LogView:
                 aborted: Sequence[AbortedTransaction] = ()
                 if isolation == "read_committed":
                     aborted = list(self._aborted(offset, next_offset, producers))
-                yield FetchedChunk(
+                fetched = FetchedChunk(
                     chunk, segment.path, position, offset, min(stop, next_offset), aborted_ranges(aborted)
                 )
+                yield fetched, next_offset
                 position += len(chunk)
                 offset = max(offset, next_offset)
             offset = max(offset, segment.next_offset)
@@ -378,7 +433,8 @@ class LogView:
         Raises OffsetOutOfRange, CorruptBatch.
         """
         self._check_open()
-        return fetch(self, whole_number("offset", offset), max_bytes, isolation, min_one_message)
+        offset = whole_number("offset", offset)
+        return self._steadily(lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
 
     def count(self, start: Position | None = None, stop: Position | None = None) -> int:
         """Number of records in [start, stop), control records not counted, from batch headers.
@@ -386,28 +442,7 @@ class LogView:
         Only batches that cross a bound are opened. Aborted transactions count, as for any reader but read_committed.
         """
         self._check_open()
-        now = self.clock.wall_ms()
-        low = max(resolve(self, start, self._log_start_offset, now), self._log_start_offset)
-        high = min(resolve(self, stop, self._log_end_offset, now), self._log_end_offset)
-        total = 0
-        for segment in self._segments:
-            if segment.base_offset >= high or not segment.size or (segment.next_offset <= low):
-                continue
-            located = segment.locate(low) if low > segment.base_offset else None
-            position = located.position if located is not None else 0
-            records, crossing, end, reason = count_records(segment.file, position, segment.size, low, high)
-            if reason:
-                raise CorruptBatch(
-                    "no batch begins here: run `klog verify` on the directory", path=segment.path, position=end
-                )
-            total += records
-            for header in crossing:
-                data = segment.file.read(header.position, header.size)
-                records_in = iter_records(
-                    data, start=low, stop=high, path=segment.path, file_position=header.position, lazy=True
-                )
-                total += sum(1 for _ in records_in)
-        return total
+        return self._steadily(lambda: count(self, start, stop))
 
     def offset_for_timestamp(self, ms: int) -> TimestampOffset | None:
         """The first record at or above log_start_offset whose timestamp is >= ms, or None.
@@ -417,16 +452,7 @@ class LogView:
         """
         self._check_open()
         ms = whole_number("ms", ms)
-        segments = self._segments
-        for segment in segments:
-            if segment.size and (segment is segments[-1] or segment.next_offset > self._log_start_offset):
-                if segment.max_timestamp < ms and ms > 0:  # a lone record of 1970 looks like an empty time index
-                    continue
-                found = segment.find_timestamp(ms, self._log_start_offset)
-                if found is not None:
-                    # Beyond the log end: an append that is not through yet, and may be taken back.
-                    return TimestampOffset(*found) if found[1] < self._log_end_offset else None
-        return None
+        return self._steadily(lambda: offset_for_timestamp(self, ms))
 
     def list_offset(self, target: str | int, *, isolation: Isolation = "log_end") -> ListedOffset | None:
         """The offset that "earliest", "latest", "max_timestamp", a time in ms, or one of Kafka's numbers for such words
@@ -435,7 +461,7 @@ class LogView:
         isolation: what "latest" means, and what counts as there at all. Raises ValueError.
         """
         self._check_open()
-        return list_offset(self, target, isolation)
+        return self._steadily(lambda: list_offset(self, target, isolation))
 
     def legacy_fetch_offsets_before(self, ms: int, count: int) -> list[int]:
         """First offsets of at most `count` segments whose files were last written at or before ms, the newest first.
@@ -454,93 +480,28 @@ class LogView:
     # ---- following another process -----------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Look what a writer in another process has done since: new records, new segments, segments gone.
+        """Look what a writer in another process has done since: new records, new segments, segments gone, what was
+        truncated. following says what a reader may rely on.
 
         A writable log is always up to date.
         """
         self._check_open()
-        if not self.read_only:
-            return
-        with self._lock:
-            self._follow_high_watermark()
-            mtime = os.stat(self._directory).st_mtime_ns
+        if self.read_only:
+            with self._lock:
+                following.refresh_locked(self)
+
+    def _follow_epochs(self) -> None:
+        """The writer may have begun a new leader epoch."""
+        epochs = LeaderEpochs(self._directory, self._options.files)
+        epochs.load()
+        if epochs.problem is None and epochs.entries:
+            self._epochs = epochs
+
+    def _steadily(self, work: Callable[[], T]) -> T:
+        """What work() finds in the files; once more, if another process's writer has changed them beside it."""
+        while True:
             try:
-                if mtime != self._directory_mtime or self._has_rolled():
-                    self._relist()
-                    self._directory_mtime = mtime
-                self._follow_end()
-            except FileNotFoundError:  # deleted since it was listed
-                self._directory_mtime = -1
-
-    def _has_rolled(self) -> bool:
-        """Is there a segment at the log end? The directory's time alone may miss one: on older kernels it moves in
-        ticks of some milliseconds."""
-        end = self._log_end_offset
-        return (not self._segments or self._segments[-1].base_offset != end) and os.path.exists(
-            names.file_path(self._directory, end, names.LOG)
-        )
-
-    def _follow_end(self) -> None:
-        if not self._segments:
-            return
-        active = self._segments[-1]
-        size = os.stat(active.path).st_size
-        if size < active.size:
-            self._reload()
-        elif size > active.size:
-            active.extend(size)
-            self._log_end_offset = max(self._log_end_offset, active.next_offset)
-
-    def _follow_high_watermark(self) -> None:
-        """Look what the checkpoint says now: a broker moves it on, a klog that writes takes it away."""
-        path = self._options.high_watermark_path
-        if path is None:
-            return
-        state = None
-        with contextlib.suppress(FileNotFoundError):
-            found = os.stat(path)
-            state = found.st_ino, found.st_mtime_ns
-        if state is not None and state == self._high_watermark_state:
-            return
-        with contextlib.suppress(CorruptCheckpoint):
-            self._options.high_watermark = checkpoint.read_offsets(path).get((self.topic, self.partition))
-            self._high_watermark_state = state
-
-    def _relist(self) -> None:
-        """Follow rolls and deletions."""
-        present = {}
-        for name in os.listdir(self._directory):
-            parsed = names.parse_name(name)
-            if parsed is not None and parsed[1] == names.LOG:
-                present[parsed[0]] = name
-        known = {segment.base_offset: segment for segment in self._segments}
-        if not set(known) - set(present) and max(known, default=-1) == max(present, default=-1):
-            return
-        bases = sorted(present)
-        if known and bases and max(known) not in present:
-            self._reload()
-            return
-        segments: list[Segment] = []
-        for number, base in enumerate(bases):
-            segment = known.get(base) or new_segment(self._inputs(), base, writable=False)
-            if base not in known or segment is self._segments[-1]:
-                segment.extend(os.stat(segment.path).st_size)
-            if number + 1 < len(bases):
-                segment.next_offset = max(segment.next_offset, bases[number + 1])
-            segments.append(segment)
-        self._segments = tuple(segments)
-        if segments:
-            self._log_start_offset = max(self._log_start_offset, segments[0].base_offset)
-            self._log_end_offset = max(self._log_end_offset, segments[-1].next_offset)
-
-    def _reload(self) -> None:
-        """Start afresh: the writer has truncated or replaced what this reader knew."""
-        for segment in self._segments:
-            segment.close()  # a file of the same name may be another one now
-        loaded = self._load()
-        self._segments = tuple(loaded.segments)
-        self._epochs = loaded.epochs
-        self._producers = loaded.producers
-        self._log_start_offset = loaded.log_start_offset
-        end = loaded.segments[-1].next_offset if loaded.segments else loaded.log_start_offset
-        self._log_end_offset = max(end, loaded.log_start_offset)
+                return work()
+            except (CorruptData, FileNotFoundError):
+                if not following.overtaken(self):
+                    raise

@@ -441,8 +441,14 @@ class Segment:
         self._max_timestamp = None  # worked out when asked for, or by activate()
 
     def extend(self, end: int) -> Scan:
-        """A reader's look at what another process has appended up to byte `end`: whole batches join the segment."""
+        """A reader's look at what another process has appended up to byte `end`: whole batches join the segment.
+
+        A header may be there before its bytes: in a file that was preallocated, a batch behind it is what tells. So the
+        last one's checksum is looked at.
+        """
         scan = scan_headers(self.file, self.size, end, self.next_offset)
+        if scan.batches and scan_checked(self.file, scan.last_at, scan.end, 0).reason:
+            scan = scan_headers(self.file, self.size, scan.last_at, self.next_offset)
         if scan.batches:
             self.next_offset, self.size = scan.next_offset, scan.end  # in this order, for readers without the lock
             if self.size - self._indexed_size > _INDEX_BEHIND_MAX and all(map(os.path.exists, self._index_paths())):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from klog import Log
 from klog.clock import ManualClock
 from klog.errors import OffsetOutOfRange
+from klog.log.reader import FetchedChunk
+from klog.record import encode, iter_records
 
 T = 1_700_000_000_000
 
@@ -90,3 +93,135 @@ def test_a_segment_made_anew_under_its_old_name(tmp_path: Path) -> None:
             log.append([(None, b"second")])
             follower.refresh()
             assert [record.value for record in follower.read()] == [b"second"]
+
+
+# ---- what the writer takes back --------------------------------------------------------------------------------------
+
+
+def batches(*values: bytes, start: int = 0) -> bytes:
+    return b"".join(encode([(None, value, T)], base_offset=start + i) for i, value in enumerate(values))
+
+
+def bare(path: Path, data: bytes) -> Path:
+    """The .log file of a partition that nobody has open for writing."""
+    (path / "t-0").mkdir()
+    file = path / "t-0" / f"{0:020d}.log"
+    file.write_bytes(data)
+    return file
+
+
+@pytest.mark.parametrize("then", [(b"b", b"c"), (b"longer than it was",), (b"x" * 5000, b"y"), (b"x",) * 400])
+def test_an_append_that_is_taken_back_and_another_in_its_place(tmp_path: Path, then: tuple[bytes, ...]) -> None:
+    """Between two looks the end of the log went back and came forth again: nothing of what was there may be believed."""
+    first = batches(b"a")
+    file = bare(tmp_path, first + batches(b"taken back", b"x" * 100, start=1))
+    with reader(tmp_path) as log:
+        assert log.log_end_offset == 3 and len(list(log.read())) == 3
+        with file.open("r+b") as raw:
+            raw.truncate(len(first))
+            raw.seek(len(first))
+            raw.write(batches(*then, start=1))
+        log.refresh()
+        assert [record.value for record in log.read()] == [b"a", *then]
+
+
+def test_a_header_that_is_there_before_its_bytes(tmp_path: Path) -> None:
+    """In a file that was given its length at once, a batch in full swing is a header with zeros behind it."""
+    first, second = batches(b"a"), batches(b"v" * 9000, start=1)
+    file = bare(tmp_path, first + bytes(20_000))
+    with reader(tmp_path) as log:
+        with file.open("r+b") as raw:
+            for upto in (61, 4000, len(second) - 20):
+                raw.seek(len(first))
+                raw.write(second[:upto])
+                raw.flush()
+                log.refresh()
+                assert [record.value for record in log.read()] == [b"a"]
+            raw.seek(len(first))
+            raw.write(second)
+        log.refresh()
+        assert [record.value for record in log.read()] == [b"a", b"v" * 9000]
+
+
+def test_a_cut_in_the_middle_of_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read is from before or after the cut, never a mixture; what is beyond the new end is named."""
+    before, after = batches(*[b"%d" % i for i in range(50)]), batches(*[b"new %d" % i for i in range(30)])
+    file = bare(tmp_path, before)
+    with reader(tmp_path) as log:
+        segment_type = type(log.segments[0])
+        real = segment_type.read_chunk
+        cuts = [after]
+
+        def cutting(self: Any, position: int, max_bytes: int) -> Any:
+            found = real(self, position, max_bytes)
+            if position and cuts:
+                file.write_bytes(cuts.pop())
+            return found
+
+        monkeypatch.setattr(segment_type, "read_chunk", cutting)
+        got = [record.value for chunk in log.chunks(0, 50, max_bytes=300) for record in decoded(chunk)]
+        kept = got.index(next(value for value in got if value.startswith(b"new")))
+        assert got == [b"%d" % i for i in range(kept)] + [b"new %d" % i for i in range(kept, 30)]
+        file.write_bytes(before)
+        log.refresh()
+        cuts.append(batches(b"short"))
+        with pytest.raises(OffsetOutOfRange, match=r"\[0, 1\)"):
+            list(log.chunks(0, 50, max_bytes=300))
+
+
+def decoded(chunk: FetchedChunk) -> list[Any]:
+    return list(iter_records(chunk.buffer, start=chunk.start, stop=chunk.stop))
+
+
+def test_segments_that_are_deleted_under_a_reader(tmp_path: Path) -> None:
+    """Every question is asked again of what is left; a read that begins below it says so."""
+    with writer(tmp_path) as log:
+        for i in range(4):
+            log.append([(None, b"%d" % i, T + i)])
+            log.roll()
+        with reader(tmp_path) as follower:
+            reading = follower.read(0)
+            for base in (0, 1):
+                for file in (tmp_path / "t-0").glob(f"{base:020d}.*"):
+                    file.rename(f"{file}.deleted")
+            assert follower.offset_for_timestamp(T) == (T + 2, 2)
+            assert follower.count() == 2 and follower.log_start_offset == 2
+            with pytest.raises(OffsetOutOfRange, match=r"\[2, 4\)"):
+                list(reading)
+            for call in (lambda: follower.fetch(1), lambda: follower.read(1)):
+                with pytest.raises(OffsetOutOfRange):
+                    call()
+            assert [record.value for record in follower.read(2)] == [b"2", b"3"]
+
+
+def test_a_first_question_about_a_segment_that_is_gone(tmp_path: Path) -> None:
+    with writer(tmp_path) as log:
+        for i in range(3):
+            log.append([(None, b"%d" % i, T + i)])
+            log.roll()
+        with reader(tmp_path) as follower:
+            for file in (tmp_path / "t-0").glob(f"{0:020d}.*"):
+                file.unlink()
+            with pytest.raises(OffsetOutOfRange, match=r"\[1, 3\)"):
+                follower.fetch(0)
+
+
+def test_what_the_log_dir_says_of_the_start(tmp_path: Path) -> None:
+    with writer(tmp_path) as log:
+        log.append([(None, b"%d" % i) for i in range(5)])
+        with reader(tmp_path) as follower:
+            for start in (3, 2, 99):  # it never goes back, and never beyond the log
+                (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {start}\n")
+                follower.refresh()
+                assert follower.log_start_offset == 3
+            assert [record.value for record in follower.read()] == [b"3", b"4"]
+
+
+def test_a_new_leader_epoch_is_seen(tmp_path: Path) -> None:
+    with writer(tmp_path) as log:
+        log.append([(None, b"a")])
+        with reader(tmp_path) as follower:
+            log._epochs.assign(7, 1)
+            log._epochs.flush()
+            follower.refresh()
+            assert follower.leader_epochs == [(0, 0), (7, 1)]

@@ -1,0 +1,145 @@
+"""Sleeping until something has changed: in a directory (inotify), or where another thread of this process says so.
+
+A Bell is rung by whoever has news; whoever waits has a descriptor that becomes readable. Nobody spins, and where the
+kernel gives no descriptor or sees no changes (a network file system) the wait ends after LOOK_SECONDS all the same: who
+waits looks again, and is late rather than deaf.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from collections.abc import Iterable
+from typing import Self
+
+from klog.disk._os import ffi, lib
+
+LOOK_SECONDS = 1.0
+_IN_MODIFY, _IN_MOVED, _IN_CREATE, _IN_DELETE, _IN_SELF = 0x2, 0xC0, 0x100, 0x200, 0xC00
+_CHANGES = _IN_MODIFY | _IN_MOVED | _IN_CREATE | _IN_DELETE | _IN_SELF
+_NAMES = _IN_MOVED | _IN_DELETE
+_DRAIN_BYTES = 65536
+
+
+class Bell:
+    """Rung when there is news; those who wait are told. Any thread. Without anybody waiting a ring costs nothing."""
+
+    __slots__ = ("_fds", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._fds: tuple[int, ...] = ()
+
+    def ring(self) -> None:
+        """There is news."""
+        if self._fds:
+            with self._lock:  # a descriptor must not be closed, and be another file's, while it is written to
+                for fd in self._fds:
+                    with contextlib.suppress(BlockingIOError):  # rung so often that the counter is full
+                        os.eventfd_write(fd, 1)
+
+    def listen(self, fd: int) -> None:
+        """Tell this eventfd from here on."""
+        with self._lock:
+            self._fds = (*self._fds, fd)
+
+    def leave(self, fd: int) -> None:
+        """Not any more."""
+        with self._lock:
+            self._fds = tuple(other for other in self._fds if other != fd)
+
+    def renew(self) -> None:
+        """In a forked child: nobody waits here yet, and no thread holds the lock."""
+        self._lock = threading.Lock()
+        self._fds = ()
+
+
+class Waiter:
+    """Waits for the ring of bells and for changes in directories. One thread; close() it, or use `with`.
+
+    News that comes after it was made and before wait() is called ends that wait at once: make it, look, then wait.
+    directories: what appends, rolls and deletions change. named: only files that are replaced or removed count there.
+    """
+
+    def __init__(self, bells: Iterable[Bell], directories: Iterable[str], named: Iterable[str] = ()) -> None:
+        self._bells = tuple(bells)
+        self._directories = {**dict.fromkeys(named, _NAMES), **dict.fromkeys(directories, _CHANGES)}
+        self._fds: list[int] = []
+        self._pid = -1
+        self._open()
+
+    def _open(self) -> None:
+        self._pid = os.getpid()
+        with contextlib.suppress(OSError):  # too many open files: LOOK_SECONDS has to do
+            if self._bells:
+                fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                self._fds.append(fd)
+                for bell in self._bells:
+                    bell.listen(fd)
+            if self._directories:
+                fd = lib.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+                if fd >= 0:
+                    self._fds.append(fd)
+                    for path, mask in self._directories.items():
+                        lib.inotify_add_watch(fd, ffi.from_buffer(os.fsencode(path) + b"\0"), mask)
+
+    def _current_fds(self) -> list[int]:
+        if os.getpid() != self._pid:  # a forked child: these are its parent's, and would take the news from it
+            for fd in self._fds:
+                os.close(fd)
+            self._fds = []
+            self._open()
+        return self._fds
+
+    def _drain(self) -> None:
+        for fd in self._fds:
+            with contextlib.suppress(BlockingIOError):
+                os.read(fd, _DRAIN_BYTES)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Returns when there is news, after this time, or after LOOK_SECONDS."""
+        poll = select.poll()
+        for fd in self._current_fds():
+            poll.register(fd, select.POLLIN)
+        bound = LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS)
+        if poll.poll(max(bound, 0.0) * 1000):
+            self._drain()
+
+    async def wait_async(self, seconds: float | None = None) -> None:
+        """The same in the running event loop."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        fds = list(self._current_fds())
+        for fd in fds:
+            loop.add_reader(fd, wake)
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ready, LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS))
+        finally:
+            for fd in fds:
+                loop.remove_reader(fd)
+        self._drain()
+
+    def close(self) -> None:
+        """Let go of its descriptors; a second time is no error."""
+        fds, self._fds = self._fds, []
+        if fds and os.getpid() == self._pid:
+            for bell in self._bells:
+                bell.leave(fds[0])
+        for fd in fds:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

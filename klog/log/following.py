@@ -1,0 +1,196 @@
+"""A log that is only read, beside a writer in another process: how it follows, and how it notices what was taken back.
+
+  R1  a reader trusts whole batches that go on where it stood; of what has just come, the last one's checksum too
+  R2  the batch that it knows as the last one is looked at again before anything is read on from there: a writer that
+      takes back an append that failed, or truncates, changes that place in the file. Then the reader loads anew
+  R3  bytes are given out after a second look that says the same as the first: what was read had been in the log
+
+No lock is shared with the writer. So a reader may see the leading batches of an append that the writer has not
+finished, and that it takes back if its disk fails in the middle: a record counts as stored when append() has returned.
+What a reader has given out it does not take back; one that stands beyond the new end of the log hears OffsetOutOfRange.
+
+refresh_locked() under the log's lock, the rest from any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from klog.errors import CorruptCheckpoint
+from klog.log import checkpoint
+from klog.log.load import new_segment
+from klog.segment import Segment, names
+
+if TYPE_CHECKING:
+    from klog.log.view import LogView
+
+_MARK_BYTES = 61  # a header of magic 2, or of an older message and some of its bytes: the checksum is in it
+
+
+class TailMark(NamedTuple):
+    """Where a reader's log ends: the file, where its last batch begins (-1: there is none), and that batch's header."""
+
+    segment: Segment
+    inode: int
+    position: int
+    header: bytes
+
+
+def refresh_locked(log: LogView) -> None:
+    """What LogView.refresh documents."""
+    _follow_checkpoints(log)
+    try:
+        mtime = os.stat(log._directory).st_mtime_ns
+        if not _stands(log):
+            reload_locked(log)
+        elif mtime != log._directory_mtime or _has_rolled(log):
+            _relist(log)
+        log._directory_mtime = mtime
+        _follow_end(log)
+    except FileNotFoundError:  # deleted since it was listed, or the whole directory is
+        log._directory_mtime = -1
+
+
+def overtaken(log: LogView) -> bool:
+    """Has the writer changed, not only lengthened, what this reader knew? Then the reader knows better now."""
+    if not log.read_only or log.closed:
+        return False
+    with log._lock:
+        generation = log._generation
+        refresh_locked(log)
+        return log._generation != generation
+
+
+def steady(log: LogView, generation: int) -> bool:
+    """R3: has the writer done nothing but append since the log was of this generation? If not, the reader knows better
+    now."""
+    if log._generation != generation:
+        return False
+    with log._lock:
+        return _stands(log) or not overtaken(log)
+
+
+# ---- where it ends ---------------------------------------------------------------------------------------------------
+
+
+def mark(segment: Segment, position: int) -> TailMark:
+    """What the last segment's last batch, at this byte, looks like."""
+    inode = os.fstat(segment.file.fileno()).st_ino
+    header = bytes(segment.file.read(position, _MARK_BYTES)) if position >= 0 else b""
+    return TailMark(segment, inode, position, header)
+
+
+def _stands(log: LogView) -> bool:
+    known = log._tail_mark
+    if known is None:
+        return True
+    try:
+        found = os.stat(known.segment.path)
+    except FileNotFoundError:
+        return False
+    if found.st_ino != known.inode or found.st_size < known.segment.size:
+        return False
+    return known.position < 0 or bytes(known.segment.file.read(known.position, _MARK_BYTES)) == known.header
+
+
+def _extend(log: LogView, segment: Segment) -> None:
+    """New batches at the end of a segment join the log."""
+    size = os.stat(segment.path).st_size
+    scan = segment.extend(size) if size > segment.size else None
+    if scan is not None and scan.batches:
+        log._tail_mark = mark(segment, scan.last_at)
+    elif log._tail_mark is None or log._tail_mark.segment.base_offset < segment.base_offset:
+        log._tail_mark = mark(segment, -1)
+
+
+def _follow_end(log: LogView) -> None:
+    if log._segments:
+        active = log._segments[-1]
+        _extend(log, active)
+        log._log_end_offset = max(log._log_end_offset, active.next_offset)
+
+
+# ---- segments --------------------------------------------------------------------------------------------------------
+
+
+def _has_rolled(log: LogView) -> bool:
+    """Is there a segment at the log end? The directory's time alone may miss one: on older kernels it moves in ticks of
+    some milliseconds."""
+    end, segments = log._log_end_offset, log._segments
+    return (not segments or segments[-1].base_offset != end) and os.path.exists(
+        names.file_path(log._directory, end, names.LOG)
+    )
+
+
+def _relist(log: LogView) -> None:
+    """Follow rolls and deletions."""
+    present = set()
+    for name in os.listdir(log._directory):
+        parsed = names.parse_name(name)
+        if parsed is not None and parsed[1] == names.LOG:
+            present.add(parsed[0])
+    known = {segment.base_offset: segment for segment in log._segments}
+    log._follow_epochs()
+    if present == set(known):
+        return
+    if known and max(known) not in present:
+        reload_locked(log)
+        return
+    segments: list[Segment] = []
+    bases = sorted(present)
+    for number, base in enumerate(bases):
+        segment = known.get(base) or new_segment(log._inputs(), base, writable=False)
+        if base not in known or segment is log._segments[-1]:
+            _extend(log, segment)
+        if number + 1 < len(bases):
+            segment.next_offset = max(segment.next_offset, bases[number + 1])
+        segments.append(segment)
+    if known and bases[0] > min(known):
+        log._generation += 1
+    log._segments = tuple(segments)
+    if segments:
+        log._log_start_offset = max(log._log_start_offset, segments[0].base_offset)
+        log._log_end_offset = max(log._log_end_offset, segments[-1].next_offset)
+
+
+def reload_locked(log: LogView) -> None:
+    """Start afresh: the writer has truncated or replaced what this reader knew."""
+    for segment in log._segments:
+        segment.close()  # a file of the same name may be another one now
+    log._generation += 1
+    log._take(log._load())
+
+
+# ---- beside the partition --------------------------------------------------------------------------------------------
+
+
+def _follow_checkpoints(log: LogView) -> None:
+    """What the log.dir says of this partition now: a broker moves its high watermark on, a klog that writes takes that
+    away; records that were deleted raise the log start."""
+    options, key = log._options, (log.topic, log.partition)
+    path = options.high_watermark_path
+    if path is None:
+        return
+    found = _changed(log, path)
+    if found is not None:
+        options.high_watermark = found.get(key)
+    found = _changed(log, os.path.join(os.path.dirname(path), checkpoint.LOG_START))
+    if found is not None and found.get(key, 0) <= log._log_end_offset:
+        log._log_start_offset = max(log._log_start_offset, found.get(key, 0))
+
+
+def _changed(log: LogView, path: str) -> dict[checkpoint.Partition, int] | None:
+    """A checkpoint's content, if it is not that of the last look."""
+    state = None
+    with contextlib.suppress(FileNotFoundError):
+        found = os.stat(path)
+        state = found.st_ino, found.st_mtime_ns
+    if log._checkpoint_states.get(path, ()) == state:
+        return None
+    with contextlib.suppress(CorruptCheckpoint):
+        offsets = checkpoint.read_offsets(path)
+        log._checkpoint_states[path] = state
+        return offsets
+    return None

@@ -1,0 +1,123 @@
+"""A forked child and what its parent has open: a reader goes on by itself, a writer does not, and nothing hangs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import threading
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.errors import ForkedHandle
+from tests.support.child import in_child
+from tests.support.logs import one_log, values
+
+
+def test_a_reader_goes_on_in_the_child(tmp_path: Path) -> None:
+    with one_log(tmp_path) as log, klog.open(tmp_path, read_only=True) as logs:
+        log.append([(None, b"a")])
+        reader = logs.log("events")
+        assert values(reader) == [b"a"]
+
+        def child() -> object:
+            before = values(reader)
+            reader.refresh()
+            return before, values(reader), logs.topics(), reader.segments[0].file.fileno()
+
+        log.append([(None, b"b")])
+        first, second, topics, fd = in_child(child)
+        assert (first, second, topics) == ([b"a"], [b"a", b"b"], {"events": [0]})
+        assert fd not in (-1, None)
+        assert values(reader) == [b"a"]  # the parent's own place
+
+
+def test_a_reader_s_descriptors_are_its_own(tmp_path: Path) -> None:
+    with one_log(tmp_path) as log:
+        log.append([(None, b"a")])
+    with klog.Log.open(tmp_path / "events-0", read_only=True) as reader:
+        values(reader)
+        file = reader.segments[0].file
+
+        def child() -> bool:
+            return reader.segments[0].file is not file
+
+        assert reader.segments[0].file is file and in_child(child)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_fork_while_another_thread_holds_the_lock(tmp_path: Path, read_only: bool) -> None:
+    """That thread is not there in the child, where nobody would ever let go of the lock."""
+    with one_log(tmp_path) as log:
+        log.append([(None, b"a")])
+    with klog.open(tmp_path, read_only=read_only) as logs:
+        log = logs.log("events")
+        held, done = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with logs._lock, log._lock:
+                held.set()
+                done.wait(60)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait(60)
+
+        def child() -> object:
+            log.refresh()
+            return values(logs.log("events"))
+
+        try:
+            answer = in_child(child)
+        finally:
+            done.set()
+            thread.join()
+        assert answer == [b"a"] if read_only else answer[0] == ForkedHandle.__name__
+
+
+def test_a_tail_that_waits_is_not_the_child_s(tmp_path: Path) -> None:
+    """The child's wait takes no news from its parent, whose wait goes on."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("events")
+        log = logs.log("events")
+        log.append([(None, b"a")])
+        with klog.Log.open(tmp_path / "events-0", read_only=True) as reader:
+            tail = iter(reader.tail("earliest", timeout=30))
+            assert next(tail).value == b"a"
+            read, write = os.pipe()
+            ready_read, ready_write = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.write(ready_write, b".")
+                os.write(write, next(tail).value or b"")
+                os._exit(0)
+            os.read(ready_read, 1)
+            log.append([(None, b"b")])
+            assert next(tail).value == b"b"
+            assert os.read(read, 1) == b"b"
+            assert os.waitpid(pid, 0)[1] == 0
+            for fd in (read, write, ready_read, ready_write):
+                os.close(fd)
+
+
+def test_a_log_cannot_be_sent_to_another_process(tmp_path: Path) -> None:
+    with one_log(tmp_path) as log:
+        log.append([(None, b"a")])
+        with pytest.raises(TypeError, match="send its path"):
+            pickle.dumps(log)
+        with pytest.raises(TypeError, match="send its path"):
+            pickle.dumps(log.read())
+
+
+def _count(path: str) -> int:
+    with klog.Log.open(path, read_only=True) as log:
+        return log.count()
+
+
+def test_a_path_can(tmp_path: Path) -> None:
+    with one_log(tmp_path) as log:
+        log.append([(None, b"a")] * 7)
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            assert pool.map(_count, [log.path]) == [7]

@@ -1,0 +1,189 @@
+"""A tail sleeps: who wakes it, how little it costs, what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.disk import Bell, Waiter, watch
+from klog.errors import LogClosed, OffsetOutOfRange
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Any:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("events")
+        yield logs.log("events")
+
+
+def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, found
+
+
+def never_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks by himself: who gets on was told."""
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 1000.0)
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["of the writer", "beside it"])
+def test_a_tail_is_woken_by_each_append(log: klog.Log, monkeypatch: pytest.MonkeyPatch, beside: bool) -> None:
+    never_look(monkeypatch)
+    tailed = klog.Log.open(log.path, read_only=True) if beside else log
+    tail = iter(tailed.tail())
+    for i in range(20):
+        thread, found = in_thread(lambda: next(tail).value)
+        if i % 3:
+            time.sleep(0.005)  # asleep by then, or still on its way
+        if i % 5 == 0:
+            log.roll()
+        log.append([(None, b"%d" % i)])
+        thread.join(30)
+        assert found == [b"%d" % i]
+    tail.close()  # type: ignore[attr-defined]
+    if beside:
+        tailed.close()
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["of the writer", "beside it"])
+def test_an_async_tail_is_woken_too(log: klog.Log, monkeypatch: pytest.MonkeyPatch, beside: bool) -> None:
+    never_look(monkeypatch)
+    tailed = klog.Log.open(log.path, read_only=True) if beside else log
+
+    async def follow() -> list[bytes | None]:
+        async def write() -> None:
+            for i in range(10):
+                await asyncio.sleep(0.002)
+                await asyncio.to_thread(log.append, [(None, b"%d" % i)])
+
+        writer = asyncio.create_task(write())
+        got: list[bytes | None] = []
+        async for record in tailed.tail():
+            got.append(record.value)
+            if len(got) == 10:
+                break
+        await writer
+        return got
+
+    assert asyncio.run(asyncio.wait_for(follow(), 60)) == [b"%d" % i for i in range(10)]
+    if beside:
+        tailed.close()
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["of the writer", "beside it"])
+def test_a_tail_that_waits_hardly_looks(log: klog.Log, beside: bool) -> None:
+    """Two seconds of waiting are a handful of looks: it neither spins nor polls."""
+    log.append([(None, b"x")])
+    tailed = klog.Log.open(log.path, read_only=True) if beside else log
+    looks: list[int] = []
+    tail = tailed.tail(timeout=2)
+    ready = tail._ready
+    tail._ready = lambda: looks.append(1) or ready()  # type: ignore[func-returns-value,method-assign]
+    assert list(tail) == []
+    assert len(looks) < 10
+    if beside:
+        tailed.close()
+
+
+def test_a_tail_of_a_log_that_is_closed_hears_it(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    never_look(monkeypatch)
+    tail = iter(log.tail())
+    thread, found = in_thread(lambda: next(tail))
+    time.sleep(0.01)
+    log.close()
+    thread.join(30)
+    assert isinstance(found[0], LogClosed)
+
+
+def test_a_tail_beside_a_writer_that_cuts_the_log_hears_it(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    never_look(monkeypatch)
+    log.append([(None, b"a")])
+    half = log.size
+    log.append([(None, b"b")])
+    with klog.Log.open(log.path, read_only=True) as reader:
+        tail = iter(reader.tail())
+        thread, found = in_thread(lambda: next(tail))
+        time.sleep(0.01)
+        os.truncate(log.segments[0].path, half)
+        thread.join(30)
+        assert isinstance(found[0], OffsetOutOfRange) and found[0].log_end_offset == 1
+
+
+def test_without_inotify_a_tail_looks_by_itself(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.01)
+
+    class Blind:
+        inotify_init1 = staticmethod(lambda flags: -1)
+
+    monkeypatch.setattr(watch, "lib", Blind)
+    with klog.Log.open(log.path, read_only=True) as reader:
+        tail = iter(reader.tail(timeout=30))
+        thread, found = in_thread(lambda: next(tail).value)
+        time.sleep(0.02)
+        log.append([(None, b"x")])
+        thread.join(30)
+        assert found == [b"x"]
+
+
+def test_tails_leave_no_descriptor_behind(log: klog.Log) -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    with klog.Log.open(log.path, read_only=True) as reader:
+        for tailed in (log, reader):
+            list(tailed.tail("earliest", timeout=0))
+            before = descriptors()
+            for _ in range(50):
+                list(tailed.tail("earliest", timeout=0))
+            tail = iter(tailed.tail(timeout=60))
+            thread, _found = in_thread(lambda tail=tail: next(tail))
+            time.sleep(0.01)
+            log.append([(None, b"x")])
+            thread.join(30)
+            tail.close()  # type: ignore[attr-defined]
+            del tail
+            assert descriptors() == before
+    assert log._bell._fds == ()
+
+
+def test_where_descriptors_have_run_out_a_waiter_still_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.01)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
+    try:
+        with Waiter([Bell()], [str(tmp_path)]) as waiter:
+            waiter.wait(5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_bell_that_rings_before_the_wait_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    never_look(monkeypatch)
+    bell = Bell()
+    with Waiter([bell], []) as waiter:
+        bell.ring()
+        waiter.wait()
+        thread, _ = in_thread(waiter.wait)
+        thread.join(0.05)
+        assert thread.is_alive()  # one ring, one wait
+        bell.ring()
+        thread.join(30)
+        assert not thread.is_alive()
