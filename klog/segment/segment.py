@@ -431,7 +431,7 @@ class Segment:
         header = self.locate(offset)
         end = self.size if header is None else header.position
         removed = self.size - end
-        last = scan_headers(active.file, self._start_of(offset - 1), end, 0, self.base_offset)
+        last = scan_headers(active.file, start_of(active.file, active.index, end, offset - 1), end, 0, self.base_offset)
         self.next_offset = last.next_offset if end else self.base_offset
         self.size = end
         self.txn_index.truncate_to(offset)
