@@ -13,7 +13,6 @@ Kafka: UnifiedLog, LocalLog.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 import uuid
@@ -42,6 +41,7 @@ from klog.log.load import (
 from klog.log.meters import Meters
 from klog.log.reader import LogReader
 from klog.log.removal import unlink_later_locked
+from klog.log.segments import number_of
 from klog.log.terms import (
     NO_BOUND,
     Compression,
@@ -53,7 +53,7 @@ from klog.log.terms import (
     is_whole,
 )
 from klog.log.times import whole_number
-from klog.log.view import LogView, number_of
+from klog.log.view import LogView
 from klog.log.watermark import OffsetMetadata
 from klog.record import BatchGroup, Encoder
 from klog.scheduler import Task
@@ -535,7 +535,8 @@ class Log(LogView):
     def _sync_closed_locked(self, below: int = NO_BOUND) -> None:
         """Closed segments above the recovery point: another process wrote them, before a crash."""
         segments = self._segments
-        for segment in itertools.islice(segments, number_of(segments, self._recovery_point), len(segments) - 1):
+        for number in range(number_of(segments, self._recovery_point), len(segments) - 1):
+            segment = segments[number]
             if segment.base_offset >= below:
                 break
             if segment.next_offset > self._recovery_point:

@@ -6,7 +6,6 @@ refresh() and what a reader works out late (producers, lost transaction indexes)
 
 from __future__ import annotations
 
-import bisect
 import functools
 import logging
 import os
@@ -49,6 +48,7 @@ from klog.log.offset_lookup import (
 )
 from klog.log.producers import ProducerState
 from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_ranges
+from klog.log.segments import number_of
 from klog.log.tail import LogTail
 from klog.log.terms import Options
 from klog.log.times import Position, resolve, whole_number
@@ -63,11 +63,6 @@ _log = logging.getLogger("klog.log")
 
 
 T = TypeVar("T")
-
-
-def number_of(segments: Sequence[Segment], offset: int) -> int:
-    """Which segment an offset belongs to: the last one that begins at or below it, else the first."""
-    return max(bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
 
 class LogView:
@@ -320,7 +315,8 @@ class LogView:
     def _aborted(self, low: int, high: int, producers: Callable[[], bool]) -> Iterator[AbortedTransaction]:
         """What aborted_transactions() lists."""
         segments = self._segments
-        for segment in segments[number_of(segments, low) :]:
+        for number in range(number_of(segments, low), len(segments)):
+            segment = segments[number]
             for entry in self._aborted_in(segment, producers):
                 if entry.last_offset >= low and entry.first_offset < high:
                     yield entry
@@ -400,7 +396,8 @@ class LogView:
                     yield chunk
                     offset = max(offset, next_offset)
                 else:
-                    return
+                    if self._generation == generation:
+                        return
             except (CorruptData, FileNotFoundError):
                 if self._generation == generation and not following.overtaken(self):
                     raise
@@ -448,7 +445,8 @@ class LogView:
     def _locate(self, offset: int) -> tuple[Segment, int] | None:
         """Segment and byte of the first batch whose last offset is at or above offset; None behind the last one."""
         segments = self._segments
-        for segment in segments[number_of(segments, offset) :]:
+        for number in range(number_of(segments, offset), len(segments)):
+            segment = segments[number]
             if segment.size:
                 header = segment.locate(offset)
                 if header is not None:

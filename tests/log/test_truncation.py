@@ -324,8 +324,8 @@ def test_who_reads_what_is_cut_off_hears_of_it(tmp_path: Path) -> None:
         assert [next(chunks).start for _ in range(3)] == [0, 1, 2]
         log.truncate_to(5)
         log.append([(None, b"new")])
-        got = [chunk.start for chunk in (next(chunks) for _ in range(3))]
-        assert got == [3, 4, 5]
+        assert [next(chunks).start for _ in range(2)] == [3, 4]
+        log.truncate_to(1)
         with pytest.raises(OffsetOutOfRange):
             next(chunks)
 
