@@ -40,8 +40,7 @@ def test_flipped_bits_are_told_where_they_are(cases: dict[str, golden.LoaderCase
     directory = case.copy(tmp_path)
     with klog.Log.open(
         directory, config=case.config["config"], clean_shutdown=True, clock=ManualClock(case.config["now_ms"])
-    ) as log:
-        with pytest.raises(CorruptBatch) as caught:
-            list(log.read())
+    ) as log, pytest.raises(CorruptBatch) as caught:
+        list(log.read())
     told = {(problem.path, problem.position) for problem in klog.verify(directory).problems if problem.kind == "crc"}
     assert (caught.value.path, caught.value.position) in told
