@@ -2,7 +2,8 @@
 
 A follower takes the offsets that its leader gives, and a truncation inside a batch leaves its log end above the last
 batch; a roll there leaves offsets that no segment has. Without a word about them a crash would make them look like lost
-records. The file is a checkpoint of pairs, where a segment ends and where the next begins. Lost or broken it names none.
+records. The file is a checkpoint of pairs, where a segment ends and where the next begins. Lost or broken it names
+none.
 """
 
 from __future__ import annotations
