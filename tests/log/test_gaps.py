@@ -50,7 +50,9 @@ def test_a_gap_that_a_truncation_inside_a_batch_left_survives_a_crash(tmp_path: 
     assert reopen(tmp_path / "t-0") == [0, 1, 2, 5, 6, 7]
 
 
-@pytest.mark.parametrize("text", [None, b"", b"0\n1\n2 10\n", b"0\n1\n3 11\n", b"0\n1\nx y\n", b"1\n1\n3 10\n", b"\xff"])
+@pytest.mark.parametrize(
+    "text", [None, b"", b"0\n1\n2 10\n", b"0\n1\n3 11\n", b"0\n1\nx y\n", b"1\n1\n3 10\n", b"\xff"]
+)
 def test_without_that_word_it_is_damage(tmp_path: Path, text: bytes | None) -> None:
     path = with_gap(tmp_path)
     (path / "klog-gaps").unlink()
@@ -62,7 +64,7 @@ def test_without_that_word_it_is_damage(tmp_path: Path, text: bytes | None) -> N
 
 
 def test_gaps_below_the_first_segment_are_forgotten(tmp_path: Path) -> None:
-    with klog.Log.open(tmp_path / "t-0", config={"segment.bytes": 100, "cleanup.policy": "delete"}) as log:
+    with klog.Log.open(tmp_path / "t-0", config={"segment.bytes": 100, "retention.ms": -1}) as log:
         for base in (0, 10, 20):
             log.append_batches(encode(ROWS, base_offset=base), origin="replication")
         log.delete_records(20)

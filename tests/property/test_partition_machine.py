@@ -52,7 +52,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.saved_start = 0
         self.epochs: list[tuple[int, int]] = []
         self.epoch = 0
-        self.cut_inside = False
+        self.end_unknown = False
         self.log: klog.Log | None = None
 
     @initialize(
@@ -220,8 +220,8 @@ class PartitionMachine(RuleBasedStateMachine):
         elif first > target:
             self.restart_at(target, target)
         else:
-            self.cut_inside |= any(batch.base < target < batch.stop for batch in self.batches)
             self.batches = [batch for batch in self.batches if batch.stop <= target]
+            self.end_unknown |= target > self.on_disk()
             self.epochs = [entry for entry in self.epochs if entry[1] < target]
             self.end, self.start = target, min(self.start, target)
             self.mark = min(self.mark, target)
@@ -275,10 +275,10 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def verify(self) -> None:
-        """A truncation inside a batch leaves a log end that no batch reaches; an epoch and a checkpoint may know it. A
+        """A truncation inside a batch or a gap leaves a log end that no batch reaches; an epoch and a checkpoint may know it. A
         crash brings back a log start that the epoch file has left behind."""
         known = {"leftover", "gap"}
-        if self.cut_inside:
+        if self.end_unknown:
             known |= {"epoch", "checkpoint"}
         if self.epochs and self.batches and self.epochs[0][1] > self.batches[0].base:
             known |= {"epoch"}
