@@ -30,7 +30,7 @@ from klog.errors import (
     RecordTooLarge,
     StorageOffline,
 )
-from klog.log import checkpoint, marks, partition_life, retention, truncation, watermark
+from klog.log import checkpoint, gaps, marks, partition_life, retention, truncation, watermark
 from klog.log._append import AppendInfo, Tail, append_batches
 from klog.log.append_batches import Origin
 from klog.log.expiry import expire_producers_regularly
@@ -497,6 +497,9 @@ class Log(LogView):
             return
         self._guard(self._sync_closed_locked)
         self._guard(lambda: self._segments[-1].deactivate(sync=True))
+        if active.next_offset < base_offset:
+            first = self._segments[0].base_offset
+            self._guard(lambda: gaps.note(self._options.files, self._directory, active.next_offset, base_offset, first))
         segment = new_segment(self._inputs(), base_offset, writable=True)
         segment.delete_files()
         self._segments = (*self._segments, segment)  # before it is there, so that undoing finds it
