@@ -43,6 +43,8 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
     at = max(bisect.bisect_right(segments, inputs.recovery_point, key=lambda segment: segment.base_offset) - 1, 0)
     beside.begin(segments, at, max(inputs.log_start_offset, segments[0].base_offset))
     done, waiting, made = segments[:at], segments[at:][::-1], set[Segment]()
+    left = inputs.segments_left or (lambda _: None)
+    left(len(waiting))
     while waiting:
         segment = waiting.pop()
         if done and inputs.check_gaps and inputs.policy == "strict" and segment not in made:
@@ -63,6 +65,7 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
             continue
         beside.learn(segment, scan)
         done.append(segment)
+        left(len(waiting))
     return done
 
 
