@@ -269,7 +269,7 @@ cdef AppendInfo follow(LogState log, buffer, str origin, leader_epoch):
             if tail is None:
                 log._check_writable()
             elif batches.n != 0 and not batches.has_producers and not batches.has_legacy and (
-                batches.last_leader_epoch == tail.epoch and batches.lowest_leader_epoch == tail.epoch
+                batches.one_leader_epoch and batches.last_leader_epoch == tail.epoch
             ):
                 end = log._log_end_offset
                 if batches.first_offset == end or (batches.first_offset > end and not raft):
