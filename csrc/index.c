@@ -132,12 +132,13 @@ void kl_indexer_init(kl_indexer_t *x, int64_t base_offset, int32_t interval) {
 }
 
 static void time_append(kl_indexer_t *x, int32_t capacity) {
-    if (x->max_timestamp <= x->last_time || x->time_count >= capacity)
+    int64_t relative = x->max_timestamp_offset - x->base_offset;
+    if (x->max_timestamp <= x->last_time || x->time_count >= capacity || relative < 0 || relative > INT32_MAX)
         return;
     if (x->time_entries) {
         uint8_t *at = x->time_entries + (size_t)x->time_count * KL_TIME_ENTRY;
         kl_store_u64(at, (uint64_t)x->max_timestamp);
-        kl_store_u32(at + 8, (uint32_t)(x->max_timestamp_offset - x->base_offset));
+        kl_store_u32(at + 8, (uint32_t)relative);
     }
     x->time_count++;
     x->last_time = x->max_timestamp;

@@ -48,7 +48,8 @@ typedef struct {
 void kl_indexer_init(kl_indexer_t *x, int64_t base_offset, int32_t interval);
 
 /* Note a batch that begins at position: one offset and one time entry when more than interval bytes have passed since
- * the last ones.  A full index takes no further entry (it stays sparse, the next append rolls). */
+ * the last ones.  A full index takes no further entry (it stays sparse, the next append rolls), and none takes an offset that
+ * does not fit into it. */
 void kl_indexer_add(kl_indexer_t *x, const kl_batch_t *b, int64_t position);
 
 /* The closing time entry of a segment, which may use the reserved last slot.  Returns 1 if one was added. */

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from klog.errors import CorruptIndex, CorruptSnapshot
 from klog.log.epochs import LeaderEpochs
@@ -42,9 +42,10 @@ class Beside:
     def begin(self, segments: Sequence[Segment], number: int, log_start: int) -> None:
         """Recovery begins with segments[number]."""
         before, base = segments[:number], segments[number].base_offset
+        last_two = {segment.base_offset for segment in segments[-2:]}
         if self._lost:
             learn_epochs(self.epochs, before)
-        self.producers = producers_at(self._inputs, before, log_start, base, base, self._snapshots)
+        self.producers = producers_at(self._inputs, before, log_start, base, base, self._snapshots, last_two)
 
     def learn(self, segment: Segment, scan: Scan) -> None:
         """The next segment that recovery has checked."""
@@ -63,7 +64,8 @@ class Beside:
         self._remove_snapshots(segments, log_start, log_end)
         producers, inputs = self.producers, self._inputs
         if producers is None or producers.end_offset > log_end:
-            producers = producers_at(inputs, segments, log_start, log_end, None, self._snapshots)
+            last_two = {segment.base_offset for segment in segments[-2:]}
+            producers = producers_at(inputs, segments, log_start, log_end, None, self._snapshots, last_two)
         producers.end_offset = log_end
         producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
         producers.take_snapshot()
@@ -115,11 +117,12 @@ def producers_at(
     end: int,
     snapshot_max: int | None = None,
     snapshots: Snapshots | None = None,
+    snapshots_at: Collection[int] = (),
 ) -> Producers:
     """Producer state below offset `end`: the newest usable snapshot, and a replay of what follows it.
 
-    snapshot_max: believe no snapshot above this offset. snapshots: the state keeps its own there, at the last two bases
-    passed; None for a state that is only looked at.
+    snapshot_max: believe no snapshot above this offset. snapshots: the state keeps its own there, at those bases of
+    snapshots_at that the replay passes; None for a state that is only looked at.
     """
     kept = snapshots is not None
     files = Snapshots(inputs.directory, inputs.files) if snapshots is None else snapshots
@@ -135,12 +138,11 @@ def producers_at(
                 _log.warning("event=snapshot_unusable reason=%s", error)
                 if kept:
                     files.delete(offset)
-    last_two = segments[-2:]
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end
         if segment.base_offset >= end or following <= producers.end_offset:
             continue
-        if segment in last_two:
+        if segment.base_offset in snapshots_at:
             producers.end_offset = max(producers.end_offset, segment.base_offset)
             producers.take_snapshot()
         if not segment.size:

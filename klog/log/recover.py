@@ -41,10 +41,10 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
     """Check every segment from the one that holds the recovery point on; the segments that remain."""
     at = max(bisect.bisect_right(segments, inputs.recovery_point, key=lambda segment: segment.base_offset) - 1, 0)
     beside.begin(segments, at, max(inputs.log_start_offset, segments[0].base_offset))
-    done, waiting = segments[:at], segments[at:][::-1]
+    done, waiting, made = segments[:at], segments[at:][::-1], set[Segment]()
     while waiting:
         segment = waiting.pop()
-        if done and inputs.check_gaps and inputs.policy == "strict":
+        if done and inputs.check_gaps and inputs.policy == "strict" and segment not in made:
             _refuse_gap(done[-1], segment)
         scan = _check(inputs, segment, waiting[-1] if waiting else None, found)
         if scan.end != (size := os.stat(segment.path).st_size):
@@ -58,6 +58,7 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
             parts = split_segment(inputs, segment)
             found.note(f"{segment.path}: split at {', '.join(str(part.base_offset) for part in parts)}")
             waiting += parts[::-1]  # their indexes are still to come
+            made.update(parts)
             continue
         beside.learn(segment, scan)
         done.append(segment)
@@ -100,10 +101,20 @@ def allow_cut(
     """Raise CorruptLog under the strict policy unless what is cut is a torn tail or write-back that never came."""
     if inputs.policy == "kafka":
         return
-    if not bytes(segment.file.read(scan.end, BATCH_HEADER)).strip(b"\0"):
+    file, unsynced = segment.file, not inputs.clean_shutdown  # a clean stop has synced all there is
+    if scan.reason == "offset_order" and not _repeats(segment, scan.end, size):
+        raise CorruptLog(
+            f"a whole batch whose offsets go back behind {scan.next_offset - 1}. Nothing was changed. `klog verify` "
+            f"lists the damage; {way_out}",
+            path=segment.path,
+            position=scan.end,
+            offset=max(scan.next_offset, segment.base_offset),
+            kind="offset_order",
+        )
+    if unsynced and not bytes(file.read(scan.end, BATCH_HEADER)).strip(b"\0"):
         return  # a whole write never came, only the length of the file and a later write did
-    behind: Header | None = search_batch(segment.file, scan.end, size, segment.base_offset, scan.next_offset)
-    if nul_page_within(segment.file, scan.end, size if behind is None else behind.position) >= 0:
+    behind: Header | None = search_batch(file, scan.end, size, segment.base_offset, scan.next_offset)
+    if unsynced and nul_page_within(file, scan.end, size if behind is None else behind.position) >= 0:
         return  # zeros in the values of the good batches behind are no such page
     where = "" if behind is None else f"a good batch of offset {behind.base_offset} stands at byte {behind.position}"
     if behind is None:
@@ -122,6 +133,17 @@ def allow_cut(
         offset=max(scan.next_offset, segment.base_offset),
         kind="crc" if scan.reason == "crc" else "length",
     )
+
+
+def _repeats(segment: Segment, position: int, end: int) -> bool:
+    """Does the log hold the batch that begins at this byte once more, before it? Then nothing is lost with it."""
+    again = find_offset(segment.file, position, end, -1)
+    if again is None:
+        return True  # no whole batch, after all
+    first = find_offset(segment.file, 0, position, again.last_offset)
+    if first is None or first.size != again.size:
+        return False
+    return bytes(segment.file.read(first.position, first.size)) == bytes(segment.file.read(position, again.size))
 
 
 _WHAT = {

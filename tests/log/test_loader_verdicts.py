@@ -9,6 +9,8 @@ Kafka's answer for a sibling ("the same damage, but unclean" or "no damage at al
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -159,13 +161,20 @@ def read_all(log: klog.Log) -> tuple[list[golden.GoldenRecord], str | None]:
     return got, None
 
 
-def compare(log: klog.Log, case: golden.LoaderCase, cases: dict[str, golden.LoaderCase]) -> None:
+def compare(
+    log: klog.Log, case: golden.LoaderCase, cases: dict[str, golden.LoaderCase], *, reopened: bool = False
+) -> None:
     better = BETTER.get(case.name, Better(""))
     model = cases[better.like or case.name]
     expected = {**model.verdict, **better.fields}
     differences = golden.Differences(f"{case.name} (expected as {model.name})")
     equal = differences.equal
     start, end = expected["log_start_offset"], expected["log_end_offset"]
+    if not reopened:
+        given = max(case.config["recovery_point"] or 0, min(start, end))
+        equal("recovery_point", log.recovery_point, end if case.config["clean_shutdown"] else min(given, end))
+        if not better.reason:
+            equal("recovery_point", log.recovery_point, expected["recovery_point"])
     equal("log_start_offset", log.log_start_offset, start)
     equal("log_end_offset", log.log_end_offset, end)
     equal("high_watermark", log.high_watermark, end)
@@ -211,7 +220,7 @@ def test_what_loading_decided_survives_a_clean_reopen(
     )
     try:
         assert log.recovery.bytes_truncated == 0
-        compare(log, case, cases)
+        compare(log, case, cases, reopened=True)
     finally:
         log.close()
 
@@ -252,36 +261,100 @@ def test_never_fewer_records_than_kafka(cases: dict[str, golden.LoaderCase]) -> 
             assert {record.offset for record in kafka} <= {record.offset for record in klogs}, name
 
 
-def test_time_lookups(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
-    case = cases["lookup"]
-    log = open_case(case, case.copy(tmp_path))
-    try:
-        differences = golden.Differences("lookup")
-        for query, answer in case.lookup["fetch_offset_by_timestamp"]:
-            got = log.offset_for_timestamp(query)
-            expected = None if answer is None else (answer[0], answer[1])
-            differences.equal(f"timestamp {query}", None if got is None else (got.timestamp, got.offset), expected)
-        differences.report()
-    finally:
-        log.close()
+def test_the_page_of_deviations_says_what_the_table_says() -> None:
+    """docs/deviations.md: each reason once, with just its cases."""
+    text = (Path(__file__).parents[2] / "docs" / "deviations.md").read_text()
+    told = {}
+    for paragraph in text.split("\n\n"):
+        if paragraph.startswith("**"):
+            reason, rest = paragraph[2:].split("**\n", 1)
+            assert reason not in told
+            told[reason] = set(re.findall(r"`([^`]+)`", rest.partition("Cases: ")[2]))
+    by_reason: dict[str, set[str]] = {}
+    for name, better in BETTER.items():
+        by_reason.setdefault(better.reason, set()).add(name)
+    assert told == by_reason
 
 
-def test_position_lookups(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
-    """A fetch from an offset starts with the batch that Kafka's `LogSegment.translateOffset` finds."""
+@pytest.fixture
+def lookup(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> Iterator[tuple[klog.Log, Mapping[str, Any]]]:
+    """The log of which Kafka wrote down 200 answers to each kind of question."""
     case = cases["lookup"]
     log = open_case(case, case.copy(tmp_path))
-    try:
-        differences = golden.Differences("lookup")
-        segments = {segment.base_offset: segment for segment in log.segments}
-        for base, offset, answer in case.lookup["translate_offset"]:
-            segment = segments[base]
-            if answer is None or not max(base, log.log_start_offset) <= offset < segment.next_offset:
-                continue
-            batch_base, position, size = answer
-            fetched = bytes(log.fetch(offset, max_bytes=1).memory())
-            stored = Path(segment.path).read_bytes()[position : position + size]
-            differences.equal(f"offset {offset} in segment {base}", fetched[:8], batch_base.to_bytes(8, "big"))
-            differences.equal(f"first batch of a fetch from {offset}", fetched[:size], stored)
-        differences.report()
-    finally:
-        log.close()
+    yield log, case.lookup
+    log.close()
+
+
+Answers = list[tuple[Any, Any, Any]]  # question, klog's answer, Kafka's
+
+
+def told(answers: Answers) -> None:
+    assert len(answers) == 200
+    differences = golden.Differences("lookup")
+    for question, got, expected in answers:
+        differences.equal(str(question), got, expected)
+    differences.report()
+
+
+def test_offset_index_lookups(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
+    """OI1: OffsetIndex.lookup, the greatest entry at or below an offset, (base, 0) below the first."""
+    log, asked = lookup
+    segments = {segment.base_offset: segment for segment in log.segments}
+    told([((b, o), segments[b].index.floor(o), tuple(answer)) for b, o, answer in asked["offset_index_lookup"]])
+
+
+def test_time_index_lookups(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
+    """TI1: TimeIndex.lookup, the greatest entry at or below a timestamp, (-1, base) below the first."""
+    log, asked = lookup
+    segments = {segment.base_offset: segment for segment in log.segments}
+    told([((b, t), segments[b].index.time_floor(t), tuple(answer)) for b, t, answer in asked["time_index_lookup"]])
+
+
+def test_translated_offsets(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
+    """LS2: LogSegment.translateOffset, the first batch that reaches an offset, none behind the last."""
+    log, asked = lookup
+    segments = {segment.base_offset: segment for segment in log.segments}
+    answers: Answers = []
+    for base, offset, answer in asked["translate_offset"]:
+        header = segments[base].locate(offset)
+        got = None if header is None else [header.base_offset, header.position, header.size]
+        answers.append(((base, offset), got, answer))
+    told(answers)
+
+
+def test_offsets_by_time_in_one_segment(
+    cases: dict[str, golden.LoaderCase], lookup: tuple[klog.Log, Mapping[str, Any]]
+) -> None:
+    """LS8: LogSegment.findOffsetByTimestamp from an offset on, with the epoch of the record found."""
+    log, asked = lookup
+    segments = {segment.base_offset: segment for segment in log.segments}
+    epochs = {record.offset: record.leader_epoch for record in cases["lookup"].records}
+    answers: Answers = []
+    for base, timestamp, start, answer in asked["find_offset_by_timestamp"]:
+        found = segments[base].find_timestamp(timestamp, start)
+        answers.append(((base, timestamp, start), found and [*found, epochs[found[1]]], answer))
+    told(answers)
+
+
+def test_offsets_by_time(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
+    """UnifiedLog.fetchOffsetByTimestamp: the first record of the log at or above a time, and the words for offsets."""
+    log, asked = lookup
+    answers: Answers = []
+    for timestamp, answer in asked["fetch_offset_by_timestamp"]:
+        found = log.list_offset(timestamp)
+        answers.append((timestamp, found and list(found), answer))
+        exact = log.offset_for_timestamp(timestamp)
+        assert (exact and list(exact)) == (answer and answer[:2])
+    told(answers)
+    for number, answer in asked["special_timestamps"].items():
+        assert list(log.list_offset(int(number)) or ()) == answer, number
+
+
+def test_a_fetch_begins_where_translated_offsets_say(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
+    log, asked = lookup
+    segments = {segment.base_offset: segment for segment in log.segments}
+    for base, offset, answer in asked["translate_offset"]:
+        if answer is not None and base <= offset < segments[base].next_offset:
+            _, position, size = answer
+            stored = Path(segments[base].path).read_bytes()[position : position + size]
+            assert bytes(log.fetch(offset, max_bytes=1).memory()) == stored

@@ -108,6 +108,14 @@ def test_a_segment_that_does_not_overflow_is_not_split(tmp_path: Path) -> None:
     assert len(list(directory.iterdir())) == 3
 
 
+def test_the_gap_between_two_parts_is_no_missing_segment(tmp_path: Path) -> None:
+    """Also where the topic is not compacted, and a hole between two files would be refused."""
+    directory = make(tmp_path / "t-0", {10: OVERFLOWED})
+    config = {**CONFIG, "cleanup.policy": "delete"}
+    with klog.Log.open(directory, config=config, clean_shutdown=False, clock=ManualClock(T)) as log:
+        assert [segment.base_offset for segment in log.segments] == FIRST_PARTS
+
+
 @pytest.mark.parametrize("data", [run_of(BEYOND + 7, 4), batch(BEYOND - 2, 3)], ids=["beyond", "across"])
 def test_a_segment_out_of_reach_of_all_its_batches_takes_the_first_ones_base(tmp_path: Path, data: bytes) -> None:
     """UL96: the degenerate split, one segment with another name; also where only the last offset is out of reach."""
@@ -128,6 +136,8 @@ def test_a_clean_start_reads_an_overflowed_segment_as_it_is(tmp_path: Path) -> N
         with open_log(directory, clean_shutdown=True, recovery=policy) as log:
             assert [segment.base_offset for segment in log.segments] == [10]
             assert len(offsets(log)) == 180
+    times = (directory / f"{10:020d}.timeindex").read_bytes()
+    assert times and all(times[at + 8] < 128 for at in range(0, len(times), 12))
     with open_log(directory, clean_shutdown=True) as log:
         end = log.log_end_offset
         assert log.append([(b"k", b"v")]).first_offset == end

@@ -2,6 +2,7 @@
 
     case   := tests/golden/<name>/            manifest.json, logdir/, records/*.jsonl.gz     (README.md there)
     loader := tests/golden/loader.tar.xz      <name>/before/, config.json, verdict.json, …   (loader.md there)
+    cleaner := tests/golden/cleaner.tar.xz    the same, of logs before and after a cleaning   (cleaner.md there)
 
 Nothing here imports klog's inner modules: the comparison goes through the public names of `Log`, so it holds for any
 engine behind them. Tests work on copies; the repository's own files are never opened for writing.
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 
 HOME = Path(__file__).resolve().parent.parent / "golden"
 LOADER_ARCHIVE = HOME / "loader.tar.xz"
+CLEANER_ARCHIVE = HOME / "cleaner.tar.xz"
 
 # Kafka took the .log's modification time for the largest timestamp of a segment that the cleaner had emptied. Git keeps
 # no modification times, so these answers cannot come from the files (README.md, "Time").
@@ -436,13 +438,24 @@ class LoaderCase:
         return Path(shutil.copytree(directory, into / directory.name))
 
 
-def loader_names() -> list[str]:
+def loader_names(archive_path: Path = LOADER_ARCHIVE) -> list[str]:
     """Names of the cases, from the archive's table alone (unpacking waits for the first test that needs it)."""
-    with lzma.open(LOADER_ARCHIVE) as stream, tarfile.open(fileobj=stream) as archive:
+    with lzma.open(archive_path) as stream, tarfile.open(fileobj=stream) as archive:
         return sorted({member.name.split("/", 1)[0] for member in archive})
 
 
-def unpack_loader_cases(into: Path) -> dict[str, LoaderCase]:
-    with tarfile.open(LOADER_ARCHIVE, "r:xz") as archive:
+def unpack_loader_cases(into: Path, archive_path: Path = LOADER_ARCHIVE) -> dict[str, LoaderCase]:
+    with tarfile.open(archive_path, "r:xz") as archive:
         archive.extractall(into, filter="data")
     return {path.name: LoaderCase(path) for path in sorted(into.iterdir())}
+
+
+def cleaner_names() -> list[str]:
+    """Names of the cleaner's cases."""
+    return [*loader_names(CLEANER_ARCHIVE), "legacy-v1"]
+
+
+def unpack_cleaner_cases(into: Path) -> dict[str, LoaderCase]:
+    """The cleaner's cases by name: what is in config and verdict, cleaner.md says."""
+    shutil.copytree(HOME / "cleaner" / "legacy-v1", into / "legacy-v1")
+    return unpack_loader_cases(into, CLEANER_ARCHIVE)
