@@ -48,7 +48,7 @@ DEFAULTS = {
 }
 LATER: dict[Any, str] = {
     klog: "Broker TestBroker metrics sim",
-    klog.LogManager: "delete_topic move start reader",
+    klog.LogManager: "delete_topic move start",
     klog.Log: "append_batches compact purge_key apply_retention metrics truncate_to truncate_fully_and_start_at "
     "delete_records update_high_watermark maybe_increment_high_watermark maybe_increment_log_start_offset "
     "end_offset_for",
