@@ -42,8 +42,8 @@ cdef class FileMap:
     cdef uint8_t *data
     cdef int64_t size, valid
     cdef tuple key
-    cdef int64_t own_from # from this byte on it is memory of our own
-    cdef bint cut         # views made from now on need another map
+    cdef int64_t own_from  # from this byte on it is memory of our own
+    cdef bint cut          # views made from now on need another map
     cdef object __weakref__
 
     def __cinit__(self, LogFile file, int64_t end):
