@@ -361,7 +361,7 @@ def test_a_reader_beside_the_writer_finds_a_partition_in_its_new_place(tmp_path:
 
 
 def test_who_waits_at_the_tail_is_woken_in_the_new_place(tmp_path: Path) -> None:
-    with opened(tmp_path) as logs:
+    with klog.open([tmp_path / "a", tmp_path / "b"], create=True) as logs:
         log = filled(logs)
         got: list[int] = []
 
