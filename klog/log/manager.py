@@ -120,6 +120,8 @@ class LogManager:
         self._scheduler = Scheduler(clock)
         self._lock = threading.RLock()
         self._logs: dict[tuple[str, int], Log] = {}
+        # Topics that are configured alike share a LogConfig: thousands of partitions, and one of them is kilobytes.
+        self._topic_configs: tuple[ManagerConfig, dict[str, LogConfig]] = config, {}
         self._sticky: dict[str, int] = {}
         self._topic_file = TopicFile(path, files)
         self._directory_lock = None if read_only else DirectoryLock(path)
@@ -237,8 +239,15 @@ class LogManager:
     def topic_config(self, name: str) -> LogConfig:
         """The configuration that a topic's logs are opened with."""
         entry = self._topic_file.entries.get(name)
+        own = entry.config if entry else {}
+        made, config = self._topic_configs, self._config
+        if made[0] is not config:
+            made = self._topic_configs = config, {}
+        same = repr(sorted(own.items()))
         try:
-            return self._config.topic_config(entry.config if entry else {})
+            if same not in made[1]:
+                made[1][same] = config.topic_config(own)
+            return made[1][same]
         except InvalidConfig as error:
             raise InvalidConfig(f"{self._topic_file.path}: topic {name}: {error}") from None
 
