@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,27 +19,6 @@ Compression = str | tuple[str, int] | None
 Records = Any  # what klog.record.encode takes: an iterable of records, Lists, anything of Arrow's
 BATCH_BYTES = 256 << 10
 NO_BOUND = 2**62
-
-
-@dataclass(frozen=True, slots=True)
-class AppendInfo:
-    """What an append did. log_append_time and max_timestamp in ms, -1 for none. Kafka: LogAppendInfo."""
-
-    first_offset: int
-    last_offset: int
-    count: int
-    max_timestamp: int
-    log_append_time: int
-
-    def joined(self, after: AppendInfo) -> AppendInfo:
-        """This append and the one behind it, as one."""
-        return AppendInfo(
-            self.first_offset,
-            after.last_offset,
-            self.count + after.count,
-            max(self.max_timestamp, after.max_timestamp),
-            after.log_append_time,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +72,9 @@ class Options:
     handles: HandleCache
     scheduler: Scheduler
     producer_expiration_ms: int = 86_400_000
+    producer_expiration_check_ms: int = 600_000
     config_known: bool = False
+    offsets_listener: Callable[[int], None] | None = None  # hears of every new high watermark, the first one too
     high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it
 
 
