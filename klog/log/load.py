@@ -46,7 +46,7 @@ class Loaded:
 
 
 def list_segments(inputs: Inputs, listing: Sequence[str], *, writable: bool) -> list[Segment]:
-    """The directory's segments in order, each as large as its file, its end not known yet. listing: its sorted names."""
+    """The directory's segments in order, each as large as its file, its end not known yet. listing: sorted names."""
     bases = []
     for name in listing:
         if not name.endswith(names.LOG):
