@@ -1,0 +1,227 @@
+"""Loading all logs of a manager, several at a time."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import CorruptLog, StorageOffline
+from klog.log import loading
+from klog.log.pool import run_all
+from klog.progress import Event
+from tests.support.abandon import abandon
+
+NOW = 1_700_000_000_000
+MARKER = ".kafka_cleanshutdown"
+
+
+def made(tmp_path: Path, partitions: int = 6) -> list[Path]:
+    """Two directories with a topic."""
+    paths = [tmp_path / "a", tmp_path / "b"]
+    with klog.open(paths, create=True, clock=ManualClock(NOW)) as logs:
+        logs.create_topic("t", partitions=partitions, config={"segment.bytes": 300})
+        for log in logs.logs():
+            for number in range(5):
+                log.append([(None, b"%d" % number * 60)])
+    return paths
+
+
+def opened(paths: list[Path], **config: Any) -> klog.LogManager:
+    return klog.open(paths, clock=ManualClock(NOW), config=config)
+
+
+# ---- the pool ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 3, 50])
+def test_every_job_is_done_whatever_becomes_of_the_others(threads: int) -> None:
+    """LM13: waitForAllToComplete evaluates every job even after a failure."""
+    done: list[int] = []
+
+    def job(number: int) -> None:
+        done.append(number)
+        if number % 3 == 0:
+            raise ValueError(number)
+
+    failures = run_all([lambda number=number: job(number) for number in range(10)], threads)  # type: ignore[misc]
+    assert sorted(done) == list(range(10))
+    assert [error.args[0] for error in failures] == [0, 3, 6, 9]
+    assert run_all([], threads) == []
+
+
+def test_so_many_threads_work_and_no_more() -> None:
+    barrier, names = threading.Barrier(3), set()
+
+    def job() -> None:
+        names.add(threading.current_thread().name)
+        barrier.wait(20)
+
+    assert run_all([job] * 6, 3) == []
+    assert len(names) == 3
+
+
+# ---- all logs ------------------------------------------------------------------------------------------------------------
+
+
+def test_all_logs_are_loaded_and_progress_is_told(tmp_path: Path) -> None:
+    seen: list[Event] = []
+    with opened(made(tmp_path)) as logs:
+        one = logs.log("t", 0)
+        logs.load_all(seen.append)
+        assert [(event.stage, event.done, event.total, event.unit) for event in seen] == [
+            ("load", number, 5, "logs") for number in range(1, 6)
+        ]
+        assert {event.note for event in seen} == {f"t-{number}" for number in range(1, 6)}
+        assert logs.log("t", 0) is one
+        assert len(logs.metrics()["Size"]) == 6
+        assert [log.recovery.clean_shutdown for log in logs.logs()] == [True] * 6
+
+
+def test_the_marker_is_read_then_removed_and_a_second_load_is_unclean(tmp_path: Path) -> None:
+    """LC1: the loader is told that the stop was clean; the marker is gone then; a second load is an unclean one."""
+    paths = made(tmp_path)
+    logs = opened(paths)
+    assert not any((path / MARKER).exists() for path in paths)
+    assert all(log.recovery.clean_shutdown for log in logs.logs())
+    abandon(logs)
+    with opened(paths) as logs:
+        assert not any(log.recovery.clean_shutdown for log in logs.logs())
+
+
+def test_directories_of_an_unclean_stop_come_first_each_with_its_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4.1: num.recovery.threads.per.data.dir threads for each directory."""
+    paths = made(tmp_path)
+    (paths[1] / MARKER).unlink()
+    barrier, order = threading.Barrier(4), []
+    real = loading.Log
+
+    def load(path: str, options: Any) -> klog.Log:
+        order.append(Path(path).parent.name)
+        if len(order) <= 4:
+            barrier.wait(20)  # two of each directory at once, or this times out
+        return real(path, options)
+
+    monkeypatch.setattr(loading, "Log", load)
+    with opened(paths, num_recovery_threads_per_data_dir=2) as logs:
+        logs.load_all()
+        assert sorted(order[:4]) == ["a", "a", "b", "b"]
+        assert not logs.log("t", 1).recovery.clean_shutdown
+        assert logs.log("t", 0).recovery.clean_shutdown
+
+
+def test_the_gauges_count_down_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LM10: remaining logs per directory and remaining segments per thread fall to 0, and are removed after the load."""
+    paths = made(tmp_path)
+    for path in paths:
+        (path / MARKER).unlink()
+        (path / "recovery-point-offset-checkpoint").unlink()
+    with opened(paths, num_recovery_threads_per_data_dir=1) as logs:
+        logs_left: dict[str, list[int]] = {str(path): [] for path in paths}
+        segments_left: list[int] = []
+        real = loading.Loading._segments_left
+
+        def spy(self: Any, directory: Any, left: int) -> None:
+            real(self, directory, left)
+            gauges = logs.metrics()
+            segments_left.append(gauges["remainingSegmentsToRecover"][f"{directory.path} 0"])
+            logs_left[directory.path].append(gauges["remainingLogsToRecover"][directory.path])
+
+        monkeypatch.setattr(loading.Loading, "_segments_left", spy)
+        logs.load_all()
+        assert max(segments_left) >= 2
+        assert segments_left.count(0) == 6  # each log ends with none
+        for values in logs_left.values():
+            assert values == sorted(values, reverse=True)
+            assert (values[0], values[-1]) == (3, 1)
+        assert "remainingLogsToRecover" not in logs.metrics()
+        assert "remainingSegmentsToRecover" not in logs.metrics()
+
+
+def broken_load(monkeypatch: pytest.MonkeyPatch, names: dict[str, BaseException]) -> list[str]:
+    """Loading these logs fails so. Which logs were tried."""
+    real, tried = loading.Log, []
+
+    def load(path: str, options: Any) -> klog.Log:
+        tried.append(Path(path).name)
+        if Path(path).name in names:
+            raise names[Path(path).name]
+        return real(path, options)
+
+    monkeypatch.setattr(loading, "Log", load)
+    return tried
+
+
+def test_a_mistake_while_loading_is_raised_and_takes_nothing_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LC2: RuntimeException propagates and the directory stays online; a storage error without a cause propagates."""
+    for number, error in enumerate((RuntimeError("mistake"), StorageOffline("for no reason"), CorruptLog("bad"))):
+        paths = made(tmp_path / str(number))
+        with monkeypatch.context() as patch:
+            tried = broken_load(patch, {"t-0": error})
+            with opened(paths) as logs:
+                with pytest.raises(type(error)):
+                    logs.load_all()
+                assert logs.offline_directories == {}
+                assert sorted(tried) == [f"t-{number}" for number in range(6)]  # every job is heard out
+        assert all((path / MARKER).exists() for path in paths)
+
+
+def test_an_error_of_the_disk_while_loading_takes_the_directory_offline_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LC2: IOException is swallowed and the directory goes offline; a storage error with an I/O cause is swallowed; the
+    next load is unclean although a marker had been written before."""
+    reported = StorageOffline("already told")
+    reported.__cause__ = OSError(errno.EIO, "cause")
+    paths = made(tmp_path)
+    tried = broken_load(monkeypatch, {"t-0": OSError(errno.EIO, "no disk"), "t-1": reported})
+    logs = opened(paths, num_recovery_threads_per_data_dir=1)
+    logs.load_all()
+    assert list(logs.offline_directories) == [str(paths[0])]
+    assert "t-2" not in tried  # nothing more of that directory
+    assert logs.log("t", 3).count() == 5
+    with pytest.raises(StorageOffline):
+        logs.log("t", 0)
+    with pytest.raises(OSError, match="no disk"):
+        logs.close()
+    assert not (paths[0] / MARKER).exists()
+    monkeypatch.undo()
+    with opened(paths) as logs:
+        assert [log.recovery.clean_shutdown for log in logs.logs()] == [False, True] * 3
+
+
+def test_the_last_directory_s_error_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4.1: no live directory left."""
+    paths = made(tmp_path)
+    broken_load(monkeypatch, {f"t-{number}": OSError(errno.EIO, "no disk") for number in range(6)})
+    logs = opened(paths)
+    with pytest.raises(OSError, match="no disk"):
+        logs.load_all()
+    abandon(logs)
+
+
+def ask(logs: klog.LogManager, found: list[klog.Log]) -> None:
+    found.append(logs.log("t"))
+
+
+def test_many_threads_that_ask_for_one_log_get_the_same(tmp_path: Path) -> None:
+    paths = made(tmp_path, partitions=1)
+    for _ in range(20):
+        with opened(paths) as logs:
+            found: list[klog.Log] = []
+            threads = [threading.Thread(target=ask, args=(logs, found)) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len({id(log) for log in found}) == 1
+            assert len(found) == 8
