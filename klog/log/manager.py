@@ -39,6 +39,7 @@ from klog.log.loading import Loading
 from klog.log.log import Log
 from klog.log.moving import Move
 from klog.log.pool import run_all
+from klog.log.positions import Missing, NamedReader, PositionFile, reader_names
 from klog.log.reader import LogReader
 from klog.log.start import Paths, as_paths, open_directories
 from klog.log.terms import DURABILITIES, Compression, Durability, Options, Records, check_records, settled
@@ -217,6 +218,11 @@ class LogManager:
     def read_only(self) -> bool:
         """Was it opened only to read?"""
         return self._read_only
+
+    @property
+    def clock(self) -> Clock:
+        """Where it gets the time."""
+        return self._clock
 
     @property
     def clean_shutdown(self) -> bool:
@@ -467,6 +473,38 @@ class LogManager:
             part for number in chosen for part in self.log(topic, number).read(start, stop, isolation=isolation).parts
         ]
         return LogReader(parts, isolation, include_control)
+
+    def reader(
+        self,
+        topic: str,
+        name: str,
+        *,
+        start: Position = "earliest",
+        missing: Missing = "error",
+        isolation: Isolation = "high_watermark",
+    ) -> NamedReader:
+        """A reader that goes on where the last one of this name has committed; where nobody has, at `start`.
+
+        missing: what to do when the records at its position are gone, deleted or truncated: "error" raises
+        OffsetOutOfRange while reading, "earliest" and "latest" go on there. Works beside a writer in another process
+        too; commits are files of the reader's own, so a read_only manager takes them.
+
+        Raises UnknownTopicOrPartition, CorruptCheckpoint, NewerFormat, ValueError.
+        """
+        self._check_open()
+        if topic not in self.topics():
+            raise self._unknown(topic)
+        return NamedReader(self, PositionFile(self.path, name, self._files), topic, start, missing, isolation)
+
+    def readers(self) -> dict[str, dict[str, dict[int, int]]]:
+        """{reader name: {topic: {partition: committed offset}}} of all that have committed here."""
+        self._check_open()
+        return {
+            name: {
+                topic: entry.positions for topic, entry in PositionFile(self.path, name, self._files).load().items()
+            }
+            for name in reader_names(self.path)
+        }
 
     # ---- end ---------------------------------------------------------------------------------------------------------
 
