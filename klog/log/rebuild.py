@@ -80,6 +80,9 @@ class Beside:
             for scan in tail:
                 replay(scan.notable, segments[-1].file, None, epochs, 0)
         epochs.truncate_from_end(log_end)
+        if not epochs.entries:  # the log start has passed every batch, or had before a crash took it back
+            learn_epochs(epochs, segments)
+            epochs.truncate_from_end(log_end)
         if start:
             epochs.truncate_from_start(start)
         epochs.flush()
@@ -187,9 +190,9 @@ def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segm
             segment.txn_index.add(aborted)
 
 
-def mend_txn_indexes(inputs: Inputs, segments: Sequence[Segment], found: Findings) -> None:
+def mend_txn_indexes(inputs: Inputs, listing: Sequence[str], segments: Sequence[Segment], found: Findings) -> None:
     """Rebuild transaction indexes that break their format, crash or not."""
-    present = {name for name in os.listdir(inputs.directory) if name.endswith(names.TXN_INDEX)}
+    present = {name for name in listing if name.endswith(names.TXN_INDEX)}
     for segment in segments if present else ():
         if names.file_name(segment.base_offset, names.TXN_INDEX) not in present:
             continue
