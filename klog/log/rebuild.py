@@ -80,6 +80,9 @@ class Beside:
             for scan in tail:
                 replay(scan.notable, segments[-1].file, None, epochs, 0)
         epochs.truncate_from_end(log_end)
+        if not epochs.entries:  # the log start has passed every batch, or had before a crash took it back
+            learn_epochs(epochs, segments)
+            epochs.truncate_from_end(log_end)
         if start:
             epochs.truncate_from_start(start)
         epochs.flush()
