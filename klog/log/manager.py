@@ -118,6 +118,8 @@ class LogManager:
         self._logs: dict[tuple[str, int], Log] = {}
         self._moves: dict[tuple[str, int], Move] = {}
         self._doomed: list[Log] = []  # deleted, or moved away: open for those who read in them, until they are removed
+        # Topics that are configured alike share a LogConfig: thousands of partitions, and one of them is kilobytes.
+        self._topic_configs: tuple[ManagerConfig, dict[str, LogConfig]] = config, {}
         self._sticky: dict[str, int] = {}
         self._loading = Loading(self)
         self._started = False
@@ -307,11 +309,17 @@ class LogManager:
     def topic_config(self, name: str) -> LogConfig:
         """The configuration that a topic's logs are opened with."""
         entry = self._topic_file.entries.get(name)
+        own = entry.config if entry else {}
+        made, config = self._topic_configs, self._config
+        if made[0] is not config:
+            made = self._topic_configs = config, {}
+        same = repr(sorted(own.items()))
         try:
-            config = self._config.topic_config(entry.config if entry else {})
+            if same not in made[1]:
+                made[1][same] = settled(config.topic_config(own), self._durability)
+            return made[1][same]
         except InvalidConfig as error:
             raise InvalidConfig(f"{self._topic_file.path}: topic {name}: {error}") from None
-        return settled(config, self._durability)
 
     def alter_topic(self, name: str, config: Mapping[str, Any]) -> LogConfig:
         """Set keys of a topic's configuration; None takes one back to its default. Open logs take it over at once. For

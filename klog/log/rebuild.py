@@ -190,9 +190,9 @@ def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segm
             segment.txn_index.add(aborted)
 
 
-def mend_txn_indexes(inputs: Inputs, segments: Sequence[Segment], found: Findings) -> None:
+def mend_txn_indexes(inputs: Inputs, listing: Sequence[str], segments: Sequence[Segment], found: Findings) -> None:
     """Rebuild transaction indexes that break their format, crash or not."""
-    present = {name for name in os.listdir(inputs.directory) if name.endswith(names.TXN_INDEX)}
+    present = {name for name in listing if name.endswith(names.TXN_INDEX)}
     for segment in segments if present else ():
         if names.file_name(segment.base_offset, names.TXN_INDEX) not in present:
             continue
