@@ -51,7 +51,7 @@ from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_ranges
 from klog.log.tail import LogTail
 from klog.log.terms import Options
 from klog.log.times import Position, resolve, whole_number
-from klog.segment import AbortedTransaction, Home, Segment
+from klog.segment import AbortedTransaction, Home, Segment, collect_aborted
 
 if TYPE_CHECKING:
     from klog.inspect import Report
@@ -285,11 +285,10 @@ class LogView:
         """What aborted_transactions() lists."""
         segments = self._segments
         for segment in segments[_number(segments, low) :]:
-            for entry in self._aborted_in(segment, producers):
-                if entry.last_offset >= low and entry.first_offset < high:
-                    yield entry
-                if high <= entry.last_stable_offset <= entry.last_offset + 1:
-                    return  # what aborts later began at or behind high
+            found, complete = collect_aborted(self._aborted_in(segment, producers), low, high)
+            yield from found
+            if complete:
+                return
 
     def _aborted_in(self, segment: Segment, producers: Callable[[], bool]) -> Sequence[AbortedTransaction]:
         """A segment's aborted transactions. Where the file is missing in a log that has producers, the markers are

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from klog.disk import Files
@@ -49,6 +50,20 @@ def parse_txn_index(data: bytes, path: str) -> list[AbortedTransaction]:
             )
         entries.append(entry)
     return entries
+
+
+def collect_aborted(
+    entries: Sequence[AbortedTransaction], fetch_offset: int, upper_bound: int
+) -> tuple[list[AbortedTransaction], bool]:
+    """Those of a segment's entries that touch [fetch_offset, upper_bound), and whether that is all there is: no later
+    marker ends a transaction that began below upper_bound. A last stable offset beyond its marker is a wrong one."""
+    found = []
+    for entry in entries:
+        if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
+            found.append(entry)
+        if upper_bound <= entry.last_stable_offset <= entry.last_offset + 1:
+            return found, True
+    return found, False
 
 
 class TxnIndex:

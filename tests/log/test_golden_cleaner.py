@@ -38,10 +38,12 @@ def test_a_log_before_cleaning(name: str, clean: bool, cases: dict[str, golden.L
 def test_flipped_bits_are_told_where_they_are(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
     case = cases["flipped-bit"]
     directory = case.copy(tmp_path)
-    with klog.Log.open(
-        directory, config=case.config["config"], clean_shutdown=True, clock=ManualClock(case.config["now_ms"])
-    ) as log:
-        with pytest.raises(CorruptBatch) as caught:
-            list(log.read())
+    with (
+        klog.Log.open(
+            directory, config=case.config["config"], clean_shutdown=True, clock=ManualClock(case.config["now_ms"])
+        ) as log,
+        pytest.raises(CorruptBatch) as caught,
+    ):
+        list(log.read())
     told = {(problem.path, problem.position) for problem in klog.verify(directory).problems if problem.kind == "crc"}
     assert (caught.value.path, caught.value.position) in told
