@@ -1,4 +1,4 @@
-"""A warm JVM that runs Kafka's own classes when asked: jvm/KafkaLoop.java, started once for a contest.
+"""A warm JVM that runs Kafka's own classes when asked, started once for a contest: jvm/KafkaLoop.java, KafkaLog.java.
 
 One question at a time, from one thread. Each answer is waited for, though not for ever; close() ends the JVM that it
 started and nothing else, and the JVM ends by itself when nobody is left to ask.
@@ -36,21 +36,17 @@ class Answer:
     bytes: int
 
 
-class KafkaLoop:
-    """Kafka over `fetches`, whole batches in each, `turns` times for one answer. Raises Unavailable where there is no
-    JDK or no jars."""
+class KafkaJvm:
+    """A JVM that runs one of the programs in bench/jvm. Raises Unavailable where there is no JDK or no jars."""
 
-    def __init__(self, fetches: Sequence[bytes], folder: Path, turns: int) -> None:
+    def __init__(self, program: str, *arguments: str) -> None:
         try:
             jars = kafka_jars.get(VERSION)
         except kafka_jars.Unavailable as missing:
             raise Unavailable(str(missing)) from missing
         classes = jars.compile(_SOURCES, "bench")
-        self._folder = folder
-        data = folder / "fetches"
-        data.write_bytes(b"".join(struct.pack(">i", len(fetch)) + fetch for fetch in fetches))
         self._process = subprocess.Popen(
-            ["java", *_HEAP, "-cp", f"{classes}:{jars.lib}/*", "KafkaLoop", str(data), str(turns)],
+            ["java", *_HEAP, "-cp", f"{classes}:{jars.lib}/*", program, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -77,12 +73,6 @@ class KafkaLoop:
             answers.append(self.ask(task))
         return answers[-1]
 
-    def encoded(self) -> bytes:
-        """The batches that Kafka makes of the records in the fetches."""
-        path = self._folder / "encoded"
-        self.ask(f"encoded {path}")
-        return path.read_bytes()
-
     def _line(self) -> str:
         assert self._process.stdout is not None
         line, deadline = b"", time.monotonic() + _ANSWER_SECONDS
@@ -107,3 +97,23 @@ class KafkaLoop:
             self._process.kill()
             self._process.wait()
         self._process.stdout.close()
+
+
+class KafkaLoop(KafkaJvm):
+    """Kafka over `fetches`, whole batches in each, `turns` times for one answer."""
+
+    def __init__(self, fetches: Sequence[bytes], folder: Path, turns: int) -> None:
+        self._folder = folder
+        super().__init__("KafkaLoop", str(write_fetches(fetches, folder / "fetches")), str(turns))
+
+    def encoded(self) -> bytes:
+        """The batches that Kafka makes of the records in the fetches."""
+        path = self._folder / "encoded"
+        self.ask(f"encoded {path}")
+        return path.read_bytes()
+
+
+def write_fetches(fetches: Sequence[bytes], file: Path) -> Path:
+    """A file as the programs read it: the size before each."""
+    file.write_bytes(b"".join(struct.pack(">i", len(fetch)) + fetch for fetch in fetches))
+    return file

@@ -101,7 +101,7 @@ def _recover(tiny: bool, folder: Path) -> Contest:
         assert log.log_end_offset == records
         assert sum(map(len, _read_blocks(directory))) == size
 
-    reading = Contestant("pread loop, 1 MiB", lambda: _pread(directory))
+    reading = Contestant("pread loop, 1 MiB", lambda: read_all(directory))
     return Contest(
         "recover 100B",
         records,
@@ -138,7 +138,7 @@ def _read(name: str, tiny: bool, folder: Path) -> Contest:
         assert b"".join(raw) == b"".join(_read_blocks(directory))
         assert columns() == records == sum(1 for _ in log.read())
 
-    reading = Contestant("pread loop, 1 MiB", lambda: _pread(directory))
+    reading = Contestant("pread loop, 1 MiB", lambda: read_all(directory))
     return Contest(
         f"read {name}",
         records,
@@ -229,7 +229,7 @@ def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _pread(directory: Path) -> None:
+def read_all(directory: Path) -> None:
     """All .log files into one buffer that is aligned to a page, a MiB at a time."""
     with mmap.mmap(-1, _BLOCK) as buffer:
         for path in sorted(directory.glob("*.log")):

@@ -71,7 +71,9 @@ def count(log: LogView, start: Position | None, stop: Position | None) -> int:
             continue
         located = segment.locate(low) if low > segment.base_offset else None
         position = located.position if located is not None else 0
-        records, crossing, end, reason = count_records(segment.file, position, segment.size, low, high)
+        records, crossing, end, reason = count_records(
+            segment.file, position, segment.size, low, high, segment.next_offset
+        )
         if reason:
             raise CorruptBatch(
                 "no batch begins here: run `klog verify` on the directory", path=segment.path, position=end

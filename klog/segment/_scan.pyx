@@ -1,6 +1,6 @@
 """Walks over the batches of a .log file: headers only, or every byte with its checksum.
 
-A header walk reads 61 bytes per batch and skips the payload; small batches share a read. A checked walk reads the file
+A header walk reads 61 bytes per batch and skips the payload; batches of less than 8 KiB share a read. A checked walk reads the file
 in chunks of 1 MiB, or one batch where that is larger, never more than the file holds. Neither trusts a length before
 the file's size has confirmed it.
 
@@ -10,7 +10,7 @@ not a batch of magic 2 with one bit flipped.
 """
 
 cimport cython
-from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 
 from klog._c.batch cimport (
     KL_ATTR_CONTROL,
@@ -21,7 +21,7 @@ from klog._c.batch cimport (
     kl_batch_t,
 )
 from klog._c.bytes cimport kl_load_u32, kl_store_u64
-from klog._c.index cimport kl_indexer_add
+from klog._c.index cimport KL_OFFSET_ENTRY, kl_indexer_add, kl_offset_index_floor
 from klog._c.legacy cimport KL_MESSAGE_CRC_FROM, KL_MESSAGE_MIN, kl_legacy_header
 from klog._c.status cimport KL_EMAGIC, KL_ETRUNCATED, KL_OK
 from klog.disk._io cimport AlignedBuffer, LogFile
@@ -36,6 +36,7 @@ _log = logging.getLogger("klog.segment")
 
 cdef enum:
     WINDOW = 8192
+    LARGE = 1024       # batches from here on are worth a read each
     CHUNK = 1 << 20
     PAGE = 4096
     TAIL = 17          # so few bytes at the end hold no batch of any format
@@ -176,9 +177,10 @@ cdef class HeaderWalk:
             return False
         skip = self.position - self.window_at
         if skip < 0 or skip + KL_BATCH_HEADER > self.window_size:
-            self.window_at = self.position
             self.window_size = 0
-            self.window_size = self.file.read_at(self.window, <size_t>min(left, WINDOW), self.position)
+            self.window_size = self.file.read_at(
+                self.window, <size_t>min(left, WINDOW if skip < WINDOW else KL_BATCH_HEADER), self.position)
+            self.window_at = self.position
             skip = 0
         status = kl_batch_header(self.window + skip, <size_t>min(self.window_size - skip, left), b)
         if status == KL_ETRUNCATED or left <= TAIL:
@@ -248,6 +250,82 @@ def locate_offset(LogFile file, int64_t position, int64_t end, int64_t offset, i
         raise CorruptBatch("no batch begins here: run `klog verify` on the directory", path=file.path,
                            position=walk.position, offset=before)
     return None
+
+
+cdef bint header_at(LogFile file, int64_t position, int64_t end, kl_batch_t *b) except -1:
+    """Does a batch of magic 2 begin at this byte, and end at or before byte `end`? One short read."""
+    cdef uint8_t head[KL_BATCH_HEADER]
+    if end - position < KL_BATCH_HEADER or file.read_at(head, KL_BATCH_HEADER, position) < KL_BATCH_HEADER:
+        return False
+    b.position = position
+    return kl_batch_header(head, KL_BATCH_HEADER, b) == KL_OK and b.size <= end - position
+
+
+def locate(LogFile file, IndexPair index, int64_t end, int64_t offset, int64_t base_offset, int64_t next_offset):
+    """What locate_offset() answers, by way of the index and by few short reads.
+
+    The batch lies behind the entry below offset, at the latest where the entry above it says. How far apart the two are
+    tells how large batches are: an entry comes with the first batch after more than the interval. Large ones are asked
+    for their headers, small ones read together. What does not look as it should is left to start_of(), locate_offset().
+    """
+    cdef kl_batch_t b
+    cdef const uint8_t *entries = index.offsets.data  # x.offset_entries lags behind while a roll trims the file
+    cdef int32_t below = -1, count = index.x.offset_count
+    cdef int64_t relative = offset - index.x.base_offset, entry = -1, position = 0, last, behind = end
+    if count and 0 < relative <= INT32_MAX:
+        below = kl_offset_index_floor(entries, count, <int32_t>relative - 1)
+        if below >= 0:
+            entry = index.x.base_offset + kl_load_u32(entries + <int64_t>below * KL_OFFSET_ENTRY)
+            position = kl_load_u32(entries + <int64_t>below * KL_OFFSET_ENTRY + 4)
+        if below + 1 < count:
+            last = index.x.base_offset + kl_load_u32(entries + <int64_t>(below + 1) * KL_OFFSET_ENTRY)
+            behind = kl_load_u32(entries + <int64_t>(below + 1) * KL_OFFSET_ENTRY + 4)
+            if behind - position > index.x.interval + LARGE and header_at(file, behind, end, &b) and \
+                    kl_batch_last_offset(&b) == last and b.base_offset <= offset:
+                return header_of(&b)
+    if in_window(file, position, entry, min(end, behind + KL_BATCH_HEADER), end, offset, base_offset,
+                 behind - position <= index.x.interval + LARGE, &b):
+        return header_of(&b)
+    return locate_offset(file, start_of(file, index, end, offset), end, offset, base_offset, next_offset)
+
+
+cdef bint in_window(LogFile file, int64_t position, int64_t entry, int64_t upto, int64_t end, int64_t offset,
+                    int64_t base_offset, bint together, kl_batch_t *b) except -1:
+    """Is the batch that locate_offset() looks for soon behind `position`, with nothing wrong before it?"""
+    cdef uint8_t window[WINDOW]
+    cdef int64_t at = position, before = base_offset, window_at = position, size = 0
+    while at < upto:
+        if at + KL_BATCH_HEADER > window_at + size:
+            window_at = at
+            size = file.read_at(window, <size_t>min(upto - at, <int64_t>(WINDOW if together else KL_BATCH_HEADER)), at)
+        if kl_batch_header(window + (at - window_at), <size_t>(window_at + size - at), b) != KL_OK or b.size > end - at \
+                or b.base_offset < before or (at == position and entry >= 0 and b.base_offset > entry):
+            return False
+        before = kl_batch_last_offset(b) + 1
+        if before > offset:
+            b.position = at
+            return True
+        at += b.size
+    return False
+
+
+def start_of(LogFile file, IndexPair index, int64_t end, int64_t offset):
+    """A byte where a batch begins, at or before the first batch whose last offset is at or above offset."""
+    cdef kl_batch_t b
+    cdef int64_t entry, position
+    cdef Header header
+    entry, position = index.floor(offset)
+    if position == 0:
+        return 0
+    if not header_at(file, position, end, &b):
+        header = <Header>find_offset(file, position, end, index.x.base_offset)  # of an old message, perhaps
+        if header is not None:
+            b = header.b
+    # Kafkas before 3.9.1 named the last offset of a whole append there, which may lie batches behind its first.
+    if b.position == position and b.base_offset <= entry:
+        return position
+    _log.warning("event=index_entry_misses path=%s offset=%d position=%d", file.path, entry, position)
+    return 0
 
 
 def youngest(LogFile file, int64_t position, int64_t end):
@@ -341,15 +419,27 @@ cdef int _mend(AlignedBuffer chunk, str path, int64_t position, int64_t at, int6
     kl_store_u64(chunk.data + at, <uint64_t>base_offset)
 
 
-def count_records(LogFile file, int64_t position, int64_t end, int64_t start, int64_t stop):
-    """(records, straddlers): data records with start <= offset < stop, by header; and the headers of batches that
-    cross a bound, or whose count is not in the header, whose records the caller must look at. The walk's end position and reason follow."""
+def count_records(LogFile file, int64_t position, int64_t end, int64_t start, int64_t stop, int64_t limit=INT64_MAX):
+    """(records, straddlers): data records with start <= offset < stop, by header; and the headers of batches that cross
+    a bound, or whose count is not in the header, whose records the caller must look at. The walk's end position and
+    reason follow.
+
+    One batch that begins at or behind stop is not believed alone: where the batch behind it goes back, or the segment
+    ends at offset `limit`, it lies, and counts as what readers mend it to be.
+    """
     cdef HeaderWalk walk = HeaderWalk(file, position, end)
-    cdef kl_batch_t b
+    cdef kl_batch_t b, beyond
     cdef int64_t records = 0, last
+    cdef bint doubted = False
     straddlers = []
     while walk.next_header(&b):
         last = kl_batch_last_offset(&b)
+        if doubted:
+            if b.base_offset >= beyond.base_offset:
+                break
+            doubted = False
+            if b.base_offset - beyond.last_offset_delta - 1 >= start and b.base_offset <= stop:
+                records += beyond.count
         if last < start or (b.attributes & KL_ATTR_CONTROL):
             continue
         if b.count < 0:  # an old wrapper, whose base offset is not in its header either
@@ -358,11 +448,15 @@ def count_records(LogFile file, int64_t position, int64_t end, int64_t start, in
                 break
             continue
         if b.base_offset >= stop:
-            break
+            beyond = b
+            doubted = True
+            continue
         if b.base_offset < start or last >= stop:
             straddlers.append(header_of(&b))
         else:
             records += b.count
+    if doubted and beyond.base_offset >= limit and limit - beyond.last_offset_delta - 1 >= start and limit <= stop:
+        records += beyond.count
     return records, straddlers, walk.position, walk.reason
 
 

@@ -29,9 +29,10 @@ from klog.segment._scan import (
     find_offset,
     find_timestamp,
     frame,
-    locate_offset,
+    locate,
     scan_checked,
     scan_headers,
+    start_of,
     youngest,
 )
 from klog.segment.txn_index import TxnIndex
@@ -387,9 +388,7 @@ class Segment:
     def _batch_of_entry(self, index: IndexPair, timestamp: int, offset: int) -> Header | None:
         """The batch that a time entry speaks of, the one that holds offset and reaches timestamp; None if it lies."""
         try:
-            header = locate_offset(
-                self.file, self._start_of(offset, index), self.size, offset, self.base_offset, self.next_offset
-            )
+            header = locate(self.file, index, self.size, offset, self.base_offset, self.next_offset)
         except CorruptBatch:
             return None
         if header is None or header.max_timestamp != timestamp:
@@ -456,25 +455,18 @@ class Segment:
             self._max_timestamp = max(self.max_timestamp, scan.max_timestamp)
         return scan
 
-    def _start_of(self, offset: int, index: IndexPair | None = None) -> int:
-        """A byte where a batch begins, at or before the first batch whose last offset is at or above offset."""
-        entry, position = (index or self.index).floor(offset)
-        if position == 0:
-            return 0
-        header = find_offset(self.file, position, self.size, self.base_offset)
-        # Kafkas before 3.9.1 named the last offset of a whole append there, which may lie batches behind its first.
-        if header is not None and header.position == position and header.base_offset <= entry:
-            return position
-        _log.warning("event=index_entry_misses path=%s offset=%d position=%d", self.path, entry, position)
-        return 0
-
     def locate(self, offset: int, limit: int | None = None) -> Header | None:
         """Header of the first batch below byte `limit` whose last offset is at or above offset.
 
         Raises CorruptBatch where damage may hide it.
         """
         end = self.size if limit is None else min(limit, self.size)
-        return locate_offset(self.file, self._start_of(offset), end, offset, self.base_offset, self.next_offset)
+        active = self._active
+        if active is not None:
+            return locate(active.file, active.index, end, offset, self.base_offset, self.next_offset)
+        held = self.home.handles  # without the two properties, a third of the time
+        file, index = held.files.find(self) or self.file, held.indexes.find(self) or self.index
+        return locate(file, index, end, offset, self.base_offset, self.next_offset)
 
     def locate_at(self, position: int) -> Header:
         """Header of the batch that begins at a byte where locate() found one."""
@@ -511,7 +503,7 @@ class Segment:
         if believed is not None and floor_offset >= start:
             position = believed.position
         else:
-            position = self._start_of(start)
+            position = start_of(self.file, index, self.size, start)
         while True:
             header = find_timestamp(self.file, position, self.size, timestamp, start)
             if header is None:
