@@ -21,7 +21,15 @@ from klog.log.epochs import LeaderEpochs
 from klog.log.inputs import Findings, Inputs, Policy, Recovery, new_segment
 from klog.log.leftovers import clear_leftovers
 from klog.log.producers import Producers
-from klog.log.rebuild import Beside, has_producers, learn_epochs, mend_txn_indexes, producers_at, rebuild_txn_index
+from klog.log.rebuild import (
+    Beside,
+    has_producers,
+    learn_epochs,
+    mend_epochs,
+    mend_txn_indexes,
+    producers_at,
+    rebuild_txn_index,
+)
 from klog.log.recover import allow_cut, cut_text, delete_segments, find_end, recover, refuse_far_end, tail_position
 from klog.segment import Scan, Segment, names, scan_headers
 
@@ -144,6 +152,8 @@ def load_read_only(inputs: Inputs) -> Loaded:
     log_start = max(inputs.log_start_offset, segments[0].base_offset) if segments else inputs.log_start_offset
     if epochs.problem is not None or (not epochs.entries and any(segment.size for segment in segments)):
         learn_epochs(epochs, segments)
+    elif segments:
+        mend_epochs(epochs, segments, segments[-1].next_offset)
     seconds = inputs.clock.monotonic() - started
     recovery = Recovery(inputs.clean_shutdown, seconds, 0, 0, 0, "; ".join(found.details), tuple(found.details))
     return Loaded(segments, epochs, Producers(), log_start, inputs.recovery_point, recovery, last_at)

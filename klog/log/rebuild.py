@@ -11,17 +11,19 @@ Kafka: LogLoader, UnifiedLog.rebuildProducerState, LogSegment.recover.
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import logging
 import os
 from collections.abc import Collection, Sequence
 
-from klog.errors import CorruptIndex, CorruptSnapshot
+from klog.errors import CorruptBatch, CorruptIndex, CorruptSnapshot
 from klog.log.epochs import LeaderEpochs
 from klog.log.inputs import Findings, Inputs
 from klog.log.producers import Producers
 from klog.log.replay import replay
 from klog.log.snapshots import Snapshots, is_snapshot_size, read_snapshot
-from klog.segment import Header, Scan, Segment, names, scan_headers
+from klog.segment import AbortedTransaction, Header, Scan, Segment, names, scan_headers
 
 _log = logging.getLogger("klog.log")
 EMPTY_SNAPSHOT_BYTES = 10
@@ -56,6 +58,7 @@ class Beside:
         producers.take_snapshot()  # of what came before; none where that is the snapshot it began with
         aborted = replay(scan.notable, segment.file, producers, self.epochs, segment.base_offset)
         segment.txn_index.write(aborted)
+        segment.txn_index.checked = True
         producers.end_offset = max(producers.end_offset, segment.next_offset)
 
     def finish(self, segments: Sequence[Segment], log_start: int, log_end: int, tail: Sequence[Scan]) -> Producers:
@@ -80,6 +83,8 @@ class Beside:
             for scan in tail:
                 replay(scan.notable, segments[-1].file, None, epochs, 0)
         epochs.truncate_from_end(log_end)
+        if mend_epochs(epochs, segments, log_end):
+            _log.warning("event=epochs_mended path=%s", epochs.path)
         if start:
             epochs.truncate_from_start(start)
         epochs.flush()
@@ -105,6 +110,56 @@ def learn_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
     for segment in segments:
         if segment.size:
             replay(scan_headers(segment.file, 0, segment.size, 0).notable, segment.file, None, epochs, 0)
+
+
+def mend_epochs(epochs: LeaderEpochs, segments: Sequence[Segment], log_end: int) -> bool:
+    """Where the entries contradict the batches at which they begin, take the batches' word, if they are at one among
+    themselves: neither has a checksum. True if anything changed.
+
+    The first entry may say less than there is: it moves along with the log start.
+    """
+    if all(_stands(entry, segments, log_end) for entry in epochs.entries[1:]):
+        return False
+    by_batches: list[tuple[int, int]] = []
+    for segment in segments:
+        for header in scan_headers(segment.file, 0, segment.size, 0).notable if segment.size else ():
+            last = by_batches[-1][0] if by_batches else -1
+            if 0 <= header.leader_epoch < last:
+                return False
+            if header.leader_epoch > last:
+                by_batches.append((header.leader_epoch, header.base_offset))
+    changed = by_batches != epochs.entries
+    if changed:
+        epochs.clear()
+        for epoch, offset in by_batches:
+            epochs.assign(epoch, offset)
+    return changed
+
+
+def _stands(entry: tuple[int, int], segments: Sequence[Segment], log_end: int) -> bool:
+    """Is the batch of an entry's offset of its epoch or a later one, and the batch before of an earlier one?"""
+    epoch, start = entry
+    if start >= log_end:
+        return True
+    try:
+        at, before = _reaching(start, segments), _reaching(start - 1, segments)
+    except (CorruptBatch, OSError):
+        return True  # readers will be told
+    if at is None or before is None or at.leader_epoch < 0 or before.leader_epoch < 0:
+        return True
+    if at.leader_epoch < epoch:
+        return False
+    return before.leader_epoch < epoch or before.base_offset >= start  # in a hole, which the cleaner may have left
+
+
+def _reaching(offset: int, segments: Sequence[Segment]) -> Header | None:
+    """The first batch that ends at or behind an offset."""
+    at = bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    for segment in segments[max(at, 0) : max(at, 0) + 2]:
+        header = segment.locate(offset) if segment.size else None
+        if header is not None:
+            return header
+    return None
 
 
 # ---- producers -----------------------------------------------------------------------------------------------------
@@ -174,17 +229,40 @@ def has_producers(directory: str) -> bool:
 
 
 def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segment) -> None:
-    """The aborted transactions whose markers lie in a segment, from its batches."""
+    """Bring a segment's transaction index in line with its markers, whatever its file says: it has no checksum."""
+    index = segment.txn_index
+    if not segment.size:
+        return  # no batch can say otherwise
+    known: dict[int, AbortedTransaction] = {}
+    with contextlib.suppress(CorruptIndex):
+        known = {entry.last_offset: entry for entry in index.entries}
     scan = scan_headers(segment.file, 0, segment.size, 0)
-    if any(header.is_control and header.producer_id >= 0 for header in scan.notable):
-        producers = _producers_before(inputs, segments, segment)
-        aborted = replay(scan.notable, segment.file, producers, None, segment.base_offset)
-        # A marker with a delete horizon is one whose records the cleaner has removed, and the entry with them.
-        emptied = {header.last_offset for header in scan.notable if _is_emptied(header)}
-        emptied.update(entry.last_offset for entry in segment.txn_index.entries)
-        aborted = [entry for entry in aborted if entry.last_offset not in emptied]
-        if aborted:
-            segment.txn_index.add(aborted)
+    markers = {header.last_offset: header for header in scan.notable if header.is_control and header.producer_id >= 0}
+    start = max(inputs.log_start_offset, segments[0].base_offset)
+    entries: list[AbortedTransaction] = []
+    if markers:
+        producers = _producers_before(inputs, segments, segment, start)
+        for entry in replay(scan.notable, segment.file, producers, None, segment.base_offset):
+            said = known.pop(entry.last_offset, None)
+            if said is not None:
+                entries.append(_agreed(said, entry, start))
+            elif not markers[entry.last_offset].attributes & DELETE_HORIZON:
+                entries.append(entry)  # else the cleaner has removed its records, and the entry with them
+        # Of transactions whose records the cleaner has removed, or retention, the file alone may know.
+        entries += [
+            entry for offset, entry in known.items() if offset in markers and markers[offset].producer_id == entry[0]
+        ]
+    index.correct(sorted(entries, key=lambda entry: entry.last_offset))
+
+
+def _agreed(said: AbortedTransaction, found: AbortedTransaction, start: int) -> AbortedTransaction:
+    """What is true of a transaction by its file and by its batches, which know nothing of before the log start, nor of
+    what the cleaner has removed. The lower last stable offset only makes a reader look further."""
+    if said.producer_id != found.producer_id:
+        return found
+    first = said.first_offset if 0 <= said.first_offset < start else found.first_offset
+    stable = min(said.last_stable_offset, found.last_stable_offset)
+    return AbortedTransaction(found.producer_id, first, found.last_offset, stable)
 
 
 def mend_txn_indexes(inputs: Inputs, segments: Sequence[Segment], found: Findings) -> None:
@@ -197,17 +275,11 @@ def mend_txn_indexes(inputs: Inputs, segments: Sequence[Segment], found: Finding
             segment.txn_index.check()
         except CorruptIndex as error:
             found.note(f"transaction index rebuilt: {error}")
-            segment.txn_index.write([])
             rebuild_txn_index(inputs, segments, segment)
 
 
-def _is_emptied(header: Header) -> bool:
-    return bool(header.attributes & DELETE_HORIZON)
-
-
-def _producers_before(inputs: Inputs, segments: Sequence[Segment], segment: Segment) -> Producers:
+def _producers_before(inputs: Inputs, segments: Sequence[Segment], segment: Segment, start: int) -> Producers:
     """Producers where a segment begins: mostly there is a snapshot of just that."""
-    start = max(inputs.log_start_offset, segments[0].base_offset)
     if segment.base_offset > start:
         try:
             producers = Producers(expiration_ms=inputs.producer_expiration_ms)

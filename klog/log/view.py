@@ -291,12 +291,12 @@ class LogView:
                 return
 
     def _aborted_in(self, segment: Segment, producers: Callable[[], bool]) -> Sequence[AbortedTransaction]:
-        """A segment's aborted transactions. Where the file is missing in a log that has producers, the markers are
-        looked up once: a lost cache must not make aborted records visible."""
+        """A segment's aborted transactions. In a log that has producers the markers are looked up once: a lost or
+        wrong cache must not make aborted records visible."""
         index = segment.txn_index
         if not index.checked:
             with self._lock:
-                if not index.checked and not index.present and producers():
+                if not index.checked and producers():
                     rebuild_txn_index(self._inputs(), self._segments, segment)
                 index.checked = True
         return index.entries

@@ -8,6 +8,7 @@ first entry. Kafka: TransactionIndex, AbortedTxn.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from collections.abc import Sequence
@@ -119,13 +120,18 @@ class TxnIndex:
         self._files.replace(self.path, b"".join(_ENTRY.pack(0, *entry) for entry in entries))
         self._entries = tuple(entries)
 
-    def add(self, entries: list[AbortedTransaction]) -> None:
-        """Markers that a replay met and the file does not know join it; of a log that is only read, in memory."""
-        merged = sorted((*self.entries, *entries), key=lambda entry: entry.last_offset)
+    def correct(self, entries: list[AbortedTransaction]) -> None:
+        """The entries are these, whatever the file said; of a log that is only read, in memory."""
+        with contextlib.suppress(CorruptIndex):
+            if list(self.entries) == entries and (self.present or not entries):
+                return
         if self.writable:
-            self.write(merged)
-        else:
-            self._entries = tuple(merged)
+            self.write(entries)
+        self._entries = tuple(entries)
+
+    def add(self, entries: list[AbortedTransaction]) -> None:
+        """Markers that a replay met and the file does not know join it."""
+        self.correct(sorted((*self.entries, *entries), key=lambda entry: entry.last_offset))
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries whose marker is at or above offset."""
