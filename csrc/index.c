@@ -182,8 +182,8 @@ int kl_indexer_must_roll(const kl_indexer_t *x, const kl_batch_t *b, int64_t siz
     int64_t relative = kl_batch_last_offset(b) - x->base_offset;
     if (relative < 0 || relative > INT32_MAX)
         return 1;
-    if (size == 0) /* an empty segment has nothing to close; a batch above segment_bytes is the caller's error */
-        return 0;
+    if (size == 0) /* nothing to close, unless the indexes have no room at all; a batch above segment_bytes is the caller's error */
+        return x->offset_capacity == 0 || x->time_capacity <= 1;
     if (size > segment_bytes - b->size)
         return 1;
     int64_t waited = waited_ms;

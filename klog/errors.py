@@ -191,6 +191,16 @@ class InvalidConfig(KlogError, ValueError):
     code = 40
 
 
+class PolicyViolation(KlogError, ValueError):
+    """Kafka: PolicyViolationException (44): what the topic's cleanup.policy does not allow."""
+
+    code = 44
+
+
+class ConfigUnknown(KlogError):
+    """Retention or compaction of a topic whose configuration nobody has given: nothing is deleted on a guess."""
+
+
 class OutOfOrderSequence(KlogError, ValueError):
     """Kafka: OutOfOrderSequenceException (45): a producer's batch does not go on where its last one ended."""
 

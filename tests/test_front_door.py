@@ -35,6 +35,14 @@ KEYWORDS = {
     klog.Log.fetch: "self offset max_bytes *isolation *min_one_message",
     klog.Log.offset_for_timestamp: "self ms",
     klog.Log.aborted_transactions: "self start stop",
+    klog.Log.truncate_to: "self offset",
+    klog.Log.truncate_fully_and_start_at: "self offset log_start_offset",
+    klog.Log.delete_records: "self before",
+    klog.Log.apply_retention: "self",
+    klog.Log.update_high_watermark: "self offset",
+    klog.Log.maybe_increment_high_watermark: "self offset",
+    klog.Log.maybe_increment_log_start_offset: "self offset",
+    klog.Log.end_offset_for: "self epoch",
     klog.verify: "path",
 }
 DEFAULTS = {
@@ -44,14 +52,13 @@ DEFAULTS = {
     klog.LogManager.log: {"partition": 0},
     klog.Log.read: {"start": None, "stop": None, "isolation": "high_watermark", "include_control": False},
     klog.Log.tail: {"start": "latest", "timeout": None},
+    klog.Log.truncate_fully_and_start_at: {"log_start_offset": None},
     klog.Log.fetch: {"max_bytes": 1 << 20, "isolation": "log_end", "min_one_message": True},
 }
 LATER: dict[Any, str] = {
     klog: "Broker TestBroker metrics sim",
     klog.LogManager: "delete_topic move start reader",
-    klog.Log: "append_batches compact purge_key apply_retention metrics truncate_to truncate_fully_and_start_at "
-    "delete_records update_high_watermark maybe_increment_high_watermark maybe_increment_log_start_offset "
-    "end_offset_for",
+    klog.Log: "append_batches compact purge_key metrics",
     klog.LogReader: "to_polars",
 }
 

@@ -98,7 +98,7 @@ def load_writable(inputs: Inputs) -> Loaded:
                 kind="checkpoint",
             )
         found.note(f"every segment deleted: the log ends at {log_end}, below its start {inputs.log_start_offset}")
-        delete_segments(inputs, segments)
+        found.doomed += delete_segments(inputs, segments)
         segments, tail = [], []
         beside = Beside(inputs)
         beside.epochs.clear()
@@ -122,7 +122,7 @@ def load_writable(inputs: Inputs) -> Loaded:
         reason,
         tuple(found.details),
     )
-    return Loaded(segments, beside.epochs, producers, log_start, recovery_point, recovery)
+    return Loaded(segments, beside.epochs, producers, log_start, recovery_point, recovery, tuple(found.doomed))
 
 
 def load_read_only(inputs: Inputs) -> Loaded:

@@ -17,7 +17,7 @@ import logging
 import os
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from klog.clock import Clock, SystemClock
@@ -30,12 +30,15 @@ from klog.errors import (
     RecordTooLarge,
     StorageOffline,
 )
-from klog.log import checkpoint
+from klog.log import checkpoint, marks, partition_life, retention, truncation, watermark
+from klog.log.expiry import expire_producers_regularly
 from klog.log.load import (
     Policy,
     new_segment,
 )
 from klog.log.reader import LogReader
+from klog.log.removal import unlink_later_locked
+from klog.log.segments import number_of
 from klog.log.terms import (
     NO_BOUND,
     AppendInfo,
@@ -47,9 +50,12 @@ from klog.log.terms import (
     check_records,
     is_whole,
 )
+from klog.log.times import whole_number
 from klog.log.view import LogView
+from klog.log.watermark import OffsetMetadata
 from klog.record import BatchGroup, Encoder
-from klog.segment import Segment, names
+from klog.scheduler import Task
+from klog.segment import Home, Segment, names
 from klog.segment import base_offset as group_base_offset
 from klog.segment import next_offset as group_next_offset
 
@@ -71,11 +77,19 @@ class Log(LogView):
         self._owner: Any = None  # what to release at close: the locks of Log.open
         self._on_flush: Any = None
         self._flushed_ms = options.clock.wall_ms()
+        self._offsets_listener = options.offsets_listener
+        self._deleted: Home | None = None
+        self._expiry: Task | None = None
+        self._handlers_closed = False
         super().__init__(directory, options)
         if not options.read_only:
             self._closed = True
             self._prepare_to_write()
             self._closed = False
+            if self._doomed:
+                unlink_later_locked(self, self._doomed)
+        if self._offsets_listener is not None:
+            self._offsets_listener(self.high_watermark)
 
     @classmethod
     def open(
@@ -127,6 +141,12 @@ class Log(LogView):
             self._epochs.flush()
         if self._options.topic_id is not None:
             self._write_metadata(self._options.topic_id)
+        self._epochs.scheduler = self._options.scheduler
+        if self._options.high_watermark is not None:
+            offset = watermark.initial(self._options.high_watermark, self._log_start_offset, self._log_end_offset)
+            self._mark = OffsetMetadata(offset)
+        self._producers.on_high_watermark_updated(self.high_watermark)
+        self._expiry = expire_producers_regularly(self)
 
     def _write_metadata(self, topic_id: uuid.UUID) -> None:
         path = os.path.join(self._directory, names.METADATA)
@@ -165,6 +185,7 @@ class Log(LogView):
                 break
             appended = self._append_group(group, now)
             info = appended if info is None else info.joined(appended)
+        self._options.scheduler.run_due()
         if info is None:
             end = self._log_end_offset
             return AppendInfo(end, end - 1, 0, -1, -1)
@@ -221,8 +242,7 @@ class Log(LogView):
             self._write_locked(group, now)
             if self._options.durability == "sync":
                 self._guard(self._segments[-1].sync_data)
-            self._log_end_offset = self._segments[-1].next_offset
-            self._bell.ring()
+            self._advance_end_locked(self._segments[-1].next_offset)
         except BaseException as error:  # Ctrl-C in the middle, too, leaves the whole group or nothing
             if self._log_end_offset == first:
                 self._undo_locked(before, mark, error)
@@ -233,19 +253,30 @@ class Log(LogView):
         append_time = now if self._terms.stamps else -1
         return AppendInfo(first, self._log_end_offset - 1, group.count, group.max_timestamp, append_time)
 
+    def _advance_end_locked(self, end: int) -> None:
+        """The log ends here from now on, and what follows the log end moves with it."""
+        self._log_end_offset = end
+        if self._mark is None:
+            self._producers.on_high_watermark_updated(end)
+            if self._offsets_listener is not None:
+                self._offsets_listener(end)
+        self._bell.ring()
+
     def _write_locked(self, group: BatchGroup, now: int) -> None:
         done = 0
         while done < group.n:
             active = self._segments[-1]
             fits = active.fit(group, done, now)
             if fits == 0:
-                if active.size == 0:
+                base_offset = group_base_offset(group, done)
+                if active.size == 0 and base_offset == active.base_offset and not active.index_full:
                     raise RecordBatchTooLarge(
                         f"a batch does not fit into a segment of segment.bytes={self._config.segment_size}; raise it"
                     )
-                self._roll_locked(group_base_offset(group, done))
+                self._roll_locked(base_offset)
                 continue
             active.append(group, done, done + fits)
+            active.appended_ms = now
             done += fits
         self._producers.end_offset = group_next_offset(group, group.n - 1)
 
@@ -259,38 +290,167 @@ class Log(LogView):
             return
         self._offline = f"{error!r}, not undone yet"
         try:
-            added, self._segments = self._segments[len(before) :], before
+            last = len(before) - 1
+            added, self._segments = [segment for segment in self._segments[last:] if segment is not before[-1]], before
             for segment in added:
+                if segment.base_offset == before[-1].base_offset:
+                    segment.close()  # it has taken the files of an empty one, which takes them back
+                    continue
                 segment.delete_files()
                 self._producers.take_back_snapshot(segment.base_offset)
             before[-1].reopen()
             before[-1].rewind(mark)
             if added:
                 self._options.files.fsync_dir(self._directory)
-            self._recovery_point = min(self._recovery_point, self._log_end_offset)
+            if self._recovery_point > self._log_end_offset:
+                self._recovery_point = self._log_end_offset
+                if self._owner is not None:
+                    self._owner.lower(self, self._recovery_point, self._log_start_offset)
             self._offline = None
         except OSError as second:
             self._go_offline(f"{error!r}; undoing it failed: {second}")
 
+    # ---- high watermark ----------------------------------------------------------------------------------------------
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Set the high watermark, within the log; the new one. From here on it moves only when it is told to: appends
+        leave it where it is. ValueError for a negative offset."""
+        with self._lock:
+            self._check_writable()
+            return marks.update_locked(self, whole_number("offset", offset))
+
+    def maybe_increment_high_watermark(self, offset: int | OffsetMetadata) -> int | None:
+        """Move it on, never back: the old one, or None where nothing changed. For a leader, who has counted replicas.
+
+        The same offset on a newer segment is a change, too. ValueError for an offset beyond the log end.
+        """
+        new = offset if isinstance(offset, OffsetMetadata) else OffsetMetadata(whole_number("offset", offset))
+        with self._lock:
+            self._check_writable()
+            return marks.increment_locked(self, new)
+
+    def maybe_update_high_watermark(self, offset: int) -> int | None:
+        """Set it to what a leader says, within the log; the new one, or None where nothing changed. For a follower."""
+        with self._lock:
+            self._check_writable()
+            return marks.follow_locked(self, whole_number("offset", offset))
+
+    def set_offsets_listener(self, listener: Callable[[int], None] | None) -> None:
+        """Call this with every high watermark from the next one on, under the log's lock."""
+        with self._lock:
+            self._offsets_listener = listener
+
+    # ---- what goes ---------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop everything at and above an offset, durably; False if there was nothing. The log ends at offset then.
+
+        The batch that holds offset goes whole, with its records below it: Kafka's rule, for replicas that agree at
+        batches. Epochs, producers, high watermark, recovery point and log start follow. Raises ValueError for a
+        negative offset, CorruptBatch where damage hides the place (nothing has changed), OSError (the log is offline,
+        and opened again it is a prefix of what it was).
+        """
+        offset = whole_number("offset", offset)
+        if offset < 0:
+            raise ValueError(f"offset={offset}: a log cannot end below 0")
+        with self._lock:
+            self._check_writable()
+            truncated = truncation.truncate_to_locked(self, offset)
+        self._options.scheduler.run_due()
+        return truncated
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Drop every record, and go on at an offset, durably. Log start, log end and a managed high watermark are there
+        then; log_start_offset, at or below it, is for a log whose earlier records are elsewhere.
+
+        Raises ValueError, OSError (the log is offline).
+        """
+        offset = whole_number("offset", offset)
+        start = offset if log_start_offset is None else whole_number("log_start_offset", log_start_offset)
+        if not 0 <= start <= offset:
+            raise ValueError(f"offset={offset}, log_start_offset={start}: 0 <= log start <= offset")
+        with self._lock:
+            self._check_writable()
+            truncation.truncate_fully_locked(self, offset, start)
+        self._options.scheduler.run_due()
+
+    def maybe_increment_log_start_offset(self, offset: int, reason: str = "leader_offset_incremented") -> bool:
+        """Nothing below offset is read any more; False where that is so already. The files go with the next retention.
+
+        A checkpoint keeps it at close and now and then: a crash before brings the old one back. Raises OffsetOutOfRange
+        beyond the high watermark.
+        """
+        with self._lock:
+            self._check_writable()
+            return retention.increment_log_start_locked(self, whole_number("offset", offset), reason)
+
+    def delete_records(self, before: int) -> int:
+        """Records below an offset (-1: the high watermark) are not read any more; the log start offset.
+
+        Raises PolicyViolation where cleanup.policy has no `delete`, OffsetOutOfRange beyond the high watermark.
+        """
+        with self._lock:
+            self._check_writable()
+            return retention.delete_records_locked(self, whole_number("before", before))
+
+    def deletable_segments(self, predicate: retention.Predicate) -> list[Segment]:
+        """The segments from the oldest on for which predicate(segment, the one behind it or None) holds, as far as they
+        lie below the high watermark; never the empty newest one."""
+        return retention.deletable(self._segments, self.high_watermark, self._log_end_offset, predicate)
+
+    def apply_retention(self) -> int:
+        """One round of retention now, by log start, retention.bytes and retention.ms; how many segments went.
+
+        The files are renamed to `.deleted`, and unlinked after file.delete.delay.ms. Raises ConfigUnknown where nobody
+        has given a configuration.
+        """
+        with self._lock:
+            self._check_writable()
+            count = retention.apply_locked(self)
+        self._options.scheduler.run_due()
+        return count
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int]:
+        """(epoch, offset): the largest known epoch at or below this one, and where it ended; (-1, -1) if unknown.
+
+        How far a replica that last wrote in `epoch` can agree with this one. Kafka: OffsetsForLeaderEpoch.
+        """
+        with self._lock:
+            return self._epochs.end_offset_for(whole_number("epoch", epoch), self._log_end_offset)
+
     # ---- roll, flush, close ------------------------------------------------------------------------------------------
 
-    def roll(self) -> Segment:
-        """Close the active segment and begin a new one at the log end; an empty active segment stays as it is."""
+    def roll(self, expected_next_offset: int | None = None) -> Segment:
+        """Close the active segment and begin a new one at the log end, or at expected_next_offset where that is beyond;
+        an empty active segment of that offset is made anew. The new segment.
+
+        ValueError where the new one would begin below the active one.
+        """
         self._check_writable()
         with self._lock:
             self._check_writable()
-            before = self._segments
-            if before[-1].size:
-                mark = before[-1].mark()
-                try:
-                    self._roll_locked(self._log_end_offset)
-                except BaseException as error:
-                    self._undo_locked(before, mark, error)
-                    raise
+            before, end = self._segments, self._log_end_offset
+            mark = before[-1].mark()
+            try:
+                self._roll_locked(max(end, expected_next_offset or 0))
+            except BaseException as error:
+                self._undo_locked(before, mark, error)
+                raise
+            if self._mark is not None and self._mark.offset >= end:
+                self._mark = marks.end_of(self)  # or a reader that waits would take it for one on an older segment
             return self._segments[-1]
 
     def _roll_locked(self, base_offset: int) -> None:
         """L3: the old segments are durable before the new one exists."""
+        active = self._segments[-1]
+        if base_offset < active.base_offset or (base_offset == active.base_offset and active.size):
+            raise ValueError(
+                f"{self.name}: no segment can begin at {base_offset}, the active one has [{active.base_offset}, "
+                f"{active.next_offset})"
+            )
+        if base_offset == active.base_offset:
+            self._remake_locked(active)
+            return
         self._guard(self._sync_closed_locked)
         self._guard(lambda: self._segments[-1].deactivate(sync=True))
         segment = new_segment(self._inputs(), base_offset, writable=True)
@@ -299,35 +459,75 @@ class Log(LogView):
         segment.activate()
         self._producers.end_offset = base_offset
         self._producers.take_snapshot()
-        self._recovery_point = base_offset
+        self._recovery_point = min(base_offset, max(self._log_end_offset, active.next_offset))
         _log.info("event=roll log=%s base_offset=%d segments=%d", self.name, base_offset, len(self._segments))
         if self._on_flush is not None:
             self._on_flush(self)
 
-    def _sync_closed_locked(self) -> None:
+    def _remake_locked(self, empty: Segment) -> None:
+        """An empty active segment with new files; the old ones go as any segment's do."""
+        _log.warning("event=roll_empty log=%s base_offset=%d", self.name, empty.base_offset)
+        empty.close()
+        files, doomed = self._options.files, []
+        for path in empty.paths:
+            if os.path.exists(path):
+                files.unlink(path + names.DELETED)
+                files.rename(path, path + names.DELETED)
+                doomed.append(os.path.basename(path) + names.DELETED)
+        segment = new_segment(self._inputs(), empty.base_offset, writable=True)
+        self._segments = (*self._segments[:-1], segment)
+        segment.activate()
+        files.fsync_dir(self._directory)
+        unlink_later_locked(self, doomed)
+
+    def _home_of_deleted(self) -> Home:
+        """Where segments on their way out are at home."""
+        if self._deleted is None:
+            options = self._options
+            self._deleted = Home(self._directory, options.config, options.files, options.handles, writable=True)
+            self._deleted.suffix = names.DELETED
+        return self._deleted
+
+    def _sync_closed_locked(self, below: int = NO_BOUND) -> None:
         """Closed segments above the recovery point: another process wrote them, before a crash."""
-        for segment in self._segments[:-1]:
+        segments = self._segments
+        for number in range(number_of(segments, self._recovery_point), len(segments) - 1):
+            segment = segments[number]
+            if segment.base_offset >= below:
+                break
             if segment.next_offset > self._recovery_point:
                 segment.sync()
 
-    def flush(self) -> None:
-        """Everything appended so far is on disk when this returns (P2). OSError takes the log offline."""
+    def flush(self, offset: int | None = None) -> None:
+        """Everything appended so far, or everything below an offset, is on disk when this returns (P2).
+
+        OSError takes the log offline.
+        """
         self._check_writable()
         with self._lock:
             self._check_writable()
-            self._guard(self._flush_locked)
+            self._guard(lambda: self._flush_locked(offset))
 
-    def _flush_locked(self) -> None:
-        end = self._log_end_offset
-        if end == self._recovery_point and not self._segments[-1].active:
+    def _flush_locked(self, offset: int | None = None) -> None:
+        end = self._log_end_offset if offset is None else min(whole_number("offset", offset), self._log_end_offset)
+        if end <= self._recovery_point and (offset is not None or not self._segments[-1].active):
             return  # as the last stop has left it
-        self._sync_closed_locked()
-        self._segments[-1].sync()
-        self._options.files.fsync_dir(self._directory)
+        if end > self._segments[-1].base_offset or offset is None:
+            self._sync_closed_locked()
+            self._segments[-1].sync()
+        else:
+            self._sync_closed_locked(end)
+        with contextlib.suppress(FileNotFoundError):  # renamed meanwhile, or gone: what is open is on disk
+            self._options.files.fsync_dir(self._directory)
         self._recovery_point = end
         self._flushed_ms = self.clock.wall_ms()
         if self._on_flush is not None:
             self._on_flush(self)
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the log was last on disk as a whole, by its clock; when it was opened, if it has not been since."""
+        return self._flushed_ms
 
     @property
     def recovery_point(self) -> int:
@@ -337,12 +537,18 @@ class Log(LogView):
     def close(self) -> None:
         """Flush, trim the indexes, write the producer snapshot; a second time is no error.
 
-        OSError: the log is closed all the same, and the next open recovers it.
+        OSError: the log is closed all the same, and the next open recovers it. So it is after close_handlers(), when
+        nothing can be flushed any more: StorageOffline says so.
         """
         with self._lock:
             if self._closed:
+                if self._handlers_closed:
+                    self._handlers_closed = False
+                    self._abandon()
+                    raise StorageOffline(f"{self.name} had its files closed before: the next open recovers it")
                 return
             self._closed = True
+            self._cancel_expiry()
             self._bell.ring()
             clean = False
             try:
@@ -372,9 +578,46 @@ class Log(LogView):
             with contextlib.suppress(Exception):
                 self._abandon()
 
+    def close_handlers(self) -> None:
+        """Close the files of a log whose directory has failed, and flush nothing; a second time is no error. Locks stay
+        until close()."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = self._handlers_closed = True
+            self._cancel_expiry()
+            for segment in self._segments:
+                segment.close()
+
+    def rename_dir(self, name: str, reinitialise: bool = True) -> bool:
+        """Give its directory another name, durably; False where it has that name. Whoever reads or appends goes on.
+
+        reinitialise False: for a log on its way out, which keeps its epochs in memory alone from here on, and no topic
+        id. Raises FileExistsError; another OSError takes the log offline.
+        """
+        with self._lock:
+            self._check_writable()
+            return partition_life.rename_locked(self, name, reinitialise)
+
+    def delete(self) -> None:
+        """Remove the log with its directory, and close it. StorageOffline where that fails."""
+        with self._lock:
+            if self.read_only:
+                raise ReadOnly(f"{self.name} was opened with read_only=True")
+            self._closed = True
+            self._cancel_expiry()
+            partition_life.delete_locked(self)
+            if self._owner is not None:
+                self._owner.forget(self)
+
+    def _cancel_expiry(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+
     def _abandon(self) -> None:
         """Let go of handles and locks as a crash would: nothing is flushed, nothing called clean."""
         self._closed = True
+        self._cancel_expiry()
         for segment in self._segments:
             segment.close()
         if self._owner is not None:
@@ -404,4 +647,12 @@ class Log(LogView):
             action()
         except OSError as error:
             self._go_offline(str(error))
+            raise
+
+    def _finally(self, action: Any) -> None:
+        """Run something that must not stop half-way: Ctrl-C in the middle, too, takes the log offline."""
+        try:
+            action()
+        except BaseException as error:
+            self._go_offline(repr(error))
             raise

@@ -332,6 +332,7 @@ class LogManager:
             handles=self._handles,
             scheduler=self._scheduler,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
+            producer_expiration_check_ms=self._config.producer_id_expiration_check_interval_ms,
             config_known=entry is not None,
             high_watermark_path=os.path.join(self._path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
         )
@@ -341,6 +342,27 @@ class LogManager:
         with self._lock:
             self._points[log.topic, log.partition] = log.recovery_point
             checkpoint.write_offsets(self._files, os.path.join(self._path, checkpoint.RECOVERY_POINT), self._points)
+
+    def lower(self, log: Log, recovery_point: int, log_start_offset: int) -> None:
+        """A log is about to be cut: what its checkpoints promise beyond that is taken back first."""
+        with self._lock:
+            key = log.topic, log.partition
+            for name, offsets, bound in (
+                (checkpoint.RECOVERY_POINT, self._points, recovery_point),
+                (checkpoint.LOG_START, self._starts, log_start_offset),
+            ):
+                if offsets.get(key, 0) > bound:
+                    offsets[key] = bound
+                    checkpoint.write_offsets(self._files, os.path.join(self._path, name), offsets)
+
+    def forget(self, log: Log) -> None:
+        """A log has been deleted: a new one of its name begins at 0."""
+        with self._lock:
+            key = log.topic, log.partition
+            self._logs.pop(key, None)
+            for name, offsets in zip(_ROOT_FILES, (self._points, self._starts, self._marks), strict=True):
+                if offsets.pop(key, None) is not None:
+                    checkpoint.write_offsets(self._files, os.path.join(self._path, name), offsets)
 
     def release(self, log: Log, clean: bool) -> None:
         """A log was closed by itself. Called by Log.close."""
@@ -446,7 +468,7 @@ class LogManager:
         }
         for key, log in opened.items():
             self._points[key] = log.recovery_point
-            self._marks[key] = log.log_end_offset
+            self._marks[key] = log.high_watermark
             self._starts.pop(key, None)
             if log.segments and log.log_start_offset > log.segments[0].base_offset:
                 self._starts[key] = log.log_start_offset

@@ -180,6 +180,11 @@ class Producers:
         """The snapshot file of this offset, None if there is none."""
         return None if self._snapshots is None else self._snapshots.path(offset)
 
+    def move_to(self, directory: str) -> None:
+        """The log's directory has been renamed."""
+        if self._snapshots is not None:
+            self._snapshots.move_to(directory)
+
     def take_snapshot(self) -> None:
         """Write the state as `<end_offset>.snapshot`, unless the newest one holds it already."""
         if self._snapshots is not None and self.end_offset > self._snapshot_offset:

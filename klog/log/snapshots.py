@@ -133,6 +133,10 @@ class Snapshots:
         """The file of one that is there."""
         return names.file_path(self._directory, offset, names.SNAPSHOT) if self._there(offset) else None
 
+    def move_to(self, directory: str) -> None:
+        """The directory has been renamed."""
+        self._directory = directory
+
     def relist(self) -> None:
         """Look at the directory again."""
         self._offsets = snapshot_offsets(self._directory)

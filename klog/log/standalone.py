@@ -84,6 +84,29 @@ class _Owner:
             if self.mark_was_there:
                 checkpoint.write_offsets(self._files, path, marks)
 
+    def lower(self, log: Log, recovery_point: int, log_start_offset: int) -> None:
+        """A log is about to be cut: what its checkpoints promise beyond that is taken back first."""
+        key = log.topic, log.partition
+        with self._checkpoints_locked():
+            for name, bound in ((checkpoint.RECOVERY_POINT, recovery_point), (checkpoint.LOG_START, log_start_offset)):
+                path = os.path.join(self._parent, name)
+                offsets = _offsets(path)
+                if offsets.get(key, 0) > bound:
+                    checkpoint.write_offsets(self._files, path, {**offsets, key: bound})
+
+    def forget(self, log: Log) -> None:
+        """A log has been deleted: a new one of its name begins at 0."""
+        key = log.topic, log.partition
+        try:
+            with self._checkpoints_locked():
+                for name in (checkpoint.RECOVERY_POINT, checkpoint.LOG_START, checkpoint.HIGH_WATERMARK):
+                    path = os.path.join(self._parent, name)
+                    offsets = _offsets(path)
+                    if offsets.pop(key, None) is not None:
+                        checkpoint.write_offsets(self._files, path, offsets)
+        finally:
+            self._unlock()
+
     def release(self, log: Log, clean: bool) -> None:
         """Called by Log.close."""
         try:
@@ -218,13 +241,14 @@ def open_standalone(
                 clean_shutdown=clean_shutdown,
                 recovery_point=points.get(key, 0) if recovery_point is None else recovery_point,
                 log_start_offset=max(starts.get(key, 0) if log_start_offset is None else log_start_offset, 0),
-                high_watermark=marks.get(key) if high_watermark is None else high_watermark,
+                high_watermark=marks.get(key) if high_watermark is None and read_only else high_watermark,
                 topic_id=wanted,
                 clock=clock,
                 files=files,
                 handles=HandleCache(),
                 scheduler=Scheduler(clock),
                 producer_expiration_ms=broker.producer_id_expiration_ms,
+                producer_expiration_check_ms=broker.producer_id_expiration_check_interval_ms,
                 config_known=config is not None,
                 high_watermark_path=os.path.join(parent, checkpoint.HIGH_WATERMARK)
                 if read_only and high_watermark is None

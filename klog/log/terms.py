@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -93,7 +93,9 @@ class Options:
     handles: HandleCache
     scheduler: Scheduler
     producer_expiration_ms: int = 86_400_000
+    producer_expiration_check_ms: int = 600_000
     config_known: bool = False
+    offsets_listener: Callable[[int], None] | None = None  # hears of every new high watermark, the first one too
     high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it
 
 

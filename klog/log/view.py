@@ -6,7 +6,6 @@ refresh() and what a reader works out late (producers, lost transaction indexes)
 
 from __future__ import annotations
 
-import bisect
 import functools
 import logging
 import os
@@ -25,7 +24,7 @@ from klog.errors import (
     LogClosed,
     OffsetOutOfRange,
 )
-from klog.log import checkpoint, following, forks
+from klog.log import checkpoint, following, forks, marks
 from klog.log.epochs import LeaderEpochs
 from klog.log.fetching import FetchData, Isolation, fetch
 from klog.log.load import (
@@ -48,9 +47,11 @@ from klog.log.offset_lookup import (
 )
 from klog.log.producers import ProducerState
 from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_ranges
+from klog.log.segments import number_of
 from klog.log.tail import LogTail
 from klog.log.terms import Options
 from klog.log.times import Position, resolve, whole_number
+from klog.log.watermark import OffsetMetadata, OffsetSnapshot
 from klog.segment import AbortedTransaction, Home, Segment, collect_aborted
 
 if TYPE_CHECKING:
@@ -61,11 +62,6 @@ _log = logging.getLogger("klog.log")
 
 
 T = TypeVar("T")
-
-
-def _number(segments: Sequence[Segment], offset: int) -> int:
-    """Which segment an offset belongs to: the last one that begins at or below it, else the first."""
-    return max(bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
 
 class LogView:
@@ -84,6 +80,9 @@ class LogView:
         self._take(loaded)
         self._recovery_point = loaded.recovery_point
         self._recovery = loaded.recovery
+        self._doomed = loaded.doomed
+        self._mark: OffsetMetadata | None = None  # of a managed log: marks W3
+        self._keeps_metadata = True
         # Of a log that is only read, for `following`. generation: how often more than appends has happened.
         self._directory_mtime = -1
         self._checkpoint_states: dict[str, tuple[int, int] | None] = {}
@@ -164,6 +163,8 @@ class LogView:
     @property
     def topic_id(self) -> uuid.UUID | None:
         """The topic's id from partition.metadata, None if there is none."""
+        if not self._keeps_metadata:
+            return None
         return checkpoint.read_topic_id(self._directory) or self._options.topic_id
 
     @property
@@ -214,7 +215,11 @@ class LogView:
 
     @property
     def high_watermark(self) -> int:
-        """Exclusive bound of what consumers see. A single copy's log end; for a reader, what a checkpoint says."""
+        """Exclusive bound of what consumers see. A single copy's log end, until somebody sets it; for a reader, what a
+        checkpoint says."""
+        mark = self._mark
+        if mark is not None:
+            return mark.offset
         bound = self._options.high_watermark
         if bound is None or not self.read_only:
             return self._log_end_offset
@@ -222,9 +227,29 @@ class LogView:
 
     @property
     def last_stable_offset(self) -> int:
-        """Exclusive bound of what read_committed consumers see: no transaction is open below it."""
-        first_open = self._producer_state().first_undecided_offset
-        return self.high_watermark if first_open is None else min(first_open, self.high_watermark)
+        """Exclusive bound of what read_committed consumers see: no transaction is open below it, or decided by a marker
+        that the high watermark has not reached."""
+        high_watermark, producers = self.high_watermark, self._producer_state()
+        if self.read_only:  # of a writer's log, marks says it
+            with self._lock:
+                producers.on_high_watermark_updated(high_watermark)
+        first = producers.first_unstable_offset
+        return high_watermark if first is None else min(max(first.offset, self._log_start_offset), high_watermark)
+
+    @property
+    def high_watermark_metadata(self) -> OffsetMetadata:
+        """The high watermark, and where it is."""
+        with self._lock:
+            return marks.positioned_locked(self)
+
+    def fetch_offset_snapshot(self) -> OffsetSnapshot:
+        """Log start, log end, high watermark and last stable offset of one moment, with their places."""
+        with self._lock:
+            return marks.snapshot_locked(self)
+
+    def maybe_convert_to_offset_metadata(self, offset: int) -> OffsetMetadata:
+        """An offset, and where it is if the log holds it."""
+        return marks.metadata_of(self, offset)
 
     def bound(self, isolation: Isolation) -> int:
         """The exclusive bound of an isolation level."""
@@ -284,8 +309,8 @@ class LogView:
     def _aborted(self, low: int, high: int, producers: Callable[[], bool]) -> Iterator[AbortedTransaction]:
         """What aborted_transactions() lists."""
         segments = self._segments
-        for segment in segments[_number(segments, low) :]:
-            found, complete = collect_aborted(self._aborted_in(segment, producers), low, high)
+        for number in range(number_of(segments, low), len(segments)):
+            found, complete = collect_aborted(self._aborted_in(segments[number], producers), low, high)
             yield from found
             if complete:
                 return
@@ -358,14 +383,15 @@ class LogView:
             generation = self._generation
             try:
                 for chunk, next_offset in self._chunks(offset, stop, isolation, max_bytes):
-                    if self.read_only and not following.steady(self, generation):
+                    if self._generation != generation or (self.read_only and not following.steady(self, generation)):
                         break  # it may be a mixture of two moments: look again
                     yield chunk
                     offset = max(offset, next_offset)
                 else:
-                    return
+                    if self._generation == generation:
+                        return
             except (CorruptData, FileNotFoundError):
-                if not following.overtaken(self):
+                if self._generation == generation and not following.overtaken(self):
                     raise
 
     def _chunks(
@@ -411,7 +437,8 @@ class LogView:
     def _locate(self, offset: int) -> tuple[Segment, int] | None:
         """Segment and byte of the first batch whose last offset is at or above offset; None behind the last one."""
         segments = self._segments
-        for segment in segments[_number(segments, offset) :]:
+        for number in range(number_of(segments, offset), len(segments)):
+            segment = segments[number]
             if segment.size:
                 header = segment.locate(offset)
                 if header is not None:

@@ -139,6 +139,21 @@ cdef class IndexPair:
         return self.x.time_count
 
     @property
+    def entries_max(self):
+        """Number of offset entries that the file has room for."""
+        return self.x.offset_capacity
+
+    @property
+    def time_entries_max(self):
+        """Number of time entries that the file has room for, the closing one among them."""
+        return self.x.time_capacity
+
+    @property
+    def full(self):
+        """Has one of the files no room for another entry? The last slot of the time index is for the closing one."""
+        return self.x.offset_count >= self.x.offset_capacity or self.x.time_count >= self.x.time_capacity - 1
+
+    @property
     def max_timestamp(self):
         """Largest timestamp known, -1 for none."""
         return self.x.max_timestamp
@@ -281,6 +296,12 @@ cdef class IndexPair:
             self.times.resize(max(capacity // KL_TIME_ENTRY, before.time_count) * KL_TIME_ENTRY)
         finally:
             self.keep(&before)
+
+    def resize(self, int64_t capacity):
+        """The same, and whether that changed a file's length. No entry is ever lost."""
+        cdef int64_t offsets = self.offsets.size, times = self.times.size
+        self.grow(capacity)
+        return self.offsets.size != offsets or self.times.size != times
 
     def trim(self):
         """Cut both files to their entries: a segment becomes inactive, or the log is closed cleanly."""

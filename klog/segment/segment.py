@@ -10,6 +10,7 @@ Kafka: LogSegment.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klog.segment")
 _PREALLOCATE_MIN, _PREALLOCATE_MAX = 64 << 10, 16 << 20
 _POSITION_MAX = 2**31 - 1
+_NO_BATCH = 2**63 - 1
 _INDEX_BEHIND_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where segment.index.bytes leaves none
 
@@ -50,10 +52,10 @@ _INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where s
 class Home:
     """What all segments of a log have in common, so that a closed segment costs no more than its numbers.
 
-    directory and config may be set anew: the segments follow.
+    directory and config may be set anew: the segments follow. suffix: what stands behind the names of their files.
     """
 
-    __slots__ = ("config", "directory", "files", "handles", "opening", "writable")
+    __slots__ = ("config", "directory", "files", "handles", "opening", "suffix", "writable")
 
     def __init__(
         self, directory: str, config: LogConfig, files: Files, handles: HandleCache, *, writable: bool
@@ -64,6 +66,11 @@ class Home:
         self.handles = handles
         self.writable = writable
         self.opening = threading.Lock()
+        self.suffix = ""
+
+    def path(self, base_offset: int, kind: str) -> str:
+        """A file of the segment of this base offset."""
+        return names.file_path(self.directory, base_offset, kind) + self.suffix
 
 
 class _Active:
@@ -89,8 +96,8 @@ class _Active:
 class Segment:
     """A segment of a partition directory. Nothing of it is opened or mapped before it is asked for."""
 
-    __slots__ = ("_active", "_indexed_size", "_max_timestamp", "_txn_index", "base_offset", "created_ms", "home",
-                 "next_offset", "size")  # fmt: skip
+    __slots__ = ("_active", "_indexed_size", "_max_timestamp", "_txn_index", "appended_ms", "base_offset", "created_ms",
+                 "home", "next_offset", "size")  # fmt: skip
 
     def __init__(self, home: Home, base_offset: int, created_ms: int) -> None:
         self.home = home
@@ -98,6 +105,7 @@ class Segment:
         self.size = 0
         self.next_offset = base_offset
         self.created_ms = created_ms
+        self.appended_ms: int | None = None  # when this process last appended, by the log's clock
         self._active: _Active | None = None
         self._indexed_size = 0  # what the segment had when a reader's index was opened
         self._max_timestamp: int | None = None
@@ -114,7 +122,7 @@ class Segment:
     @property
     def path(self) -> str:
         """Its .log file."""
-        return names.file_path(self.home.directory, self.base_offset, names.LOG)
+        return self.home.path(self.base_offset, names.LOG)
 
     @property
     def writable(self) -> bool:
@@ -132,7 +140,7 @@ class Segment:
         index = self._txn_index
         if index is None:
             home = self.home
-            path = names.file_path(home.directory, self.base_offset, names.TXN_INDEX)
+            path = home.path(self.base_offset, names.TXN_INDEX)
             index = self._txn_index = TxnIndex(path, self.base_offset, home.files)
             index.writable = home.writable
         return index
@@ -160,8 +168,8 @@ class Segment:
         return cache.keep(self, self._open_index()) if index is None else index
 
     def _index_paths(self) -> tuple[str, str]:
-        directory, base = self.home.directory, self.base_offset
-        return names.file_path(directory, base, names.INDEX), names.file_path(directory, base, names.TIME_INDEX)
+        home, base = self.home, self.base_offset
+        return home.path(base, names.INDEX), home.path(base, names.TIME_INDEX)
 
     def _index_bytes(self) -> int:
         """What each index of a segment that takes appends may grow to."""
@@ -235,7 +243,10 @@ class Segment:
     # ---- life cycle --------------------------------------------------------------------------------------------
 
     def activate(self) -> None:
-        """Make this the segment that takes appends: file open for writing, indexes at full size."""
+        """Make this the segment that takes appends: file open for writing, indexes at full size.
+
+        With `preallocate` a new file has blocks for the whole segment. Its length is that of its batches all the same.
+        """
         file = self.home.files.open(self.path, write=True, create=True)
         # An index that is larger than segment.index.bytes allows now keeps its entries, and is full.
         sizes = [os.path.getsize(path) for path in self._index_paths() if os.path.exists(path)]
@@ -257,7 +268,11 @@ class Segment:
             if first is not None:
                 index.set_first_timestamp(first.max_timestamp)
             index.set_max_timestamp(*self._youngest(index))
-        self._active = _Active(file, index, self.size, self.home.config)
+        allocated = self.size
+        if self.home.config.preallocate and self.size == 0:
+            allocated = self.home.config.segment_size
+            file.preallocate(0, allocated)
+        self._active = _Active(file, index, allocated, self.home.config)
         self._drop_handles()
 
     def _ready(self) -> _Active:
@@ -303,11 +318,15 @@ class Segment:
         self._ready()
 
     def sync(self) -> None:
-        """Log, indexes and transaction index on disk when it returns. OSError is final for the directory."""
+        """Log, indexes and transaction index on disk when it returns. OSError is final for the directory.
+
+        Indexes whose directory has been renamed by somebody else, or removed, are no loss: they are caches.
+        """
         files, active = self.home.files, self._active
         if active is not None:
             files.fdatasync(active.file)
-            active.index.sync()
+            with contextlib.suppress(FileNotFoundError):
+                active.index.sync()
         else:
             file = files.open(self.path, write=True)
             files.fsync(file)
@@ -326,10 +345,33 @@ class Segment:
         self._drop_handles()
 
     def delete_files(self) -> None:
-        """Unlink everything of this base offset but its producer snapshot."""
+        """Unlink everything of this base offset but its producer snapshot. What is not there is no error."""
         self.close()
-        for suffix in names.SEGMENT_SUFFIXES:
-            self.home.files.unlink(names.file_path(self.directory, self.base_offset, suffix))
+        for path in self.paths:
+            self.home.files.unlink(path)
+
+    @property
+    def paths(self) -> list[str]:
+        """Where its files are, `.log` first, whether they exist or not."""
+        return [self.home.path(self.base_offset, kind) for kind in names.SEGMENT_SUFFIXES]
+
+    def forget_paths(self) -> None:
+        """Its home has another directory: the same files, under other names. Who reads in one goes on."""
+        self._txn_index = None
+        self._drop_handles()
+        if self._active is not None:
+            self._active.index.moved(*self._index_paths())
+
+    def move_to(self, home: Home) -> None:
+        """Rename its files to what they are called at another home, `.log` first: without it the others are orphans,
+        which a load removes. No file is created. Who reads in the segment goes on: open handles stay open, new ones are
+        found under the new names."""
+        self.close()
+        before, self.home, self._txn_index = self.paths, home, None
+        for old, new in zip(before, self.paths, strict=True):
+            if os.path.exists(old):
+                home.files.unlink(new)  # of an earlier segment of this base: never the target of a rename
+                home.files.rename(old, new)
 
     # ---- append ------------------------------------------------------------------------------------------------
 
@@ -373,6 +415,38 @@ class Segment:
         active.allocated = self.size
         self.home.files.fsync(active.file)
 
+    @property
+    def index_full(self) -> bool:
+        """Has an index no room for another entry? Of the active segment."""
+        return self._ready().index.full
+
+    def truncate_to(self, offset: int, now_ms: int) -> int:
+        """Drop every batch that ends at or above offset, durably; how many bytes those were. The segment takes appends
+        from then on, with indexes of full size.
+
+        A batch that holds offset goes whole, and where offset lies in a gap the batch behind the gap does. CorruptBatch
+        where damage hides the place: nothing has changed. OSError is final.
+        """
+        active = self._ready()
+        header = self.locate(offset)
+        end = self.size if header is None else header.position
+        removed = self.size - end
+        last = scan_headers(active.file, start_of(active.file, active.index, end, offset - 1), end, 0, self.base_offset)
+        self.next_offset = last.next_offset if end else self.base_offset
+        self.size = end
+        self.txn_index.truncate_to(offset)
+        if end == 0:
+            active.index.reset(self._index_bytes())
+            self.created_ms, self.appended_ms = now_ms, None
+        else:
+            active.index.truncate_to(offset)
+            active.index.resize(self._index_bytes())
+            active.index.set_max_timestamp(*self._youngest(active.index))
+        self.home.files.truncate(active.file, end)
+        self.home.files.fsync(active.file)
+        active.allocated = end
+        return removed
+
     # ---- read --------------------------------------------------------------------------------------------------
 
     @property
@@ -384,6 +458,34 @@ class Segment:
         if self._max_timestamp is None:
             self._max_timestamp = self._youngest(self.index)[0]
         return self._max_timestamp
+
+    @property
+    def modified_ms(self) -> int:
+        """When something was last appended: by the log's clock where this process did it, else the file's own time."""
+        if self.appended_ms is not None:
+            return self.appended_ms
+        return os.stat(self.path).st_mtime_ns // 1_000_000
+
+    @property
+    def first_batch_timestamp(self) -> int:
+        """Largest timestamp of the first batch; 2^63-1 while there is none. Kafka: getFirstBatchTimestamp."""
+        first = find_offset(self.file, 0, self.size, -1) if self.size else None
+        return _NO_BATCH if first is None else first.max_timestamp
+
+    def stamped_records(self, limit: int) -> int:
+        """How many records have a timestamp, counted up to limit."""
+        count = position = 0
+        while count < limit:
+            header = find_timestamp(self.file, position, self.size, 0, 0)
+            if header is None:
+                break
+            data = self.file.read(header.position, header.size)
+            for record in iter_records(data, include_control=True, path=self.path, lazy=True):
+                count += record.timestamp >= 0
+                if count == limit:
+                    break
+            position = header.position + header.size
+        return count
 
     def _batch_of_entry(self, index: IndexPair, timestamp: int, offset: int) -> Header | None:
         """The batch that a time entry speaks of, the one that holds offset and reaches timestamp; None if it lies."""

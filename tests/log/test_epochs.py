@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 import klog
+from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.log.epochs import LeaderEpochs
 from klog.record import encode
+from klog.scheduler import Scheduler
 from tests.support.abandon import abandon
 from tests.support.logs import one_log
 
@@ -33,6 +35,7 @@ def make(tmp_path: Path, *entries: tuple[int, int]) -> LeaderEpochs:
     ],
 )
 def test_assigning(tmp_path: Path, assigned: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
+    """LE2, LE3, LE4, LE5: an epoch's first start stands; whoever comes later and begins earlier wins."""
     assert make(tmp_path, *assigned).entries == expected
 
 
@@ -57,9 +60,10 @@ def test_recovery_learns_only_epochs_above_the_latest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("offset", "expected"),
-    [(8, [(2, 6)]), (9, [(2, 6), (3, 8)]), (12, [(2, 6), (3, 8), (4, 11)]), (0, []), (-1, [])],
+    [(8, [(2, 6)]), (9, [(2, 6), (3, 8)]), (12, [(2, 6), (3, 8), (4, 11)]), (0, []), (-1, [(2, 6), (3, 8), (4, 11)])],
 )
 def test_truncation_from_the_end(tmp_path: Path, offset: int, expected: list[tuple[int, int]]) -> None:
+    """LE9: entries that start at or above the offset go."""
     epochs = make(tmp_path, (2, 6), (3, 8), (4, 11))
     epochs.truncate_from_end(offset)
     assert epochs.entries == expected
@@ -78,18 +82,117 @@ def test_truncation_from_the_end(tmp_path: Path, offset: int, expected: list[tup
     ],
 )
 def test_truncation_from_the_start(tmp_path: Path, offset: int, expected: list[tuple[int, int]]) -> None:
+    """LE10: the epoch of the new start goes on, from there."""
     epochs = make(tmp_path, (2, 6), (3, 8), (4, 11))
     epochs.truncate_from_start(offset)
     assert epochs.entries == expected
 
 
 def test_epoch_of_an_offset(tmp_path: Path) -> None:
+    """LE13: the entry with the greatest start at or below it."""
     epochs = make(tmp_path, (0, 10), (1, 20), (5, 30))
-    assert [epochs.epoch_at(offset) for offset in (25, 20, 30, 50, 5)] == [1, 1, 5, 5, -1]
+    assert [epochs.epoch_for_offset(offset) for offset in (25, 20, 30, 50, 5)] == [1, 1, 5, 5, None]
+    assert epochs.epoch_at(5) == -1
     assert make(tmp_path).epoch_at(0) == -1
 
 
+def test_an_empty_cache_knows_nothing(tmp_path: Path) -> None:
+    """LE1: no latest epoch, no end of any epoch, and nothing to truncate."""
+    epochs = make(tmp_path)
+    assert (epochs.latest, epochs.earliest_entry, epochs.previous_epoch(3), epochs.next_epoch(-1)) == (None,) * 4
+    assert [epochs.end_offset_for(epoch, 100) for epoch in (-1, 0, 5)] == [(-1, -1)] * 3
+    epochs.truncate_from_end(0)
+    epochs.truncate_from_start(5)
+    assert epochs.entries == []
+    assert not Path(epochs.path).exists()
+
+
+@pytest.mark.parametrize(
+    ("entries", "asked", "log_end", "expected"),
+    [
+        ([(2, 11), (2, 12)], 2, 14, (2, 14)),
+        ([(2, 11)], -1, 14, (-1, -1)),
+        ([(1, 5), (2, 6), (1, 7)], 2, 9, (-1, -1)),
+        ([(5, 11), (6, 12), (7, 13)], 4, 20, (4, 11)),
+        ([(5, 11), (6, 12), (7, 13), (7, 12)], 5, 20, (5, 12)),
+        ([(5, 11), (6, 12), (7, 13), (7, 12)], 6, 20, (5, 12)),
+        ([(0, 10), (2, 13), (4, 17)], 1, 20, (0, 13)),
+        ([(0, 10), (2, 13), (4, 17)], 2, 20, (2, 17)),
+        ([(0, 10), (2, 13), (4, 17)], 3, 20, (2, 17)),
+        ([(0, 10), (2, 13), (4, 17)], 5, 20, (-1, -1)),
+        ([(0, 0), (1, 0)], 1, 5, (1, 5)),
+        ([(0, 0), (1, 0)], 0, 5, (0, 0)),
+        ([(0, 0), (1, 0), (2, 5)], 2, 10, (2, 10)),
+        ([(0, 0), (1, 0), (2, 5)], 1, 10, (1, 5)),
+        ([(0, 0), (1, 0), (2, 5)], 0, 10, (0, 0)),
+    ],
+)
+def test_where_an_epoch_ended(
+    tmp_path: Path, entries: list[tuple[int, int]], asked: int, log_end: int, expected: tuple[int, int]
+) -> None:
+    """LE2, LE4, LE5, LE6, LE8: the epoch at or below the one asked for, and where the next one begins."""
+    assert make(tmp_path, *entries).end_offset_for(asked, log_end) == expected
+
+
+def test_neighbours_of_an_epoch(tmp_path: Path) -> None:
+    """LE12: the entries below, at and above an epoch."""
+    epochs = make(tmp_path, (2, 10), (4, 15), (10, 20))
+    assert [epochs.previous_epoch(epoch) for epoch in (2, 4, 10)] == [None, 2, 4]
+    epochs.truncate_from_end(18)
+    assert epochs.latest == 4
+    assert epochs.previous_epoch(4) == 2
+    epochs = make(tmp_path, (0, 0), (1, 100), (2, 200))
+    assert [epochs.next_epoch(epoch) for epoch in (-1, 0, 1, 2, 100)] == [0, 1, 2, None, None]
+    assert [epochs.previous_entry(epoch) for epoch in (0, 1, 2, 9)] == [None, (0, 0), (1, 100), (2, 200)]
+    assert [epochs.epoch_entry(epoch) for epoch in (0, 2, 3)] == [(0, 0), (2, 200), None]
+    assert epochs.earliest_entry == (0, 0)
+
+
+def test_the_entries_of_a_range(tmp_path: Path) -> None:
+    epochs = make(tmp_path, (0, 0), (1, 100), (2, 200))
+    assert epochs.entries_in_range(0, 300) == epochs.entries
+    assert epochs.entries_in_range(50, 150) == [(0, 50), (1, 100)]
+    assert epochs.entries_in_range(100, 200) == [(1, 100)]
+    assert epochs.entries_in_range(250, 251) == [(2, 250)]
+    assert make(tmp_path, (3, 10)).entries_in_range(0, 20) == [(3, 10)]
+    assert make(tmp_path, (3, 10)).entries_in_range(0, 10) == []
+
+
+def test_no_epoch_and_no_start_is_negative(tmp_path: Path) -> None:
+    for entry in ((-1, 0), (0, -1)):
+        with pytest.raises(ValueError, match="negative"):
+            make(tmp_path, entry)
+
+
+def test_truncations_reach_the_file_once_the_scheduler_has_run(tmp_path: Path) -> None:
+    """LE14: and clear_and_flush() empties memory and file at once."""
+    epochs = make(tmp_path, (2, 6), (3, 8), (4, 11))
+    epochs.flush()
+    epochs.scheduler = Scheduler(ManualClock())
+    epochs.truncate_from_end(11)
+    epochs.truncate_from_start(8)
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n1\n3 8\n"
+    epochs.clear_and_flush()
+    assert epochs.entries == []
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n0\n"
+
+
+def test_another_directory_may_take_the_entries_over(tmp_path: Path) -> None:
+    epochs = make(tmp_path, (2, 6), (4, 11))
+    (tmp_path / "moved").mkdir()
+    moved = epochs.with_checkpoint(str(tmp_path / "moved"))
+    moved.assign(5, 20)
+    moved.flush()
+    assert epochs.entries == [(2, 6), (4, 11)]
+    assert (tmp_path / "moved" / "leader-epoch-checkpoint").read_text() == "0\n3\n2 6\n4 11\n5 20\n"
+    moved.detach()
+    moved.assign(6, 30)
+    moved.flush()
+    assert "6 30" not in (tmp_path / "moved" / "leader-epoch-checkpoint").read_text()
+
+
 def test_the_file_says_the_same_to_the_next_one(tmp_path: Path) -> None:
+    """LE7: opened again on the same file, the entries are the same."""
     epochs = make(tmp_path, (2, 6), (4, 11))
     epochs.flush()
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n2 6\n4 11\n"

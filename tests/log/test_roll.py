@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.log import segments as questions
 from klog.record import encode
 from tests.support.groups import BATCH
 from tests.support.logs import NOW, bases, one_log, rows, values
@@ -16,6 +20,7 @@ X = [(None, None)]  # one batch of BATCH bytes
 
 
 def test_by_size_to_the_byte(tmp_path: Path) -> None:
+    """UL23: a segment made for ten appends rolls on the eleventh."""
     with one_log(tmp_path, segment_bytes=10 * BATCH) as log:
         for _ in range(10):
             log.append(X)
@@ -39,7 +44,7 @@ def test_one_append_may_roll_many_times(tmp_path: Path) -> None:
 
 
 def test_by_time_between_records(tmp_path: Path) -> None:
-    """Record timestamps alone count once the first batch has one: the wall clock may do what it likes."""
+    """UL20: Record timestamps alone count once the first batch has one: the wall clock may do what it likes."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, segment_ms=1000) as log:
         log.append([(None, b"a", NOW)])
@@ -56,6 +61,7 @@ def test_by_time_between_records(tmp_path: Path) -> None:
 
 
 def test_by_the_clock_while_records_have_no_timestamp(tmp_path: Path) -> None:
+    """UL18: an empty segment never rolls, however old; the next append does."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, segment_ms=1000) as log:
         clock.advance(1001)
@@ -95,6 +101,7 @@ def test_log_append_time_rolls_by_the_clock(tmp_path: Path) -> None:
 
 
 def test_jitter_takes_a_random_part_off_segment_ms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """UL22: it is drawn once per segment."""
     drawn: list[int] = []
 
     def randrange(stop: int) -> int:
@@ -163,7 +170,7 @@ def test_by_an_index_without_room_for_a_single_entry(tmp_path: Path) -> None:
 
 
 def test_by_offsets_beyond_31_bits_of_the_base(tmp_path: Path) -> None:
-    """A log that compaction has left with a hole: the next records are too far from the segment's base."""
+    """LS5: A log that compaction has left with a hole: the next records are too far from the segment's base."""
     directory = tmp_path / "events-0"
     directory.mkdir()
     (directory / "00000000000000000000.log").write_bytes(
@@ -260,3 +267,187 @@ def test_reads_go_on_over_many_segments(tmp_path: Path) -> None:
             log.roll()
         assert rows(log) == [(i, b"k%d" % i, b"v%d" % i, NOW + i) for i in range(40)]
         assert rows(log, 37, 39) == [(i, b"k%d" % i, b"v%d" % i, NOW + i) for i in (37, 38)]
+
+
+# ---- asked for, and the empty segment --------------------------------------------------------------------------------
+
+
+def test_a_timestamp_behind_a_record_without_one_counts_by_the_clock(tmp_path: Path) -> None:
+    """UL19: whatever it says."""
+    with one_log(tmp_path, segment_ms=1000) as log:
+        log.append([(None, b"a", -1)])
+        log.append([(None, b"b", NOW + 1_000_000)])
+        assert bases(log) == [0]
+
+
+def test_nothing_appended_rolls_nothing(tmp_path: Path) -> None:
+    """UL21: nor does it fail where a record would have rolled."""
+    clock = ManualClock(NOW)
+    with one_log(tmp_path, clock, segment_ms=1000) as log:
+        log.append([(None, b"a", -1)])
+        clock.advance(5000)
+        log.append([])
+        log.append(iter([]))
+        assert bases(log) == [0]
+
+
+def test_an_empty_segment_is_made_anew(tmp_path: Path) -> None:
+    """UL24, LL2: one segment, the files of the old one on their way out, and appends go on at its offset."""
+    clock = ManualClock(NOW)
+    with one_log(tmp_path, clock, file_delete_delay_ms=1000) as log:
+        first = log.segments[0]
+        assert log.roll(0) is log.segments[0] is not first
+        assert bases(log) == [0]
+        deleted = sorted(path.name[20:] for path in Path(log.path).glob("*.deleted"))
+        assert deleted == [".index.deleted", ".log.deleted", ".timeindex.deleted"]
+        assert log.append(X).first_offset == 0
+        log.append(X)
+        clock.advance(1000)
+        assert list(Path(log.path).glob("*.deleted")) == []
+        assert len(rows(log)) == 2
+        assert log.verify().problems == []
+
+
+def test_an_empty_segment_whose_index_has_no_room_is_made_anew(tmp_path: Path) -> None:
+    """UL25: by the next append; no second segment, and an index that works."""
+    with one_log(tmp_path, index_interval_bytes=0, file_delete_delay_ms=0) as log:
+        first = log.segments[0]
+        assert first.index.resize(0)
+        assert first.index_full
+        assert not first.index.resize(7)  # no room for an entry either
+        for _ in range(3):
+            log.append(X)
+        assert bases(log) == [0]
+        assert log.segments[0] is not first
+        assert (log.segments[0].index.entries, log.segments[0].index_full) == (2, False)
+        assert log.verify().problems == []
+
+
+def test_a_failure_while_an_empty_segment_is_made_anew_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with one_log(tmp_path, file_delete_delay_ms=0) as log:
+        first = log.segments[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(klog.segment.Segment, "activate", _no_space_once(klog.segment.Segment.activate))
+            with pytest.raises(OSError, match="No space"):
+                log.roll()
+        assert log.offline is None
+        assert log.segments == (first,)
+        log.append(X)
+        assert len(rows(log)) == 1
+    with one_log(tmp_path) as log:
+        assert len(rows(log)) == 1
+
+
+def _no_space_once(activate: Callable[[Any], None]) -> Callable[[Any], None]:
+    failed: list[bool] = []
+
+    def failing(segment: Any) -> None:
+        if not failed:
+            failed.append(True)
+            raise OSError(errno.ENOSPC, "No space left on device", segment.path)
+        activate(segment)
+
+    return failing
+
+
+def test_a_segment_begins_at_the_end_or_beyond(tmp_path: Path) -> None:
+    """LL14: at the log end where less is asked for, and never below the newest segment."""
+    with one_log(tmp_path) as log:
+        log.append(X * 2)
+        assert log.roll(1).base_offset == 2
+        log.append(X)
+        assert log.roll(9).base_offset == 9
+        assert (bases(log), log.log_end_offset) == ([0, 2, 9], 3)
+        with pytest.raises(ValueError, match="no segment can begin at 3"):
+            log.roll(4 - 1)
+        assert (bases(log), log.offline) == ([0, 2, 9], None)
+        assert log.recovery_point == 3
+        log.truncate_to(3)
+    with one_log(tmp_path) as log:
+        assert len(rows(log)) == 3
+
+
+def test_a_roll_whose_snapshot_fails_proves_nothing_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """UL57: the recovery point stays, the roll has not happened, and the next one may."""
+    with klog.Log.open(tmp_path / "t-0") as log:
+        log.append(X * 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(log._producers, "take_snapshot", _fails)
+            with pytest.raises(OSError, match="I/O"):
+                log.roll()
+        assert (log.recovery_point, bases(log), log.offline) == (0, [0], None)
+        log.append(X)
+        assert log.roll().base_offset == 3
+        assert log.recovery_point == 3
+
+
+def _fails() -> None:
+    raise OSError(errno.EIO, "I/O error")
+
+
+def test_the_first_batch_tells_its_timestamp(tmp_path: Path) -> None:
+    """UL106: 2^63-1 while there is none; the batch's largest, of open and of closed segments."""
+    with one_log(tmp_path) as log:
+        assert log.segments[0].first_batch_timestamp == 2**63 - 1
+        log.append([(None, b"a", 7), (None, b"b", 9)])
+        log.append([(None, b"c", 3)])
+        assert log.segments[0].first_batch_timestamp == 9
+        log.roll()
+        assert [segment.first_batch_timestamp for segment in log.segments] == [9, 2**63 - 1]
+        log.append([(None, b"c", -1)])
+        assert log.segments[1].first_batch_timestamp == -1
+
+
+def test_preallocation_gives_blocks_not_length(tmp_path: Path) -> None:
+    """LS15: a segment reads as any other; closed, it has the blocks that it needs, and goes on where it was."""
+    size = 64 << 20
+    with one_log(tmp_path, preallocate=True, segment_bytes=size) as log:
+        path = Path(log.segments[0].path)
+        log.append([(None, b"first")])
+        assert path.stat().st_blocks * 512 >= size
+        assert path.stat().st_size == log.size
+        assert values(log) == [b"first"]
+        log.roll()
+        assert path.stat().st_blocks * 512 < 1 << 20
+        assert Path(log.segments[1].path).stat().st_blocks * 512 >= size
+    assert all(path.stat().st_blocks * 512 < 1 << 20 for path in path.parent.glob("*.log"))
+    with one_log(tmp_path) as log:
+        log.append([(None, b"second")])
+        assert values(log) == [b"first", b"second"]
+
+
+def test_which_segments_an_offset_or_a_range_concerns(tmp_path: Path) -> None:
+    """UL28, LL11: by binary search among those that are there."""
+    with one_log(tmp_path) as log:
+        for _ in range(2):
+            log.append(X * 10)
+            log.roll()
+        segments = log.segments
+
+        def between(start: int, stop: int) -> list[int]:
+            return [segment.base_offset for segment in questions.between(segments, start, stop)]
+
+        assert [between(0, 21), between(1, 5), between(13, 21), between(13, 17)] == [[0, 10, 20], [0], [10, 20], [10]]
+        assert between(7, 7) == []
+        with pytest.raises(ValueError, match="below the first"):
+            between(10, 1)
+        for question, expected in (
+            (questions.floor, {-1: None, 0: 0, 9: 0, 10: 10, 99: 20}),
+            (questions.lower, {0: None, 9: 0, 10: 0, 11: 10, 99: 20}),
+            (questions.higher, {-1: 0, 0: 10, 19: 20, 20: None}),
+        ):
+            for offset, base in expected.items():
+                found = question(segments, offset)
+                assert (None if found is None else found.base_offset) == base
+    with one_log(tmp_path, topic="six") as log:
+        for _ in range(5):
+            log.append(X)
+            log.roll()
+
+        def closed(offset: int) -> list[int]:
+            return [segment.base_offset for segment in questions.closed_from(log.segments, offset)]
+
+        assert [closed(0), closed(2), closed(5), closed(6)] == [[0, 1, 2, 3, 4], [2, 3, 4], [], []]
+        assert questions.closed_from((), 0) == ()

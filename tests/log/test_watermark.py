@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+import klog
+from klog.errors import OffsetOutOfRange
 from klog.log import watermark
 from klog.log.watermark import OffsetMetadata
+from tests.support.logs import values
 
 A, B = OffsetMetadata(5, 0, 300), OffsetMetadata(12, 10, 100)
 ALONE = OffsetMetadata(5)
@@ -51,3 +57,170 @@ def test_a_leader_only_moves_on() -> None:
 def test_a_follower_says_what_changed() -> None:
     assert [watermark.followed(99, offset, 0, 100) for offset in (99, 100, 101, 7)] == [None, 100, 100, 7]
     assert watermark.followed(100, 101, 0, 100) is None
+
+
+# ---- as a log keeps it ----------------------------------------------------------------------------------------------
+
+THREE = [(None, b"0"), (None, b"1"), (None, b"2")]
+
+
+def managed(tmp_path: Path, **options: Any) -> klog.Log:
+    return klog.Log.open(tmp_path / "t-0", high_watermark=0, **options)
+
+
+def test_a_single_copy_follows_its_log_end_until_somebody_sets_it(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0") as log:
+        log.append(THREE)
+        assert log.high_watermark == 3
+        assert log.maybe_increment_high_watermark(2) is None
+        log.append(THREE)
+        assert log.high_watermark == 6  # nothing was changed, so nobody manages it
+        assert log.update_high_watermark(4) == 4
+        log.append(THREE)
+        assert (log.high_watermark, log.log_end_offset) == (4, 9)
+    with klog.Log.open(tmp_path / "t-0") as log:
+        assert log.high_watermark == 9
+    with klog.Log.open(tmp_path / "t-0", high_watermark=77) as log:
+        assert log.high_watermark == 9
+        log.append(THREE)
+        assert log.high_watermark == 9
+
+
+def test_nothing_at_or_above_it_is_read(tmp_path: Path) -> None:
+    """UL1: nor after a roll, nor where a read begins at it."""
+    with managed(tmp_path) as log:
+        log.append(THREE)
+        assert values(log, 0) == []
+        log.update_high_watermark(3)
+        assert values(log, 0) == [b"0", b"1", b"2"]
+        log.roll()
+        assert values(log, 0) == [b"0", b"1", b"2"]
+        assert values(log, 3) == []
+        log.append(THREE)
+        assert values(log, 3) == []
+        assert log.fetch(3, isolation="high_watermark").size == 0
+
+
+def test_the_watermark_moves_only_when_told(tmp_path: Path) -> None:
+    """UL4: but never beyond the log end, and back with a truncation."""
+    with managed(tmp_path) as log:
+        assert log.high_watermark == 0
+        log.append(THREE)
+        assert log.high_watermark == 0
+        assert log.maybe_increment_high_watermark(1) == 0
+        assert log.high_watermark == 1
+        assert log.update_high_watermark(5) == 3
+        log.append(THREE)
+        assert log.high_watermark == 3
+        assert log.update_high_watermark(6) == 6
+
+
+def test_an_increment_beyond_the_end_or_a_negative_update_is_refused(tmp_path: Path) -> None:
+    with managed(tmp_path) as log:
+        log.append(THREE)
+        with pytest.raises(ValueError, match="beyond the log end"):
+            log.maybe_increment_high_watermark(4)
+        with pytest.raises(ValueError, match="none is negative"):
+            log.update_high_watermark(-1)
+        assert log.high_watermark == 0
+
+
+def test_a_snapshot_knows_where_the_watermark_is(tmp_path: Path) -> None:
+    """UL5: its place is that of the batch that a read from there finds."""
+    with managed(tmp_path) as log:
+        for _ in range(5):
+            log.append(THREE)
+        log.roll()
+        log.append(THREE)
+        for offset in (0, 4, 9, 14, 15, 16, 18):
+            log.update_high_watermark(offset)
+            snapshot = log.fetch_offset_snapshot()
+            mark = snapshot.high_watermark
+            assert (snapshot.log_start_offset, snapshot.log_end_offset.offset, mark.offset) == (0, 18, offset)
+            assert snapshot.last_stable_offset == mark
+            assert log.high_watermark_metadata == mark
+            assert not mark.is_message_only
+            if offset < 18:
+                segment = next(segment for segment in log.segments if segment.base_offset == mark.segment_base_offset)
+                header = segment.locate_at(mark.position)
+                assert header.base_offset <= offset <= header.last_offset
+            else:
+                assert mark == snapshot.log_end_offset == OffsetMetadata(18, 15, log.segments[-1].size)
+
+
+def test_the_same_offset_on_a_newer_segment_is_an_increment(tmp_path: Path) -> None:
+    with managed(tmp_path) as log:
+        log.append(THREE)
+        old = log.maybe_convert_to_offset_metadata(3)
+        assert log.maybe_increment_high_watermark(old) == 0
+        log._roll_locked(3)
+        assert log.maybe_increment_high_watermark(3) == 3
+        assert log.high_watermark_metadata == OffsetMetadata(3, 3, 0)
+        assert log.maybe_increment_high_watermark(3) is None
+
+
+def test_reads_up_to_the_log_end(tmp_path: Path) -> None:
+    """UL6, UL7: every offset below the bound has data; from the high watermark to the log end there is none, and no
+    error."""
+    with managed(tmp_path) as log:
+        for number in range(5):
+            log.append(THREE)
+            if number == 2:
+                log.roll()
+        log.update_high_watermark(6)
+        for offset in range(15):
+            fetched = log.fetch(offset, isolation="log_end")
+            assert fetched.size
+            assert fetched.offset == offset
+            assert bool(log.fetch(offset, isolation="high_watermark").size) == (offset < 6)
+        assert log.fetch(15, isolation="log_end").size == log.fetch(15, isolation="high_watermark").size == 0
+        with pytest.raises(OffsetOutOfRange):
+            log.fetch(16, isolation="high_watermark")
+
+
+def test_reads_bounded_by_a_watermark_wherever_it_is_known_to_be(tmp_path: Path) -> None:
+    """LL9: klog's reads are bounded by the offset alone: its place may be unknown, or on another segment."""
+    with managed(tmp_path) as log:
+        for _ in range(6):
+            log.append(THREE[:1])
+            log.roll()
+        for mark in (OffsetMetadata(4), OffsetMetadata(4, 4, 0)):
+            log._mark = mark
+            assert [record.offset for record in log.read(3)] == [3]
+            assert log.fetch(3, isolation="high_watermark").size
+            for offset in (4, 5):
+                assert log.fetch(offset, isolation="high_watermark").size == 0
+                assert list(log.read(offset)) == []
+
+
+def test_metadata_of_any_offset(tmp_path: Path) -> None:
+    """UL103: full where the log holds it, the offset alone elsewhere, never an exception."""
+    with klog.Log.open(tmp_path / "t-0", log_start_offset=10) as log:
+        log.append(THREE)
+        log.append(THREE)
+        size = log.segments[0].size
+        assert log.maybe_convert_to_offset_metadata(10) == OffsetMetadata(10, 10, 0)
+        assert log.maybe_convert_to_offset_metadata(14) == OffsetMetadata(14, 10, size // 2)
+        assert log.maybe_convert_to_offset_metadata(16) == OffsetMetadata(16, 10, size)
+        for offset in (-1, 0, 9, 17, 2**62):
+            assert log.maybe_convert_to_offset_metadata(offset) == OffsetMetadata(offset)
+
+
+def test_what_a_follower_hears(tmp_path: Path) -> None:
+    """UL104: the new watermark where it has changed, else nothing."""
+    with managed(tmp_path) as log:
+        log.append([(None, b"x")] * 100)
+        assert [log.maybe_update_high_watermark(offset) for offset in (99, 99, 100, 100, 101)] == [
+            99, None, 100, None, None,
+        ]  # fmt: skip
+
+
+def test_a_watermark_is_settled_where_there_is_no_record(tmp_path: Path) -> None:
+    """In a gap at the end of the log there is no byte to point at: the offset alone has to do."""
+    with managed(tmp_path) as log:
+        log.append(THREE)
+        log._log_end_offset = 9
+        assert log.update_high_watermark(7) == 7
+        assert log.high_watermark_metadata == OffsetMetadata(7)
+        assert log.maybe_increment_high_watermark(7) is None
+        assert log.maybe_increment_high_watermark(8) == 7

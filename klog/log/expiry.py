@@ -1,0 +1,29 @@
+"""Producers that have been silent for producer.id.expiration.ms are forgotten, log by log, on the scheduler.
+
+Kafka: UnifiedLog.removeExpiredProducers.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from klog.scheduler import Task
+
+if TYPE_CHECKING:
+    from klog.log.log import Log
+
+
+def expire_producers_regularly(log: Log) -> Task:
+    """Every producer.id.expiration.check.interval.ms, until the task is cancelled. It does not keep the log alive."""
+    known = weakref.ref(log)
+
+    def expire() -> None:
+        still = known()
+        if still is not None:
+            with still._lock:
+                if not still.closed:
+                    still._producers.expire(still.clock.wall_ms())
+
+    interval_ms = log._options.producer_expiration_check_ms
+    return log._options.scheduler.schedule("producer-expiration", expire, interval_ms, interval_ms)

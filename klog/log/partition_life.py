@@ -1,0 +1,80 @@
+"""A partition's directory gets another name, or goes. Under the log's lock.
+
+A log on its way out (renamed to `-delete`) keeps no epochs and no topic id: nothing of it is written any more but what
+is appended. Kafka: UnifiedLog.renameDir, delete; LocalLog.deleteAllSegments, deleteEmptyDir.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from klog.errors import StorageOffline
+from klog.segment import Segment
+
+if TYPE_CHECKING:
+    from klog.log.log import Log
+
+_log = logging.getLogger("klog.log")
+
+
+def rename_locked(log: Log, name: str, reinitialise: bool) -> bool:
+    """What Log.rename_dir documents."""
+    parent = os.path.dirname(log._directory)
+    target = os.path.join(parent, name)
+    if target == log._directory:
+        return False
+    if os.path.lexists(target):
+        raise FileExistsError(f"{target} is there already")
+    _log.info("event=rename log=%s from=%s to=%s", log.name, log._directory, target)
+    log._finally(lambda: _rename(log, parent, target))
+    log._epochs = log._epochs.with_checkpoint(target)
+    if not reinitialise:
+        log._epochs.clear()
+        log._epochs.detach()
+        log._keeps_metadata = False
+    return True
+
+
+def _rename(log: Log, parent: str, target: str) -> None:
+    log._options.files.rename(log._directory, target)
+    log._directory = target
+    log._home_of_deleted().directory = target
+    if log._home is not None:
+        log._home.directory = target
+    for segment in log._segments:
+        segment.forget_paths()
+    log._producers.move_to(target)
+    log._options.files.fsync_dir(parent)
+
+
+def delete_all_segments_locked(log: Log) -> list[Segment]:
+    """Every segment out of the log and off the disk; the directory stays. The segments, whose files are gone."""
+    segments, log._segments = log._segments, ()
+    for segment in reversed(segments):  # what a crash leaves is a log
+        segment.delete_files()
+    return list(segments)
+
+
+def delete_empty_dir_locked(log: Log) -> None:
+    """The directory itself, with what is left in it. ValueError while the log has segments."""
+    if log._segments:
+        raise ValueError(f"{log.name} still has {len(log._segments)} segments: delete them first")
+    shutil.rmtree(log._directory)
+    log._options.files.fsync_dir(os.path.dirname(log._directory))
+
+
+def delete_locked(log: Log) -> None:
+    """What Log.delete documents."""
+    _log.info("event=delete log=%s path=%s", log.name, log._directory)
+    log._epochs.clear()
+    log._epochs.detach()
+    try:
+        os.listdir(log._directory)  # a file in its place is no directory to delete segments from
+        delete_all_segments_locked(log)
+        delete_empty_dir_locked(log)
+    except OSError as error:
+        log._go_offline(f"deleting it failed: {error}")
+        raise StorageOffline(f"{log.name} could not be deleted: {error}") from error

@@ -1,0 +1,58 @@
+"""Segments on their way out: renamed to `.deleted` now, unlinked after file.delete.delay.ms.
+
+Who reads in one meanwhile goes on. What is still there when the log is closed, the next load unlinks. Under the log's
+lock. Kafka: LocalLog.removeAndDeleteSegments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from klog.segment import Segment
+
+if TYPE_CHECKING:
+    from klog.log.log import Log
+
+_log = logging.getLogger("klog.log")
+
+
+def remove_locked(log: Log, segments: Sequence[Segment], reason: str) -> None:
+    """Take segments that are out of the log already off the disk, in the order given: what a crash leaves in between
+    must be a log. Durable when it returns, save that the bytes go later. OSError is final."""
+    if not segments:
+        return
+    files = log._options.files
+    _log.info(
+        "event=segments_deleted log=%s reason=%s bases=%s",
+        log.name,
+        reason,
+        ",".join(str(segment.base_offset) for segment in segments),
+    )
+    doomed: list[str] = []
+    home = log._home_of_deleted()
+    for segment in segments:
+        segment.move_to(home)
+        doomed += (os.path.basename(path) for path in segment.paths)
+        snapshot = log._producers.remove_and_mark_for_deletion(segment.base_offset)
+        doomed += [] if snapshot is None else [os.path.basename(snapshot)]
+    files.fsync_dir(log._directory)
+    unlink_later_locked(log, doomed)
+
+
+def unlink_later_locked(log: Log, doomed: Sequence[str]) -> None:
+    """Unlink files of the log's directory, wherever that is by then."""
+
+    files, directory, known = log._options.files, log._directory, weakref.ref(log)
+
+    def unlink() -> None:
+        still = known()
+        for name in doomed:
+            with contextlib.suppress(OSError):  # the next load tries again
+                files.unlink(os.path.join(directory if still is None else still._directory, name))
+
+    log._options.scheduler.schedule("delete-file", unlink, log.config.file_delete_delay_ms)

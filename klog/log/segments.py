@@ -1,0 +1,54 @@
+"""Questions to the segments of a log, which are a tuple in the order of their base offsets. Kafka: LogSegments.
+
+Each takes a binary search, whatever the number of segments; an answer that is a range is a slice of the tuple.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+
+from klog.segment import Segment
+
+
+def _base(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def number_of(segments: Sequence[Segment], offset: int) -> int:
+    """Which segment an offset belongs to: the last one that begins at or below it, else the first."""
+    return max(bisect.bisect_right(segments, offset, key=_base) - 1, 0)
+
+
+def floor(segments: Sequence[Segment], offset: int) -> Segment | None:
+    """The last one that begins at or below an offset."""
+    at = bisect.bisect_right(segments, offset, key=_base)
+    return segments[at - 1] if at else None
+
+
+def lower(segments: Sequence[Segment], offset: int) -> Segment | None:
+    """The last one that begins below an offset."""
+    at = bisect.bisect_left(segments, offset, key=_base)
+    return segments[at - 1] if at else None
+
+
+def higher(segments: Sequence[Segment], offset: int) -> Segment | None:
+    """The first one that begins above an offset."""
+    at = bisect.bisect_right(segments, offset, key=_base)
+    return segments[at] if at < len(segments) else None
+
+
+def between(segments: Sequence[Segment], start: int, stop: int) -> Sequence[Segment]:
+    """Those that may hold offsets of [start, stop). ValueError where stop lies below start."""
+    if stop < start:
+        raise ValueError(f"no segments between {start} and {stop}: the second offset lies below the first")
+    if start == stop:
+        return ()
+    return segments[number_of(segments, start) : bisect.bisect_left(segments, stop, key=_base)]
+
+
+def closed_from(segments: Sequence[Segment], offset: int) -> Sequence[Segment]:
+    """Those from the one that an offset belongs to, without the newest; none where it lies in that or beyond."""
+    if not segments or offset > segments[-1].base_offset:
+        return ()
+    return segments[number_of(segments, offset) : -1]

@@ -1,0 +1,197 @@
+"""A log that is not only appended to: rolls, truncations, deletions. What may be left of it after a crash.
+
+The expectation lives outside the engine. A `Legal` says what one outcome looks like: a contiguous run of a timeline's
+values, which begins no later and ends no earlier than it says. While an operation is under way several may be legal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import klog
+from klog.clock import ManualClock
+from klog.disk import Files
+from tests.crash.workload import open_logs
+from tests.support.abandon import abandon
+
+TOPIC = "life"
+CONFIG = {
+    "segment.bytes": 420,
+    "segment.index.bytes": 200,
+    "index.interval.bytes": 100,
+    "retention.ms": 100_000,
+    "file.delete.delay.ms": 1000,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Legal:
+    """values by offset, all that this timeline ever had; the log begins at or below start, and ends at or below end, at
+    or above acknowledged if the process died, durable if the power went."""
+
+    values: dict[int, bytes]
+    start: int = 0
+    end: int = 0
+    acknowledged: int = 0
+    durable: int = 0
+
+
+class Life:
+    """Runs operations and keeps book: `legal` at any moment is what a crash there may leave."""
+
+    def __init__(self) -> None:
+        self.now = Legal({})
+        self.legal = [self.now]
+        self.serial = 0
+
+    def under_way(self, *legal: Legal) -> None:
+        self.legal = list(legal)
+
+    def done(self, now: Legal) -> None:
+        self.now = now
+        self.legal = [now]
+
+    def append(self, log: klog.Log, count: int) -> None:
+        """One batch per record, one append."""
+        for _ in range(count):
+            now, value = self.now, b"%06d:" % self.serial + b"x" * 40
+            self.serial += 1
+            values = {**now.values, now.end: value}
+            after = dataclasses.replace(now, values=values, end=now.end + 1)
+            self.under_way(after)
+            log.append([(b"k", value)])
+            self.done(dataclasses.replace(after, acknowledged=after.end))
+
+    def flush(self, log: klog.Log) -> None:
+        log.flush()
+        self.done(dataclasses.replace(self.now, durable=self.now.end))
+
+    def roll(self, log: klog.Log) -> None:
+        log.roll()
+
+    def truncate(self, log: klog.Log, offset: int) -> None:
+        now = self.now
+        kept = dataclasses.replace(now, acknowledged=offset, durable=min(now.durable, offset))
+        if offset < log.segments[0].base_offset:
+            self.truncate_fully(log, offset, lambda: log.truncate_to(offset))
+            return
+        self.under_way(kept)
+        log.truncate_to(offset)
+        left = {at: value for at, value in now.values.items() if at < offset}
+        self.done(dataclasses.replace(kept, values=left, start=min(now.start, offset), end=offset))
+
+    def truncate_fully(self, log: klog.Log, offset: int, how: object = None) -> None:
+        now = self.now
+        self.under_way(dataclasses.replace(now, acknowledged=0, durable=0), Legal({}, offset, offset, offset, offset))
+        if callable(how):
+            how()
+        else:
+            log.truncate_fully_and_start_at(offset)
+        self.done(Legal({}, offset, offset, offset, offset))
+
+    def delete_records(self, log: klog.Log, before: int) -> None:
+        after = dataclasses.replace(self.now, start=before)
+        self.under_way(after)
+        log.delete_records(before)
+        self.done(after)
+
+    def retain(self, log: klog.Log) -> None:
+        now = self.now
+        self.under_way(dataclasses.replace(now, start=now.end))
+        log.apply_retention()
+        everything = log.size == 0
+        self.done(dataclasses.replace(now, start=log.log_start_offset, durable=now.end if everything else now.durable))
+
+
+def steps(path: Path, files: Files, life: Life) -> Iterator[None]:
+    """Truncation to the middle, to a segment's beginning, below the first segment; deletion of part, of all; new
+    beginnings; each followed by appends, some of them flushed."""
+    logs = open_logs(path, files)
+    try:
+        logs.create_topic(TOPIC, config=CONFIG)
+        log = logs.log(TOPIC)
+        clock = log.clock
+        assert isinstance(clock, ManualClock)
+        yield
+        life.append(log, 9)
+        yield
+        life.flush(log)
+        life.append(log, 3)
+        yield
+        life.truncate(log, 5)
+        yield
+        life.append(log, 5)
+        yield
+        life.truncate(log, 9)
+        life.append(log, 2)
+        yield
+        life.roll(log)
+        life.roll(log)
+        life.append(log, 4)
+        yield
+        life.truncate(log, log.segments[-1].base_offset)
+        life.append(log, 1)
+        yield
+        life.delete_records(log, 4)
+        yield
+        life.retain(log)
+        yield
+        clock.advance(2000)
+        life.append(log, 2)
+        yield
+        life.truncate(log, 1)
+        life.append(log, 6)
+        yield
+        life.flush(log)
+        clock.advance(200_000)
+        yield
+        life.retain(log)
+        yield
+        clock.advance(2000)
+        life.append(log, 4)
+        yield
+        life.truncate_fully(log, 50)
+        life.append(log, 6)
+        yield
+        life.truncate_fully(log, 50)
+        life.append(log, 1)
+        life.flush(log)
+        yield
+        logs.close()
+        life.done(dataclasses.replace(life.now, durable=life.now.end))
+        yield
+    finally:
+        abandon(logs)
+
+
+def check(path: Path, legal: list[Legal], *, power: bool) -> None:
+    """Open what is there: it must be one of the legal logs, and work on."""
+    with open_logs(path) as logs:
+        if TOPIC not in logs.topics():
+            assert any(max(one.acknowledged, one.durable) == 0 for one in legal), "the topic is gone"
+            return
+        log = logs.log(TOPIC)
+        found = [(record.offset, record.value) for record in log.read()]
+        start, end = log.log_start_offset, log.log_end_offset
+        assert [offset for offset, _ in found] == list(range(start, end)), "a hole"
+        why = [_against(one, found, start, end, power) for one in legal]
+        assert None in why, f"[{start}, {end}): {why}"
+        assert log.append([(None, b"after")]).first_offset == end
+    with open_logs(path) as logs:
+        log = logs.log(TOPIC)
+        assert log.recovery.clean_shutdown
+        assert [(record.offset, record.value) for record in log.read()] == [*found, (end, b"after")]
+        assert [problem for problem in log.verify().problems if problem.kind != "leftover"] == []
+
+
+def _against(one: Legal, found: list[tuple[int, bytes | None]], start: int, end: int, power: bool) -> str | None:
+    if any(one.values.get(offset) != value for offset, value in found):
+        return "values that this timeline never had there"
+    least = one.durable if power else one.acknowledged
+    if not least <= end <= one.end:
+        return f"ends at {end}, legal is {least} to {one.end}"
+    if start > max(one.start, 0):
+        return f"begins at {start}, behind {one.start}"
+    return None

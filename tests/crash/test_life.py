@@ -1,0 +1,100 @@
+"""Power goes, or an operation on files fails, at every point in the life of a log that is truncated and deleted from.
+
+P3: what is left is a run without a hole, it holds what was promised, and nothing that a truncation took comes back once
+that has returned: neither at the end nor behind later appends.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from klog.errors import StorageOffline
+from tests.crash.life import Legal, Life, check, steps
+from tests.crash.test_nth_failure import FailingFiles
+from tests.support.crash_files import CrashFiles, PowerCut
+
+
+def run_until(path: Path, stop_at: int | None) -> tuple[CrashFiles, list[Legal]]:
+    files, life = CrashFiles(stop_at), Life()
+    try:
+        for _ in steps(path, files, life):
+            pass
+    except PowerCut:
+        pass
+    return files, life.legal
+
+
+def cut_everywhere(tmp_path: Path, stride: int, first: int, randoms: int) -> int:
+    whole, legal = run_until(tmp_path / "whole", None)
+    check(tmp_path / "whole", legal, power=True)
+    states = 0
+    for stop_at in range(first, whole.steps, stride):
+        path = tmp_path / f"run-{stop_at}"
+        files, legal = run_until(path, stop_at)
+        if not path.exists():
+            continue
+        for name, state in files.states(path, tmp_path / "states", stop_at, randoms):
+            try:
+                check(state, legal, power=name != "all")
+            except BaseException as error:
+                error.add_note(f"stop_at={stop_at} state={name} last ops: {files.log[-8:]}")
+                raise
+            states += 1
+        shutil.rmtree(tmp_path / "states", ignore_errors=True)
+        shutil.rmtree(path)
+    return states
+
+
+def test_a_power_cut_at_a_sample_of_operations_leaves_a_legal_log(tmp_path: Path) -> None:
+    assert cut_everywhere(tmp_path, stride=11, first=3, randoms=1) > 100
+
+
+@pytest.mark.deep
+def test_a_power_cut_at_every_operation_leaves_a_legal_log(tmp_path: Path) -> None:
+    seed = int(os.environ.get("KLOG_CRASH_SEED", "0"))
+    assert cut_everywhere(tmp_path, stride=1, first=seed % 2, randoms=6) > 800
+
+
+def fail_at(path: Path, nth: int, error: int, *, forever: bool) -> tuple[FailingFiles, list[Legal]]:
+    files, life = FailingFiles(nth, error, forever=forever), Life()
+    files.armed = True
+    try:
+        for _ in steps(path, files, life):
+            pass
+    except (OSError, StorageOffline):
+        pass
+    files.armed = False
+    return files, life.legal
+
+
+def fail_everywhere(tmp_path: Path, stride: int, error: int, *, forever: bool) -> int:
+    for nth in range(2, 5000, stride):
+        path = tmp_path / str(nth)
+        files, legal = fail_at(path, nth, error, forever=forever)
+        if path.exists():
+            try:
+                check(path, legal, power=False)
+            except BaseException as problem:
+                problem.add_note(f"nth={nth} failed={files.failed[:3]}")
+                raise
+            shutil.rmtree(path)
+        if not files.failed:
+            return nth
+    raise AssertionError("no run went through untouched")
+
+
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "for-good"])
+def test_a_failure_at_a_sample_of_operations_leaves_a_legal_log(tmp_path: Path, forever: bool) -> None:
+    assert fail_everywhere(tmp_path, 9, errno.EIO, forever=forever) > 150
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "for-good"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
+def test_a_failure_at_every_operation_leaves_a_legal_log(tmp_path: Path, error: int, forever: bool) -> None:
+    assert fail_everywhere(tmp_path, 1, error, forever=forever) > 150

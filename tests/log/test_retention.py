@@ -1,0 +1,321 @@
+"""Which segments go, when their files go, and the log start that follows or leads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import ConfigUnknown, OffsetOutOfRange, PolicyViolation
+from klog.segment import Segment
+from tests.support.groups import BATCH
+from tests.support.logs import NOW, bases, one_log, rows, values
+
+FIVE = {"segment.bytes": 5 * BATCH, "file.delete.delay.ms": 1000}
+
+
+def open_log(path: Path, clock: ManualClock | None = None, mark: int | None = None, **config: object) -> klog.Log:
+    """Segments of five records of a batch each."""
+    return klog.Log.open(path / "t-0", config={**FIVE, **config}, high_watermark=mark, clock=clock or ManualClock(NOW))
+
+
+def fill(log: klog.Log, count: int, timestamp: int = NOW - 1000) -> None:
+    for _ in range(count):
+        log.append([(None, None, timestamp)])
+
+
+def names_in(log: klog.Log, suffix: str) -> list[str]:
+    return sorted(path.name for path in Path(log.path).iterdir() if path.name.endswith(suffix))
+
+
+def test_nothing_above_the_watermark_goes(tmp_path: Path) -> None:
+    """UL59: without one nothing at all; with one, segments whose last offset is below it."""
+    with open_log(tmp_path, mark=0, **{"retention.ms": 999}) as log:
+        fill(log, 100)
+        assert log.apply_retention() == 0
+        for mark in range(25, 31):
+            log.update_high_watermark(mark)
+            log.apply_retention()
+            assert log.log_start_offset <= mark
+            assert all(segment.next_offset > mark - 5 for segment in log.segments)
+        assert bases(log)[0] == log.log_start_offset == 30
+
+
+def test_the_log_start_never_passes_the_watermark(tmp_path: Path) -> None:
+    """UL60: for every watermark, the first segment reaches down to it and all others lie above."""
+    with open_log(tmp_path, mark=0, **{"retention.ms": 999}) as log:
+        fill(log, 100)
+        for mark in range(101):
+            log.update_high_watermark(mark)
+            log.apply_retention()
+            assert bases(log)[0] <= mark
+            assert log.log_start_offset <= mark
+            assert all(base > mark for base in bases(log)[1:])
+        assert (bases(log), log.size, log.log_start_offset) == ([100], 0, 100)
+
+
+@pytest.mark.parametrize("count", [0, 1, 25])
+def test_when_all_has_expired_an_empty_segment_keeps_the_end(tmp_path: Path, count: int) -> None:
+    """UL61: a second pass finds nothing, and the next record gets the offset that it would have got."""
+    clock = ManualClock(NOW)
+    with open_log(tmp_path, clock, **{"retention.ms": 0}) as log:
+        fill(log, count, NOW - 10)
+        assert log.apply_retention() == len(range(0, count, 5))
+        assert (bases(log), log.size, log.log_end_offset, log.log_start_offset) == ([count], 0, count, count)
+        assert log.apply_retention() == 0
+        assert log.append([(None, b"next")]).first_offset == count
+        assert values(log) == [b"next"]
+
+
+def test_epochs_begin_where_the_log_does(tmp_path: Path) -> None:
+    """UL62: and a deleted log has none."""
+    with open_log(tmp_path, **{"retention.ms": 999}) as log:
+        log._epochs.assign(0, 0)
+        fill(log, 40)
+        log._epochs.assign(1, 40)
+        fill(log, 60)
+        assert log.apply_retention() == 20
+        assert log.leader_epochs == [(1, 100)]
+        assert (Path(log.path) / "leader-epoch-checkpoint").read_text() == "0\n1\n1 100\n"
+
+
+@pytest.mark.parametrize(
+    ("entries", "left"), [([(0, 0), (1, 7), (2, 10)], [(0, 5), (1, 7), (2, 10)]), ([(0, 0), (1, 5), (2, 10)], [(1, 5), (2, 10)])]
+)  # fmt: skip
+def test_the_epoch_of_the_new_start_goes_on(
+    tmp_path: Path, entries: list[tuple[int, int]], left: list[tuple[int, int]]
+) -> None:
+    """UL71, LE11: those before it are gone with their records."""
+    with open_log(tmp_path, **{"retention.bytes": 10 * BATCH}) as log:
+        for offset in range(15):
+            for epoch, start in entries:
+                if start == offset:
+                    log._epochs.assign(epoch, start)
+            fill(log, 1)
+        assert log.apply_retention() == 1
+        assert log.leader_epochs == left
+
+
+@pytest.mark.parametrize(("limit", "left"), [(10, 2), (15, 3), (11, 3), (9, 2), (4, 1), (0, 1)])
+def test_by_size(tmp_path: Path, limit: int, left: int) -> None:
+    """UL63: a segment goes where the rest still holds retention.bytes."""
+    with open_log(tmp_path, **{"retention.bytes": limit * BATCH, "retention.ms": -1}) as log:
+        fill(log, 15)
+        assert log.apply_retention() == 3 - left + (limit == 0)
+        assert len(log.segments) == left
+        assert log.log_start_offset == bases(log)[0]
+
+
+@pytest.mark.parametrize(("timestamp", "left"), [(10, 1), (NOW, 3), (NOW - 10_000, 3), (NOW - 10_001, 1)])
+def test_by_time(tmp_path: Path, timestamp: int, left: int) -> None:
+    """UL64: by the youngest record of a segment."""
+    with open_log(tmp_path, **{"retention.ms": 10_000}) as log:
+        fill(log, 15, timestamp)
+        log.apply_retention()
+        assert len(log.segments) == left
+
+
+def test_records_without_timestamps_are_as_old_as_their_append(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    with open_log(tmp_path, clock, **{"retention.ms": 10_000}) as log:
+        fill(log, 5, -1)
+        clock.advance(5_000)
+        fill(log, 6, -1)
+        clock.advance(5_001)
+        assert log.apply_retention() == 1
+        assert bases(log) == [5, 10]
+
+
+def test_one_record_from_far_away_does_not_take_the_newest_segment_along(tmp_path: Path) -> None:
+    """Kafka would delete it, and what came without a timestamp beside it, as soon as it is written."""
+    clock = ManualClock(NOW)
+    with open_log(tmp_path, clock, **{"retention.ms": 10_000}) as log:
+        log.append([(None, b"no time", -1)])
+        log.append([(None, b"1970", 5)])
+        log.append([(None, b"no time", -1)])
+        assert log.apply_retention() == 0
+        clock.advance(9_999)
+        assert log.apply_retention() == 0
+        assert len(rows(log)) == 3
+        clock.advance(1)
+        assert log.apply_retention() == 1
+        assert (rows(log), log.log_start_offset) == ([], 3)
+
+
+def test_two_old_records_say_that_a_segment_is_old(tmp_path: Path) -> None:
+    with open_log(tmp_path, **{"retention.ms": 10_000}) as log:
+        log.append([(None, b"1970", 5), (None, b"no time", -1), (None, b"1970", 6)])
+        assert log.apply_retention() == 1
+    with klog.Log.open(tmp_path / "u-0", config={"retention.ms": 10_000}, clock=ManualClock(NOW)) as log:
+        log.append([(None, b"1970", 5), (None, b"far future", NOW + 3_000_000)])
+        assert log.apply_retention() == 0
+
+
+@pytest.mark.parametrize(("policy", "left"), [("compact", 3), ("compact,delete", 1), ("delete", 1)])
+def test_a_compacted_topic_expires_only_where_its_policy_says_delete(tmp_path: Path, policy: str, left: int) -> None:
+    """UL65: by age and size; records below the log start go with any policy."""
+    with open_log(tmp_path, **{"retention.ms": 10_000, "retention.bytes": 0, "cleanup.policy": policy}) as log:
+        for _ in range(15):
+            log.append([(b"", None, 10)])
+        size = log.segments[0].size
+        assert log.size == 3 * size
+        log.apply_retention()
+        assert len(log.segments) == left
+        if policy == "compact":
+            log.maybe_increment_log_start_offset(bases(log)[1], "record_deletion")
+            assert log.apply_retention() == 1
+            assert bases(log)[0] <= log.log_start_offset < bases(log)[1]
+
+
+@pytest.mark.parametrize(("before", "left"), [(1, 3), (5, 2), (6, 2), (15, 1), (-1, 1)])
+def test_deleted_records_take_whole_segments_with_them(tmp_path: Path, before: int, left: int) -> None:
+    """UL66: at the next retention pass; the log start is where it was put."""
+    with open_log(tmp_path) as log:
+        fill(log, 15, NOW)
+        assert log.delete_records(before) == log.log_start_offset == (before if before >= 0 else 15)
+        assert len(log.segments) == 3
+        with pytest.raises(OffsetOutOfRange):
+            log.read(log.log_start_offset - 1)
+        log.apply_retention()
+        assert len(log.segments) == left
+        assert log.log_start_offset == (before if before >= 0 else 15)
+        assert [offset for offset, *_ in rows(log)] == list(range(log.log_start_offset, 15))
+
+
+def test_no_start_above_the_watermark(tmp_path: Path) -> None:
+    """UL67: neither by hand nor by deleting records."""
+    with open_log(tmp_path, mark=0) as log:
+        fill(log, 15)
+        log.update_high_watermark(7)
+        for increment in (log.maybe_increment_log_start_offset, log.delete_records):
+            with pytest.raises(OffsetOutOfRange) as caught:
+                increment(8)
+            assert (caught.value.offset, caught.value.log_end_offset) == (8, 7)
+        with pytest.raises(OffsetOutOfRange):
+            log.delete_records(-2)
+        assert log.delete_records(-1) == 7
+        assert not log.maybe_increment_log_start_offset(7)
+        assert not log.maybe_increment_log_start_offset(3)
+        assert log.log_start_offset == 7
+
+
+def test_records_are_not_deleted_where_the_policy_does_not_say_so(tmp_path: Path) -> None:
+    with open_log(tmp_path, **{"cleanup.policy": "compact"}) as log:
+        log.append([(b"k", b"v")])
+        with pytest.raises(PolicyViolation, match=r"cleanup\.policy=compact"):
+            log.delete_records(1)
+
+
+def test_a_moved_start_frees_what_retention_alone_would_keep(tmp_path: Path) -> None:
+    """UL68: two segments in the first pass, none in the second."""
+    with open_log(tmp_path, **{"retention.ms": 10**9}) as log:
+        fill(log, 15, NOW)
+        assert log.apply_retention() == 0
+        log.maybe_increment_log_start_offset(12, "record_deletion")
+        assert [log.apply_retention(), log.apply_retention()] == [2, 0]
+        assert (bases(log), log.log_start_offset) == ([10], 12)
+
+
+def test_files_go_after_a_while(tmp_path: Path) -> None:
+    """UL69, LL6: renamed at once, log and indexes, and unlinked when file.delete.delay.ms is over."""
+    clock = ManualClock(NOW)
+    with open_log(tmp_path, clock, **{"retention.ms": 999}) as log:
+        fill(log, 11)
+        assert log.apply_retention() == 3
+        for suffix in (".log", ".index", ".timeindex"):
+            assert names_in(log, suffix + ".deleted") == [f"{base:020d}{suffix}.deleted" for base in (0, 5, 10)]
+        assert names_in(log, ".log") == [f"{11:020d}.log"]
+        clock.advance(999)
+        assert len(names_in(log, ".deleted")) >= 9
+        clock.advance(1)
+        assert names_in(log, ".deleted") == []
+        assert log.verify().problems == []
+
+
+def test_without_a_delay_they_go_at_once(tmp_path: Path) -> None:
+    with open_log(tmp_path, **{"retention.ms": 999, "file.delete.delay.ms": 0}) as log:
+        fill(log, 11)
+        assert log.apply_retention() == 3
+        assert names_in(log, ".deleted") == []
+
+
+def test_what_was_not_unlinked_goes_with_the_next_load(tmp_path: Path) -> None:
+    with open_log(tmp_path, **{"retention.ms": 999}) as log:
+        fill(log, 11)
+        log.apply_retention()
+    assert names_in(log, ".deleted") != []
+    with open_log(tmp_path) as log:
+        assert names_in(log, ".deleted") == []
+        assert (log.log_start_offset, log.log_end_offset) == (11, 11)
+
+
+def test_who_reads_a_segment_reads_on_when_it_is_deleted(tmp_path: Path) -> None:
+    with open_log(tmp_path, **{"retention.ms": 999}) as log:
+        fill(log, 25)
+        chunks = log.chunks(0, 25, max_bytes=BATCH)
+        assert next(chunks).start == 0
+        old = log.segments
+        assert log.apply_retention() == 5
+        assert next(chunks).start == 1
+        assert [segment.locate(segment.base_offset + 1).base_offset for segment in old] == [1, 6, 11, 16, 21]  # type: ignore[union-attr]
+        assert [segment.index.time_floor(NOW)[0] for segment in old] == [NOW - 1000] * 5
+
+
+def test_a_predicate_sees_each_segment_with_its_successor(tmp_path: Path) -> None:
+    """UL70: in order, until it says no; the newest segment comes alone, and an empty one never goes."""
+    with open_log(tmp_path) as log:
+        for _ in range(9):
+            fill(log, 1)
+            log.roll()
+        assert bases(log) == list(range(10))
+        seen: list[tuple[int, int | None]] = []
+
+        def asked(segment: Segment, following: Segment | None) -> bool:
+            seen.append((segment.base_offset, None if following is None else following.base_offset))
+            return True
+
+        assert len(log.deletable_segments(lambda segment, _: segment.base_offset <= 5)) == 6
+        assert len(log.deletable_segments(asked)) == 9
+        assert seen == [*((base, base + 1) for base in range(9)), (9, None)]
+        fill(log, 1)
+        assert len(log.deletable_segments(asked)) == 10
+
+
+def test_no_retention_on_a_guess(tmp_path: Path) -> None:
+    """A broker's directory does not say how long its topics keep their records."""
+    with klog.Log.open(tmp_path / "t-0", config=FIVE, clock=ManualClock(NOW)) as log:
+        fill(log, 10, 10)
+    with klog.Log.open(tmp_path / "t-0") as log:
+        with pytest.raises(ConfigUnknown, match="give it a configuration first"):
+            log.apply_retention()
+        assert log.log_start_offset == 0
+    with klog.open(tmp_path, clock=ManualClock(NOW)) as logs:
+        with pytest.raises(ConfigUnknown, match="alter_topic"):
+            logs.log("t").apply_retention()
+        logs.alter_topic("t", {"retention.ms": 1000})
+    with klog.open(tmp_path, clock=ManualClock(NOW)) as logs:
+        assert logs.log("t").apply_retention() == 2
+
+
+def test_a_log_start_is_on_disk_before_it_counts(tmp_path: Path) -> None:
+    """S9: what lies below it is; a checkpoint that says more than the log holds would mean damage."""
+    with open_log(tmp_path) as log:
+        fill(log, 3)
+        assert log.recovery_point == 0
+        log.delete_records(2)
+        assert log.recovery_point == 3
+        fill(log, 1)
+        log.delete_records(2)
+        assert log.recovery_point == 3
+
+
+def test_a_pass_looks_no_further_than_it_deletes(tmp_path: Path) -> None:
+    """However many segments there are behind the first one that stays."""
+    with one_log(tmp_path, segment_bytes=BATCH, retention_ms=10_000) as log:
+        fill(log, 50, NOW)
+        for segment in log.segments[1:]:
+            segment._max_timestamp = None
+        assert log.apply_retention() == 0
+        assert all(segment._max_timestamp is None for segment in log.segments[1:-1])

@@ -1,0 +1,398 @@
+"""Cutting a log at its end, or starting it anew: what is left, and what else follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import CorruptBatch, OffsetOutOfRange, ReadOnly
+from klog.log.watermark import OffsetMetadata
+from tests.support.abandon import abandon
+from tests.support.groups import BATCH
+from tests.support.logs import NOW, bases, one_log, rows, values
+
+X = [(None, None)]  # one batch of BATCH bytes
+
+
+def numbered(first: int, count: int) -> list[tuple[None, bytes, int]]:
+    return [(None, b"%04d" % number, NOW + number) for number in range(first, first + count)]
+
+
+def fill(log: klog.Log, count: int) -> None:
+    """One batch per record."""
+    for number in range(count):
+        log.append(numbered(log.log_end_offset, 1) if number < count else [])
+
+
+def names_in(log: klog.Log, suffix: str) -> list[str]:
+    return sorted(path.name for path in Path(log.path).iterdir() if path.name.endswith(suffix))
+
+
+def test_at_or_behind_the_end_nothing_happens(tmp_path: Path) -> None:
+    """UL73: but to an epoch that begins at the log end."""
+    with one_log(tmp_path) as log:
+        fill(log, 5)
+        log._epochs.assign(1, 3)
+        for offset in (5, 6, 2**62):
+            log._epochs.assign(2, 5)
+            assert log.leader_epochs == [(0, 0), (1, 3), (2, 5)]
+            assert not log.truncate_to(offset)
+            assert log.leader_epochs == [(0, 0), (1, 3)]
+            assert (Path(log.path) / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 3\n"
+        assert (log.log_end_offset, len(rows(log))) == (5, 5)
+
+
+def test_to_the_middle_to_nothing_and_full_again(tmp_path: Path) -> None:
+    """UL74: then wholly to an offset beyond, and back below that."""
+    with one_log(tmp_path, segment_bytes=10 * BATCH, file_delete_delay_ms=0) as log:
+        for _ in range(10):
+            log.append(X)
+        size = log.size
+        assert log.truncate_to(5)
+        assert (log.log_end_offset, log.size) == (5, size // 2)
+        assert log.truncate_to(0)
+        assert (log.log_end_offset, log.size) == (0, 0)
+        for _ in range(10):
+            log.append(X)
+        assert (log.log_end_offset, log.size) == (10, size)
+        log.truncate_fully_and_start_at(9)
+        assert (log.log_start_offset, log.log_end_offset, log.size, bases(log)) == (9, 9, 0, [9])
+        for _ in range(10):
+            log.append(X)
+        assert (log.log_end_offset, log.size) == (19, size)
+        assert log.truncate_to(3)
+        assert (log.log_start_offset, log.log_end_offset, log.size, bases(log)) == (3, 3, 0, [3])
+        log.append(X)
+        assert rows(log) == [(3, None, None, NOW)]
+        assert log.verify().problems == []
+
+
+def test_segments_behind_the_cut_go(tmp_path: Path) -> None:
+    """LL10: and the log goes on where it was cut."""
+    with one_log(tmp_path, segment_bytes=3 * BATCH, file_delete_delay_ms=1000) as log:
+        for _ in range(14):
+            log.append(X)
+        assert bases(log) == [0, 3, 6, 9, 12]
+        assert log.truncate_to(7)
+        assert (bases(log), log.log_end_offset, log.recovery_point) == ([0, 3, 6], 7, 7)
+        assert names_in(log, ".log.deleted") == [f"{base:020d}.log.deleted" for base in (9, 12)]
+        assert log.append(X).first_offset == 7
+        assert [offset for offset, *_ in rows(log)] == list(range(8))
+        assert isinstance(log.clock, ManualClock)
+        log.clock.advance(999)
+        assert names_in(log, ".deleted") != []
+        log.clock.advance(1)
+        assert names_in(log, ".deleted") == []
+        assert log.verify().problems == []
+
+
+def test_a_segment_that_begins_at_the_cut_stays_empty(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    with one_log(tmp_path, clock, segment_bytes=3 * BATCH, segment_ms=1000) as log:
+        for _ in range(6):
+            log.append(X)
+        assert log.truncate_to(3)
+        assert (bases(log), log.size) == ([0, 3], 3 * BATCH)
+        clock.advance(5000)
+        log.append(X)
+        assert bases(log) == [0, 3]
+
+
+def test_a_batch_that_holds_the_offset_goes_whole(tmp_path: Path) -> None:
+    """LS16: Kafka's rule. The log ends at the offset all the same; a gap's batch behind goes, too."""
+    with one_log(tmp_path) as log:
+        log.append(X * 4)
+        log.append(X * 4)
+        assert log.truncate_to(6)
+        assert (log.log_end_offset, log.count(), log.size) == (6, 4, log.segments[0].size)
+        assert log.append(X).first_offset == 6
+        assert [offset for offset, *_ in rows(log)] == [0, 1, 2, 3, 6]
+        assert values(log, 4) == [None]
+        log.append(X)
+        assert log.truncate_to(5)  # nothing but a gap holds 5
+        assert [offset for offset, *_ in rows(log)] == [0, 1, 2, 3]
+        assert log.log_end_offset == 5
+    with one_log(tmp_path) as log:
+        assert log.log_end_offset == 4
+
+
+def test_indexes_have_their_full_size_again(tmp_path: Path) -> None:
+    """UL75, OI4, TI3: while those of a closed segment are as long as their entries."""
+    sizes = {"segment_index_bytes": 200, "index_interval_bytes": 1, "file_delete_delay_ms": 0}
+    with one_log(tmp_path, segment_bytes=10 * BATCH, **sizes) as log:
+        fill(log, 4)
+        log.roll()
+        first, directory = log.segments[0], Path(log.path)
+        assert (directory / f"{0:020d}.index").stat().st_size == 8 * first.index.entries == 8 * 3
+        assert (directory / f"{0:020d}.timeindex").stat().st_size == 12 * first.index.time_entries
+        fill(log, 2)
+        assert log.truncate_to(3)
+        index = log.segments[0].index
+        assert (index.entries, index.entries_max, index.time_entries_max) == (2, 200 // 8, 200 // 12)
+        assert (directory / f"{0:020d}.index").stat().st_size == 200
+        assert (directory / f"{0:020d}.timeindex").stat().st_size == 192
+        fill(log, 3)
+        assert [log.segments[0].locate(offset).base_offset for offset in range(6)] == list(range(6))  # type: ignore[union-attr]
+        assert log.verify().problems == []
+
+
+def test_the_largest_timestamp_is_that_of_what_is_left(tmp_path: Path) -> None:
+    """LS6: read again from the batches, and the time index with it."""
+    with one_log(tmp_path, index_interval_bytes=10**6) as log:
+        log.append([(None, b"a", 400)])
+        log.append([(None, b"b", 500)])
+        log.append([(None, b"c", 450)])
+        assert log.segments[0].max_timestamp == 500
+        assert log.truncate_to(1)
+        segment = log.segments[0]
+        assert (segment.max_timestamp, segment.next_offset, segment.index.time_entries) == (400, 1, 0)
+        assert log.offset_for_timestamp(401) is None
+        log.append([(None, b"d", 420)])
+    with one_log(tmp_path) as log:
+        assert log.segments[0].max_timestamp == 420
+        assert log.offset_for_timestamp(401) == (420, 1)
+
+
+def test_one_record_behind_another_thirty_times(tmp_path: Path) -> None:
+    """LS4: cut off and appended again."""
+    with one_log(tmp_path) as log:
+        log.append([(None, b"first")])
+        for number in range(30):
+            log.append([(None, b"%d" % number)])
+            assert values(log) == [b"first", b"%d" % number]
+            assert log.truncate_to(1)
+            assert values(log) == [b"first"]
+
+
+def test_an_emptied_segment_begins_its_life_anew(tmp_path: Path) -> None:
+    """LS7: its age counts from then, its indexes have room, nothing is left to read, and it takes appends."""
+    clock = ManualClock(NOW)
+    with one_log(tmp_path, clock, segment_ms=1000, index_interval_bytes=1, segment_index_bytes=100) as log:
+        fill(log, 5)
+        clock.advance(500)
+        assert log.truncate_to(0)
+        segment = log.segments[0]
+        assert (segment.created_ms, segment.size, segment.next_offset) == (NOW + 500, 0, 0)
+        assert (segment.max_timestamp, segment.first_batch_timestamp, segment.index_full) == (-1, 2**63 - 1, False)
+        assert (segment.index.entries, segment.index.time_entries) == (0, 0)
+        assert rows(log) == []
+        log.append([(None, b"again", -1)])
+        clock.advance(1000)
+        log.append([(None, b"again", -1)])
+        assert bases(log) == [0]
+        assert values(log) == [b"again"] * 2
+
+
+def test_an_empty_segment_stays_in_use_after_a_cut_and_a_restart(tmp_path: Path) -> None:
+    """LS5: no roll by time, however late the first append comes, nor by its indexes; by offsets, as ever."""
+    clock = ManualClock(NOW)
+    with one_log(tmp_path, clock, segment_ms=1000, cleanup_policy="compact") as log:
+        log.append([(b"k", b"v", -1)])
+        log.truncate_to(0)
+    with one_log(tmp_path, clock) as log:
+        log.truncate_to(0)
+        clock.advance(5000)
+        assert not log.segments[0].index_full
+        log.append([(b"k", b"v", -1)])
+        assert bases(log) == [0]
+        log.truncate_to(0)
+        log._log_end_offset = 2**31
+        log.append([(b"k", b"v", -1)])
+        assert bases(log) == [0, 2**31]
+
+
+def test_epochs_above_the_cut_are_forgotten(tmp_path: Path) -> None:
+    """UL76: in the file, too."""
+    with one_log(tmp_path, index_interval_bytes=1) as log:
+        for offset in range(17):
+            for epoch, start in ((1, 10), (2, 16)):
+                if offset == start:
+                    log._epochs.assign(epoch, start)
+            log.append(X)
+        for offset, expected in ((20, 3), (11, 2), (10, 1), (0, 0)):
+            log.truncate_to(offset)
+            assert len(log.leader_epochs) == expected
+            stored = (Path(log.path) / "leader-epoch-checkpoint").read_text().splitlines()
+            assert int(stored[1]) == expected
+
+
+def test_an_epoch_that_was_cut_off_does_not_come_back_with_new_records(tmp_path: Path) -> None:
+    logs = klog.open(tmp_path, create=True)
+    logs.create_topic("t")
+    log = logs.log("t")
+    fill(log, 10)
+    log._epochs.assign(1, 10)
+    log._epochs.flush()
+    fill(log, 5)
+    log.truncate_to(5)
+    fill(log, 20)
+    abandon(logs)
+    with klog.open(tmp_path) as logs:
+        assert logs.log("t").leader_epochs == [(0, 0)]
+
+
+def test_the_watermark_and_who_listens_follow(tmp_path: Path) -> None:
+    """UL4, UL105: a listener hears the first watermark and every new one; one that comes later, from then on."""
+    heard: list[int] = []
+    with klog.Log.open(tmp_path / "t-0", high_watermark=0) as log:
+        log.append(X * 3)
+        log.append(X)
+        log.set_offsets_listener(heard.append)
+        assert heard == []
+        log.update_high_watermark(4)
+        log.truncate_to(3)
+        assert (heard, log.high_watermark) == ([4, 3], 3)
+        log.append(X)
+        assert log.high_watermark == 3
+        log.truncate_fully_and_start_at(4)
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (4, 4, 4)
+        assert log.high_watermark_metadata == OffsetMetadata(4, 4, 0)
+        assert heard == [4, 3, 4]
+        log.append(X)
+        assert (log.high_watermark, heard) == (4, [4, 3, 4])
+
+
+def test_a_listener_hears_the_first_watermark(tmp_path: Path) -> None:
+    """UL105: when the log is opened; of a single copy, the end of every append, too."""
+    heard: list[int] = []
+    with one_log(tmp_path, topic="t") as log:
+        log.append(X)
+        options = log._options
+    options.offsets_listener, options.clean_shutdown = heard.append, True
+    with klog.Log(log.path, options) as log:
+        assert heard == [1]
+        log.append(X * 2)
+        log.truncate_to(1)
+        assert heard == [1, 3, 1]
+
+
+def test_starting_anew_leaves_one_empty_segment(tmp_path: Path) -> None:
+    """LL7, LL8, UL50: below, at or beyond the old one's offsets; nothing speaks of the old records any more."""
+    for number, offset in enumerate((0, 4, 29, 2**40)):
+        with one_log(tmp_path, topic=f"t{number}", segment_bytes=3 * BATCH, file_delete_delay_ms=0) as log:
+            for _ in range(8):
+                log.append(X)
+            log.flush()
+            log.truncate_fully_and_start_at(offset)
+            assert (bases(log), log.size, log.recovery_point) == ([offset], 0, min(offset, 8))
+            assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (offset,) * 3
+            assert (log.leader_epochs, log._producers.end_offset) == ([], offset)
+            assert names_in(log, ".snapshot") == names_in(log, ".deleted") == []
+            assert names_in(log, ".log") == [f"{offset:020d}.log"]
+            assert log.append(X).first_offset == offset
+            assert log.verify().problems == []
+        with one_log(tmp_path, topic=f"t{number}") as log:
+            assert [offset for offset, *_ in rows(log)] == [offset]
+
+
+def test_starting_anew_with_a_log_start_of_its_own(tmp_path: Path) -> None:
+    """UL77: records below the log's first segment are elsewhere."""
+    with one_log(tmp_path) as log:
+        log.append(X)
+        log.truncate_fully_and_start_at(2, 1)
+        assert (log.log_start_offset, log.log_end_offset) == (1, 2)
+        log.append(X)
+        assert [offset for offset, *_ in rows(log)] == [2]
+
+
+@pytest.mark.parametrize("arguments", [(-1,), (5, 6), (5, -1)])
+def test_an_impossible_start_is_refused(tmp_path: Path, arguments: tuple[int, ...]) -> None:
+    with one_log(tmp_path) as log:
+        log.append(X)
+        with pytest.raises(ValueError, match="log start"):
+            log.truncate_fully_and_start_at(*arguments)
+        with pytest.raises(ValueError, match="below 0"):
+            log.truncate_to(-1)
+        assert log.log_end_offset == 1
+    with klog.open(tmp_path, read_only=True) as logs:
+        with pytest.raises(ReadOnly):
+            logs.log("events").truncate_to(0)
+        with pytest.raises(ReadOnly):
+            logs.log("events").truncate_fully_and_start_at(0)
+
+
+def test_who_reads_what_is_cut_off_hears_of_it(tmp_path: Path) -> None:
+    """Not of damage, and nothing that is not there any more is given out."""
+    with one_log(tmp_path) as log:
+        for _ in range(10):
+            log.append(X)
+        chunks = log.chunks(0, 10, max_bytes=BATCH)
+        assert [next(chunks).start for _ in range(3)] == [0, 1, 2]
+        log.truncate_to(5)
+        log.append([(None, b"new")])
+        assert [next(chunks).start for _ in range(2)] == [3, 4]
+        log.truncate_to(1)
+        with pytest.raises(OffsetOutOfRange):
+            next(chunks)
+
+
+def test_damage_that_hides_the_place_leaves_the_log_as_it_is(tmp_path: Path) -> None:
+    with one_log(tmp_path, index_interval_bytes=10**6) as log:
+        for _ in range(5):
+            log.append(X)
+        path = Path(log.segments[0].path)
+        data = bytearray(path.read_bytes())
+        data[2 * BATCH + 8 : 2 * BATCH + 12] = bytes(4)  # the length of the third batch
+        path.write_bytes(data)
+        with pytest.raises(CorruptBatch):
+            log.truncate_to(4)
+        assert (log.log_end_offset, log.offline, path.stat().st_size) == (5, None, 5 * BATCH)
+        assert log.truncate_to(1)
+        assert len(rows(log)) == 1
+
+
+# ---- checkpoints of the log.dir (T3) -------------------------------------------------------------------------------
+
+
+def standalone(path: Path, **options: Any) -> klog.Log:
+    return klog.Log.open(path / "t-0", clock=ManualClock(NOW), config={"retention.ms": -1}, **options)
+
+
+def forget(log: klog.Log) -> None:
+    """As if the process had died."""
+    owner, log._owner = log._owner, None
+    log._abandon()
+    owner._unlock()
+
+
+@pytest.mark.parametrize("how", ["cut", "anew"])
+def test_checkpoints_do_not_outlive_what_they_promise(tmp_path: Path, how: str) -> None:
+    """A recovery point above the cut would let a torn batch pass, a log start there would look like a lost log."""
+    with standalone(tmp_path) as log:
+        fill(log, 20)
+        log.delete_records(15)
+    log = standalone(tmp_path)
+    assert (log.log_start_offset, log.recovery_point) == (15, 20)
+    if how == "cut":
+        log.truncate_to(5)
+    else:
+        log.truncate_fully_and_start_at(5)
+    fill(log, 7)
+    forget(log)
+    with standalone(tmp_path, clean_shutdown=False) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (5, 12)
+        assert log.recovery.segments_scanned == 1
+
+
+@pytest.mark.parametrize("how", ["cut", "anew"])
+def test_a_manager_takes_its_checkpoints_back_too(tmp_path: Path, how: str) -> None:
+    with one_log(tmp_path, topic="t") as log:
+        fill(log, 20)
+        log.delete_records(15)
+    logs = klog.open(tmp_path)
+    log = logs.log("t")
+    assert (log.log_start_offset, log.recovery_point) == (15, 20)
+    if how == "cut":
+        log.truncate_to(5)
+    else:
+        log.truncate_fully_and_start_at(5)
+    fill(log, 7)
+    abandon(logs)
+    with klog.open(tmp_path) as logs:
+        log = logs.log("t")
+        assert (log.log_start_offset, log.log_end_offset) == (5, 12)
+        assert log.recovery.segments_scanned == 1
