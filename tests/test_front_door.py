@@ -29,6 +29,8 @@ KEYWORDS = {
     klog.LogManager.log: "self topic partition",
     klog.LogManager.append: "self topic records *compression",
     klog.Log.append: "self records *compression",
+    klog.Log.append_batches: "self buffer *origin *leader_epoch",
+    klog.Log.metrics: "self",
     klog.Log.read: "self start stop *isolation *include_control",
     klog.Log.tail: "self start *timeout",
     klog.Log.count: "self start stop",
@@ -50,6 +52,7 @@ DEFAULTS = {
     klog.Log.open: {"recovery": "strict", "read_only": False, "durability": None, "clean_shutdown": None},
     klog.LogManager.create_topic: {"partitions": 1, "config": None, "topic_id": None},
     klog.LogManager.log: {"partition": 0},
+    klog.Log.append_batches: {"origin": "client", "leader_epoch": None},
     klog.Log.read: {"start": None, "stop": None, "isolation": "high_watermark", "include_control": False},
     klog.Log.tail: {"start": "latest", "timeout": None},
     klog.Log.truncate_fully_and_start_at: {"log_start_offset": None},
@@ -58,7 +61,7 @@ DEFAULTS = {
 LATER: dict[Any, str] = {
     klog: "Broker TestBroker metrics sim",
     klog.LogManager: "delete_topic move start reader",
-    klog.Log: "append_batches compact purge_key metrics",
+    klog.Log: "compact purge_key",
     klog.LogReader: "to_polars",
 }
 

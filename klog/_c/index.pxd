@@ -33,5 +33,7 @@ cdef extern from "index.h" nogil:
     void kl_indexer_init(kl_indexer_t *x, int64_t base_offset, int32_t interval)
     void kl_indexer_add(kl_indexer_t *x, const kl_batch_t *b, int64_t position)
     int kl_indexer_close(kl_indexer_t *x)
+    int kl_indexer_must_roll(const kl_indexer_t *x, const kl_batch_t *b, int64_t size, int64_t segment_bytes,
+                             int64_t segment_ms, int64_t waited_ms)
     int32_t kl_indexer_fit(const kl_indexer_t *x, const kl_batch_t *batches, int32_t n, int64_t size,
                            int64_t segment_bytes, int64_t segment_ms, int64_t waited_ms)

@@ -134,20 +134,24 @@ cdef class LogFile:
     def write(self, data, int64_t position):
         """All of data at position. OSError: any part of it may be there."""
         cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            self.write_at(view.buf, <size_t>view.len, position)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int write_at(self, const void *data, size_t size, int64_t position) except -1:
         cdef int status
         if self.fd < 0:
             raise ValueError(f"{self.path} is closed")
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        try:
-            if view.len <= HOLD_BYTES:
-                status = kl_pwrite(self.io, self.fd, view.buf, view.len, position)
-            else:
-                with nogil:
-                    status = kl_pwrite(self.io, self.fd, view.buf, view.len, position)
-        finally:
-            PyBuffer_Release(&view)
+        if size <= HOLD_BYTES:
+            status = kl_pwrite(self.io, self.fd, data, size, position)
+        else:
+            with nogil:
+                status = kl_pwrite(self.io, self.fd, data, size, position)
         if status < 0:
             raise os_error(status, self.path)
+        return 0
 
     def preallocate(self, int64_t position, int64_t size):
         """Give blocks to a range behind the end; the file's length stays. Quietly nothing where the file system can't."""

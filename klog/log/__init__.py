@@ -4,6 +4,7 @@ Takes segments from the left; gives spark, inspect, cli and users a Log to appen
 Its door: open_directory (klog.open), LogManager, Log, LogReader; waiter_for, to sleep until logs have news.
 """
 
+from klog.log._append import AppendInfo
 from klog.log.fetching import FetchData
 from klog.log.load import Recovery
 from klog.log.log import Log
@@ -12,7 +13,6 @@ from klog.log.offset_lookup import TimestampOffset
 from klog.log.producers import ProducerState
 from klog.log.reader import LogReader
 from klog.log.tail import waiter_for
-from klog.log.terms import AppendInfo
 
 __all__ = [
     "AppendInfo",

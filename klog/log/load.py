@@ -50,6 +50,7 @@ class Loaded:
     recovery_point: int
     recovery: Recovery
     last_at: int = -1  # of a log that is only read: where in the last segment the last batch begins
+    doomed: tuple[str, ...] = ()  # names of files that are to be unlinked later
 
 
 def list_segments(inputs: Inputs, *, writable: bool) -> list[Segment]:
@@ -122,7 +123,7 @@ def load_writable(inputs: Inputs) -> Loaded:
         reason,
         tuple(found.details),
     )
-    return Loaded(segments, beside.epochs, producers, log_start, recovery_point, recovery, tuple(found.doomed))
+    return Loaded(segments, beside.epochs, producers, log_start, recovery_point, recovery, doomed=tuple(found.doomed))
 
 
 def load_read_only(inputs: Inputs) -> Loaded:

@@ -18,7 +18,7 @@ import os
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from klog.clock import Clock, SystemClock
 from klog.config import LogConfig
@@ -31,17 +31,19 @@ from klog.errors import (
     StorageOffline,
 )
 from klog.log import checkpoint, marks, partition_life, retention, truncation, watermark
+from klog.log._append import AppendInfo, Tail, append_batches
+from klog.log.append_batches import Origin
 from klog.log.expiry import expire_producers_regularly
 from klog.log.load import (
     Policy,
     new_segment,
 )
+from klog.log.meters import Meters
 from klog.log.reader import LogReader
 from klog.log.removal import unlink_later_locked
 from klog.log.segments import number_of
 from klog.log.terms import (
     NO_BOUND,
-    AppendInfo,
     Compression,
     Durability,
     Options,
@@ -58,6 +60,9 @@ from klog.scheduler import Task
 from klog.segment import Home, Segment, names
 from klog.segment import base_offset as group_base_offset
 from klog.segment import next_offset as group_next_offset
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _log = logging.getLogger("klog.log")
 GROUP_BYTES = 8 << 20
@@ -78,6 +83,8 @@ class Log(LogView):
         self._on_flush: Any = None
         self._flushed_ms = options.clock.wall_ms()
         self._offsets_listener = options.offsets_listener
+        self._meters: Meters = Meters()
+        self._tail: Tail | None = None
         self._deleted: Home | None = None
         self._expiry: Task | None = None
         self._handlers_closed = False
@@ -191,6 +198,28 @@ class Log(LogView):
             return AppendInfo(end, end - 1, 0, -1, -1)
         return info
 
+    def append_batches(
+        self, buffer: Buffer, *, origin: Origin = "client", leader_epoch: int | None = None
+    ) -> AppendInfo:
+        """Append batches that are encoded already, as a Produce request or a follower's fetch carries them.
+
+        origin   "client": one batch of magic 2, numbered from 0, or old messages, which become one; every record is
+                 checked, offsets, epoch and, where the topic says so, times and codec are the log's. A producer's batch
+                 that is among its last five is not appended again: the answer is that of the first time.
+                 "coordinator": the same for markers and the coordinators' own records: no sequences, no duplicates.
+                 "replication": batches as the leader stored them, offsets kept; they may begin beyond the log end.
+                 "raft": the same for a metadata log, where they begin at the log end.
+        leader_epoch: of a client, None is the latest known one. Of replication, the epoch of the leader they came from:
+        batches from the first later one on are left out. Of raft, what every batch must say.
+
+        A batch that is cut short at the end is left out; the buffer is never written to. All of it is appended, or, if
+        it raises, nothing: CorruptBatch, InvalidRecord, InvalidTimestamp, RecordTooLarge (max.message.bytes, not of
+        replication), RecordBatchTooLarge (segment.bytes), OffsetsOutOfOrder, UnexpectedAppendOffset,
+        SegmentOffsetOverflow; of producers OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
+        TransactionCoordinatorFenced; StorageOffline, ReadOnly, LogClosed, OSError.
+        """
+        return append_batches(self, buffer, origin, leader_epoch)
+
     def _encode_whole(self, records: Records, compression: Compression) -> tuple[BatchGroup, int]:
         """A list that is not empty as one group, and the time it was given: what _append_group takes."""
         self._check_writable()
@@ -247,11 +276,24 @@ class Log(LogView):
             if self._log_end_offset == first:
                 self._undo_locked(before, mark, error)
             raise
+        self._flush_if_due_locked(now)
+        self._meters.messages_in += group.count
+        self._meters.bytes_in += group.nbytes
+        return AppendInfo(
+            first,
+            self._log_end_offset - 1,
+            group.count,
+            group.max_timestamp,
+            now if self._terms.stamps else -1,
+            log_start_offset=self._log_start_offset,
+            valid_bytes=group.nbytes,
+            last_leader_epoch=epoch,
+        )
+
+    def _flush_if_due_locked(self, now: int) -> None:
         unflushed, waited = self._log_end_offset - self._recovery_point, now - self._flushed_ms
         if unflushed >= self._config.flush_messages or waited >= self._config.flush_ms:
             self.flush()
-        append_time = now if self._terms.stamps else -1
-        return AppendInfo(first, self._log_end_offset - 1, group.count, group.max_timestamp, append_time)
 
     def _advance_end_locked(self, end: int) -> None:
         """The log ends here from now on, and what follows the log end moves with it."""
@@ -429,16 +471,20 @@ class Log(LogView):
         self._check_writable()
         with self._lock:
             self._check_writable()
-            before, end = self._segments, self._log_end_offset
-            mark = before[-1].mark()
-            try:
-                self._roll_locked(max(end, expected_next_offset or 0))
-            except BaseException as error:
-                self._undo_locked(before, mark, error)
-                raise
-            if self._mark is not None and self._mark.offset >= end:
-                self._mark = marks.end_of(self)  # or a reader that waits would take it for one on an older segment
-            return self._segments[-1]
+            return self._roll_or_undo_locked(max(self._log_end_offset, expected_next_offset or 0))
+
+    def _roll_or_undo_locked(self, base_offset: int) -> Segment:
+        """A new active segment, or everything as it was."""
+        before = self._segments
+        mark = before[-1].mark()
+        try:
+            self._roll_locked(base_offset)
+        except BaseException as error:
+            self._undo_locked(before, mark, error)
+            raise
+        if self._mark is not None and self._mark.offset >= self._log_end_offset:
+            self._mark = marks.end_of(self)  # or a reader that waits would take it for one on an older segment
+        return self._segments[-1]
 
     def _roll_locked(self, base_offset: int) -> None:
         """L3: the old segments are durable before the new one exists."""

@@ -31,11 +31,12 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.log import checkpoint, forks
+from klog.log._append import AppendInfo
 from klog.log.fetching import Isolation
 from klog.log.load import Policy
 from klog.log.log import Log
 from klog.log.reader import LogReader
-from klog.log.terms import AppendInfo, Compression, Durability, Options, Records, check_records
+from klog.log.terms import Compression, Durability, Options, Records, check_records
 from klog.log.times import Position
 from klog.log.topic_append import append_to_topic
 from klog.log.topics import TopicEntry, TopicFile, check_topic_name, parse_directory_name

@@ -46,23 +46,23 @@ class ProducerAppend:
         first_sequence: int,
         last_sequence: int,
         timestamp: int,
-        first: OffsetMetadata,
+        first_offset: int,
         last_offset: int,
-        is_transactional: bool,
+        first: OffsetMetadata | None,
     ) -> None:
-        """A data batch from `first` to last_offset."""
-        self._check_epoch(epoch, first.offset)
+        """A data batch from first_offset to last_offset. first: where it begins, of a transactional one alone."""
+        self._check_epoch(epoch, first_offset)
         if self._origin == "client":
-            self._check_sequence(epoch, first_sequence, first.offset)
+            self._check_sequence(epoch, first_sequence, first_offset)
         entry = self.entry
-        if not is_transactional and entry.txn_first_offset is not None:
+        if first is None and entry.txn_first_offset is not None:
             raise InvalidTxnState(
                 f"producer {entry.producer_id} has a transaction open from offset {entry.txn_first_offset} on, and the "
-                f"batch for offset {first.offset} is in none"
+                f"batch for offset {first_offset} is in none"
             )
-        entry.add(epoch, DataBatch(last_sequence, last_offset, last_offset - first.offset, timestamp))
-        if is_transactional and entry.txn_first_offset is None:
-            entry.txn_first_offset = first.offset
+        entry.add(epoch, DataBatch(last_sequence, last_offset, last_offset - first_offset, timestamp))
+        if first is not None and entry.txn_first_offset is None:
+            entry.txn_first_offset = first_offset
             self.started.append(Transaction(entry.producer_id, first))
 
     def append_marker(

@@ -22,27 +22,6 @@ NO_BOUND = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class AppendInfo:
-    """What an append did. log_append_time and max_timestamp in ms, -1 for none. Kafka: LogAppendInfo."""
-
-    first_offset: int
-    last_offset: int
-    count: int
-    max_timestamp: int
-    log_append_time: int
-
-    def joined(self, after: AppendInfo) -> AppendInfo:
-        """This append and the one behind it, as one."""
-        return AppendInfo(
-            self.first_offset,
-            after.last_offset,
-            self.count + after.count,
-            max(self.max_timestamp, after.max_timestamp),
-            after.log_append_time,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Terms:
     """What a configuration means for an append, worked out once. stamps: is the time that of the append?"""
 

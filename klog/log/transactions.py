@@ -66,17 +66,22 @@ class _ByFirstOffset:
 
 
 class Transactions:
-    """Those of one log: begun, ended, replicated."""
+    """Those of one log: begun, ended, replicated.
 
-    __slots__ = ("_ongoing", "_unreplicated")
+    first_unstable: where the oldest begins that is ongoing or unreplicated, None if there is none. Any thread.
+    """
+
+    __slots__ = ("_ongoing", "_unreplicated", "first_unstable")
 
     def __init__(self) -> None:
         self._ongoing = _ByFirstOffset()
         self._unreplicated = _ByFirstOffset()
+        self.first_unstable: OffsetMetadata | None = None
 
     def begin(self, transaction: Transaction) -> None:
         """Its first batch is in the log."""
         self._ongoing.put(transaction)
+        self._changed()
 
     def complete(self, completed: CompletedTransaction) -> None:
         """Its marker is in the log. ValueError for one that did not begin here."""
@@ -84,6 +89,7 @@ class Transactions:
         if begun is None:
             raise ValueError(f"a transaction that did not begin here was completed: {completed}")
         self._unreplicated.put(begun._replace(last_offset=completed.last_offset))
+        self._changed()
 
     def forget_below(self, offset: int) -> None:
         """Markers below offset are replicated, or their records gone."""
@@ -91,6 +97,7 @@ class Transactions:
             for transaction in self._unreplicated.all():
                 if transaction.last_offset < offset:
                     self._unreplicated.pop(transaction.first.offset)
+            self._changed()
 
     def stable_offset_after(self, completed: CompletedTransaction) -> int:
         """The last stable offset right behind a marker, replication aside. To be asked before complete()."""
@@ -104,19 +111,9 @@ class Transactions:
         """The oldest that is ongoing."""
         return self._ongoing.least()
 
-    @property
-    def first_unstable(self) -> OffsetMetadata | None:
-        """Where the oldest begins that is ongoing or unreplicated."""
+    def _changed(self) -> None:
         ongoing, unreplicated = self._ongoing.least(), self._unreplicated.least()
         if ongoing is None or (unreplicated is not None and unreplicated.first.offset < ongoing.first.offset):
-            return None if unreplicated is None else unreplicated.first
-        return ongoing.first
-
-    def copy(self) -> Transactions:
-        """The same ones, to change apart."""
-        copy = Transactions()
-        for transaction in self._ongoing.all():
-            copy._ongoing.put(transaction)
-        for transaction in self._unreplicated.all():
-            copy._unreplicated.put(transaction)
-        return copy
+            self.first_unstable = None if unreplicated is None else unreplicated.first
+        else:
+            self.first_unstable = ongoing.first

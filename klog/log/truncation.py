@@ -56,7 +56,7 @@ def _truncate(log: Log, kept: tuple[Segment, ...], offset: int) -> None:
     remove_locked(log, gone[::-1], "truncation")
     removed = kept[-1].truncate_to(offset, log.clock.wall_ms())
     _log.info("event=truncated log=%s offset=%d segments=%d bytes=%d", log.name, offset, len(gone), removed)
-    _reload_producers(log)
+    reload_producers(log)
     log._epochs.truncate_from_end(offset)
     log._epochs.flush()
     log._options.files.fsync_dir(log._directory)
@@ -105,7 +105,7 @@ def _lower(log: Log, recovery_point: int, log_start_offset: int) -> None:
         log._owner.lower(log, recovery_point, log_start_offset)
 
 
-def _reload_producers(log: Log) -> None:
+def reload_producers(log: Log) -> None:
     """The producers as of the new log end; snapshots that know of later records go."""
     start, end = log._log_start_offset, log._log_end_offset
     snapshots = Snapshots(log._directory, log._options.files)

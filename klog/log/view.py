@@ -37,6 +37,7 @@ from klog.log.load import (
     producers_at,
     rebuild_txn_index,
 )
+from klog.log.meters import Meters, metrics_of
 from klog.log.offset_lookup import (
     ListedOffset,
     TimestampOffset,
@@ -66,6 +67,8 @@ T = TypeVar("T")
 
 class LogView:
     """The reading half of a Log: what a loaded directory holds, and every way to read it."""
+
+    _meters: Meters | None = None
 
     def __init__(self, directory: str, options: Options) -> None:
         self._pid = os.getpid()
@@ -265,6 +268,10 @@ class LogView:
     def size(self) -> int:
         """Bytes of all .log files."""
         return sum(segment.size for segment in self._segments)
+
+    def metrics(self) -> dict[str, int]:
+        """Gauges, and of a log that is written the counters since it was opened, under the names of Kafka's metrics."""
+        return metrics_of(self, self._meters)
 
     @property
     def segments(self) -> Sequence[Segment]:

@@ -7,6 +7,7 @@ Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` 
     encode, Encoder, BatchGroup         into bytes, many records at once
     BatchBuilder                        the same record by record
     validate_append, ValidatedBatch     what a leader makes of bytes that a producer sent; RecordError: or why not
+    EncodedBatches                      batches as they came, looked at and numbered already; BatchTable: any of these
     Lists, Rows, RowSource              records as parallel lists, as Arrow columns
     columns, Columns, ArrowStream       to Arrow, without pyarrow; FIELDS names the columns
     Record, RecordBatch, TimestampType  what goes in and comes out
@@ -15,8 +16,10 @@ Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` 
 from klog.record._batch import Record, RecordBatch, decode, iter_records, validate
 from klog.record._builder import BatchBuilder, BatchGroup, Encoder, encode
 from klog.record._columns import FIELDS, ArrowStream, Columns, columns
+from klog.record._encoded import EncodedBatches
 from klog.record._leader import ValidatedBatch, validate_append
 from klog.record._rows import Rows, RowSource, is_arrow
+from klog.record._table import BatchTable
 from klog.record.lists import Lists
 from klog.record.refusals import RecordError
 from klog.record.timestamps import TimestampType
@@ -26,7 +29,9 @@ __all__ = [
     "ArrowStream",
     "BatchBuilder",
     "BatchGroup",
+    "BatchTable",
     "Columns",
+    "EncodedBatches",
     "Encoder",
     "Lists",
     "Record",

@@ -3,6 +3,7 @@ from klog._c.batch cimport kl_batch_t
 from klog._c.encode cimport kl_record_in_t
 from klog._c.rows cimport kl_rows_end_t, kl_rows_out_t, kl_rows_rules_t
 from klog.record._rows cimport Rows, RowSource
+from klog.record._table cimport BatchTable
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 
@@ -12,15 +13,11 @@ ctypedef struct arena_t:
     size_t capacity
 
 
-cdef class BatchGroup:
-    cdef uint8_t *data                  # nbytes bytes, whole batches back to back, 64-byte aligned
-    cdef readonly Py_ssize_t nbytes
-    cdef kl_batch_t *batches            # n entries; position is the byte in data, base_offset counts from 0 until assign()
-    cdef readonly Py_ssize_t n
+cdef class BatchGroup(BatchTable):      # 64-byte aligned; base_offset counts from 0 until assign()
     cdef readonly int64_t count         # offsets that the group takes
     cdef readonly int64_t max_timestamp
     cdef int64_t first_offset
-    cdef size_t capacity                # of data
+    cdef size_t capacity                # of bytes_at
     cdef size_t table_capacity          # of batches, in bytes
 
     cdef int own(self, arena_t *out, arena_t *table) except -1

@@ -1,4 +1,3 @@
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Never, TypeAlias, final
 
@@ -6,6 +5,7 @@ from typing_extensions import Buffer
 
 from klog.record._batch import Record
 from klog.record._rows import Rows, _ArrowArray, _ArrowStream
+from klog.record._table import BatchTable
 from klog.record.lists import Lists
 from klog.record.timestamps import TimestampType
 
@@ -23,20 +23,13 @@ _Records: TypeAlias = Iterable[_RecordLike] | Lists | Rows | _ArrowArray | _Arro
 class RecordInput: ...
 
 @final
-class BatchGroup:
+class BatchGroup(BatchTable):
     def __init__(self, /, *args: Never, **kwargs: Never) -> None: ...
-    @property
-    def nbytes(self) -> int: ...
-    @property
-    def n(self) -> int: ...
     @property
     def count(self) -> int: ...
     @property
     def max_timestamp(self) -> int: ...
     def __len__(self) -> int: ...
-    if sys.version_info >= (3, 12):
-        def __buffer__(self, flags: int, /) -> memoryview: ...
-
     def assign(self, first_offset: int, leader_epoch: int) -> None: ...
 
 @final

@@ -13,7 +13,7 @@ LogValidator.
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_FORMAT, PyBUF_ND, PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
+    PyBUF_FORMAT, PyBUF_ND, PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -32,6 +32,7 @@ from klog._c.rows cimport (
 from klog._c.varint cimport KL_VARINT_MAX, kl_varlong_size
 from klog.record._batch cimport FLAG_TIMESTAMP, Record, RecordBatch
 from klog.record._rows cimport Rows, RowSource
+from klog.record._table cimport BatchTable
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -485,7 +486,7 @@ cdef bint takes_arrow(object records):
 
 
 @cython.final
-cdef class BatchGroup:
+cdef class BatchGroup(BatchTable):
     """Whole batches back to back, ready for one write; a read-only buffer.
 
     n batches of nbytes bytes take count offsets, from 0 on until assign() says where they stand.
@@ -495,13 +496,13 @@ cdef class BatchGroup:
         raise TypeError("batch groups come from Encoder.next_group()")
 
     def __dealloc__(self):
-        kl_pool_give(&pool, self.data, self.capacity)
+        kl_pool_give(&pool, self.bytes_at, self.capacity)
         kl_pool_give(&pool, self.batches, self.table_capacity)
 
     cdef int own(self, arena_t *out, arena_t *table) except -1:
         """Take the two over."""
         cdef Py_ssize_t i
-        self.data = out.data
+        self.bytes_at = out.data
         self.capacity = out.capacity
         self.nbytes = <Py_ssize_t>out.size
         self.batches = <kl_batch_t *>table.data
@@ -514,9 +515,6 @@ cdef class BatchGroup:
             self.max_timestamp = max(self.max_timestamp, self.batches[i].max_timestamp)
         self.first_offset = self.batches[0].base_offset if self.n != 0 else 0
         return 0
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.data, self.nbytes, 1, flags)
 
     def __len__(self):
         return self.n
@@ -531,7 +529,7 @@ cdef class BatchGroup:
             b = &self.batches[i]
             b.base_offset += first_offset - self.first_offset
             b.leader_epoch = leader_epoch
-            kl_batch_header_store(self.data + b.position, b)
+            kl_batch_header_store(self.bytes_at + b.position, b)
         self.first_offset = first_offset
 
 

@@ -1,16 +1,21 @@
 from klog._c.batch cimport kl_batch_t
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from klog.record._table cimport BatchTable
+from libc.stdint cimport int32_t, int64_t
 
 
-cdef class ValidatedBatch:
-    cdef uint8_t *bytes_at              # one batch of magic 2, 64-byte aligned, of the pool
-    cdef Py_ssize_t nbytes
+cdef class ValidatedBatch(BatchTable):  # one batch of magic 2, 64-byte aligned, of the pool
     cdef size_t capacity
     cdef kl_batch_t header              # position is 0
     cdef readonly int64_t max_timestamp
     cdef readonly int64_t log_append_time
     cdef readonly int64_t temporary_memory_bytes
+    cdef readonly int64_t source_size           # of the whole batches that were sent
+    cdef int source_codec
     cdef readonly int32_t conversion_count
     cdef readonly bint message_size_maybe_changed
 
     cdef int room(self, Py_ssize_t size) except -1
+
+
+cdef ValidatedBatch leaders_batch(buffer, config, int64_t offset, int64_t now, str origin, int32_t leader_epoch,
+                                  int64_t size_max)

@@ -15,14 +15,14 @@ Kafka: LogValidator, and of UnifiedLog.analyzeAndValidateRecords the checksums.
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from klog._c.batch cimport (
     KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL,
     KL_BATCH_HEADER, KL_BATCH_LENGTH_MIN, KL_BATCH_PREFIX, KL_LEGACY_LENGTH_MIN, kl_batch_crc, kl_batch_fields,
     kl_batch_header_store, kl_batch_t,
 )
-from klog._c.bytes cimport kl_load_u32
+from klog._c.bytes cimport kl_load_u32, kl_load_u64
 from klog._c.leader cimport (
     kl_findings_t, kl_leader_refusals, kl_leader_rewrite, kl_leader_rewrite_size, kl_leader_rules_t, kl_leader_scan,
     kl_refusal_t, kl_set_refusals, kl_set_scan, kl_set_t, kl_set_write,
@@ -31,6 +31,7 @@ from klog._c.legacy cimport kl_message_crc, kl_message_next, kl_message_t
 from klog._c.pool cimport kl_pool_give, kl_pool_t, kl_pool_take
 from klog._c.status cimport KL_ECODEC, KL_ECOUNT, KL_ECRC, KL_EMAGIC, KL_EORDER, KL_OK
 from klog.codec.status cimport status_text
+from klog.record._table cimport BatchTable
 from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
@@ -107,7 +108,7 @@ cdef Terms terms_of(object config):
 # The result -----------------------------------------------------------------------------------------------------------
 
 @cython.final
-cdef class ValidatedBatch:
+cdef class ValidatedBatch(BatchTable):
     """One batch of magic 2 as the log stores it; a read-only buffer of its bytes.
 
     message_size_maybe_changed: it was written anew, of conversion_count records (0 where the payload stayed as it came).
@@ -122,15 +123,14 @@ cdef class ValidatedBatch:
     def __dealloc__(self):
         kl_pool_give(&pool, self.bytes_at, self.capacity)
 
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.bytes_at, self.nbytes, 1, flags)
-
     cdef int room(self, Py_ssize_t size) except -1:
         """Memory for size bytes, once."""
         self.bytes_at = <uint8_t *>kl_pool_take(&pool, <size_t>max(size, 1), &self.capacity)
         if self.bytes_at == NULL:
             raise MemoryError(f"{size} bytes for a record batch")
         self.nbytes = size
+        self.batches = &self.header
+        self.n = 1
         return 0
 
     @property
@@ -158,6 +158,15 @@ cdef class ValidatedBatch:
         return _CODECS[self.header.attributes & KL_ATTR_CODEC]
 
     @property
+    def source_compression(self):
+        """Of what was sent: the last codec there that is not none."""
+        return _CODECS[self.source_codec]
+
+    @property
+    def producer_id(self):
+        return self.header.producer_id
+
+    @property
     def shallow_offset_of_max_timestamp(self):
         """The last offset of the batch that holds the largest timestamp, which is this one; -1 without any."""
         return -1 if self.max_timestamp < 0 else self.last_offset
@@ -177,8 +186,10 @@ cdef class ValidatedBatch:
 ctypedef struct request_t:
     kl_leader_rules_t rules
     int64_t offset
+    int64_t size_max        # of a batch
     int32_t leader_epoch
     bint client
+    bint zero_based         # a client numbers the records of a batch from 0 on, and a log asks for it
     bint takes_zstd
 
 
@@ -196,7 +207,7 @@ cdef int corrupt(str text, Py_ssize_t position, kind=None) except -1:
     raise CorruptBatch(text, position=position, kind=kind)
 
 
-cdef int frame(const uint8_t *data, Py_ssize_t size, frames_t *out) except -1:
+cdef int frame(const uint8_t *data, Py_ssize_t size, const request_t *request, frames_t *out) except -1:
     """Find the whole batches and compare their checksums. What is cut short at the end is no part of the request."""
     cdef Py_ssize_t at = 0, left
     cdef int32_t length
@@ -220,6 +231,10 @@ cdef int frame(const uint8_t *data, Py_ssize_t size, frames_t *out) except -1:
         if magic == 2:
             if length < KL_BATCH_LENGTH_MIN + KL_BATCH_PREFIX:
                 corrupt(f"a batch of {length} bytes, less than its header", at)
+            if request.zero_based and kl_load_u64(data + at) != 0:
+                refuse(f"a client's batch begins at offset 0, not {<int64_t>kl_load_u64(data + at)}", None)
+            if length > request.size_max:
+                too_large(length, request)
             stored = kl_load_u32(data + at + 17)
             codec = data[at + 22] & KL_ATTR_CODEC
             if length >= NOGIL_MIN:
@@ -228,6 +243,8 @@ cdef int frame(const uint8_t *data, Py_ssize_t size, frames_t *out) except -1:
             else:
                 crc = kl_batch_crc(data + at, length)
         else:
+            if length > request.size_max:
+                too_large(length, request)
             stored = kl_load_u32(data + at + AT_LEGACY_CRC)
             codec = data[at + AT_LEGACY_ATTRIBUTES] & KL_ATTR_CODEC
             if length >= LEGACY_NOGIL_MIN:
@@ -244,11 +261,11 @@ cdef int frame(const uint8_t *data, Py_ssize_t size, frames_t *out) except -1:
         out.count += 1
         at += length
     out.size = at
-    if out.count == 0:
-        if size != 0:
-            corrupt(f"{size} bytes, less than a batch", 0)
-        refuse("no batch at all", None)
     return 0
+
+
+cdef int too_large(int64_t size, const request_t *request) except -1:
+    raise RecordTooLarge(f"a batch of {size} bytes, where max.message.bytes={request.size_max} is the most")
 
 
 cdef int raise_refusals(bytes packed, int magic, const request_t *request, int32_t count) except -1:
@@ -592,11 +609,42 @@ def validate_append(buffer, config, *, int64_t offset, int64_t now, str origin="
     Raises CorruptBatch (checksum, frame, codec stream), InvalidRecord and InvalidTimestamp (with `record_errors`, where
     it is single records), UnsupportedCompression; `meters` of each are Kafka's.
     """
-    cdef Py_buffer view
     cdef request_t request
+    cdef ValidatedBatch batch
+    request.offset = offset
+    request.leader_epoch = leader_epoch
+    request.size_max = INT32_MAX
+    request.zero_based = False
+    request.takes_zstd = takes_zstd
+    batch = lead(buffer, terms_of(config), now, origin, &request)
+    if batch is None:
+        if len(memoryview(buffer)) != 0:
+            corrupt(f"{len(memoryview(buffer))} bytes, less than a batch", 0)
+        refuse("no batch at all", None)
+    return batch
+
+
+cdef ValidatedBatch leaders_batch(buffer, config, int64_t offset, int64_t now, str origin, int32_t leader_epoch,
+                                  int64_t size_max):
+    """The same for a log, which also asks that a client's batch begin at offset 0 and that no batch have more than
+    size_max bytes, before and after (RecordTooLarge). None where no whole batch is there."""
+    cdef request_t request
+    cdef ValidatedBatch batch
+    request.offset = offset
+    request.leader_epoch = leader_epoch
+    request.size_max = size_max
+    request.zero_based = origin == "client"
+    request.takes_zstd = True
+    batch = lead(buffer, terms_of(config), now, origin, &request)
+    if batch is not None and batch.nbytes > size_max:
+        too_large(batch.nbytes, &request)
+    return batch
+
+
+cdef ValidatedBatch lead(buffer, Terms terms, int64_t now, str origin, request_t *request):
+    cdef Py_buffer view
     cdef frames_t frames
-    cdef Terms terms = terms_of(config)
-    cdef ValidatedBatch source = ValidatedBatch.__new__(ValidatedBatch)
+    cdef ValidatedBatch batch, source = ValidatedBatch.__new__(ValidatedBatch)
     request.client = origin == "client"
     if not request.client and origin != "coordinator":
         raise ValueError(f'origin is "client" or "coordinator", not {origin!r}: nobody validates for a follower')
@@ -605,9 +653,6 @@ def validate_append(buffer, config, *, int64_t offset, int64_t now, str origin="
     request.rules.after_max = terms.after_max
     request.rules.range_checked = not terms.stamps
     request.rules.key_required = terms.compacts
-    request.offset = offset
-    request.leader_epoch = leader_epoch
-    request.takes_zstd = takes_zstd
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         source.room(view.len)
@@ -618,9 +663,15 @@ def validate_append(buffer, config, *, int64_t offset, int64_t now, str origin="
             memcpy(source.bytes_at, view.buf, <size_t>view.len)
     finally:
         PyBuffer_Release(&view)
-    frame(source.bytes_at, source.nbytes, &frames)
+    frame(source.bytes_at, source.nbytes, request, &frames)
+    if frames.count == 0:
+        return None
     if frames.count > 1 and (source.bytes_at[AT_MAGIC] == 2 or frames.codec != 0):
         refuse(f"{frames.count} batches, where a produced one stands alone", None)
     if source.bytes_at[AT_MAGIC] == 2:
-        return take_batch(source, terms, &request)
-    return take_messages(source, &frames, terms, &request)
+        batch = take_batch(source, terms, request)
+    else:
+        batch = take_messages(source, &frames, terms, request)
+    batch.source_size = frames.size
+    batch.source_codec = frames.codec
+    return batch

@@ -2,6 +2,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from klog._c.index cimport kl_indexer_t
 from klog.disk._mapping cimport Mapping
+from klog.record._table cimport BatchTable
 
 
 cdef class IndexPair:
@@ -12,6 +13,8 @@ cdef class IndexPair:
     cdef readonly str times_path
     cdef readonly bint writable
 
+    cpdef reserve(self, int32_t batches)
+    cpdef add(self, BatchTable group, int32_t first, int32_t stop, int64_t position)
     cdef int attach(self) except -1
     cdef int check_one(self, Mapping map, str path, int64_t entries, int width, str kind) except -1
     cdef int clear_tail(self, int32_t offsets, int32_t times) except -1

@@ -13,7 +13,7 @@ cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy, memset
 
-from klog._c.batch cimport kl_batch_last_offset
+from klog._c.batch cimport kl_batch_last_offset, kl_batch_t
 from klog._c.index cimport (
     KL_OFFSET_ENTRY,
     KL_TIME_ENTRY,
@@ -21,6 +21,7 @@ from klog._c.index cimport (
     kl_indexer_close,
     kl_indexer_fit,
     kl_indexer_init,
+    kl_indexer_must_roll,
     kl_offset_index_floor,
     kl_offset_index_position,
     kl_offset_index_sound,
@@ -29,7 +30,7 @@ from klog._c.index cimport (
 )
 from klog._c.osio cimport kl_io_libc, kl_io_t
 from klog.disk._mapping cimport Mapping, store
-from klog.record._builder cimport BatchGroup
+from klog.record._table cimport BatchTable
 
 from klog.errors import CorruptIndex
 
@@ -215,20 +216,30 @@ cdef class IndexPair:
         slot = kl_offset_index_position(self.offsets.data, self.x.offset_count, <int32_t>position)
         return None if slot >= self.x.offset_count else self.entry(slot)[0]
 
-    def fit(self, BatchGroup group, int32_t first, int64_t size, int64_t segment_bytes, int64_t segment_ms,
+    def fit(self, BatchTable group, int32_t first, int64_t size, int64_t segment_bytes, int64_t segment_ms,
             int64_t waited_ms):
         """Number of the group's batches from `first` on that go in before the segment of size bytes must roll."""
         return kl_indexer_fit(&self.x, group.batches + first, <int32_t>group.n - first, size, segment_bytes,
                               segment_ms, waited_ms)
 
-    def reserve(self, int32_t batches):
+    def must_roll(self, int64_t last_offset, int64_t max_timestamp, int32_t bytes, int64_t size, int64_t segment_bytes,
+                  int64_t segment_ms, int64_t waited_ms):
+        """Must the segment of size bytes roll before an append of so many bytes that ends at last_offset?"""
+        cdef kl_batch_t b
+        b.base_offset = last_offset
+        b.last_offset_delta = 0
+        b.max_timestamp = max_timestamp
+        b.size = bytes
+        return kl_indexer_must_roll(&self.x, &b, size, segment_bytes, segment_ms, waited_ms) != 0
+
+    cpdef reserve(self, int32_t batches):
         """Make sure that entries for so many more batches have blocks on disk. OSError: the disk is full."""
         cdef int64_t offsets = min(<int64_t>self.x.offset_count + batches, self.x.offset_capacity)
         cdef int64_t times = min(<int64_t>self.x.time_count + batches + 1, self.x.time_capacity)
         self.offsets.reserve(offsets * KL_OFFSET_ENTRY)
         self.times.reserve(times * KL_TIME_ENTRY)
 
-    def add(self, BatchGroup group, int32_t first, int32_t stop, int64_t position):
+    cpdef add(self, BatchTable group, int32_t first, int32_t stop, int64_t position):
         """Note batches [first, stop) of the group, written from byte `position` on. reserve() came before."""
         cdef int32_t i
         cdef int64_t start = group.batches[first].position
@@ -347,18 +358,18 @@ cdef class IndexPair:
         self.times.close()
 
 
-def part(BatchGroup group, Py_ssize_t first, Py_ssize_t stop):
+def part(BatchTable group, Py_ssize_t first, Py_ssize_t stop):
     """The bytes of batches [first, stop) of a group."""
     cdef int64_t start = group.batches[first].position
     cdef int64_t end = group.nbytes if stop == group.n else group.batches[stop].position
     return memoryview(group)[start:end]
 
 
-def next_offset(BatchGroup group, Py_ssize_t i):
+def next_offset(BatchTable group, Py_ssize_t i):
     """The offset behind batch i of a group."""
     return kl_batch_last_offset(&group.batches[i]) + 1
 
 
-def base_offset(BatchGroup group, Py_ssize_t i):
+def base_offset(BatchTable group, Py_ssize_t i):
     """The first offset of batch i of a group."""
     return group.batches[i].base_offset

@@ -25,6 +25,7 @@ from klog._c.index cimport KL_OFFSET_ENTRY, kl_indexer_add, kl_offset_index_floo
 from klog._c.legacy cimport KL_MESSAGE_CRC_FROM, KL_MESSAGE_MIN, kl_legacy_header
 from klog._c.status cimport KL_EMAGIC, KL_ETRUNCATED, KL_OK
 from klog.disk._io cimport AlignedBuffer, LogFile
+from klog.record._table cimport BatchTable
 from klog.segment._index cimport IndexPair
 
 import logging
@@ -317,6 +318,7 @@ def start_of(LogFile file, IndexPair index, int64_t end, int64_t offset):
     entry, position = index.floor(offset)
     if position == 0:
         return 0
+    b.position = -1
     if not header_at(file, position, end, &b):
         header = <Header>find_offset(file, position, end, index.x.base_offset)  # of an old message, perhaps
         if header is not None:
@@ -417,6 +419,12 @@ cdef int _mend(AlignedBuffer chunk, str path, int64_t position, int64_t at, int6
     _log.warning("event=base_offset_mended path=%s position=%d found=%d mended=%d", path, position + at,
                  b.base_offset, base_offset)
     kl_store_u64(chunk.data + at, <uint64_t>base_offset)
+
+
+def producing(BatchTable batches):
+    """The headers of those batches that a producer with an id wrote, positions counted from the first byte of all."""
+    cdef Py_ssize_t i
+    return [header_of(&batches.batches[i]) for i in range(batches.n) if batches.batches[i].producer_id >= 0]
 
 
 def count_records(LogFile file, int64_t position, int64_t end, int64_t start, int64_t stop, int64_t limit=INT64_MAX):

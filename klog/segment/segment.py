@@ -39,7 +39,7 @@ from klog.segment._scan import (
 from klog.segment.txn_index import TxnIndex
 
 if TYPE_CHECKING:
-    from klog.record import BatchGroup
+    from klog.record import BatchTable
 
 _log = logging.getLogger("klog.segment")
 _PREALLOCATE_MIN, _PREALLOCATE_MAX = 64 << 10, 16 << 20
@@ -375,14 +375,23 @@ class Segment:
 
     # ---- append ------------------------------------------------------------------------------------------------
 
-    def fit(self, group: BatchGroup, first: int, now_ms: int) -> int:
+    def fit(self, group: BatchTable, first: int, now_ms: int) -> int:
         """How many of the group's batches from `first` on go in before this segment must roll."""
         active = self._ready()
         if active.config is not self.home.config:
             active.set_bounds(self.home.config)
         return active.index.fit(group, first, self.size, active.size_max, active.age_max_ms, now_ms - self.created_ms)
 
-    def append(self, group: BatchGroup, first: int, stop: int) -> None:
+    def must_roll(self, last_offset: int, max_timestamp: int, size: int, now_ms: int) -> bool:
+        """Must this segment roll before size bytes that end at last_offset go in, all or none, as Kafka asks?"""
+        active = self._ready()
+        if active.config is not self.home.config:
+            active.set_bounds(self.home.config)
+        return active.index.must_roll(
+            last_offset, max_timestamp, size, self.size, active.size_max, active.age_max_ms, now_ms - self.created_ms
+        )
+
+    def append(self, group: BatchTable, first: int, stop: int) -> None:
         """Write batches [first, stop) at the end. OSError: nothing of them counts, the caller decides what to undo."""
         active = self._ready()
         data = part(group, first, stop)

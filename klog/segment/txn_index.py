@@ -120,6 +120,24 @@ class TxnIndex:
         self._files.replace(self.path, b"".join(_ENTRY.pack(0, *entry) for entry in entries))
         self._entries = tuple(entries)
 
+    def append(self, entry: AbortedTransaction) -> None:
+        """One more, at the end: in the page cache when it returns. A crash that tears it is one after which the segment
+        is recovered, and this file written anew. OSError: any part of it may be there.
+
+        ValueError where its last offset does not rise.
+        """
+        entries = self.entries
+        if entries and entry.last_offset <= entries[-1].last_offset:
+            raise ValueError(
+                f"an aborted transaction that ends at {entry.last_offset}, behind {entries[-1].last_offset}"
+            )
+        file = self._files.open(self.path, write=True, create=True)
+        try:
+            file.write(_ENTRY.pack(0, *entry), len(entries) * ENTRY_BYTES)
+        finally:
+            file.close()
+        self._entries = (*entries, entry)
+
     def correct(self, entries: list[AbortedTransaction]) -> None:
         """The entries are these, whatever the file said; of a log that is only read, in memory."""
         with contextlib.suppress(CorruptIndex):

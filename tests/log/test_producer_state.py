@@ -18,7 +18,7 @@ DAY = 86_400_000
 def data(
     append: ProducerAppend, epoch: int, first: int, last: int, start: int, end: int, *, txn: bool = False, at: int = NOW
 ) -> None:
-    append.append_data(epoch, first, last, at, OffsetMetadata(start), end, txn)
+    append.append_data(epoch, first, last, at, start, end, OffsetMetadata(start) if txn else None)
 
 
 def write(
@@ -185,7 +185,7 @@ def test_the_first_unstable_offset_is_where_the_caller_said() -> None:
     producers = Producers()
     append = producers.prepare(PID, "client")
     first = OffsetMetadata(16, 12, 730)
-    append.append_data(0, 0, 4, NOW, first, 20, True)
+    append.append_data(0, 0, 4, NOW, 16, 20, first)
     assert producers.first_unstable_offset is None
     producers.update(append)
     assert producers.first_unstable_offset == first

@@ -15,6 +15,7 @@ from klog.disk import HandleCache, RealFiles
 from klog.log.inputs import Inputs, new_segment
 from klog.record import encode
 from klog.segment import Segment
+from klog.segment._scan import start_of
 
 T = 1_700_000_000_000
 CONFIG = {"index.interval.bytes": 100, "segment.index.bytes": 4096, "retention.ms": -1}
@@ -144,5 +145,5 @@ def test_an_entry_of_an_old_kafka_names_the_end_of_its_append(tmp_path: Path) ->
     (tmp_path / "t-0" / f"{0:020d}.index").write_bytes(b"".join(struct.pack(">ii", *entry) for entry in entries))
     for offset in range(60):
         at = max(((o, p) for o, p in entries if o <= offset), default=(0, 0))
-        assert segment._start_of(offset) == at[1]
+        assert start_of(segment.file, segment.index, segment.size, offset) == at[1]
         assert found(segment, offset) == (offset, sum(map(len, data[:offset])))

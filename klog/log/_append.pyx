@@ -1,0 +1,354 @@
+# cython: auto_pickle=False
+"""The way of encoded batches into a log up to the point where most of them are through: see append_batches.
+
+Most appends meet an open segment with room in it, the epoch of the last one, no producer id, nobody who listens. For these
+all that is left to do is a write and some numbers, and the way there and back would cost more than both. The short way
+does just that, or nothing: then append_batches goes the long way with what has been looked at.
+"""
+
+cimport cython
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
+
+from klog._c.batch cimport kl_batch_t
+from klog._c.index cimport kl_indexer_must_roll
+from klog.disk._io cimport LogFile
+from klog.record._encoded cimport EncodedBatches
+from klog.record._leader cimport ValidatedBatch, leaders_batch
+from klog.record._table cimport BatchTable
+from klog.segment._index cimport IndexPair
+
+from klog.errors import KlogError
+
+cdef object lead_locked = None      # of append_batches, which imports this module
+cdef object follow_locked = None
+
+
+@cython.final
+@cython.freelist(8)
+cdef class AppendInfo:
+    """What an append did. Times in ms; -1 where there is none. Kafka: LogAppendInfo.
+
+    first_offset, last_offset, count    of the records; of a gap in replicated batches count knows nothing
+    max_timestamp                       of the records; shallow_offset_of_max_timestamp: the last offset of the first
+                                        batch that has it
+    log_append_time                     where the topic stamps records so
+    last_leader_epoch                   of the last batch
+    log_start_offset                    of the log
+    source_compression                  of what was given, before the log made anything of it
+    valid_bytes                         of whole batches in what was given
+    last_offset_of_first_batch
+    is_duplicate                        the producer had written this before: offsets and time are those of then
+
+    Two are equal that tell of the same records at the same place and time.
+    """
+
+    cdef readonly int64_t first_offset
+    cdef readonly int64_t last_offset
+    cdef readonly int64_t count
+    cdef readonly int64_t max_timestamp
+    cdef readonly int64_t log_append_time
+    cdef readonly int64_t shallow_offset_of_max_timestamp
+    cdef readonly int64_t log_start_offset
+    cdef readonly int64_t valid_bytes
+    cdef readonly int64_t last_offset_of_first_batch
+    cdef readonly int32_t last_leader_epoch
+    cdef readonly bint is_duplicate
+    cdef readonly str source_compression
+
+    def __init__(self, int64_t first_offset, int64_t last_offset, int64_t count, int64_t max_timestamp,
+                 int64_t log_append_time, *, int64_t shallow_offset_of_max_timestamp=-1, int64_t log_start_offset=-1,
+                 int64_t valid_bytes=0, int64_t last_offset_of_first_batch=-1, int32_t last_leader_epoch=-1,
+                 bint is_duplicate=False, str source_compression="none"):
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.count = count
+        self.max_timestamp = max_timestamp
+        self.log_append_time = log_append_time
+        self.shallow_offset_of_max_timestamp = shallow_offset_of_max_timestamp
+        self.log_start_offset = log_start_offset
+        self.valid_bytes = valid_bytes
+        self.last_offset_of_first_batch = last_offset_of_first_batch
+        self.last_leader_epoch = last_leader_epoch
+        self.is_duplicate = is_duplicate
+        self.source_compression = source_compression
+
+    cdef tuple what(self):
+        return self.first_offset, self.last_offset, self.count, self.max_timestamp, self.log_append_time
+
+    def __eq__(self, other):
+        if not isinstance(other, AppendInfo):
+            return NotImplemented
+        return self.what() == (<AppendInfo>other).what()
+
+    def __hash__(self):
+        return hash(self.what())
+
+    def __repr__(self):
+        duplicate = ", is_duplicate=True" if self.is_duplicate else ""
+        return (
+            f"AppendInfo(first_offset={self.first_offset}, last_offset={self.last_offset}, count={self.count}, "
+            f"max_timestamp={self.max_timestamp}, log_append_time={self.log_append_time}{duplicate})"
+        )
+
+    def __reduce__(self):
+        return _rebuilt, (
+            *self.what(), self.shallow_offset_of_max_timestamp, self.log_start_offset, self.valid_bytes,
+            self.last_offset_of_first_batch, self.last_leader_epoch, self.is_duplicate, self.source_compression,
+        )
+
+    def joined(self, AppendInfo after):
+        """This append and the one behind it, as one."""
+        younger = after.max_timestamp > self.max_timestamp
+        return AppendInfo(
+            self.first_offset, after.last_offset, self.count + after.count, max(self.max_timestamp, after.max_timestamp),
+            after.log_append_time,
+            shallow_offset_of_max_timestamp=(
+                after.shallow_offset_of_max_timestamp if younger else self.shallow_offset_of_max_timestamp),
+            log_start_offset=after.log_start_offset,
+            valid_bytes=self.valid_bytes + after.valid_bytes,
+            last_offset_of_first_batch=self.last_offset_of_first_batch,
+            last_leader_epoch=after.last_leader_epoch,
+            source_compression=after.source_compression,
+        )
+
+
+def _rebuilt(first, last, count, timestamp, time, shallow, start, size, first_batch, epoch, duplicate, codec):
+    return AppendInfo(
+        first, last, count, timestamp, time, shallow_offset_of_max_timestamp=shallow, log_start_offset=start,
+        valid_bytes=size, last_offset_of_first_batch=first_batch, last_leader_epoch=epoch, is_duplicate=duplicate,
+        source_compression=codec,
+    )
+
+
+# The answers ----------------------------------------------------------------------------------------------------------
+
+cpdef AppendInfo led(ValidatedBatch batch, int32_t epoch, int64_t log_start_offset):
+    """The answer to a client whose batch is in the log."""
+    cdef AppendInfo info = AppendInfo.__new__(AppendInfo)
+    cdef int64_t last = batch.header.base_offset + batch.header.last_offset_delta
+    info.first_offset = batch.header.base_offset
+    info.last_offset = last
+    info.count = batch.header.count
+    info.max_timestamp = batch.max_timestamp
+    info.log_append_time = batch.log_append_time
+    info.shallow_offset_of_max_timestamp = -1 if batch.max_timestamp < 0 else last
+    info.log_start_offset = log_start_offset
+    info.valid_bytes = batch.source_size
+    info.last_offset_of_first_batch = last
+    info.last_leader_epoch = epoch
+    info.source_compression = batch.source_compression
+    return info
+
+
+cpdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset):
+    """The answer to a follower whose batches are in the log."""
+    cdef AppendInfo info = AppendInfo.__new__(AppendInfo)
+    info.first_offset = batches.first_offset
+    info.last_offset = batches.last_offset
+    info.count = batches.last_offset - batches.first_offset + 1 if batches.first_offset >= 0 else 0
+    info.max_timestamp = batches.max_timestamp
+    info.log_append_time = -1
+    info.shallow_offset_of_max_timestamp = batches.shallow_offset_of_max_timestamp
+    info.log_start_offset = log_start_offset
+    info.valid_bytes = batches.nbytes
+    info.last_offset_of_first_batch = batches.last_offset_of_first_batch
+    info.last_leader_epoch = batches.last_leader_epoch
+    info.source_compression = batches.source_compression
+    return info
+
+
+# The door -------------------------------------------------------------------------------------------------------------
+
+def append_batches(log, buffer, str origin, leader_epoch):
+    """What Log.append_batches documents."""
+    if leader_epoch is not None and not 0 <= leader_epoch <= INT32_MAX:
+        raise ValueError(f"leader_epoch={leader_epoch}: 0 to 2^31-1")
+    try:
+        if origin == "client" or origin == "coordinator":
+            return lead(log, buffer, origin, leader_epoch)
+        if origin == "replication" or origin == "raft":
+            return follow(log, buffer, origin, leader_epoch)
+    except KlogError as error:
+        log._meters.refused(error, memoryview(buffer).nbytes)
+        raise
+    raise ValueError(f"origin={origin!r}: choose from 'client', 'replication', 'coordinator', 'raft'")
+
+
+cdef int find_long_way() except -1:
+    global lead_locked, follow_locked
+    from klog.log import append_batches
+    lead_locked, follow_locked = append_batches.lead_locked, append_batches.follow_locked
+
+
+cdef AppendInfo lead(log, buffer, str origin, leader_epoch):
+    cdef ValidatedBatch batch
+    cdef AppendInfo info
+    cdef Tail tail
+    cdef int64_t end
+    cdef int32_t epoch
+    lock = log._lock
+    lock.acquire()
+    try:
+        tail = tail_of(log)
+        if tail is None:
+            log._check_writable()
+        config = log._config
+        now = log._options.clock.wall_ms()
+        end = log._log_end_offset
+        if leader_epoch is not None:
+            epoch = leader_epoch
+        elif tail is not None:
+            epoch = tail.epoch
+        else:
+            latest = log._epochs.latest
+            epoch = 0 if latest is None else latest
+        batch = leaders_batch(buffer, config, end, now, origin, epoch, config.max_message_bytes)
+        if tail is not None and batch is not None and batch.header.producer_id < 0 and epoch == tail.epoch:
+            if tail.write(log, batch, batch.header.base_offset + batch.header.last_offset_delta, batch.max_timestamp):
+                meters = log._meters
+                meters.messages_in += batch.header.count
+                meters.bytes_in += batch.nbytes
+                return led(batch, epoch, log._log_start_offset)
+        if lead_locked is None:
+            find_long_way()
+        info = lead_locked(log, batch, epoch, origin, now)
+        return info
+    finally:
+        lock.release()
+
+
+cdef AppendInfo follow(log, buffer, str origin, leader_epoch):
+    cdef EncodedBatches batches = EncodedBatches.__new__(EncodedBatches)
+    cdef AppendInfo info
+    cdef Tail tail
+    cdef int64_t end
+    cdef bint raft = origin == "raft"
+    lock = log._lock
+    try:
+        if raft:
+            batches.look(buffer, log._config.max_message_bytes, INT32_MAX, -1 if leader_epoch is None else leader_epoch)
+        else:
+            batches.look(buffer, -1, INT32_MAX if leader_epoch is None else leader_epoch, -1)
+        lock.acquire()
+        try:
+            tail = tail_of(log)
+            if tail is None:
+                log._check_writable()
+            elif batches.n != 0 and not batches.has_producers and not batches.has_legacy and (
+                batches.last_leader_epoch == tail.epoch and batches.lowest_leader_epoch == tail.epoch
+            ):
+                end = log._log_end_offset
+                if batches.first_offset == end or (batches.first_offset > end and not raft):
+                    if tail.write(log, batches, batches.last_offset, batches.max_timestamp):
+                        log._meters.replicated_bytes_in += batches.nbytes
+                        return followed(batches, log._log_start_offset)
+            if lead_locked is None:
+                find_long_way()
+            info = follow_locked(log, batches, origin, log._options.clock.wall_ms())
+            return info
+        finally:
+            lock.release()
+    finally:
+        batches.release()
+
+
+# The short way --------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class Tail:
+    """What the short way knows of the end of a log, as long as the log still consists of what this was made of.
+
+    Anything that is not so plain, a log that is closed or offline above all, has no Tail. Under the log's lock.
+    """
+    cdef object segments
+    cdef object config
+    cdef object entries
+    cdef object producers
+    cdef object segment
+    cdef object active
+    cdef LogFile file
+    cdef IndexPair index
+    cdef object clock
+    cdef int64_t segment_bytes
+    cdef int64_t segment_ms
+    cdef int64_t created_ms
+    cdef int64_t flush_messages
+    cdef int32_t epoch
+    cdef bint plain             # the file is no test's
+
+    cdef bint write(self, log, BatchTable batches, int64_t last_offset, int64_t max_timestamp) except -1:
+        """A8 and A10, or False and nothing of them."""
+        cdef kl_batch_t b
+        cdef int64_t size = self.segment.size, allocated = self.active.allocated
+        cdef int64_t end = size + batches.nbytes, next_offset = last_offset + 1, waited = 0
+        if end > allocated or batches.nbytes > self.segment_bytes:
+            return False
+        if next_offset - <int64_t>log._recovery_point >= self.flush_messages:
+            return False
+        if self.index.x.first_timestamp < 0:    # of records without times the clock says how old they are
+            now = self.clock.wall_ms()
+            waited = now - self.created_ms
+            self.segment.appended_ms = now
+        b.base_offset = last_offset
+        b.last_offset_delta = 0
+        b.max_timestamp = max_timestamp
+        b.size = <int32_t>batches.nbytes
+        if kl_indexer_must_roll(&self.index.x, &b, size, self.segment_bytes, self.segment_ms, waited):
+            return False
+        try:
+            self.index.reserve(<int32_t>batches.n)
+            if self.plain:
+                self.file.write_at(batches.bytes_at, <size_t>batches.nbytes, size)
+            else:
+                self.file.write(batches, size)
+        except BaseException as error:
+            log._undo_locked(self.segments, self.segment.mark(), error)
+            raise
+        self.index.add(batches, 0, <int32_t>batches.n, size)
+        after = next_offset
+        self.segment.next_offset = after
+        self.segment.size = end
+        self.producers.end_offset = after
+        log._log_end_offset = after
+        if log._bell._fds:
+            log._bell.ring()
+        return True
+
+
+cdef Tail tail_of(log):
+    """The log's Tail; None where the long way is to be gone."""
+    cdef Tail tail = log._tail
+    if log._closed or log._forked or log._offline is not None or log._offsets_listener is not None:
+        return None
+    if (
+        tail is None
+        or tail.segments is not log._segments
+        or tail.config is not log._config
+        or tail.entries is not log._epochs._entries
+        or tail.producers is not log._producers
+        or tail.active is not tail.segment._active
+    ):
+        log._tail = tail = new_tail(log)
+    if tail is None or tail.producers._transactions.first_unstable is not None:
+        return None
+    return tail
+
+
+cdef Tail new_tail(log):
+    cdef Tail tail
+    config, entries, segment = log._config, log._epochs._entries, log._segments[len(log._segments) - 1]
+    active = segment._active
+    if (
+        log.read_only or active is None or not entries or log._options.durability != "os"
+        or config.flush_ms != INT64_MAX or active.config is not config
+    ):
+        return None
+    tail = Tail.__new__(Tail)
+    tail.segments, tail.config, tail.entries = log._segments, config, entries
+    tail.producers, tail.clock = log._producers, log._options.clock
+    tail.segment, tail.active, tail.file, tail.index = segment, active, active.file, active.index
+    tail.plain = type(active.file) is LogFile
+    tail.segment_bytes, tail.segment_ms, tail.created_ms = active.size_max, active.age_max_ms, segment.created_ms
+    tail.flush_messages = config.flush_messages
+    tail.epoch = entries[len(entries) - 1][0]
+    return tail

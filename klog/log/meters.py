@@ -1,0 +1,62 @@
+"""What a log counts, under the names of Kafka's metrics, and what it says of itself when asked for them.
+
+Counters count from the opening of the log; rates are for whoever looks at them twice. Kafka: BrokerTopicMetrics, the
+gauges of UnifiedLog.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klog.errors import KlogError, RecordTooLarge
+
+if TYPE_CHECKING:
+    from klog.log.view import LogView
+
+_REFUSALS = (
+    "BytesRejectedPerSec",
+    "InvalidMagicNumberRecordsPerSec",
+    "InvalidMessageCrcRecordsPerSec",
+    "InvalidOffsetOrSequenceRecordsPerSec",
+    "NoKeyCompactedTopicRecordsPerSec",
+)
+
+
+class Meters:
+    """The counters of one log. Under its lock, but for refusals, which Python's own lock is enough for."""
+
+    __slots__ = ("bytes_in", "messages_in", "refusals", "replicated_bytes_in")
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.messages_in = 0
+        self.replicated_bytes_in = 0
+        self.refusals = dict.fromkeys(_REFUSALS, 0)
+
+    def refused(self, error: KlogError, size: int) -> None:
+        """An append of size bytes was refused so."""
+        if isinstance(error, RecordTooLarge):
+            self.refusals["BytesRejectedPerSec"] += size
+        for name, count in error.meters.items():
+            self.refusals[name] = self.refusals.get(name, 0) + count
+
+
+def metrics_of(log: LogView, meters: Meters | None) -> dict[str, int]:
+    """What Log.metrics() documents."""
+    gauges = {
+        "NumLogSegments": len(log.segments),
+        "LogStartOffset": log.log_start_offset,
+        "LogEndOffset": log.log_end_offset,
+        "Size": log.size,
+        "LastStableOffsetLag": log.high_watermark - log.last_stable_offset,
+        "ProducerIdCount": len(log.producers),
+    }
+    if meters is None:
+        return gauges
+    return {
+        **gauges,
+        "BytesInPerSec": meters.bytes_in,
+        "MessagesInPerSec": meters.messages_in,
+        "ReplicationBytesInPerSec": meters.replicated_bytes_in,
+        **meters.refusals,
+    }

@@ -1,0 +1,204 @@
+"""Batches of a buffer that somebody else has encoded and numbered: what a follower appends as it came.
+
+  W1  the bytes are not copied and not changed; the buffer is held from the first look to release()
+  W2  every checksum is compared, every header makes sense, offsets rise from batch to batch
+  W3  a batch that is cut short at the end is no part of it
+
+Stricter than Kafka in one point: a batch may not begin at or below the last offset of the one before it, where Kafka
+asks that of last offsets alone and its own readers would skip records. Kafka: UnifiedLog.analyzeAndValidateRecords.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from klog._c.batch cimport (
+    KL_ATTR_CODEC, KL_BATCH_LENGTH_MIN, KL_BATCH_PREFIX, KL_LEGACY_LENGTH_MIN, kl_batch_crc, kl_batch_header,
+    kl_batch_last_offset, kl_batch_t,
+)
+from klog._c.bytes cimport kl_load_u32
+from klog._c.legacy cimport kl_legacy_header, kl_message_crc
+from klog._c.status cimport KL_OK
+from klog.codec.status cimport status_text
+from klog.record._table cimport BatchTable
+from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from klog.codec import CODECS as _CODECS
+from klog.errors import CorruptBatch, InvalidRecord, OffsetsOutOfOrder, RecordTooLarge
+from klog.record._batch import decode
+
+cdef enum:
+    AT_LENGTH = 8
+    AT_MAGIC = 16
+    FRAME_MIN = 17              # up to the magic: with fewer bytes Kafka sees no batch
+    NOGIL_MIN = 1 << 18         # bytes whose checksum takes some microseconds
+    LEGACY_NOGIL_MIN = 1 << 14
+
+
+@cython.final
+cdef class EncodedBatches(BatchTable):
+    """The whole batches of a buffer, looked at; n is 0 where there is none.
+
+    bytes_max: no batch may be larger (RecordTooLarge), -1 for no such bound. epoch_max: batches from the first one of a
+    later leader epoch on are no part of it. epoch: all batches must be of this one (InvalidRecord), -1 for any.
+
+    first_offset is -1 where the first batch is a wrapper of magic 0 or 1, which says where it ends alone; so it is for
+    all of these magics, as in Kafka. Raises CorruptBatch, OffsetsOutOfOrder.
+    """
+
+    def __init__(self, buffer, *, int64_t bytes_max=-1, int64_t epoch_max=INT32_MAX, int64_t epoch=-1):
+        self.look(buffer, bytes_max, epoch_max, epoch)
+
+    cdef int look(self, buffer, int64_t bytes_max, int64_t epoch_max, int64_t epoch) except -1:
+        """What __init__ does, once."""
+        cdef kl_batch_t b
+        cdef Py_ssize_t at = 0, left
+        cdef const uint8_t *data
+        cdef int32_t length
+        cdef int8_t magic
+        cdef uint32_t crc
+        cdef int status
+        cdef bint rising = True
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
+        self.held = True
+        self.bytes_at = <uint8_t *>self.view.buf
+        self.batches = self.few
+        self.capacity = FEW
+        self.first_offset = self.last_offset = self.last_offset_of_first_batch = -1
+        self.max_timestamp = self.shallow_offset_of_max_timestamp = self.last_leader_epoch = -1
+        self.lowest_leader_epoch = INT32_MAX
+        while True:
+            left = self.view.len - at
+            if left < FRAME_MIN:
+                break
+            data = self.bytes_at + at
+            length = <int32_t>kl_load_u32(data + AT_LENGTH)
+            magic = <int8_t>data[AT_MAGIC]
+            if length < KL_LEGACY_LENGTH_MIN or length > INT32_MAX - KL_BATCH_PREFIX:
+                raise CorruptBatch(f"a batch of {length} bytes cannot be", position=at)
+            if not 0 <= magic <= 2:
+                raise CorruptBatch(f"magic {magic} is no record format", position=at)
+            if length > left - KL_BATCH_PREFIX:
+                break
+            length += KL_BATCH_PREFIX
+            if magic == 2:
+                if length < KL_BATCH_LENGTH_MIN + KL_BATCH_PREFIX:
+                    raise CorruptBatch(f"a batch of {length} bytes, less than its header", position=at)
+                status = kl_batch_header(data, <size_t>left, &b)
+                if status == KL_OK:
+                    if b.leader_epoch > epoch_max:
+                        break
+                    if epoch >= 0 and b.leader_epoch != epoch:
+                        raise InvalidRecord(f"a batch of leader epoch {b.leader_epoch} from the leader of epoch {epoch}")
+            else:
+                status = kl_legacy_header(data, <size_t>left, &b)
+            if bytes_max >= 0 and length > bytes_max:
+                raise RecordTooLarge(f"a batch of {length} bytes, where max.message.bytes={bytes_max} is the most")
+            if status != KL_OK:
+                raise CorruptBatch(f"no batch: {status_text(status)}", position=at)
+            if magic == 2:
+                if length >= NOGIL_MIN:
+                    with nogil:
+                        crc = kl_batch_crc(data, length)
+                else:
+                    crc = kl_batch_crc(data, length)
+            elif length >= LEGACY_NOGIL_MIN:
+                with nogil:
+                    crc = kl_message_crc(data, length)
+            else:
+                crc = kl_message_crc(data, length)
+            if crc != b.crc:
+                raise CorruptBatch(
+                    f"the checksum of a batch of {length} bytes is {b.crc:08x}, its bytes make {crc:08x}",
+                    position=at, offset=b.base_offset, kind="crc",
+                )
+            b.position = at
+            if self.n != 0 and b.base_offset <= self.last_offset:
+                rising = False
+            self.take(&b, magic == 2)
+            at += length
+        self.nbytes = at
+        if not rising:
+            raise OffsetsOutOfOrder(
+                f"the offsets of {self.n} batches do not rise from batch to batch: {self.offsets()}")
+        return 0
+
+    def __dealloc__(self):
+        self.release()
+        if self.batches != NULL and self.batches != self.few:
+            PyMem_Free(self.batches)
+
+    cdef int take(self, const kl_batch_t *b, bint first_known) except -1:
+        cdef int64_t last = kl_batch_last_offset(b)
+        if self.n == self.capacity:
+            self.grow()
+        self.batches[self.n] = b[0]
+        if self.n == 0:
+            self.first_offset = b.base_offset if first_known else -1
+            self.last_offset_of_first_batch = last
+        self.n += 1
+        self.last_offset = last
+        if b.max_timestamp > self.max_timestamp:
+            self.max_timestamp = b.max_timestamp
+            self.shallow_offset_of_max_timestamp = last
+        if not first_known:
+            self.has_legacy = True
+        else:
+            self.last_leader_epoch = b.leader_epoch
+            self.lowest_leader_epoch = min(self.lowest_leader_epoch, b.leader_epoch)
+            if b.producer_id >= 0:
+                self.has_producers = True
+        if b.attributes & KL_ATTR_CODEC:
+            self.codec = b.attributes & KL_ATTR_CODEC
+        return 0
+
+    cdef int grow(self) except -1:
+        cdef kl_batch_t *more
+        cdef Py_ssize_t capacity = 8 * self.capacity
+        if self.batches == self.few:
+            more = <kl_batch_t *>PyMem_Malloc(capacity * sizeof(kl_batch_t))
+            if more != NULL:
+                memcpy(more, self.few, self.n * sizeof(kl_batch_t))
+        else:
+            more = <kl_batch_t *>PyMem_Realloc(self.batches, capacity * sizeof(kl_batch_t))
+        if more == NULL:
+            raise MemoryError(f"{capacity} batch headers")
+        self.batches = more
+        self.capacity = capacity
+        return 0
+
+    cpdef release(self):
+        """Let go of the caller's buffer; the bytes must not be asked for any more. A second time is no error."""
+        if self.held:
+            self.held = False
+            self.nbytes = self.n = 0
+            self.bytes_at = NULL
+            PyBuffer_Release(&self.view)
+
+    def __len__(self):
+        return self.n
+
+    @property
+    def source_compression(self):
+        """The last codec that is not none, as Kafka has it."""
+        return _CODECS[self.codec] if self.codec < <int>len(_CODECS) else "none"
+
+    @property
+    def base_offset(self):
+        """Where the first batch begins, also one of magic 0 or 1: its first record says so."""
+        if self.first_offset >= 0 or self.n == 0:
+            return self.first_offset
+        return next(decode(memoryview(self)[:self.batches[0].size])).base_offset
+
+    def offsets(self):
+        """[(first offset, last offset), ...] of the batches, by their headers."""
+        return [(self.batches[i].base_offset, kl_batch_last_offset(&self.batches[i])) for i in range(self.n)]
+
+    def epoch_starts(self):
+        """[(leader epoch, base offset), ...] of the batches where it changes; of magic 0 and 1 the epoch is None."""
+        starts = []
+        for i in range(self.n):
+            epoch = None if self.batches[i].magic < 2 else self.batches[i].leader_epoch
+            if not starts or starts[len(starts) - 1][0] != epoch:
+                starts.append((epoch, self.batches[i].base_offset))
+        return starts

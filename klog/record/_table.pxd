@@ -1,0 +1,9 @@
+from klog._c.batch cimport kl_batch_t
+from libc.stdint cimport uint8_t
+
+
+cdef class BatchTable:
+    cdef uint8_t *bytes_at               # nbytes bytes, whole batches back to back; whose they are, the heir says
+    cdef readonly Py_ssize_t nbytes
+    cdef kl_batch_t *batches            # n entries; position is the byte in data
+    cdef readonly Py_ssize_t n

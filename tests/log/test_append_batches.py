@@ -1,0 +1,574 @@
+"""append_batches(): what a leader and a follower take, what they refuse, and that a refusal leaves the log as it was."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import (
+    CorruptBatch,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTimestamp,
+    LogClosed,
+    OffsetsOutOfOrder,
+    OutOfOrderSequence,
+    ReadOnly,
+    RecordBatchTooLarge,
+    RecordTooLarge,
+    SegmentOffsetOverflow,
+    UnexpectedAppendOffset,
+)
+from klog.record import decode
+from tests.support.batches import NOW, batch, marker, old, produced, transactional
+from tests.support.logs import bases, values
+
+
+def opened(path: Path, clock: ManualClock | None = None, /, **config: Any) -> klog.Log:
+    return klog.Log.open(path / "t-0", config=config, clock=clock or ManualClock(NOW))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[klog.Log]:
+    with opened(tmp_path) as log:
+        yield log
+
+
+def follow(log: klog.Log, *batches: bytes, **more: Any) -> klog.AppendInfo:
+    return log.append_batches(b"".join(batches), origin="replication", **more)
+
+
+# ---- leader --------------------------------------------------------------------------------------------------------
+
+
+def test_a_leader_numbers_what_a_client_sends(log: klog.Log) -> None:
+    """UL3: first offsets 0, 3, 6 of three appends, with a roll before the third; each answer says all there is to say."""
+    first = log.append_batches(batch(3, at=NOW + 5))
+    second = log.append_batches(batch(3, compression="lz4"))
+    log.roll()
+    third = log.append_batches(batch(3))
+    assert [info.first_offset for info in (first, second, third)] == [0, 3, 6]
+    assert first == klog.AppendInfo(0, 2, 3, NOW + 5, -1)
+    assert (second.source_compression, first.source_compression) == ("lz4", "none")
+    assert (second.last_offset, second.last_leader_epoch, second.shallow_offset_of_max_timestamp) == (5, 0, 5)
+    assert (second.log_start_offset, second.last_offset_of_first_batch) == (0, 5)
+    assert second.valid_bytes == len(batch(3, compression="lz4")) and not second.is_duplicate
+    assert log.leader_epochs == [(0, 0)] and bases(log) == [0, 6]
+    assert values(log) == [b"v0", b"v1", b"v2"] * 3
+
+
+def test_what_an_append_answers_can_be_kept_and_compared(log: klog.Log) -> None:
+    info = log.append_batches(produced(1, 0, 0, 2))
+    again = pickle.loads(pickle.dumps(info))
+    assert again == info and hash(again) == hash(info) and again.valid_bytes == info.valid_bytes
+    assert info != log.append_batches(batch(2)) and info != (0, 1)
+    assert repr(info) == f"AppendInfo(first_offset=0, last_offset=1, count=2, max_timestamp={NOW}, log_append_time=-1)"
+
+
+def test_the_leader_stamps_its_epoch(log: klog.Log) -> None:
+    """UL36: 72 in every batch."""
+    for _ in range(3):
+        assert log.append_batches(batch(2, leader_epoch=5), leader_epoch=72).last_leader_epoch == 72
+    assert [stored.leader_epoch for stored in log.read().batches()] == [72, 72, 72]
+    assert log.leader_epochs == [(72, 0)]
+    assert log.append_batches(batch(1)).last_leader_epoch == 72
+    log.append_batches(batch(1), leader_epoch=73)
+    assert log.leader_epochs == [(72, 0), (73, 7)]
+
+
+def test_the_leader_stamps_the_time_where_the_topic_says_so(tmp_path: Path) -> None:
+    with opened(tmp_path, ManualClock(NOW + 7), message_timestamp_type="LogAppendTime") as log:
+        info = log.append_batches(batch(2, at=NOW - 99))
+        assert (info.log_append_time, info.max_timestamp) == (NOW + 7, NOW + 7)
+        assert {record.timestamp for record in log.read()} == {NOW + 7}
+
+
+def test_the_topics_codec_is_what_is_stored(tmp_path: Path) -> None:
+    with opened(tmp_path, compression_type="zstd") as log:
+        info = log.append_batches(batch([b"x" * 300] * 9, compression="lz4"))
+        assert info.source_compression == "lz4"
+        assert [stored.compression for stored in log.read().batches()] == ["zstd"]
+
+
+def test_old_messages_of_a_client_become_a_batch(log: klog.Log) -> None:
+    assert log.append_batches(old(1, 0, 2)).count == 3
+    assert [stored.magic for stored in log.read().batches()] == [2]
+
+
+def test_a_trailing_part_of_a_batch_is_left_out(log: klog.Log) -> None:
+    whole = batch(2)
+    for tail in (b"", whole[:5], whole[:-1]):
+        before = log.log_end_offset
+        assert log.append_batches(whole + tail).valid_bytes == len(whole)
+        assert log.log_end_offset == before + 2
+    follower = batch(2, base_offset=6)
+    assert follow(log, follower, follower[:40]).valid_bytes == len(follower)
+    assert log.log_end_offset == 8
+
+
+@pytest.mark.parametrize("origin", ["client", "coordinator", "replication", "raft"])
+def test_nothing_at_all_is_appended_in_peace(log: klog.Log, origin: Any) -> None:
+    """UL21: an empty record set, or less than a batch of one, does nothing."""
+    log.append_batches(batch(1))
+    for empty in (b"", batch(1)[:16], batch(1)[:-1]):
+        info = log.append_batches(empty, origin=origin)
+        assert (info.first_offset, info.last_offset, info.count) == (1, 0, 0)
+    assert log.log_end_offset == 1 and len(log.segments) == 1 and not log.metrics()["BytesRejectedPerSec"]
+
+
+def test_the_callers_buffer_may_be_any_and_is_not_touched(log: klog.Log) -> None:
+    whole = batch(2)
+    for number, made in enumerate((bytearray(whole), memoryview(whole), bytearray(b"xx" + whole))):
+        buffer = memoryview(made)[2:] if number == 2 else made
+        log.append_batches(buffer)
+        assert bytes(buffer) == whole
+    kept = bytearray(batch(2, base_offset=6))
+    follow(log, kept)
+    kept.extend(b"still mine")
+    assert log.log_end_offset == 8
+
+
+def test_sizes(tmp_path: Path) -> None:
+    """UL27: a batch above max.message.bytes, an append above segment.bytes; a follower asks for the second alone."""
+    large, small = batch([b"x" * 400]), batch([b"x" * 40])
+    with opened(tmp_path, max_message_bytes=300, segment_bytes=1000) as log:
+        with pytest.raises(RecordTooLarge, match="max.message.bytes=300"):
+            log.append_batches(large)
+        assert log.metrics()["BytesRejectedPerSec"] == len(large)
+        with pytest.raises(RecordTooLarge):
+            log.append_batches(large, origin="raft")
+        log.append_batches(small)
+        follow(log, batch([b"x" * 400], base_offset=1))
+        both = b"".join(batch([b"x" * 400], base_offset=offset) for offset in (2, 3, 4))
+        with pytest.raises(RecordBatchTooLarge):
+            follow(log, both)
+        assert log.log_end_offset == 2 and log.count() == 2
+    (tmp_path / "other").mkdir()
+    with opened(tmp_path / "other", max_message_bytes=5000, segment_bytes=300) as log:
+        with pytest.raises(RecordBatchTooLarge):
+            log.append_batches(large)
+        assert log.log_end_offset == 0
+
+
+def test_a_batch_that_grows_above_the_bound_when_it_is_written_anew(tmp_path: Path) -> None:
+    squeezed = batch([b"x" * 5000], compression="gzip")
+    with opened(tmp_path, max_message_bytes=1000, compression_type="uncompressed") as log:
+        with pytest.raises(RecordTooLarge):
+            log.append_batches(squeezed)
+        assert log.metrics()["BytesRejectedPerSec"] == len(squeezed)
+
+
+def test_clients_count_from_zero(log: klog.Log) -> None:
+    with pytest.raises(InvalidRecord, match="begins at offset 0"):
+        log.append_batches(batch(1, base_offset=1))
+    assert log.append_batches(batch(1, base_offset=1), origin="coordinator").first_offset == 0
+
+
+def test_several_batches_at_once_are_no_request(log: klog.Log) -> None:
+    with pytest.raises(InvalidRecord):
+        log.append_batches(batch(1) + batch(1))
+
+
+@pytest.mark.parametrize("origin", ["client", "coordinator", "replication", "raft"])
+def test_a_damaged_batch(log: klog.Log, origin: Any) -> None:
+    damaged = bytearray(batch(2))
+    damaged[-1] ^= 1
+    with pytest.raises(CorruptBatch) as caught:
+        log.append_batches(damaged, origin=origin)
+    assert caught.value.kind == "crc"
+    assert log.metrics()["InvalidMessageCrcRecordsPerSec"] == 1
+    assert log.log_end_offset == 0 and log.size == 0
+
+
+def test_a_compacted_topic_takes_keyed_records_alone(tmp_path: Path) -> None:
+    """UL29: the record without a key is named by its place in the batch, and counted; keyed ones are taken."""
+    with opened(tmp_path, cleanup_policy="compact") as log:
+        with pytest.raises(InvalidRecord, match="Compacted topic cannot accept message without key") as caught:
+            log.append_batches(batch(1, key=None))
+        assert [error.batch_index for error in caught.value.record_errors] == [0]
+        mixed = klog.record.encode([(b"k", b"1", NOW), (None, b"2", NOW)], compression="gzip")
+        with pytest.raises(InvalidRecord) as caught:
+            log.append_batches(mixed)
+        assert [error.batch_index for error in caught.value.record_errors] == [1]
+        assert str(caught.value.record_errors[0].message).startswith(
+            "Compacted topic cannot accept message without key"
+        )
+        assert log.metrics()["NoKeyCompactedTopicRecordsPerSec"] == 2
+        log.append_batches(batch(2))
+        log.append_batches(batch(2, compression="gzip"))
+        assert log.log_end_offset == 4
+
+
+def test_times_out_of_range(tmp_path: Path) -> None:
+    with opened(tmp_path, message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=1000) as log:
+        for at in (NOW - 1001, NOW + 1001):
+            with pytest.raises(InvalidTimestamp):
+                log.append_batches(batch(1, at=at))
+        for at in (NOW - 1000, NOW + 1000, -1):
+            log.append_batches(batch(1, at=at))
+        follow(log, batch(1, at=NOW - 9999, base_offset=3))
+        assert log.log_end_offset == 4
+
+
+def test_markers_are_for_coordinators(log: klog.Log) -> None:
+    with pytest.raises(InvalidRecord):
+        log.append_batches(marker(1, 0, "commit"))
+    log.append_batches(marker(1, 0, "commit"), origin="coordinator")
+    assert [record.control_type for record in log.read(include_control=True)] == ["commit"]
+
+
+def test_names_that_are_none(log: klog.Log) -> None:
+    with pytest.raises(ValueError, match="origin"):
+        log.append_batches(batch(1), origin="leader")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="leader_epoch"):
+        log.append_batches(batch(1), leader_epoch=-1)
+    with pytest.raises(TypeError):
+        log.append_batches("text")  # type: ignore[arg-type]
+
+
+def test_who_may_append(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.append_batches(batch(1))
+    log.close()
+    with pytest.raises(LogClosed):
+        log.append_batches(batch(1))
+    with klog.Log.open(tmp_path / "t-0", read_only=True) as reader, pytest.raises(ReadOnly):
+        reader.append_batches(batch(1))
+
+
+# ---- follower ------------------------------------------------------------------------------------------------------
+
+
+def test_raft_begins_at_the_log_end(log: klog.Log) -> None:
+    """UL2: base 0 gives log end 3, base 1 is refused, so is base 4, base 3 gives 6."""
+    assert log.append_batches(batch(3), origin="raft").last_offset == 2
+    for base in (1, 4):
+        with pytest.raises(UnexpectedAppendOffset):
+            log.append_batches(batch(3, base_offset=base), origin="raft")
+    log.append_batches(batch(3, base_offset=3), origin="raft")
+    assert log.log_end_offset == 6
+
+
+def test_raft_is_of_one_epoch(log: klog.Log) -> None:
+    with pytest.raises(InvalidRecord, match="epoch"):
+        log.append_batches(batch(1, leader_epoch=4), origin="raft", leader_epoch=5)
+    log.append_batches(batch(1, leader_epoch=5), origin="raft", leader_epoch=5)
+    assert log.leader_epochs == [(5, 0)]
+
+
+def test_a_follower_keeps_what_it_is_given(log: klog.Log) -> None:
+    """UL33: four producers' batches in one append: bytes, producer ids, offsets, sequences; and a gap is no matter."""
+    sent = [produced(10 + n, 0, 7 * n, 2, base_offset=100 + 2 * n, leader_epoch=3) for n in range(4)]
+    info = follow(log, *sent)
+    assert (info.first_offset, info.last_offset, info.count) == (100, 107, 8)
+    stored = list(log.read("earliest").batches())
+    assert b"".join(bytes(one.raw) for one in stored) == b"".join(sent)
+    assert [(one.producer_id, one.base_offset, one.base_sequence) for one in stored] == [
+        (10, 100, 0),
+        (11, 102, 7),
+        (12, 104, 14),
+        (13, 106, 21),
+    ]
+    follow(log, batch(1, base_offset=500))
+    assert log.log_end_offset == 501
+    assert log.metrics()["ReplicationBytesInPerSec"] == sum(map(len, sent)) + len(batch(1, base_offset=500))
+    assert log.metrics()["MessagesInPerSec"] == 0
+
+
+def test_offsets_out_of_order(log: klog.Log) -> None:
+    """UL30: 0, 1, 3, 2, 4 in one append."""
+    with pytest.raises(OffsetsOutOfOrder):
+        follow(log, *(batch(1, base_offset=offset) for offset in (0, 1, 3, 2, 4)))
+    with pytest.raises(OffsetsOutOfOrder):  # Kafka takes these, and its readers skip records
+        follow(log, batch(3, base_offset=0), batch(3, base_offset=1))
+    assert log.log_end_offset == 0 and log.size == 0
+
+
+CODEC_OF = [None, "lz4"]
+
+
+def replicated(magic: int, first: int, last: int, codec: str | None) -> bytes:
+    if magic < 2:
+        return old(magic, first, last, codec)
+    return batch(last - first + 1, base_offset=first, compression=codec)
+
+
+@pytest.mark.parametrize("codec", CODEC_OF)
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_below_the_log_end(tmp_path: Path, magic: int, codec: str | None) -> None:
+    """UL31: is unexpected, in every format."""
+    with opened(tmp_path) as log:
+        log.append_batches(batch(2))
+        with pytest.raises(UnexpectedAppendOffset):
+            follow(log, replicated(magic, 0, 0, codec))
+        with pytest.raises(UnexpectedAppendOffset) as caught:
+            follow(log, replicated(magic, 1, 1, codec))
+        assert (caught.value.first_offset, caught.value.last_offset, caught.value.log_end_offset) == (1, 1, 2)
+        assert log.log_end_offset == 2
+        follow(log, replicated(magic, 2, 4, codec))
+        assert log.log_end_offset == 5
+
+
+@pytest.mark.parametrize("codec", CODEC_OF)
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_an_empty_log_that_begins_behind(tmp_path: Path, magic: int, codec: str | None) -> None:
+    """UL32: at 7, for offsets 4 to 6, in every format: the error says so."""
+    with klog.Log.open(tmp_path / "t-0", log_start_offset=7) as log:
+        with pytest.raises(UnexpectedAppendOffset) as caught:
+            follow(log, replicated(magic, 4, 6, codec))
+        assert (caught.value.first_offset, caught.value.last_offset) == (4, 6)
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (again.first_offset, again.last_offset, str(again)) == (4, 6, str(caught.value))
+
+
+def test_epochs_come_with_the_batches(log: klog.Log) -> None:
+    """UL36: the follower knows epoch 42 of the batches; several in one append too; an old message ends them all."""
+    follow(log, batch(2, base_offset=0, leader_epoch=42))
+    assert log.leader_epochs == [(42, 0)]
+    follow(
+        log,
+        batch(1, base_offset=2, leader_epoch=42),
+        batch(1, base_offset=5, leader_epoch=43),
+        batch(1, base_offset=6, leader_epoch=43),
+        batch(1, base_offset=7, leader_epoch=50),
+    )
+    assert log.leader_epochs == [(42, 0), (43, 5), (50, 7)]
+    follow(log, old(1, 8, 8))
+    assert log.leader_epochs == []
+    follow(log, old(1, 9, 9), batch(1, base_offset=10, leader_epoch=51))
+    assert log.leader_epochs == [(51, 10)]
+
+
+def test_batches_of_a_later_leader_are_left_out(log: klog.Log) -> None:
+    sent = [batch(1, base_offset=n, leader_epoch=epoch) for n, epoch in enumerate((4, 4, 5, 4))]
+    assert follow(log, *sent, leader_epoch=4).last_offset == 1
+    assert log.log_end_offset == 2 and log.leader_epochs == [(4, 0)]
+    assert follow(log, *sent[2:3], leader_epoch=4).count == 0
+
+
+def test_a_follower_takes_sequences_as_they_come(log: klog.Log) -> None:
+    """UL34: again at higher offsets, in one append and in two; an older epoch, too."""
+    follow(log, produced(1, 0, 0, 2, base_offset=0))
+    follow(log, produced(1, 0, 0, 2, base_offset=2))
+    assert log.log_end_offset == 4
+    follow(log, produced(1, 0, 9, 1, base_offset=4), produced(1, 0, 9, 1, base_offset=5))
+    assert log.log_end_offset == 6
+    follow(log, produced(1, 3, 9, 1, base_offset=6), produced(1, 2, 0, 1, base_offset=7))
+    assert log.producers[1].epoch == 2
+
+
+def test_the_time_index_of_a_follower(tmp_path: Path) -> None:
+    """UL35: 100 batches, interval 1: 99 entries, the last of the greatest time."""
+    with opened(tmp_path, index_interval_bytes=1) as log:
+        follow(log, *(batch(1, base_offset=n, at=NOW + n) for n in range(100)))
+        index = log.segments[0].index
+        assert index.time_entries == 99 and index.time_entry(98) == (NOW + 99, 99)
+        assert index.entries == 99
+
+
+def test_sparse_offsets(tmp_path: Path) -> None:
+    """UL13: 0 to 49, then every seventh: a read from any offset begins with the first record at or above it."""
+    with opened(tmp_path, segment_bytes=2000) as log:
+        offsets = [*range(50), *range(50, 200, 7)]
+        for offset in offsets:
+            follow(log, batch([b"%d" % offset], base_offset=offset))
+        assert len(log.segments) > 2
+        for start in range(offsets[-1] + 1):
+            expected = next(offset for offset in offsets if offset >= start)
+            assert next(iter(log.read(start))).offset == expected
+            for size in (1, 100, 100_000):
+                fetched = log.fetch(start, size)
+                assert next(decode(fetched.memory())).last_offset == expected
+
+
+def test_offsets_too_far_for_the_segment_begin_another(tmp_path: Path) -> None:
+    """LC14: base 0, then 2^31 + 1: a segment of that base with a snapshot; what follows stays there."""
+    far = 2**31 + 1
+    with opened(tmp_path) as log:
+        follow(log, batch(1, base_offset=0))
+        follow(log, batch(1, base_offset=far))
+        follow(log, batch(1, base_offset=far + 1), batch(1, base_offset=far + 5))
+        assert bases(log) == [0, far]
+        assert (tmp_path / "t-0" / f"{far:020}.snapshot").exists()
+        with pytest.raises(SegmentOffsetOverflow):
+            follow(log, batch(1, base_offset=2 * far + 10), batch(1, base_offset=4 * far))
+        assert log.log_end_offset == far + 6 and bases(log) == [0, far]
+        log.append_batches(batch(1))
+        assert log.log_end_offset == far + 7
+
+
+def test_old_messages_far_away(tmp_path: Path) -> None:
+    """LC14: compressed sets say where they end alone; the segment begins 2^31-1 before that, or at the log end."""
+    far = 2**31
+    with opened(tmp_path) as log:
+        for first in (0, far, 2 * far, 4 * far):
+            follow(log, old(1, first, first + 2, "lz4"))
+        assert bases(log) == [0, 3, far + 3, 3 * far + 3]
+        assert [record.offset for record in log.read("earliest")][-3:] == [4 * far, 4 * far + 1, 4 * far + 2]
+
+
+def test_a_follower_that_must_roll_for_the_gap_and_then_refuses(tmp_path: Path) -> None:
+    """The segment that only the refused batches could go on with goes again."""
+    with opened(tmp_path) as log:
+        log.append_batches(transactional(1, 0, 0))
+        with pytest.raises(klog.errors.InvalidTxnState):
+            follow(log, produced(1, 0, 1, base_offset=2**31 + 9))
+        assert bases(log) == [0] and log.log_end_offset == 1
+        log.append_batches(transactional(1, 0, 1))
+        assert log.log_end_offset == 2
+
+
+# ---- idempotence ---------------------------------------------------------------------------------------------------
+
+
+def test_a_sequence_that_is_missing(log: klog.Log) -> None:
+    """UL37: 2 after 0."""
+    log.append_batches(produced(1, 0, 0))
+    with pytest.raises(OutOfOrderSequence) as caught:
+        log.append_batches(produced(1, 0, 2))
+    assert caught.value.code == 45
+    assert log.log_end_offset == 1 and log.producers[1].last_sequence == 0
+
+
+def test_the_same_batch_again(log: klog.Log) -> None:
+    """UL38: gives the offsets of the first time, and the log is no longer for it."""
+    log.append_batches(produced(1, 0, 0))
+    first = log.append_batches(produced(1, 0, 1, 3, at=NOW + 3))
+    size = log.size
+    again = log.append_batches(produced(1, 0, 1, 3, at=NOW + 3))
+    assert (again.first_offset, again.last_offset, again.count) == (1, 3, 3) == (first.first_offset, 3, 3)
+    assert again.is_duplicate and again.log_append_time == NOW + 3 and "is_duplicate=True" in repr(again)
+    assert (log.size, log.log_end_offset) == (size, 4)
+
+
+def test_part_of_it_again(log: klog.Log) -> None:
+    """UL39: two of the three records are out of order."""
+    log.append_batches(produced(1, 0, 0, 3))
+    for sequence, count in ((1, 2), (0, 2)):
+        with pytest.raises(OutOfOrderSequence):
+            log.append_batches(produced(1, 0, sequence, count))
+
+
+def test_the_oldest_that_is_remembered(log: klog.Log) -> None:
+    """UL40: the fifth from the end is a duplicate, the one before it out of order."""
+    for sequence in range(6):
+        log.append_batches(produced(1, 0, sequence))
+    assert log.append_batches(produced(1, 0, 1)).first_offset == 1
+    with pytest.raises(OutOfOrderSequence):
+        log.append_batches(produced(1, 0, 0))
+
+
+def test_an_older_epoch(log: klog.Log) -> None:
+    """UL41: is refused."""
+    log.append_batches(produced(1, 5, 0))
+    with pytest.raises(InvalidProducerEpoch) as caught:
+        log.append_batches(produced(1, 4, 0))
+    assert caught.value.code == 47 and log.log_end_offset == 1
+
+
+def test_an_unknown_producer_begins_anywhere(log: klog.Log) -> None:
+    """UL42: whatever its epoch."""
+    log.append_batches(produced(1, 4, 17))
+    assert (log.producers[1].epoch, log.producers[1].last_sequence) == (4, 17)
+
+
+def test_producers_expire_on_schedule(tmp_path: Path) -> None:
+    """UL43: expiration 200 ms, looked at every 100: there after 100, gone after 200."""
+    clock = ManualClock(NOW)
+    config = {"producer.id.expiration.ms": 200, "producer.id.expiration.check.interval.ms": 100}
+    with klog.open(tmp_path, create=True, clock=clock, config=config) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        log.append_batches(produced(1, 0, 0))
+        clock.advance(100)
+        assert list(log.producers) == [1] and log.metrics()["ProducerIdCount"] == 1
+        clock.advance(100)
+        assert not log.producers and log.metrics()["ProducerIdCount"] == 0
+
+
+def test_what_is_known_of_producers(log: klog.Log) -> None:
+    """UL44: last sequence, start of the open transaction, coordinator epoch, each only once there is one."""
+    log.append_batches(produced(1, 0, 0, 2))
+    state = log.producers[1]
+    assert (state.last_sequence, state.current_txn_first_offset, state.coordinator_epoch) == (1, None, -1)
+    log.append_batches(transactional(2, 0, 5))
+    assert log.producers[2].current_txn_first_offset == 2
+    log.append_batches(marker(2, 0, "commit", coordinator=15), origin="coordinator")
+    state = log.producers[2]
+    assert (state.last_sequence, state.current_txn_first_offset, state.coordinator_epoch) == (5, None, 15)
+
+
+def test_a_roll_that_a_refused_batch_needed_stays(tmp_path: Path) -> None:
+    """Kafka's order: the roll comes before the producers are asked, and after the epochs were told."""
+    with opened(tmp_path, segment_bytes=200) as log:
+        log.append_batches(produced(1, 0, 0, 5))
+        with pytest.raises(OutOfOrderSequence):
+            log.append_batches(produced(1, 0, 9, 5), leader_epoch=3)
+        assert bases(log) == [0, 5] and log.log_end_offset == 5 and log.leader_epochs[-1] == (3, 5)
+        log.append_batches(produced(1, 0, 5, 5))
+        assert log.log_end_offset == 10 and bases(log) == [0, 5]
+
+
+@pytest.mark.parametrize("hand_made", [False, True])
+def test_compacted_batches_keep_their_last_sequence(tmp_path: Path, hand_made: bool) -> None:
+    """UL56: records 0 and 2 of 4 are left, or none of 2: the last sequence is that of the batch as it was written."""
+    gaps = klog.record.encode(
+        [(b"k", b"0", NOW), (b"k", b"1", NOW), (b"k", b"2", NOW), (b"k", b"3", NOW)],
+        producer_id=1, producer_epoch=0, base_sequence=0,
+    )  # fmt: skip
+    kept = [record for record in klog.record.iter_records(gaps) if record.offset in (0, 2)]
+    gaps = klog.record.encode(
+        kept, producer_id=1, producer_epoch=0, base_sequence=0, last_offset_delta=3, keep_offsets=True
+    )
+    emptied = klog.record.encode(
+        [], base_offset=4, producer_id=2, producer_epoch=0, base_sequence=0, last_offset_delta=1, max_timestamp=NOW
+    )
+    with opened(tmp_path) as log:
+        follow(log, gaps, emptied)
+        log.append_batches(batch(1))
+        assert (log.producers[1].last_sequence, log.producers[2].last_sequence) == (3, 1)
+        if hand_made:
+            for path in (tmp_path / "t-0").glob("*.snapshot"):
+                path.unlink()
+        log.truncate_to(6)
+        assert (log.producers[1].last_sequence, log.producers[2].last_sequence) == (3, 1)
+
+
+def test_counters(log: klog.Log) -> None:
+    first = batch(3)
+    log.append_batches(first)
+    log.append([(b"k", b"v")])
+    told = log.metrics()
+    assert told["MessagesInPerSec"] == 4 and told["BytesInPerSec"] == log.size == told["Size"]
+    assert (told["LogStartOffset"], told["LogEndOffset"], told["NumLogSegments"]) == (0, 4, 1)
+    for bad, name in (
+        (produced(1, 0, -1), "InvalidOffsetOrSequenceRecordsPerSec"),
+        (old(0, 0, 0) + old(1, 1, 1), "InvalidMagicNumberRecordsPerSec"),
+    ):
+        with pytest.raises(InvalidRecord):
+            log.append_batches(bad)
+        assert log.metrics()[name] == 1
+
+
+def test_appends_of_both_kinds_go_on_after_each_other(tmp_path: Path) -> None:
+    with opened(tmp_path, segment_bytes=500) as log:
+        expected = []
+        for number in range(40):
+            value = b"%d" % number
+            expected.append(value)
+            if number % 3 == 0:
+                log.append([(b"k", value)])
+            elif number % 3 == 1:
+                log.append_batches(batch([value]))
+            else:
+                follow(log, batch([value], base_offset=number))
+        assert values(log) == expected and len(log.segments) > 3
+        assert not log.verify().problems
+    with opened(tmp_path) as log:
+        assert values(log) == expected

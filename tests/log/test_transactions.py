@@ -1,0 +1,431 @@
+"""Transactions in a log: what read_committed may see and when, what the transaction index says, what survives."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.disk import LogFile, RealFiles
+from klog.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    StorageOffline,
+    TransactionCoordinatorFenced,
+)
+from tests.support.batches import NOW, batch, marker, produced, transactional
+from tests.support.logs import bases
+
+DAY = 86_400_000
+
+
+def opened(path: Path, /, files: RealFiles | None = None, *, clean: bool | None = None, **config: Any) -> klog.Log:
+    return klog.Log.open(
+        path / "t-0", config=config, clock=ManualClock(NOW), files=files or RealFiles(), clean_shutdown=clean
+    )
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[klog.Log]:
+    """A log whose high watermark moves only when it is told to."""
+    with opened(tmp_path) as log:
+        log.update_high_watermark(0)
+        yield log
+
+
+class Producer:
+    """Sends batches of one transactional producer, and its markers, as a coordinator does."""
+
+    def __init__(self, log: klog.Log, pid: int, epoch: int = 0) -> None:
+        self.log, self.pid, self.epoch, self.sequence = log, pid, epoch, 0
+
+    def send(self, count: int = 1) -> int:
+        sent = transactional(self.pid, self.epoch, self.sequence, count)
+        self.sequence += count
+        return self.log.append_batches(sent).first_offset
+
+    def end(self, kind: str, coordinator: int = 0) -> int:
+        ended = marker(self.pid, self.epoch, kind, coordinator=coordinator)
+        return self.log.append_batches(ended, origin="coordinator").first_offset
+
+
+def first_unstable(log: klog.Log) -> int | None:
+    found = log._producers.first_unstable_offset
+    return None if found is None else found.offset
+
+
+def committed(log: klog.Log) -> list[int]:
+    return [record.offset for record in log.read(isolation="read_committed")]
+
+
+def test_unstable_from_the_first_record_to_the_replicated_marker(log: klog.Log) -> None:
+    """UL78: more data leaves it, the commit leaves it, the high watermark behind the marker clears it."""
+    producer = Producer(log, 1)
+    log.append_batches(batch(3))
+    assert first_unstable(log) is None
+    assert producer.send(3) == 3
+    assert first_unstable(log) == 3
+    producer.send(2)
+    assert first_unstable(log) == 3
+    assert producer.end("commit") == 8
+    assert first_unstable(log) == 3
+    log.update_high_watermark(8)
+    assert first_unstable(log) == 3 and log.last_stable_offset == 3
+    log.update_high_watermark(9)
+    assert first_unstable(log) is None and log.last_stable_offset == 9
+
+
+def four_producers(log: klog.Log) -> None:
+    """The script of Kafka's test: pid 1 aborts 0 to 29, pid 2 aborts 8 to 74, pid 3 commits, pid 4 is in none."""
+    first, second, third = (Producer(log, pid) for pid in (1, 2, 3))
+    first.send(5)  # 0
+    log.append_batches(batch(3))  # 5
+    second.send(2)  # 8
+    first.send(4)  # 10
+    log.append_batches(batch(10))  # 14
+    first.send(5)  # 24
+    assert first.end("abort") == 29
+    log.append_batches(batch(6))  # 30
+    third.send(3)  # 36
+    second.send(33)  # 39
+    log.append_batches(produced(4, 0, 0, 2))  # 72
+    assert second.end("abort") == 74
+    assert third.end("commit") == 75
+
+
+ABORTED = [(1, 0, 29, 8), (2, 8, 74, 36)]
+
+
+def test_the_transaction_index(tmp_path: Path) -> None:
+    """UL79: an entry for each aborted transaction, with the last stable offset behind it; the same by replication;
+    the unstable offset moves with the high watermark, and knows its byte."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with opened(tmp_path / "a") as leader, opened(tmp_path / "b") as follower:
+        leader.update_high_watermark(0)
+        four_producers(leader)
+        assert leader.aborted_transactions() == ABORTED
+        offset = 0
+        while offset < leader.log_end_offset:
+            follower.append_batches(leader.fetch(offset, 400).memory(), origin="replication")
+            offset = follower.log_end_offset
+        assert follower.aborted_transactions() == ABORTED
+        assert follower.producers == leader.producers
+        assert committed(follower) == [5, 6, 7, *range(14, 24), *range(30, 39), 72, 73]
+        for high_watermark, unstable in ((30, 8), (75, 36), (leader.log_end_offset, None)):
+            leader.update_high_watermark(high_watermark)
+            assert first_unstable(leader) == unstable
+            assert leader.last_stable_offset == (high_watermark if unstable is None else unstable)
+            found = leader._producers.first_unstable_offset
+            if found is not None:
+                assert found == leader.maybe_convert_to_offset_metadata(found.offset) and not found.is_message_only
+                assert leader.fetch_offset_snapshot().last_stable_offset == found
+
+
+def test_mixed_producers(log: klog.Log) -> None:
+    """UL80: the abort of the first moves the unstable offset to the second's first record, once it is replicated."""
+    first, second = Producer(log, 1), Producer(log, 2)
+    first.send(3)
+    log.append_batches(produced(3, 0, 0, 2))
+    second.send(4)
+    assert first_unstable(log) == 0
+    end = first.end("abort")
+    assert first_unstable(log) == 0
+    log.update_high_watermark(end + 1)
+    assert first_unstable(log) == 5 == log.last_stable_offset
+    end = second.end("commit")
+    log.update_high_watermark(end + 1)
+    assert first_unstable(log) is None
+
+
+def test_two_interleaved_transactions(log: klog.Log) -> None:
+    """UL9: pid 1 from 0, pid 2 from 8: the last stable offset waits for the high watermark, 0, then 8, then the end."""
+    first, second = Producer(log, 1), Producer(log, 2)
+    assert first.send(8) == 0
+    assert second.send(4) == 8
+    first.end("commit")
+    assert log.last_stable_offset == 0
+    log.update_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == 8
+    second.end("abort")
+    assert log.last_stable_offset == 8
+    log.update_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == log.log_end_offset
+    assert committed(log) == list(range(8))
+
+
+@pytest.mark.parametrize("managed", [True, False])
+def test_no_undecided_record_is_ever_seen(tmp_path: Path, managed: bool) -> None:
+    """UL10: while transactions of one record are written and aborted and the high watermark moves, read_committed sees
+    nothing."""
+    with opened(tmp_path) as log:
+        if managed:
+            log.update_high_watermark(0)
+        done = threading.Event()
+        seen: list[Any] = []
+
+        def move() -> None:
+            while not done.is_set():
+                log.update_high_watermark(log.log_end_offset)
+
+        def look() -> None:
+            while not done.is_set():
+                start = max(log.last_stable_offset - 4, 0)
+                seen.extend(log.read(start, isolation="read_committed"))
+
+        threads = [threading.Thread(target=look)]
+        if managed:
+            threads.append(threading.Thread(target=move))
+        for thread in threads:
+            thread.start()
+        producer = Producer(log, 1)
+        for _ in range(300):
+            producer.send()
+            producer.end("abort")
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert not seen
+        log.update_high_watermark(log.log_end_offset)
+        assert log.last_stable_offset == 600
+
+
+def test_an_aborted_transaction_over_two_segments(tmp_path: Path) -> None:
+    """UL81: a fetch from 0 tells of it, though its index entry is in the second segment's file."""
+    with opened(tmp_path) as log:
+        producer = Producer(log, 1)
+        producer.send(5)
+        log.roll()
+        producer.send(5)
+        producer.end("abort")
+        fetched = log.fetch(0, isolation="read_committed")
+        assert [(entry.producer_id, entry.first_offset) for entry in fetched.aborted_transactions] == [(1, 0)]
+        assert committed(log) == [] and log.last_stable_offset == 11
+        names = sorted(path.name for path in (tmp_path / "t-0").glob("*.txnindex"))
+        assert names == [f"{5:020}.txnindex"]
+
+
+def test_fenced_markers(log: klog.Log) -> None:
+    """UL82: a coordinator of the past, with data or without; a producer epoch of the past."""
+    producer = Producer(log, 1, epoch=5)
+    producer.send()
+    producer.end("abort", coordinator=1)
+    producer.send()
+    with pytest.raises(TransactionCoordinatorFenced) as caught:
+        producer.end("abort", coordinator=0)
+    assert caught.value.code == 52
+    producer.end("commit", coordinator=2)
+    with pytest.raises(TransactionCoordinatorFenced):
+        producer.end("abort", coordinator=1)
+    with pytest.raises(InvalidProducerEpoch):
+        log.append_batches(marker(1, 4, "commit", coordinator=9), origin="coordinator")
+    assert log.log_end_offset == 4 and log.producers[1].coordinator_epoch == 2
+
+
+def test_data_outside_the_open_transaction(log: klog.Log) -> None:
+    producer = Producer(log, 1)
+    producer.send()
+    with pytest.raises(InvalidTxnState) as caught:
+        log.append_batches(produced(1, 0, 1))
+    assert caught.value.code == 48
+    with pytest.raises(InvalidTxnState):
+        log.append_batches(produced(1, 0, 1, base_offset=1), origin="replication")
+    assert log.log_end_offset == 1
+
+
+def test_unstable_offset_and_log_start(tmp_path: Path) -> None:
+    """UL83: never below the log start: in the middle of a segment, and once the segments are gone."""
+    with opened(tmp_path, retention_ms=DAY) as log:
+        producer = Producer(log, 1)
+        producer.send(4)
+        log.append_batches(batch(4))
+        log.roll()
+        producer.send(4)
+        assert log.last_stable_offset == 0
+        log.maybe_increment_log_start_offset(5)
+        assert log.last_stable_offset == 5
+        assert log.fetch_offset_snapshot().last_stable_offset.offset == 5
+        log.maybe_increment_log_start_offset(8)
+        assert log.apply_retention() == 1
+        assert (log.last_stable_offset, bases(log)) == (8, [8])
+        producer.end("abort")
+        assert log.last_stable_offset == log.log_end_offset
+        assert log.aborted_transactions() == [(1, 0, 12, 13)]
+
+
+class FailingTxnIndex(RealFiles):
+    """Cannot open a transaction index while armed."""
+
+    armed = False
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        if self.armed and path.endswith(".txnindex"):
+            raise OSError(28, os.strerror(28), path)
+        return super().open(path, write=write, create=create)
+
+
+def test_a_transaction_index_that_cannot_be_written(tmp_path: Path) -> None:
+    """UL84: the append raises, the batch stays, the last stable offset stands still, the log is offline; opened again
+    as after a crash it knows what happened."""
+    files = FailingTxnIndex()
+    log = opened(tmp_path, files)
+    producer = Producer(log, 1)
+    producer.send(10)
+    files.armed = True
+    with pytest.raises(StorageOffline) as caught:
+        producer.end("abort")
+    assert isinstance(caught.value.__cause__, OSError) and caught.value.code == 56
+    assert (log.log_end_offset, log.last_stable_offset, first_unstable(log)) == (11, 0, 0)
+    assert committed(log) == [] and log.offline
+    with pytest.raises(StorageOffline):
+        producer.end("abort")
+    with pytest.raises(StorageOffline):
+        log.append([(b"k", b"v")])
+    assert log.log_end_offset == 11
+    files.armed = False
+    log.close()
+    with opened(tmp_path, clean=False) as log:
+        assert (log.log_end_offset, first_unstable(log)) == (11, None)
+        assert log.aborted_transactions() == [(1, 0, 10, 11)]
+        assert committed(log) == [] and log.last_stable_offset == 11
+
+
+def test_the_next_open_behind_a_log_that_went_offline_is_an_unclean_one(tmp_path: Path) -> None:
+    """UL84: and closing says why."""
+    files = FailingTxnIndex()
+    logs = klog.open(tmp_path, create=True, clock=ManualClock(NOW), files=files)
+    logs.create_topic("t")
+    log = logs.log("t")
+    producer = Producer(log, 1)
+    producer.send(10)
+    files.armed = True
+    with pytest.raises(StorageOffline):
+        producer.end("abort")
+    files.armed = False
+    with pytest.raises(OSError, match="cannot be written"):
+        logs.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    with klog.open(tmp_path, clock=ManualClock(NOW)) as logs:
+        log = logs.log("t")
+        assert not log.recovery.clean_shutdown
+        assert log.aborted_transactions() == [(1, 0, 10, 11)] and first_unstable(log) is None
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_finished_transaction_is_stable_behind_a_reload(tmp_path: Path, clean: bool) -> None:
+    """UL86: once the high watermark has passed its marker."""
+    log = opened(tmp_path)
+    producer = Producer(log, 1)
+    producer.send(10)
+    producer.end("abort")
+    if clean:
+        log.close()
+    else:
+        log._abandon()
+    with opened(tmp_path, clean=clean) as log:
+        assert first_unstable(log) is None and log.last_stable_offset == 11
+        assert log.aborted_transactions() == [(1, 0, 10, 11)]
+
+
+def test_truncation_below_the_unstable_offset(tmp_path: Path) -> None:
+    """UL77: behind a reload, to the end of what came before, and fully: nothing is unstable, no producer is known."""
+    for fully in (False, True):
+        path = tmp_path / str(fully)
+        path.mkdir()
+        with opened(path) as log:
+            Producer(log, 1).send(3)
+        with opened(path) as log:
+            assert first_unstable(log) == 0 and list(log.producers) == [1]
+            if fully:
+                log.truncate_fully_and_start_at(2, 1)
+                assert (log.log_start_offset, log.log_end_offset) == (1, 2)
+            else:
+                log.truncate_to(0)
+            assert first_unstable(log) is None and not log.producers
+            assert log.last_stable_offset == log.log_end_offset
+
+
+def test_an_open_transaction_is_open_behind_a_reload(tmp_path: Path) -> None:
+    """PS25: by the snapshot of a clean stop; and its marker ends it."""
+    with opened(tmp_path) as log:
+        producer = Producer(log, 1)
+        log.append_batches(batch(2))
+        producer.send(3)
+    with opened(tmp_path) as log:
+        assert log.last_stable_offset == 2
+        producer.log = log
+        producer.send(1)
+        producer.end("abort")
+        assert log.aborted_transactions() == [(1, 2, 6, 7)]
+        assert log.last_stable_offset == 7 and committed(log) == [0, 1]
+
+
+def test_a_coordinator_epoch_that_goes_back_in_the_log(tmp_path: Path) -> None:
+    """LC6: is taken by recovery; the time is that of the second marker."""
+    with opened(tmp_path) as log:
+        sent = [
+            transactional(1, 0, 0, 1, base_offset=0),
+            marker(1, 0, "commit", coordinator=5, base_offset=1, at=NOW + 1),
+            marker(1, 0, "commit", coordinator=4, base_offset=2, at=NOW + 2),
+        ]
+        log.append_batches(b"".join(sent), origin="replication")
+        log._abandon()
+    for path in (tmp_path / "t-0").glob("*.snapshot"):
+        path.unlink()
+    with opened(tmp_path, clean=False) as log:
+        state = log.producers[1]
+        assert (state.coordinator_epoch, state.timestamp) == (4, NOW + 2)
+
+
+@pytest.mark.parametrize(("start", "left"), [(1, [1, 2]), (2, [2])])
+def test_producers_of_deleted_records(tmp_path: Path, start: int, left: list[int]) -> None:
+    """LC7: records deleted in the middle of a segment: an unclean reload knows both producers; the segment gone: one."""
+    log = opened(tmp_path)
+    log.append_batches(produced(1, 0, 0))
+    if start == 2:
+        log.append_batches(produced(1, 0, 1))
+        log.roll()
+    log.append_batches(produced(2, 0, 0))
+    log.maybe_increment_log_start_offset(start)
+    if start == 2:
+        assert log.apply_retention() == 1
+    assert sorted(log.producers) == [1, 2]
+    start_offset = log.log_start_offset
+    log._abandon()
+    for path in (tmp_path / "t-0").glob("*.snapshot"):
+        path.unlink()
+    with klog.Log.open(
+        tmp_path / "t-0", clock=ManualClock(NOW), clean_shutdown=False, log_start_offset=start_offset
+    ) as log:
+        assert sorted(log.producers) == left
+
+
+def test_markers_say_which_kind_they_are(log: klog.Log) -> None:
+    key = klog.record.control.control_key("leader_change")
+    strange = klog.record.encode(
+        [(key, b"", NOW)], producer_id=1, producer_epoch=0, is_control=True, is_transactional=True, base_offset=0
+    )
+    with pytest.raises(klog.errors.InvalidRecord):
+        log.append_batches(strange, origin="coordinator")
+    with pytest.raises(klog.errors.InvalidRecord):
+        log.append_batches(strange, origin="replication")
+    assert log.log_end_offset == 0 and log.size == 0
+
+
+def test_an_emptied_marker_decides_nothing(log: klog.Log) -> None:
+    """PS20: what the cleaner has left of a marker leaves an open transaction open."""
+    log.append_batches(transactional(1, 0, 0, base_offset=0), origin="replication")
+    emptied = klog.record.encode(
+        [], base_offset=1, producer_id=1, producer_epoch=0, is_control=True, is_transactional=True,
+        max_timestamp=NOW, last_offset_delta=0,
+    )  # fmt: skip
+    log.append_batches(emptied, origin="replication")
+    assert first_unstable(log) == 0 and log.log_end_offset == 2
+    Producer(log, 1).end("abort")
+    assert log.aborted_transactions() == [(1, 0, 2, 3)]
