@@ -116,9 +116,13 @@ def mend_epochs(epochs: LeaderEpochs, segments: Sequence[Segment], log_end: int)
     """Where the entries contradict the batches at which they begin, take the batches' word, if they are at one among
     themselves: neither has a checksum. True if anything changed.
 
-    The first entry may say less than there is: it moves along with the log start.
+    The first entry may begin behind the first batch of its epoch: it moves along with the log start.
     """
-    if all(_stands(entry, segments, log_end) for entry in epochs.entries[1:]):
+    entries = epochs.entries
+    if not entries:
+        return False
+    stand = all(_stands(entry, segments, log_end, number == 0) for number, entry in enumerate(entries))
+    if stand and not epochs.fell and _ends_with(entries[-1][0], segments, log_end):
         return False
     by_batches: list[tuple[int, int]] = []
     for segment in segments:
@@ -136,20 +140,30 @@ def mend_epochs(epochs: LeaderEpochs, segments: Sequence[Segment], log_end: int)
     return changed
 
 
-def _stands(entry: tuple[int, int], segments: Sequence[Segment], log_end: int) -> bool:
-    """Is the batch of an entry's offset of its epoch or a later one, and the batch before of an earlier one?"""
+def _stands(entry: tuple[int, int], segments: Sequence[Segment], log_end: int, is_first: bool) -> bool:
+    """Is the batch of an entry's offset of its epoch, and the batch before of an earlier one? Where the cleaner
+    may have left a hole, batches of later epochs may stand at both."""
     epoch, start = entry
     if start >= log_end:
-        return True
+        return start == log_end
     try:
-        at, before = _reaching(start, segments), _reaching(start - 1, segments)
+        at = _reaching(start, segments)
+        before = None if is_first else _reaching(start - 1, segments)
     except (CorruptBatch, OSError):
         return True  # readers will be told
-    if at is None or before is None or at.leader_epoch < 0 or before.leader_epoch < 0:
-        return True
-    if at.leader_epoch < epoch:
+    later = at is not None and at.leader_epoch > epoch and at.base_offset <= start
+    if later or (at is not None and 0 <= at.leader_epoch < epoch):
         return False
-    return before.leader_epoch < epoch or before.base_offset >= start  # in a hole, which the cleaner may have left
+    return before is None or before.leader_epoch < epoch or before.base_offset >= start
+
+
+def _ends_with(epoch: int, segments: Sequence[Segment], log_end: int) -> bool:
+    """Is the last batch of this epoch, or of an earlier one?"""
+    try:
+        last = _reaching(log_end - 1, segments)
+    except (CorruptBatch, OSError):
+        return True
+    return last is None or last.leader_epoch <= epoch
 
 
 def _reaching(offset: int, segments: Sequence[Segment]) -> Header | None:
@@ -205,12 +219,20 @@ def producers_at(
         scan = scan_headers(segment.file, 0, segment.size, 0)
         headers = [header for header in scan.notable if header.last_offset < end]
         aborted = replay(headers, segment.file, producers, None, producers.end_offset)
-        known = {entry.last_offset for entry in segment.txn_index.entries}
-        missing = [entry for entry in aborted if entry.last_offset not in known]
-        if missing:
-            segment.txn_index.add(missing)
+        _add_missing(segment, aborted)
     producers.end_offset = end
     return producers
+
+
+def _add_missing(segment: Segment, aborted: Sequence[AbortedTransaction]) -> None:
+    """Markers that the replay of a segment met and its index does not know join it."""
+    known: Sequence[AbortedTransaction] = ()
+    with contextlib.suppress(CorruptIndex):  # of a log that is only read: the first to ask rebuilds it
+        known = segment.txn_index.entries
+    ends = {entry.last_offset for entry in known}
+    missing = [entry for entry in aborted if entry.last_offset not in ends]
+    if missing:
+        segment.txn_index.correct(sorted((*known, *missing), key=lambda entry: entry.last_offset))
 
 
 # ---- transaction indexes -------------------------------------------------------------------------------------------

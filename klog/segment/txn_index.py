@@ -147,10 +147,6 @@ class TxnIndex:
             self.write(entries)
         self._entries = tuple(entries)
 
-    def add(self, entries: list[AbortedTransaction]) -> None:
-        """Markers that a replay met and the file does not know join it."""
-        self.correct(sorted((*self.entries, *entries), key=lambda entry: entry.last_offset))
-
     def truncate_to(self, offset: int) -> None:
         """Drop the entries whose marker is at or above offset."""
         kept = [entry for entry in self.entries if entry.last_offset < offset]
