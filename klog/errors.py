@@ -254,6 +254,10 @@ class StorageOffline(KlogError):
     code = 56
 
 
+class DuplicateLog(KlogError):
+    """One partition in two log directories. Kafka: IllegalStateException, and the broker does not start."""
+
+
 class LogClosed(StorageOffline, ValueError):
     """The log or manager was closed; open it again."""
 

@@ -26,6 +26,8 @@ KEYWORDS = {
     "*high_watermark *topic_id *clock",
     klog.LogManager.create_topic: "self name partitions config topic_id",
     klog.LogManager.alter_topic: "self name config",
+    klog.LogManager.delete_topic: "self name",
+    klog.LogManager.move: "self topic partition directory",
     klog.LogManager.log: "self topic partition",
     klog.LogManager.append: "self topic records *compression",
     klog.Log.append: "self records *compression",
@@ -60,7 +62,7 @@ DEFAULTS = {
 }
 LATER: dict[Any, str] = {
     klog: "Broker TestBroker metrics sim",
-    klog.LogManager: "delete_topic move start reader",
+    klog.LogManager: "reader",
     klog.Log: "compact purge_key",
     klog.LogReader: "to_polars",
 }
@@ -92,9 +94,11 @@ def test_what_comes_later_is_absent(owner: Any) -> None:
     assert [name for name in LATER[owner].split() if hasattr(owner, name)] == []
 
 
-def test_durability_that_needs_background_work_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="choose 'os' or 'sync'"):
-        klog.open(tmp_path, create=True, durability="interval")  # type: ignore[arg-type]
+@pytest.mark.parametrize("durability", ["os", "interval", "sync"])
+def test_every_durability_is_there(tmp_path: Path, durability: Any) -> None:
+    with klog.open(tmp_path, create=True, durability=durability) as logs:
+        logs.create_topic("t")
+        logs.log("t").append([(None, b"x")])
 
 
 def test_every_public_name_is_there() -> None:

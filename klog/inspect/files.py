@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Self
 
 from klog.errors import CorruptData
-from klog.log.topics import parse_directory_name as partition_name
+from klog.log.directory_names import parse_directory_name as partition_name
 
 __all__ = [
     "KINDS_BY_NAME",

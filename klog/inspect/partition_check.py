@@ -31,6 +31,7 @@ from klog.inspect.index_checks import OffsetIndexCheck, TimeIndexCheck, check_sh
 from klog.inspect.replay import Abort, EpochCheck, ProducerReplay, check_txn_index
 from klog.inspect.report import Kind, Report
 from klog.inspect.texts import parse_epochs, parse_partition_metadata
+from klog.log import gaps
 
 HOLES_OF_COMPACTION = 3
 ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
@@ -217,7 +218,7 @@ class PartitionCheck:
                 position=0,
                 offset=base,
             )
-        else:
+        elif (expected, base) not in gaps.read(self._path):
             self._hole(path, 0, expected, base, "between segments")
 
     def _found(

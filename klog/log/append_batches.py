@@ -167,6 +167,8 @@ def _append_locked(
             log._undo_locked(before, mark, error)
             if pending is not None and log._offline is None:
                 pending.take_back()
+        else:
+            log._producers.on_high_watermark_updated(log.high_watermark)  # of which it may have been kept
         raise
     log._flush_if_due_locked(now)
     return None

@@ -45,6 +45,7 @@ class Inputs:
     producer_expiration_ms: int
     check_gaps: bool  # False where the topic may be compacted
     progress: Callable[[int], None] | None = None
+    segments_left: Callable[[int], None] | None = None  # hears how many segments recovery still has to check
     home: Home | None = None  # what its segments share, made with the first of them
 
 

@@ -29,8 +29,9 @@ from klog.errors import (
     RecordBatchTooLarge,
     RecordTooLarge,
     StorageOffline,
+    UnknownTopicOrPartition,
 )
-from klog.log import checkpoint, marks, partition_life, retention, truncation, watermark
+from klog.log import checkpoint, gaps, marks, partition_life, retention, truncation, watermark
 from klog.log._append import AppendInfo, Tail, append_batches
 from klog.log.append_batches import Origin
 from klog.log.expiry import expire_producers_regularly
@@ -79,6 +80,7 @@ class Log(LogView):
         self._pid = os.getpid()
         self._terms = Terms.of(options.config)
         self._offline: str | None = None
+        self._doomed = False
         self._owner: Any = None  # what to release at close: the locks of Log.open
         self._on_flush: Any = None
         self._flushed_ms = options.clock.wall_ms()
@@ -499,6 +501,9 @@ class Log(LogView):
             return
         self._guard(self._sync_closed_locked)
         self._guard(lambda: self._segments[-1].deactivate(sync=True))
+        if active.next_offset < base_offset:
+            first = self._segments[0].base_offset
+            self._guard(lambda: gaps.note(self._options.files, self._directory, active.next_offset, base_offset, first))
         segment = new_segment(self._inputs(), base_offset, writable=True)
         segment.delete_files()
         self._segments = (*self._segments, segment)  # before it is there, so that undoing finds it
@@ -682,10 +687,39 @@ class Log(LogView):
             raise ForkedHandle(f"{self.name} belongs to process {self._pid}: open it again in this one")
         if self._offline is not None:
             raise StorageOffline(f"{self.name} is offline since {self._offline}: close it and open it again")
+        if self._doomed:
+            raise UnknownTopicOrPartition(f"{self.name} has been deleted; what it held is about to go from {self.path}")
 
-    def _go_offline(self, reason: str) -> None:
+    def _go_offline(self, reason: str, *, disk: bool = True) -> None:
+        """No more appends. disk: that is what failed, and so the directory with all its logs is concerned."""
         self._offline = reason
         _log.error("event=offline log=%s reason=%s", self.name, reason)
+        if disk and self._owner is not None:
+            self._owner.failed(self, reason)
+
+    def _fail(self, reason: str, *, readable: bool) -> None:
+        """Its directory is offline. Takes no lock, since another log of the directory may call it under its own."""
+        if self._offline is None:
+            self._offline = reason
+        if not readable:
+            self._unreadable = reason
+
+    def _doom(self, name: str) -> None:
+        """It has been deleted: its directory has another name from now on, and goes when the last readers are thought
+        to be through."""
+        with self._lock:
+            partition_life.rename_locked(self, name, False)
+            self._doomed = True
+            self._owner = self._on_flush = None
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take another configuration, from the next append on. Raises InvalidConfig."""
+        with self._lock:
+            self._terms = Terms.of(config)
+            self._config = self._options.config = config
+            self._options.config_known = True
+            if self._home is not None:
+                self._home.config = config
 
     def _guard(self, action: Any) -> None:
         """Run something whose failure is final."""
@@ -700,5 +734,5 @@ class Log(LogView):
         try:
             action()
         except BaseException as error:
-            self._go_offline(repr(error))
+            self._go_offline(repr(error), disk=isinstance(error, OSError))
             raise

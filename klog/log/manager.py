@@ -1,54 +1,56 @@
-"""LogManager: every log of one log.dir, its lock, its checkpoints, its topics.
+"""LogManager: the logs of one log.dir, or of several: their locks, their topics, their background work.
 
-Order of a start: lock, read the clean-shutdown marker and remove it, then load logs as they are asked for. Order of a
-stop: close every log (flush, trim, snapshot), write the checkpoints, write the marker, unlock. A crash anywhere in
-between leaves no marker, and the next start recovers.
+Order of a start: lock, read the clean-shutdown markers and remove them, finish or undo what a crash found under way,
+then load logs as they are asked for. Order of a stop: close every log (flush, trim, snapshot), write the checkpoints,
+write the markers, unlock. A crash anywhere in between leaves no marker, and the next start recovers.
 
-A log that is never asked for is never loaded: its clean state is passed on, or the marker stays away.
-Kafka: LogManager.
-"""
+A log that is never asked for is never loaded: its clean state is passed on, or the marker of its directory stays away.
+A directory that fails goes offline, and so do its logs; the others go on. The last one's logs take no more appends, but
+may still be read: there is nothing else to go on with. Locks, from the outside in: the manager's, a log's, a
+directory's. Kafka: LogManager."""
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import uuid
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from klog.clock import Clock, SystemClock
 from klog.config import LogConfig, ManagerConfig, check_tiering
-from klog.disk import DirectoryLock, Files, HandleCache, RealFiles
+from klog.disk import Files, HandleCache, RealFiles
 from klog.errors import (
-    CorruptCheckpoint,
     ForkedHandle,
     InvalidConfig,
     LogClosed,
     ReadOnly,
-    TopicExists,
+    StorageOffline,
     UnknownTopicOrPartition,
 )
-from klog.log import checkpoint, forks
+from klog.log import background, checkpoint, forks, gauges, moving, topic_life
 from klog.log._append import AppendInfo
+from klog.log.directories import LogDirectory, is_final, is_ordinary
 from klog.log.fetching import Isolation
 from klog.log.load import Policy
+from klog.log.loading import Loading
 from klog.log.log import Log
+from klog.log.moving import Move
+from klog.log.pool import run_all
 from klog.log.reader import LogReader
-from klog.log.terms import Compression, Durability, Options, Records, check_records
+from klog.log.start import Paths, as_paths, open_directories
+from klog.log.terms import DURABILITIES, Compression, Durability, Options, Records, check_records, settled
 from klog.log.times import Position
 from klog.log.topic_append import append_to_topic
-from klog.log.topics import TopicEntry, TopicFile, check_topic_name, parse_directory_name
+from klog.log.topics import TopicEntry, TopicFile
+from klog.progress import Progress
 from klog.scheduler import Scheduler
-from klog.segment import names
-
-_log = logging.getLogger("klog.log")
-_ROOT_FILES = (checkpoint.RECOVERY_POINT, checkpoint.LOG_START, checkpoint.HIGH_WATERMARK)
 
 
 def open_directory(
-    path: str | os.PathLike[str],
+    path: Paths,
     *,
     create: bool = False,
     read_only: bool = False,
@@ -58,19 +60,19 @@ def open_directory(
     clock: Clock | None = None,
     files: Files | None = None,
 ) -> LogManager:
-    """Open a log.dir: one of klog's, or one that a Kafka broker has left.
+    """Open a log.dir, or a list of them: klog's own, or what a Kafka broker has left.
 
-    create: make the directory if it is not there. read_only: take no lock and change nothing; a writer may be at work.
+    create: make a directory that is not there. read_only: take no lock and change nothing; a writer may be at work.
     config: broker-level keys, defaults of topics among them. recovery: "strict" refuses (CorruptLog) when good batches
     follow a bad one, "kafka" cuts there as a broker would. durability: "os" (Kafka's default: appends survive the death
-    of the process) or "sync" (append returns once the records are on disk).
+    of the process), "interval" (they are on disk within a second or so: flush.ms=1000, where the configuration says
+    nothing about flush.ms or flush.messages) or "sync" (append returns once the records are on disk).
 
-    Raises AlreadyLocked, FileNotFoundError, InvalidConfig.
+    Raises AlreadyLocked, FileNotFoundError, InvalidConfig; of several directories those that cannot be used are only
+    offline, unless none is left: StorageOffline.
     """
-    if isinstance(path, list | tuple):
-        raise TypeError("one log.dir at a time: open each directory by itself")
     return LogManager(
-        os.path.abspath(os.fsdecode(path)),
+        as_paths(path),
         create=create,
         read_only=read_only,
         config=config if isinstance(config, ManagerConfig) else ManagerConfig(config),
@@ -82,11 +84,11 @@ def open_directory(
 
 
 class LogManager:
-    """The logs of one log.dir. Any thread. Use it in a `with` statement, or call close()."""
+    """The logs of a log.dir, or of several. Any thread. Use it in a `with` statement, or call close()."""
 
     def __init__(
         self,
-        path: str,
+        paths: list[str],
         *,
         create: bool,
         read_only: bool,
@@ -99,16 +101,8 @@ class LogManager:
         self._closed = True
         if recovery not in ("strict", "kafka"):
             raise ValueError(f"recovery={recovery!r}: choose 'strict' or 'kafka'")
-        if durability not in ("os", "sync"):
-            raise ValueError(f"durability={durability!r}: choose 'os' or 'sync'")
-        if not os.path.isdir(path):
-            if os.path.lexists(path):
-                raise NotADirectoryError(f"{path} is a file; a log.dir is a directory")
-            if not create or read_only:
-                raise FileNotFoundError(f"{path} is not there: klog.open(..., create=True) makes a new log.dir")
-            os.makedirs(path, 0o750)
-            files.fsync_dir(os.path.dirname(path))
-        self._path = path
+        if durability not in DURABILITIES:
+            raise ValueError(f"durability={durability!r}: choose 'os', 'interval' or 'sync'")
         self._pid = os.getpid()
         self._read_only = read_only
         self._config = self._static_config = config
@@ -121,58 +115,96 @@ class LogManager:
         self._scheduler = Scheduler(clock)
         self._lock = threading.RLock()
         self._logs: dict[tuple[str, int], Log] = {}
+        self._moves: dict[tuple[str, int], Move] = {}
+        self._doomed: list[Log] = []  # deleted, or moved away: open for those who read in them, until they are removed
         self._sticky: dict[str, int] = {}
-        self._topic_file = TopicFile(path, files)
-        self._directory_lock = None if read_only else DirectoryLock(path)
+        self._loading = Loading(self)
+        self._started = False
+        self._directories = open_directories(paths, files, create=create, read_only=read_only)
         try:
+            known = weakref.ref(self)  # what it has must not keep it
+            self._topic_file = TopicFile(
+                [directory.path for directory in self._online()],
+                files,
+                lambda path, error: manager._not_written(path, error) if (manager := known()) else None,
+            )
             self._topic_file.load()
-            self._start()
+            for directory in self._online():
+                directory.on_failure = lambda home, reason: (
+                    manager._failed(home, reason) if (manager := known()) else None
+                )
+            if not read_only:
+                topic_life.take_over(self)
         except BaseException:
-            if self._directory_lock is not None:
-                self._directory_lock.release()
+            for directory in self._directories:
+                directory.unlock()
             raise
         self._forked = False
         self._closed = False
+        if durability == "interval" and not read_only:
+            background.start_flusher(self)
         forks.know(self)
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
+        self._loading = Loading(self)
         self._forked = not self._read_only
 
-    def _start(self) -> None:
-        """Read what a stop has left beside the partitions. A broken checkpoint counts as none."""
-        self._points = self._read(checkpoint.RECOVERY_POINT)
-        self._starts = self._read(checkpoint.LOG_START)
-        self._marks = self._read(checkpoint.HIGH_WATERMARK)
-        marker = checkpoint.clean_shutdown_path(self._path)
-        self._was_clean = os.path.exists(marker)
-        self._marker_text = checkpoint.clean_shutdown_text(marker)
-        self._marks_were_there = bool(self._marks)
-        if self._read_only:
-            return
-        if self._was_clean:
-            self._files.unlink(marker)
-        # What a crashed Log.open has laid aside; nobody writes here but this manager.
-        self._files.unlink(os.path.join(self._path, checkpoint.CLEAN_SHUTDOWN_ASIDE))
-        # A single copy's high watermark is its log end. The number of the last stop would hide newer records from
-        # readers while we write; without the file they see everything, and a broker starts from the log start.
-        self._files.unlink(os.path.join(self._path, checkpoint.HIGH_WATERMARK))
-        self._files.fsync_dir(self._path)
-
-    def _read(self, name: str) -> dict[checkpoint.Partition, int]:
-        path = os.path.join(self._path, name)
-        try:
-            return checkpoint.read_offsets(path)
-        except CorruptCheckpoint as error:
-            _log.warning("event=checkpoint_unreadable reason=%s", error)
-            return {}
-
-    # ---- topics ------------------------------------------------------------------------------------------------------
+    # ---- directories -----------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
-        """The log.dir."""
-        return self._path
+        """The log.dir; of several, the first."""
+        return self._directories[0].path
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every log.dir."""
+        return tuple(directory.path for directory in self._directories)
+
+    @property
+    def offline_directories(self) -> dict[str, str]:
+        """{log.dir: why} of those that are not used any more."""
+        return {directory.path: directory.offline for directory in self._directories if directory.offline is not None}
+
+    def _online(self) -> list[LogDirectory]:
+        return [directory for directory in self._directories if directory.offline is None]
+
+    def _is_spare(self, directory: LogDirectory) -> bool:
+        """Would others go on without it?"""
+        return any(other is not directory for other in self._online())
+
+    def _failed(self, directory: LogDirectory, reason: str) -> None:
+        """A directory has gone offline. May be called under a log's lock, so it takes none.
+
+        Its logs take no more appends. While other directories go on, nothing in it is read either; of the last one the
+        readers go on.
+        """
+        self._topic_file.leave_out(directory.path)
+        readable = not self._online()
+        for log in list(self._logs.values()):
+            if os.path.dirname(log.path) == directory.path and not log.closed:
+                log._fail(f"{directory.path}: {reason}", readable=readable)
+
+    def _not_written(self, path: str, error: OSError) -> None:
+        """klog-topics.json could not be written there."""
+        for directory in self._online():
+            if directory.path == path and is_final(error):
+                directory.fail(str(error))
+
+    def _locate(self, topic: str, partition: int) -> LogDirectory:
+        """Where a partition is. Raises UnknownTopicOrPartition, DuplicateLog, StorageOffline."""
+        found = [directory for directory in self._online() if directory.holds(topic, partition)]
+        if len(found) > 1:
+            raise topic_life.duplicate(topic, partition, found)
+        if found:
+            return found[0]
+        if self.offline_directories and partition in self._list().get(topic, ()):
+            gone = ", ".join(self.offline_directories)
+            raise StorageOffline(f"{topic}-{partition} is in none of the directories in use; offline: {gone}")
+        raise self._unknown(topic, partition)
+
+    # ---- what it is ------------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> ManagerConfig:
@@ -186,24 +218,43 @@ class LogManager:
 
     @property
     def clean_shutdown(self) -> bool:
-        """Did the last stop leave its marker?"""
-        return self._was_clean
+        """Did the last stop leave its marker in every directory?"""
+        return all(directory.was_clean for directory in self._directories)
+
+    @property
+    def broker_epoch(self) -> int | None:
+        """The broker epoch that the last stop's markers agree on; None where one is missing, or says none."""
+        epochs = {directory.broker_epoch for directory in self._directories}
+        return epochs.pop() if len(epochs) == 1 else None
 
     def __repr__(self) -> str:
-        return f"<LogManager {self._path} {len(self.topics()) if not self._closed else 'closed'}>"
+        return f"<LogManager {', '.join(self.paths)} {'closed' if self._closed else len(self.topics())}>"
+
+    def metrics(self) -> dict[str, dict[str, int]]:
+        """Gauges under Kafka's names: {name: {directory or log: value}}.
+
+        LogDirectoryOffline (0 or 1), OfflineLogDirectoryCount; NumLogSegments, LogStartOffset, LogEndOffset and Size of
+        each log that is loaded; during load_all() also remainingLogsToRecover and remainingSegmentsToRecover.
+        """
+        return gauges.read(self)
+
+    # ---- topics ------------------------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, list[int]]:
-        """{topic: [partition, ...]} of the partition directories, sorted."""
+        """{topic: [partition, ...]} of the partition directories, sorted. While a directory is offline, what klog knows
+        of its topics counts, too."""
         self._check_open()
         return self._list()
 
     def _list(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        with os.scandir(self._path) as entries:
-            for entry in entries:
-                parsed = parse_directory_name(entry.name)
-                if parsed is not None and entry.is_dir(follow_symlinks=False):
-                    found.setdefault(parsed[0], []).append(parsed[1])
+        found: dict[str, set[int]] = {}
+        for directory in self._online():
+            for topic, partition in directory.entries().live:
+                found.setdefault(topic, set()).add(partition)
+        if self.offline_directories:
+            for name, entry in self._topic_file.entries.items():
+                if not entry.state:
+                    found.setdefault(name, set()).update(range(entry.partitions))
         return {topic: sorted(partitions) for topic, partitions in sorted(found.items())}
 
     def create_topic(
@@ -212,44 +263,57 @@ class LogManager:
         partitions: int = 1,
         config: LogConfig | Mapping[str, Any] | None = None,
         topic_id: uuid.UUID | str | None = None,
+        *,
+        directory: str | os.PathLike[str] | uuid.UUID | None = None,
     ) -> None:
-        """Create a topic's partition directories and note its configuration in klog-topics.json.
+        """Create a topic's partition directories and note its configuration in klog-topics.json: all of it or nothing,
+        also if the process dies meanwhile.
 
-        Raises InvalidTopic, InvalidConfig, TopicExists.
+        Of several log directories each partition goes into the one with the fewest, or into `directory` (a path, or a
+        directory id of meta.properties; Kafka's reserved ids mean no choice). Where that fails the next is tried.
+
+        Raises InvalidTopic, InvalidConfig, TopicExists, StorageOffline (every directory has failed), OSError.
         """
-        self._check_writable()
-        check_topic_name(name)
-        if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
-            raise ValueError(f"partitions={partitions!r}: at least 1")
-        chosen = config if isinstance(config, LogConfig) else LogConfig(config)
-        given = dict(chosen.given)
-        check_tiering(None, self._config.topic_config(given), self._config)
-        with self._lock:
-            if name in self.topics():
-                raise TopicExists(f"topic {name!r} is there already; logs.log({name!r}, 0) opens it")
-            given_id = checkpoint.as_uuid(topic_id) or uuid.uuid4()
-            for partition in range(partitions):
-                directory = os.path.join(self._path, f"{name}-{partition}")
-                os.mkdir(directory, 0o750)
-                self._files.replace(os.path.join(directory, names.METADATA), checkpoint.format_metadata(given_id))
-            self._files.fsync_dir(self._path)
-            self._topic_file.put(name, TopicEntry(given_id, partitions, _plain(given)))
+        self._check_usable()
+        topic_life.create(self, name, partitions, config, topic_id, directory)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic: its partition directories are renamed `-delete` and removed after file.delete.delay.ms, as
+        soon as the scheduler runs (start(), or the next occasion); what is left at close() a later start removes.
+
+        Raises UnknownTopicOrPartition, StorageOffline.
+        """
+        self._check_usable()
+        topic_life.delete(self, name)
+
+    def move(
+        self, topic: str, partition: int, directory: str | os.PathLike[str], *, progress: Progress | None = None
+    ) -> None:
+        """Move a partition to another log directory while it is being written: copied into a `-future` directory there,
+        then put in place of the old one, which goes as a deleted topic does. Appends wait only for the last bytes. The
+        Log objects that are in use go on, in the new place. A crash leaves the partition in one place, old or new.
+
+        Raises UnknownTopicOrPartition, ValueError (not one of `paths`), StorageOffline, OSError.
+        """
+        self._check_usable()
+        moving.move(self, topic, partition, os.path.abspath(os.fspath(directory)), progress)
 
     def topic_config(self, name: str) -> LogConfig:
         """The configuration that a topic's logs are opened with."""
         entry = self._topic_file.entries.get(name)
         try:
-            return self._config.topic_config(entry.config if entry else {})
+            config = self._config.topic_config(entry.config if entry else {})
         except InvalidConfig as error:
             raise InvalidConfig(f"{self._topic_file.path}: topic {name}: {error}") from None
+        return settled(config, self._durability)
 
     def alter_topic(self, name: str, config: Mapping[str, Any]) -> LogConfig:
-        """Set keys of a topic's configuration; None takes one back to its default. Open logs take it over when they are
-        opened next. For a broker's topic this is how klog learns its configuration.
+        """Set keys of a topic's configuration; None takes one back to its default. Open logs take it over at once. For
+        a broker's topic this is how klog learns its configuration.
 
-        Raises UnknownTopicOrPartition, InvalidConfig.
+        Raises UnknownTopicOrPartition, InvalidConfig, StorageOffline.
         """
-        self._check_writable()
+        self._check_usable()
         with self._lock:
             partitions = self.topics().get(name)
             if partitions is None:
@@ -259,10 +323,11 @@ class LogManager:
             altered = (before or LogConfig()).replace(config)
             check_tiering(before, self._config.topic_config(altered.given), self._config)
             if entry is None:
-                directory = os.path.join(self._path, f"{name}-{partitions[0]}")
+                directory = self._locate(name, partitions[0]).partition_path(name, partitions[0])
                 topic_id = checkpoint.read_topic_id(directory) or uuid.uuid4()
                 entry = TopicEntry(topic_id, max(partitions) + 1)
-            self._topic_file.put(name, TopicEntry(entry.topic_id, entry.partitions, _plain(altered.given)))
+            self._topic_file.put(name, TopicEntry(entry.topic_id, entry.partitions, topic_life.plain(altered.given)))
+            self._loading.configuration_changed(name)
             return self.topic_config(name)
 
     def alter_config(self, config: Mapping[str, Any]) -> ManagerConfig:
@@ -276,6 +341,7 @@ class LogManager:
             self._config.altered(config, self._config)
             self._config = self._static_config.altered(merged)
             self._changes = {name: value for name, value in merged.items() if value is not None}
+            self._loading.configuration_changed(None)
             return self._config
 
     def _unknown(self, topic: str, partition: int | None = None) -> UnknownTopicOrPartition:
@@ -285,7 +351,7 @@ class LogManager:
                 f"topic {topic!r} has no partition {partition}; it has {', '.join(map(str, topics[topic]))}"
             )
         known = ", ".join(topics) or "none yet: logs.create_topic(name) makes one"
-        return UnknownTopicOrPartition(f"no topic {topic!r} in {self._path}; topics there: {known}")
+        return UnknownTopicOrPartition(f"no topic {topic!r} in {', '.join(self.paths)}; topics there: {known}")
 
     # ---- logs --------------------------------------------------------------------------------------------------------
 
@@ -293,29 +359,13 @@ class LogManager:
         """The log of one partition, loaded when first asked for.
 
         Raises UnknownTopicOrPartition, InconsistentTopicId (the directory is of another topic than klog-topics.json
-        knows by this name), CorruptLog, OSError.
+        knows by this name), DuplicateLog, StorageOffline, CorruptLog, OSError.
         """
-        self._check_open()
-        with self._lock:
-            self._check_open()
-            log = self._logs.get((topic, partition))
-            if log is not None and not log.closed:
-                return log
-            directory = os.path.join(self._path, f"{topic}-{partition}")
-            if parse_directory_name(os.path.basename(directory)) != (topic, partition) or not os.path.isdir(directory):
-                raise self._unknown(topic, partition)
-            options = self._options(topic, partition)
-            checkpoint.check_topic_id(directory, options.topic_id)
-            log = Log(directory, options)
-            log._owner = self
-            log._on_flush = self._flushed
-            self._logs[topic, partition] = log
-            return log
+        return self._loading.get(topic, partition)
 
-    def _options(self, topic: str, partition: int) -> Options:
+    def _options(self, directory: LogDirectory, topic: str, partition: int) -> Options:
         entry = self._topic_file.entries.get(topic)
         key = topic, partition
-        reopened = key in self._logs
         return Options(
             topic=topic,
             partition=partition,
@@ -323,10 +373,10 @@ class LogManager:
             read_only=self._read_only,
             recovery=self._recovery,
             durability=self._durability,
-            clean_shutdown=self._was_clean or reopened,
-            recovery_point=self._points.get(key, 0),
-            log_start_offset=max(self._starts.get(key, 0), 0),
-            high_watermark=self._marks.get(key) if self._read_only else None,
+            clean_shutdown=directory.was_clean or key in directory.closed_well,
+            recovery_point=directory.points.get(key, 0),
+            log_start_offset=max(directory.starts.get(key, 0), 0),
+            high_watermark=directory.marks.get(key) if self._read_only else None,
             topic_id=entry.topic_id if entry else None,
             clock=self._clock,
             files=self._files,
@@ -335,49 +385,31 @@ class LogManager:
             producer_expiration_ms=self._config.producer_id_expiration_ms,
             producer_expiration_check_ms=self._config.producer_id_expiration_check_interval_ms,
             config_known=entry is not None,
-            high_watermark_path=os.path.join(self._path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
+            high_watermark_path=os.path.join(directory.path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
         )
 
-    def _flushed(self, log: Log) -> None:
-        """A log's recovery point has moved: what a crash must check has become less."""
-        with self._lock:
-            self._points[log.topic, log.partition] = log.recovery_point
-            checkpoint.write_offsets(self._files, os.path.join(self._path, checkpoint.RECOVERY_POINT), self._points)
+    def load_all(self, progress: Progress | None = None) -> None:
+        """Load every log that is not loaded yet, on num.recovery.threads.per.data.dir threads per directory, those of
+        an unclean stop first. Without it each is loaded when first asked for.
 
-    def lower(self, log: Log, recovery_point: int, log_start_offset: int) -> None:
-        """A log is about to be cut: what its checkpoints promise beyond that is taken back first."""
-        with self._lock:
-            key = log.topic, log.partition
-            for name, offsets, bound in (
-                (checkpoint.RECOVERY_POINT, self._points, recovery_point),
-                (checkpoint.LOG_START, self._starts, log_start_offset),
-            ):
-                if offsets.get(key, 0) > bound:
-                    offsets[key] = bound
-                    checkpoint.write_offsets(self._files, os.path.join(self._path, name), offsets)
+        An error of the disk takes its directory offline if others go on; any other is raised when all the rest are
+        loaded.
+        """
+        self._check_open()
+        self._loading.load_all(progress)
 
-    def forget(self, log: Log) -> None:
-        """A log has been deleted: a new one of its name begins at 0."""
-        with self._lock:
-            key = log.topic, log.partition
-            self._logs.pop(key, None)
-            for name, offsets in zip(_ROOT_FILES, (self._points, self._starts, self._marks), strict=True):
-                if offsets.pop(key, None) is not None:
-                    checkpoint.write_offsets(self._files, os.path.join(self._path, name), offsets)
-
-    def release(self, log: Log, clean: bool) -> None:
-        """A log was closed by itself. Called by Log.close."""
-        with self._lock:
-            if clean and not self._read_only:
-                self._points[log.topic, log.partition] = log.recovery_point
-            elif not self._read_only:
-                self._was_clean = False
-                self._logs.pop((log.topic, log.partition), None)
+    def start(self, progress: Progress | None = None) -> None:
+        """Load every log and begin the background work: retention, flushes, checkpoints, deletions, expiry of
+        producers, at the periods of the configuration, in one thread; under a ManualClock inside its advance(). A
+        second time is no error. close() ends it.
+        """
+        self._check_writable()
+        background.start(self, progress)
 
     def logs(self) -> Iterator[Log]:
         """Every log of the directory, loading those that are not open."""
         for topic, partitions in self.topics().items():
-            for partition in partitions:
+            for partition in partitions if self._read_only or is_ordinary(topic) else ():
                 yield self.log(topic, partition)
 
     # ---- whole topics ------------------------------------------------------------------------------------------------
@@ -431,62 +463,44 @@ class LogManager:
     # ---- end ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close every log, write the checkpoints and the clean-shutdown marker, let go of the lock; twice is no error.
+        """Close every log, write the checkpoints and the clean-shutdown markers, let go of the locks; twice is no
+        error.
 
-        The marker is written only if every log was closed cleanly and nothing unchecked is left behind.
+        A directory's marker is written only if all its logs were closed cleanly and nothing unchecked is left behind.
         """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        # Without the manager's lock from here on: an append that rolls holds its log's lock and wants the manager's.
+        # Without the manager's lock from here on: what still runs may want it.
+        self._scheduler.stop()
         try:
+            for log in self._doomed:
+                log._abandon()
             if self._read_only:
                 for log in self._logs.values():
                     log.close()
             elif os.getpid() == self._pid:
                 self._stop()
         finally:
-            if self._directory_lock is not None:
-                self._directory_lock.release()
+            for directory in self._directories:
+                directory.unlock()
 
     def _stop(self) -> None:
         failures: list[BaseException] = []
-        opened = dict(self._logs)
-        for log in opened.values():
-            if log.offline is not None:
-                self._was_clean = False
-                failures.append(OSError(f"{log.name}: {log.offline}"))
+        threads = self._config.num_recovery_threads_per_data_dir
+        for directory in self._directories:
+            logs = [log for log in list(self._logs.values()) if os.path.dirname(log.path) == directory.path]
+            if directory.failed_at_work:
+                failures.append(OSError(f"{directory.path}: {directory.offline}"))
+            failed = run_all([log.close for log in logs], threads)
             try:
-                log.close()
-            except BaseException as error:  # the others are closed all the same, before the lock goes
-                failures.append(error)
-        untouched = {
-            (topic, partition)
-            for topic, partitions in self._list().items()
-            for partition in partitions
-            if (topic, partition) not in opened
-        }
-        for key, log in opened.items():
-            self._points[key] = log.recovery_point
-            self._marks[key] = log.high_watermark
-            self._starts.pop(key, None)
-            if log.segments and log.log_start_offset > log.segments[0].base_offset:
-                self._starts[key] = log.log_start_offset
-        for name, offsets in zip(_ROOT_FILES, (self._points, self._starts, self._marks), strict=True):
-            checkpoint.write_offsets(self._files, os.path.join(self._path, name), offsets)
-        if not failures and (self._was_clean or not untouched or self._all_new(untouched)):
-            self._files.replace(checkpoint.clean_shutdown_path(self._path), self._marker_text)
+                directory.stop(logs, clean=not failed)
+            except BaseException as error:  # the others are stopped all the same, before the locks go
+                failed.append(error)
+            failures += failed
         if failures:
             raise failures[0]
-
-    def _all_new(self, partitions: set[tuple[str, int]]) -> bool:
-        """Do these directories hold no segment yet, so that there is nothing to recover in them?"""
-        return not any(
-            name.endswith(names.LOG)
-            for topic, partition in partitions
-            for name in os.listdir(os.path.join(self._path, f"{topic}-{partition}"))
-        )
 
     def __enter__(self) -> Self:
         return self
@@ -496,28 +510,36 @@ class LogManager:
 
     def __del__(self, _warn: Any = warnings.warn) -> None:
         if not getattr(self, "_closed", True) and os.getpid() == self._pid:
-            _warn(f"log.dir {self._path} was never closed: use `with`, or call close()", ResourceWarning, source=self)
-            self._closed = True
-            for log in self._logs.values():
-                log._owner = None
+            _warn(f"log.dir {self.path} was never closed: use `with`, or call close()", ResourceWarning, source=self)
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Let go of everything as a crash would: nothing is flushed, no checkpoint and no marker is written."""
+        self._closed = True
+        self._scheduler.stop()
+        for log in (*self._logs.values(), *self._doomed):
+            log._owner = None
+            if not log.closed:
                 log._abandon()
-            if self._directory_lock is not None:
-                self._directory_lock.release()
+        for directory in self._directories:
+            directory.unlock()
 
     def _check_open(self) -> None:
         if self._closed:
-            raise LogClosed(f"{self._path} is closed: open it again")
+            raise LogClosed(f"{self.path} is closed: open it again")
         if self._forked:
-            raise ForkedHandle(f"{self._path} belongs to process {self._pid}: open it again in this one")
+            raise ForkedHandle(f"{self.path} belongs to process {self._pid}: open it again in this one")
+
+    def _check_usable(self) -> None:
+        """Can topics be changed? Not while no directory is left."""
+        self._check_writable()
+        if not self._online():
+            reasons = "; ".join(f"{path}: {reason}" for path, reason in self.offline_directories.items())
+            raise StorageOffline(f"no log directory is left: {reasons}; close it and open it again")
 
     def _check_writable(self) -> None:
         self._check_open()
         if self._read_only:
-            raise ReadOnly(f"{self._path} was opened with read_only=True: open it for writing")
+            raise ReadOnly(f"{self.path} was opened with read_only=True: open it for writing")
         if os.getpid() != self._pid:
-            raise ForkedHandle(f"{self._path} belongs to process {self._pid}: open it again in this one")
-
-
-def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as JSON keeps it: lists as Kafka's comma-separated text."""
-    return {name: ",".join(value) if isinstance(value, tuple) else value for name, value in config.items()}
+            raise ForkedHandle(f"{self.path} belongs to process {self._pid}: open it again in this one")

@@ -6,6 +6,7 @@ is appended. Kafka: UnifiedLog.renameDir, delete; LocalLog.deleteAllSegments, de
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -39,11 +40,13 @@ def rename_locked(log: Log, name: str, reinitialise: bool) -> bool:
 
 
 def _rename(log: Log, parent: str, target: str) -> None:
-    log._options.files.rename(log._directory, target)
-    log._directory = target
-    log._home_of_deleted().directory = target
-    if log._home is not None:
-        log._home.directory = target
+    home = log._home
+    with home.opening if home is not None else contextlib.nullcontext():
+        log._options.files.rename(log._directory, target)
+        log._directory = target
+        log._home_of_deleted().directory = target
+        if home is not None:
+            home.directory = target
     for segment in log._segments:
         segment.forget_paths()
     log._producers.move_to(target)

@@ -16,6 +16,7 @@ import bisect
 import os
 
 from klog.errors import CorruptIndex, CorruptLog
+from klog.log import gaps
 from klog.log.inputs import Findings, Inputs
 from klog.log.rebuild import Beside
 from klog.log.split import is_flipped, overflows, split_segment
@@ -42,10 +43,12 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
     at = max(bisect.bisect_right(segments, inputs.recovery_point, key=lambda segment: segment.base_offset) - 1, 0)
     beside.begin(segments, at, max(inputs.log_start_offset, segments[0].base_offset))
     done, waiting, made = segments[:at], segments[at:][::-1], set[Segment]()
+    left = inputs.segments_left or (lambda _: None)
+    left(len(waiting))
     while waiting:
         segment = waiting.pop()
         if done and inputs.check_gaps and inputs.policy == "strict" and segment not in made:
-            _refuse_gap(done[-1], segment)
+            _refuse_gap(inputs, done[-1], segment)
         scan = _check(inputs, segment, waiting[-1] if waiting else None, found)
         if scan.end != (size := os.stat(segment.path).st_size):
             later, waiting = waiting[::-1], []
@@ -62,6 +65,7 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
             continue
         beside.learn(segment, scan)
         done.append(segment)
+        left(len(waiting))
     return done
 
 
@@ -78,8 +82,9 @@ def _check(inputs: Inputs, segment: Segment, after: Segment | None, found: Findi
     return scan
 
 
-def _refuse_gap(before: Segment, after: Segment) -> None:
-    if before.next_offset < after.base_offset and after.size:
+def _refuse_gap(inputs: Inputs, before: Segment, after: Segment) -> None:
+    gap = before.next_offset, after.base_offset
+    if gap[0] < gap[1] and after.size and gap not in gaps.read(inputs.directory):
         raise CorruptLog(
             f"records {before.next_offset} to {after.base_offset - 1} are missing between two segments: restore "
             f'{before.path}, or open with recovery="kafka" to go on without them',

@@ -22,9 +22,9 @@ from klog.config import LogConfig, split_config
 from klog.disk import DirectoryLock, Files, HandleCache
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
 from klog.log import checkpoint
+from klog.log.directory_names import parse_directory_name
 from klog.log.load import Policy
-from klog.log.terms import Durability, Options
-from klog.log.topics import parse_directory_name
+from klog.log.terms import DURABILITIES, Durability, Options, settled
 from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -106,6 +106,9 @@ class _Owner:
                         checkpoint.write_offsets(self._files, path, offsets)
         finally:
             self._unlock()
+
+    def failed(self, log: Log, reason: str) -> None:
+        """The log is offline; other logs of the directory are not this process's."""
 
     def release(self, log: Log, clean: bool) -> None:
         """Called by Log.close."""
@@ -201,8 +204,8 @@ def open_standalone(
     path = os.path.abspath(path)
     if recovery not in ("strict", "kafka"):
         raise ValueError(f"recovery={recovery!r}: choose 'strict' or 'kafka'")
-    if durability not in ("os", "sync"):
-        raise ValueError(f"durability={durability!r}: choose 'os' or 'sync'")
+    if durability not in DURABILITIES:
+        raise ValueError(f"durability={durability!r}: choose 'os', 'interval' or 'sync'")
     parsed = parse_directory_name(os.path.basename(path))
     if parsed is None:
         raise InvalidTopic(f"{path} is no partition directory: its name must be <topic>-<number>, such as events-0")
@@ -234,7 +237,7 @@ def open_standalone(
             Options(
                 topic=topic,
                 partition=partition,
-                config=log_config,
+                config=settled(log_config, durability),
                 read_only=read_only,
                 recovery=recovery,
                 durability=durability,

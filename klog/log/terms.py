@@ -14,7 +14,9 @@ from klog.log.load import Policy
 from klog.record import Lists, Record, Rows, is_arrow
 from klog.scheduler import Scheduler
 
-Durability = Literal["os", "sync"]
+Durability = Literal["os", "interval", "sync"]
+DURABILITIES = ("os", "interval", "sync")
+INTERVAL_MS = 1000  # flush.ms of durability="interval", where nothing is said about flushes
 Compression = str | tuple[str, int] | None
 Records = Any  # what klog.record.encode takes: an iterable of records, Lists, anything of Arrow's
 BATCH_BYTES = 256 << 10
@@ -52,6 +54,13 @@ class Terms:
         )
 
 
+def settled(config: LogConfig, durability: Durability) -> LogConfig:
+    """A topic's configuration, with what a durability says where the configuration says nothing."""
+    if durability != "interval" or "flush.ms" in config.given or "flush.messages" in config.given:
+        return config
+    return config.replace({"flush.ms": INTERVAL_MS})
+
+
 @dataclass(slots=True)
 class Options:
     """How a log is to be opened; filled by Log.open or by the manager of its directory."""
@@ -74,6 +83,7 @@ class Options:
     producer_expiration_ms: int = 86_400_000
     producer_expiration_check_ms: int = 600_000
     config_known: bool = False
+    segments_left: Callable[[int], None] | None = None  # hears how many segments recovery still has to check
     offsets_listener: Callable[[int], None] | None = None  # hears of every new high watermark, the first one too
     high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it
 

@@ -1,6 +1,12 @@
-"""Topics of a log.dir: directory names, and `klog-topics.json`, where klog keeps what Kafka keeps in its metadata log.
+"""Topics of a LogManager: `klog-topics.json`, where klog keeps what Kafka keeps in its metadata log.
 
-    {"version": 1, "topics": {"<name>": {"topic_id": "<22 characters>", "partitions": 4, "config": {"<key>": value}}}}
+    {"version": 1, "generation": 7, "topics": {"<name>": {"topic_id": "<22 characters>", "partitions": 4,
+     "config": {"<key>": value}, "state": "creating"}}, "deleted": ["<22 characters>", ...]}
+
+Each log directory has a copy, written with every change; of copies that differ the one with the highest generation
+counts, and a start brings the others up to it. A copy that cannot be read is passed over while another can. state: what
+a crash found under way and the next start undoes (creating) or finishes (deleting); absent at other times. deleted: ids
+of topics that were deleted while a directory was offline, which may still hold logs of theirs.
 
 Kafka ignores the file. Without it (a broker's directory) the topics are those of the directory names, and their
 configuration is unknown: whatever would delete because of it stays off.
@@ -9,43 +15,33 @@ configuration is unknown: whatever would delete because of it stays off.
 from __future__ import annotations
 
 import json
+import logging
 import os
-import re
 import uuid
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from klog.disk import Files
 from klog.errors import CorruptCheckpoint, InvalidTopic, NewerFormat
 from klog.log.checkpoint import decode_uuid, encode_uuid
+from klog.log.directory_names import TOPIC
 
+_log = logging.getLogger("klog.log")
 FILE = "klog-topics.json"
 VERSION = 1
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_DIRECTORY = re.compile(r"(.+)-(\d{1,10})")
-_SUFFIXED = re.compile(r"(\S+)-(\S+)\.(\S+)(-delete|-future|-stray)")
+State = Literal["", "creating", "deleting"]
 
 
 def check_topic_name(name: str) -> str:
     """The name itself. Raises InvalidTopic where Kafka would refuse it."""
     if not isinstance(name, str):
         raise TypeError(f"a topic name is text, not {type(name).__name__}")
-    if not _NAME.fullmatch(name) or name in (".", ".."):
+    if not TOPIC.fullmatch(name) or name in (".", ".."):
         raise InvalidTopic(
             f"{name!r} is no topic name: 1 to 249 of a-z A-Z 0-9 . _ - are allowed, and neither '.' nor '..'"
         )
     return name
-
-
-def parse_directory_name(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a live partition directory's name; None for any other name, suffixed ones included."""
-    if _SUFFIXED.fullmatch(name):
-        return None
-    match = _DIRECTORY.fullmatch(name)
-    if match is None or not _NAME.fullmatch(match[1]) or match[1] in (".", ".."):
-        return None
-    partition = int(match[2])
-    return (match[1], partition) if partition < 2**31 and str(partition) == match[2] else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,68 +51,156 @@ class TopicEntry:
     topic_id: uuid.UUID
     partitions: int
     config: dict[str, Any] = field(default_factory=dict)
+    state: State = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """What one directory's file says."""
+
+    generation: int
+    entries: dict[str, TopicEntry]
+    deleted: frozenset[uuid.UUID]
 
 
 class TopicFile:
-    """klog-topics.json of one log.dir. Under the manager's lock."""
+    """klog-topics.json of one log directory, or of several. Under the manager's lock."""
 
-    def __init__(self, directory: str, files: Files) -> None:
-        self.path = os.path.join(directory, FILE)
+    def __init__(
+        self, directories: Sequence[str], files: Files, on_failure: Callable[[str, OSError], None] | None = None
+    ) -> None:
+        self._paths = [os.path.join(directory, FILE) for directory in directories]
         self._files = files
+        self._on_failure = on_failure or (lambda _directory, _error: None)
         self.entries: dict[str, TopicEntry] = {}
+        self.deleted: frozenset[uuid.UUID] = frozenset()
+        self.generation = 0
         self.present = False
+        self.stale: list[str] = []  # copies that are not the newest
+
+    @property
+    def path(self) -> str:
+        """The first copy, for messages."""
+        return self._paths[0]
 
     def load(self) -> None:
-        """Read the file, if there is one. Raises CorruptCheckpoint, NewerFormat."""
-        try:
-            with open(self.path, "rb") as file:
-                data = file.read()
-        except FileNotFoundError:
-            return
-        self.present = True
-        try:
-            document = json.loads(data)
-            version = document["version"]
-            if isinstance(version, int) and version > VERSION:
-                raise NewerFormat(f"{self.path} has version {version}, this klog reads {VERSION}: upgrade klog")
-            self.entries = {check_topic_name(name): self._entry(entry) for name, entry in document["topics"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise CorruptCheckpoint(
-                f"not the topics of a log.dir ({error}); move the file away to open the topics without configuration",
-                path=self.path,
-            ) from None
-
-    def _entry(self, entry: dict[str, Any]) -> TopicEntry:
-        topic_id = decode_uuid(entry["topic_id"])
-        if topic_id is None or not isinstance(entry["partitions"], int) or not isinstance(entry["config"], dict):
-            raise ValueError(f"entry {entry!r}")
-        return TopicEntry(topic_id, entry["partitions"], entry["config"])
+        """Read the copies. Raises CorruptCheckpoint where none can be read and one should, NewerFormat."""
+        copies: dict[str, _Copy] = {}
+        broken: CorruptCheckpoint | None = None
+        for path in self._paths:
+            try:
+                copy = _read(path)
+            except CorruptCheckpoint as error:
+                broken = error
+                _log.warning("event=topics_unreadable reason=%s", error)
+                continue
+            if copy is not None:
+                copies[path] = copy
+        if broken is not None and not copies:
+            raise broken
+        self.present = bool(copies)
+        if copies:
+            newest = max(copies.values(), key=lambda copy: copy.generation)
+            self.entries, self.deleted, self.generation = dict(newest.entries), newest.deleted, newest.generation
+            self.stale = [path for path in self._paths if path not in copies or copies[path] != newest]
 
     def put(self, name: str, entry: TopicEntry) -> None:
-        """Set a topic, durably."""
-        self.entries[name] = entry
-        self._save()
+        """Set a topic, durably; if that fails, nothing has changed."""
+        self._save({**self.entries, name: entry}, self.deleted)
 
-    def remove(self, name: str) -> None:
-        """Forget a topic, durably."""
-        if self.entries.pop(name, None) is not None:
-            self._save()
+    def remove(self, name: str, *, remember: bool = False) -> None:
+        """Forget a topic, durably. remember: that it was deleted."""
+        if name in self.entries:
+            left = {other: entry for other, entry in self.entries.items() if other != name}
+            self._save(left, self.deleted | {self.entries[name].topic_id} if remember else self.deleted)
 
-    def set_config(self, name: str, config: dict[str, Any]) -> None:
-        """Replace a topic's configuration, durably."""
-        self.put(name, replace(self.entries[name], config=config))
+    def forget_deleted(self) -> None:
+        """Every directory has been looked through: nothing of deleted topics is left."""
+        if self.deleted:
+            self._save(self.entries, frozenset())
 
-    def _save(self) -> None:
-        document = {
-            "version": VERSION,
-            "topics": {
-                name: {
-                    "topic_id": encode_uuid(entry.topic_id),
-                    "partitions": entry.partitions,
-                    "config": entry.config,
-                }
-                for name, entry in sorted(self.entries.items())
-            },
-        }
-        self._files.replace(self.path, (json.dumps(document, indent=1) + "\n").encode())
+    def bring_up_to_date(self) -> None:
+        """Write the newest copy over older ones."""
+        for path in self.stale:
+            self._files.replace(path, self._text(self.entries, self.deleted, self.generation))
+        self.stale = []
+
+    def leave_out(self, directory: str) -> None:
+        """A directory has gone offline: its copy is written no more. Not the last one."""
+        gone = os.path.join(directory, FILE)
+        if len(self._paths) > 1:
+            self._paths = [path for path in self._paths if path != gone]
+
+    def _save(self, entries: dict[str, TopicEntry], deleted: frozenset[uuid.UUID]) -> None:
+        """Write every copy. One is enough: its generation is the highest."""
+        data = self._text(entries, deleted, self.generation + 1)
+        failure: OSError | None = None
+        written = False
+        for path in list(self._paths):
+            try:
+                self._files.replace(path, data)
+                written = True
+            except OSError as error:
+                failure = error
+                _log.error("event=topics_not_written path=%s reason=%s", path, error)
+                self._on_failure(os.path.dirname(path), error)
+        if failure is not None and not written:
+            raise failure
+        self.entries, self.deleted, self.generation = entries, deleted, self.generation + 1
         self.present = True
+
+    def _text(self, entries: dict[str, TopicEntry], deleted: frozenset[uuid.UUID], generation: int) -> bytes:
+        document: dict[str, Any] = {
+            "version": VERSION,
+            "generation": generation,
+            "topics": {name: _plain(entry) for name, entry in sorted(entries.items())},
+        }
+        if deleted:
+            document["deleted"] = sorted(map(encode_uuid, deleted))
+        return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def _plain(entry: TopicEntry) -> dict[str, Any]:
+    plain = {"topic_id": encode_uuid(entry.topic_id), "partitions": entry.partitions, "config": entry.config}
+    return {**plain, "state": entry.state} if entry.state else plain
+
+
+def _read(path: str) -> _Copy | None:
+    """The copy at path, None if there is none."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return None
+    try:
+        document = json.loads(data)
+        version = document["version"]
+        if isinstance(version, int) and version > VERSION:
+            raise NewerFormat(f"{path} has version {version}, this klog reads {VERSION}: upgrade klog")
+        generation = document.get("generation", 0)
+        if isinstance(generation, bool) or not isinstance(generation, int):
+            raise ValueError(f"generation {generation!r}")
+        entries = {check_topic_name(name): _entry(entry) for name, entry in document["topics"].items()}
+        deleted = frozenset(_topic_id(text) for text in document.get("deleted", []))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptCheckpoint(
+            f"not the topics of a log.dir ({error}); move the file away to open the topics without configuration",
+            path=path,
+        ) from None
+    return _Copy(generation, entries, deleted)
+
+
+def _entry(entry: dict[str, Any]) -> TopicEntry:
+    state = entry.get("state", "")
+    if not isinstance(entry["partitions"], int) or not isinstance(entry["config"], dict):
+        raise ValueError(f"entry {entry!r}")
+    if state not in ("", "creating", "deleting"):
+        raise ValueError(f"state {state!r}")
+    return TopicEntry(_topic_id(entry["topic_id"]), entry["partitions"], entry["config"], state)
+
+
+def _topic_id(text: Any) -> uuid.UUID:
+    topic_id = decode_uuid(text)
+    if topic_id is None:
+        raise ValueError(f"topic id {text!r}")
+    return topic_id

@@ -93,16 +93,22 @@ class Transactions:
 
     def forget_below(self, offset: int) -> None:
         """Markers below offset are replicated, or their records gone."""
-        if self._unreplicated.offsets:
+        if self.first_unstable is not None:
+            kept = _ByFirstOffset()  # in one piece: Ctrl-C must not leave half of a change
             for transaction in self._unreplicated.all():
-                if transaction.last_offset < offset:
-                    self._unreplicated.pop(transaction.first.offset)
+                if transaction.last_offset >= offset:
+                    kept.put(transaction)
+            self._unreplicated = kept
             self._changed()
 
     def stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset right behind a marker, replication aside. To be asked before complete()."""
+        """The last stable offset right behind a marker, replication aside. To be asked before complete().
+
+        Transactions that begin behind the marker, in the same append, do not count: so a follower's index says what the
+        leader's does. Kafka lets them, and its followers' indexes may say more.
+        """
         for first in self._ongoing.offsets[:2]:
-            if first != completed.first_offset:
+            if first != completed.first_offset and first < completed.last_offset:
                 return first
         return completed.last_offset + 1
 

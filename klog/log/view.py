@@ -23,6 +23,7 @@ from klog.errors import (
     ForkedHandle,
     LogClosed,
     OffsetOutOfRange,
+    StorageOffline,
 )
 from klog.log import checkpoint, following, forks, marks
 from klog.log.epochs import LeaderEpochs
@@ -75,6 +76,7 @@ class LogView:
         self._lock = threading.RLock()
         self._bell = Bell()  # rung when there is something new to read
         self._closed = True
+        self._unreadable: str | None = None  # why it may not even be read: its directory has failed
         self._directory = directory
         self._options = options
         self._config = options.config
@@ -128,6 +130,7 @@ class LogView:
             log_start_offset=options.log_start_offset,
             producer_expiration_ms=options.producer_expiration_ms,
             check_gaps=options.config_known and not options.config.compacts,
+            segments_left=options.segments_left,
             home=self._home,
         )
 
@@ -192,6 +195,8 @@ class LogView:
     def _check_open(self) -> None:
         if self._closed:
             raise LogClosed(f"{self.name} is closed: open it again")
+        if self._unreadable is not None:
+            raise StorageOffline(f"{self.name} is offline: {self._unreadable}")
         if self._forked:
             raise ForkedHandle(f"{self.name} belongs to process {self._pid}: open it again in this one")
 
@@ -227,6 +232,11 @@ class LogView:
         if bound is None or not self.read_only:
             return self._log_end_offset
         return min(max(bound, self._log_start_offset), self._log_end_offset)
+
+    @property
+    def is_managed(self) -> bool:
+        """Has somebody set the high watermark? Until then it is the log end."""
+        return self._mark is not None
 
     @property
     def last_stable_offset(self) -> int:

@@ -65,7 +65,7 @@ class Home:
         self.files = files
         self.handles = handles
         self.writable = writable
-        self.opening = threading.Lock()
+        self.opening = threading.RLock()  # who opens an index, or renames the directory, holds it
         self.suffix = ""
 
     def path(self, base_offset: int, kind: str) -> str:
@@ -155,7 +155,14 @@ class Segment:
             return active.file
         cache = self.home.handles.files
         file: LogFile | None = cache.find(self)
-        return cache.keep(self, self.home.files.open(self.path)) if file is None else file
+        return cache.keep(self, self._open_file()) if file is None else file
+
+    def _open_file(self) -> LogFile:
+        try:
+            return self.home.files.open(self.path)
+        except FileNotFoundError:
+            with self.home.opening:  # the directory may be getting another name just now: it has it behind this
+                return self.home.files.open(self.path)
 
     @property
     def index(self) -> IndexPair:

@@ -15,6 +15,7 @@ import pytest
 from klog import Log
 from klog.clock import ManualClock
 from klog.disk import LogFile, RealFiles
+from tests.support.batches import batch, marker, transactional
 
 T = 1_700_000_000_000
 SMALL = {"segment.bytes": 700, "index.interval.bytes": 100, "segment.index.bytes": 480}
@@ -100,6 +101,44 @@ def test_an_interrupt_at_any_line_of_an_append(tmp_path: Path, fast: RealFiles, 
             break
         step += stride
     assert step > 100
+
+
+def test_an_interrupt_at_any_line_of_a_marker(tmp_path: Path, fast: RealFiles) -> None:
+    """Data of a transaction, its end and a roll before: producers, aborted transactions and what read_committed sees are
+    those of before or of after, and those of the log when it is opened again."""
+    sent = batch([b"x" * 300], leader_epoch=0, base_offset=2) + transactional(1, 0, 5, 2, base_offset=3)
+    sent += marker(1, 0, "abort", base_offset=5) + transactional(2, 0, 0, 1, base_offset=6)
+
+    def state(log: Log) -> tuple[Any, ...]:
+        producers = {pid: (known.epoch, known.last_sequence, known.current_txn_first_offset)
+                     for pid, known in log.producers.items()}  # fmt: skip
+        return log.log_end_offset, log.last_stable_offset, log.aborted_transactions(), producers, len(values(log))
+
+    outcomes: set[str] = set()
+    step = 1
+    while True:
+        place = tmp_path / str(step)
+        place.mkdir()
+        log = open_log(place, files=fast)
+        log.append_batches(transactional(1, 0, 4, 2))
+        before = state(log)
+        assert before == (2, 0, [], {1: (0, 5, 0)}, 2)
+        after = (7, 6, [(1, 0, 5, 6)], {1: (0, 6, None), 2: (0, 0, 6)}, 6)
+        interrupted = Interrupt(step).during(lambda log=log: log.append_batches(sent, origin="replication"))
+        assert log.offline is None
+        now = state(log)
+        assert now in (before, after), step
+        outcomes.add(str(now))
+        log._abandon()
+        with open_log(place, files=fast, clean_shutdown=False) as again:
+            assert state(again) == now, step
+            if now == before:
+                again.append_batches(sent, origin="replication")
+                assert state(again) == after
+        if not interrupted:
+            break
+        step += 1
+    assert step > 100 and len(outcomes) == 2
 
 
 def test_an_interrupt_at_any_line_of_a_roll(tmp_path: Path, fast: RealFiles) -> None:

@@ -1,388 +1,227 @@
-"""What loading makes of a directory that a clean stop or a crash left: Kafka's LogLoaderTest, statement by statement."""
+"""Loading all logs of a manager, several at a time."""
 
 from __future__ import annotations
 
-import os
-import random
-from collections.abc import Sequence
+import errno
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.log import rebuild
-from klog.log.snapshots import parse_snapshot, snapshot_offsets
-from klog.record import encode
-from klog.record.control import marker
-from klog.segment import Scan, names, scan_headers
-
-T = 1_700_000_000_000
-CONFIG = {"index.interval.bytes": 100, "segment.index.bytes": 4096, "retention.ms": -1}
-
-
-def data(offset: int, *, producer: int = -1, sequence: int = -1, transactional: bool = False, epoch: int = 0) -> bytes:
-    return encode(
-        [(b"k%d" % offset, b"v%d" % offset, T + offset)],
-        base_offset=offset,
-        producer_id=producer,
-        producer_epoch=0 if producer >= 0 else -1,
-        base_sequence=sequence,
-        is_transactional=transactional,
-        leader_epoch=epoch,
-    )
-
-
-def end(offset: int, kind: str, producer: int, *, coordinator: int = 0) -> bytes:
-    return encode(
-        [(*marker(kind, coordinator), T + offset)],
-        base_offset=offset,
-        producer_id=producer,
-        producer_epoch=0,
-        is_transactional=True,
-        is_control=True,
-        leader_epoch=0,
-    )
-
-
-def make(directory: Path, segments: dict[int, Sequence[bytes]]) -> Path:
-    directory.mkdir(parents=True)
-    for base, batches in segments.items():
-        (directory / f"{base:020d}.log").write_bytes(b"".join(batches))
-    return directory
-
-
-def open_log(directory: Path, **options: object) -> klog.Log:
-    options = {"clean_shutdown": False, "clock": ManualClock(T + 1000), **options}
-    config = {**CONFIG, **options.pop("config", {})}  # type: ignore[dict-item]
-    return klog.Log.open(directory, config=config, **options)  # type: ignore[arg-type]
-
-
-def offsets(log: klog.Log) -> list[int]:
-    return [record.offset for record in log.read()]
-
-
-def closed_cleanly(directory: Path) -> Path:
-    open_log(directory).close()
-    return directory
-
-
-def producing(directory: Path, segments: int) -> Path:
-    """Two records of an idempotent producer in each segment: bases 0, 2, 4, ..."""
-    return make(
-        directory,
-        {
-            2 * n: [data(2 * n, producer=7, sequence=2 * n), data(2 * n + 1, producer=7, sequence=2 * n + 1)]
-            for n in range(segments)
-        },
-    )
-
-
-@pytest.fixture
-def read_whole(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bases of the segments that loading walks through for what is beside the records, recovered ones left out."""
-    bases: list[int] = []
-
-    def counting(file, *args: int) -> Scan:  # type: ignore[no-untyped-def]
-        bases.append(int(os.path.basename(file.path)[:20]))
-        return scan_headers(file, *args)
-
-    monkeypatch.setattr(rebuild, "scan_headers", counting)
-    return bases
-
-
-# ---- producers and their snapshots -----------------------------------------------------------------------------------
-
-
-def test_producers_are_rebuilt_from_all_segments_before_the_recovery_point(
-    tmp_path: Path, read_whole: list[int]
-) -> None:
-    """LC3: snapshots above the recovery point are not believed; with one at the recovery point's segment no other
-    segment is read. Then there are snapshots at the last four bases and the log end."""
-    directory = closed_cleanly(producing(tmp_path / "t-0", 8))
-    for offset in snapshot_offsets(str(directory)):
-        if offset < 12:
-            (directory / names.file_name(offset, ".snapshot")).unlink()
-    for offset in (12, 14):  # of another life: they would lie
-        path = directory / names.file_name(offset, ".snapshot")
-        path.write_bytes((directory / names.file_name(16, ".snapshot")).read_bytes())
-    read_whole.clear()
-    with open_log(directory, recovery_point=8) as log:
-        assert read_whole == [0, 8 - 6, 8 - 4, 8 - 2]
-        assert (log.recovery.segments_scanned, log.recovery_point) == (4, 8)
-        assert snapshot_offsets(str(directory)) == [6, 8, 10, 12, 14, 16][-5:]
-        assert log.producers[7].last_sequence == 15
-        path = str(directory / names.file_name(12, ".snapshot"))
-        assert parse_snapshot(Path(path).read_bytes(), path)[7].last_sequence == 11
-    read_whole.clear()
-    with open_log(directory, recovery_point=14) as log:
-        assert read_whole == []
-        assert log.recovery.segments_scanned == 1
-        assert log.producers[7].last_sequence == 15
-
-
-def test_no_segment_is_read_where_the_newest_snapshot_says_it_all(tmp_path: Path, read_whole: list[int]) -> None:
-    """LC4: the state of an empty snapshot at the log end is empty; strays go, nothing is read."""
-    directory = closed_cleanly(make(tmp_path / "t-0", {0: [data(0), data(1)], 2: [data(2)]}))
-    stray = directory / names.file_name(1, ".snapshot")
-    stray.write_bytes((directory / names.file_name(3, ".snapshot")).read_bytes())
-    read_whole.clear()
-    with open_log(directory, clean_shutdown=True) as log:
-        assert (read_whole, log.producers, log.recovery.segments_scanned) == ([], {}, 0)
-        assert snapshot_offsets(str(directory)) == [2, 3]
-
-
-@pytest.mark.parametrize(
-    ("clean", "point", "kept"), [(True, 0, [2, 4, 5]), (False, 5, [2, 4, 5]), (False, 0, [1, 2, 4, 5])]
-)
-def test_snapshots_that_are_missing_are_written_at_the_last_bases(
-    tmp_path: Path, clean: bool, point: int, kept: list[int]
-) -> None:
-    """UL55: after a clean stop, or with all of it flushed, at the last two bases and the log end; else at all bases."""
-    directory = make(tmp_path / "t-0", {0: [data(0)], 1: [data(1)], 2: [data(2), data(3)], 4: [data(4)]})
-    with open_log(directory, clean_shutdown=clean, recovery_point=point):
-        assert snapshot_offsets(str(directory)) == kept
-
-
-@pytest.mark.parametrize("clean", [True, False])
-def test_stray_snapshots_go(tmp_path: Path, clean: bool) -> None:
-    """LC8, UL54: one that no segment begins at, and one beyond the log end."""
-    directory = closed_cleanly(make(tmp_path / "t-0", {0: [data(0)], 1: [data(1)], 2: [data(2), data(3)], 4: []}))
-    assert snapshot_offsets(str(directory)) == [1, 2, 4]
-    for stray in (3, 9):
-        path = directory / names.file_name(stray, ".snapshot")
-        path.write_bytes((directory / names.file_name(4, ".snapshot")).read_bytes())
-    with open_log(directory, clean_shutdown=clean):
-        assert snapshot_offsets(str(directory)) == [1, 2, 4]
-
-
-# ---- recovery point, indexes -----------------------------------------------------------------------------------------
-
-
-def index_entries(log: klog.Log) -> list[list[tuple[int, int]]]:
-    return [
-        [segment.index.entry(i) for i in range(segment.index.entries)]
-        + [segment.index.time_entry(i) for i in range(segment.index.time_entries)]
-        for segment in log.segments
-    ]
-
-
-def test_reopening_changes_neither_the_log_end_nor_the_indexes(tmp_path: Path) -> None:
-    """LC9: with a recovery point at the log end or far below; it stays until a flush."""
-    directory = make(tmp_path / "t-0", {base: [data(n) for n in range(base, base + 20)] for base in range(0, 100, 20)})
-    with open_log(directory) as log:
-        before, log_end = index_entries(log), log.log_end_offset
-        assert any(before)
-    for point in (log_end, 10):
-        with open_log(directory, recovery_point=point) as log:
-            assert (log.log_end_offset, index_entries(log), log.recovery_point) == (log_end, before, point)
-            log.flush()
-            assert log.recovery_point == log_end
-
-
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("damage", ["deleted", "garbage", "emptied"])
-def test_indexes_that_are_gone_are_rebuilt(tmp_path: Path, damage: str, clean: bool) -> None:
-    """LC10: every offset and every time of 200 records is found."""
-    directory = make(tmp_path / "t-0", {base: [data(n) for n in range(base, base + 40)] for base in range(0, 200, 40)})
-    with open_log(directory) as log:
-        expected = index_entries(log)
-    rng = random.Random(10)
-    for path in sorted(directory.glob("*.*index")):
-        size = path.stat().st_size
-        path.unlink()
-        if damage != "deleted":
-            path.write_bytes(rng.randbytes(size) if damage == "garbage" else b"")
-    with open_log(directory, clean_shutdown=clean) as log:
-        for offset in range(200):
-            assert next(iter(log.read(offset))).offset == offset
-            assert log.offset_for_timestamp(T + offset) == (T + offset, offset)
-        assert index_entries(log) == expected
-
-
-def test_indexes_without_a_log_go(tmp_path: Path) -> None:
-    """LC11: they are deleted; those of a segment that takes appends grow to their full size."""
-    directory = closed_cleanly(make(tmp_path / "t-0", {0: [data(0), data(1)]}))
-    for suffix in (".index", ".timeindex", ".txnindex"):
-        (directory / f"{5:020d}{suffix}").write_bytes(b"")
-    with open_log(directory) as log:
-        assert not list(directory.glob(f"{5:020d}.*"))
-        log.append([(b"k", b"v")])
-        sizes = [(directory / f"{0:020d}{suffix}").stat().st_size for suffix in (".index", ".timeindex")]
-        assert sizes == [4096 // 8 * 8, 4096 // 12 * 12]
-
-
-def test_random_bytes_at_the_end_are_cut(tmp_path: Path) -> None:
-    """LC12: behind the log and in its indexes, ten times; a recovery point of 50 is honoured."""
-    rng = random.Random(12)
-    for run in range(10):
-        records = rng.randrange(50, 100)
-        directory = make(tmp_path / str(run) / "t-0", {0: [data(n) for n in range(records)]})
-        closed_cleanly(directory)
-        for suffix in (".log", ".index", ".timeindex"):
-            with open(directory / f"{0:020d}{suffix}", "ab") as file:
-                file.write(rng.randbytes(rng.randrange(1, 500)))
-        with open_log(directory, recovery_point=50) as log:
-            assert offsets(log) == list(range(records))
-            assert log.recovery_point == 50
-
-
-def test_files_marked_as_deleted_go(tmp_path: Path) -> None:
-    """LC13: what a crash left of a deletion is unlinked; the log is what it was."""
-    directory = make(tmp_path / "t-0", {0: [data(n) for n in range(10)]})
-    for name in (f"{0:020d}.index", f"{20:020d}.log", f"{20:020d}.timeindex"):
-        (directory / f"{name}.deleted").write_bytes(b"old")
-    with open_log(directory) as log:
-        assert not list(directory.glob("*.deleted"))
-        assert [segment.base_offset for segment in log.segments] == [0]
-        log.truncate_to(3)
-        assert offsets(log) == [0, 1, 2]
-
-
-def test_a_clean_start_recovers_nothing(tmp_path: Path) -> None:
-    """LC23: also where no recovery point was ever written."""
-    directory = closed_cleanly(make(tmp_path / "t-0", {0: [data(0)], 1: [data(1)], 2: [data(2)]}))
-    with open_log(directory, clean_shutdown=True, recovery_point=0) as log:
-        assert (log.recovery.segments_scanned, log.recovery_point, log.log_end_offset) == (0, 3, 3)
-
-
-def test_an_empty_last_segment(tmp_path: Path) -> None:
-    """LC21: it has no indexes until somebody needs them. Log end and recovery point stay."""
-    directory = closed_cleanly(make(tmp_path / "t-0", {0: [data(0), data(1)], 2: []}))
-    for path in directory.glob(f"{2:020d}.*index"):
-        path.unlink()
-    for clean in (True, False):
-        with open_log(directory, clean_shutdown=clean, recovery_point=2) as log:
-            assert (log.log_end_offset, log.recovery_point) == (2, 2)
-            log.flush()
-            log.append([(b"k", b"v")]) if not clean else None
-    assert {path.suffix for path in directory.glob(f"{2:020d}.*")} >= {".log", ".index", ".timeindex"}
-
-
-def test_a_log_begins_with_its_first_segment(tmp_path: Path) -> None:
-    """LC22: whatever lower offset a checkpoint names. (Of a tiered log the checkpoint's offset counts.)"""
-    directory = make(tmp_path / "t-0", {5: [data(5), data(6)], 7: [data(7)]})
-    with open_log(directory, log_start_offset=0) as log:
-        assert log.log_start_offset == 5
-
-
-# ---- epochs, transactions --------------------------------------------------------------------------------------------
-
-
-def test_epochs_cut_off_by_hand_come_back(tmp_path: Path) -> None:
-    """LC17: recovery learns them from the batches."""
-    batches = [data(0, epoch=1), data(1, epoch=2), data(2, epoch=2), data(3, epoch=3)]
-    directory = closed_cleanly(make(tmp_path / "t-0", {0: batches}))
-    (directory / "leader-epoch-checkpoint").write_bytes(b"0\n1\n1 0\n")
-    with open_log(directory) as log:
-        assert log.leader_epochs == [(1, 0), (2, 1), (3, 3)]
-
-
-def transactions() -> dict[int, list[bytes]]:
-    """Three segments. Producer 7 aborts what it wrote at 0 and 3, 8 commits, 9 aborts what it wrote at 6."""
-    return {
-        0: [data(0, producer=7, sequence=0, transactional=True), data(1, producer=8, sequence=0, transactional=True)],
-        2: [data(2), data(3, producer=7, sequence=1, transactional=True), end(4, "abort", 7), end(5, "commit", 8)],
-        6: [data(6, producer=9, sequence=0, transactional=True), data(7), end(8, "abort", 9), data(9)],
-    }
-
-
-ABORTED = [(7, 0, 4, 1), (9, 6, 8, 9)]
-
-
-@pytest.mark.parametrize("how", ["all", "the last", "the last, without snapshots"])
-def test_transaction_indexes_are_recovered(tmp_path: Path, how: str) -> None:
-    """LC18: of all segments, or of the last one alone, with what snapshots say or without."""
-    directory = closed_cleanly(make(tmp_path / "t-0", transactions()))
-    assert len(list(directory.glob("*.txnindex"))) == 2
-    for path in directory.glob("*.txnindex") if how == "all" else [directory / f"{6:020d}.txnindex"]:
-        path.unlink()
-    for path in directory.glob("*.snapshot") if how.endswith("without snapshots") else ():
-        path.unlink()
-    with open_log(directory, recovery_point=0 if how == "all" else 10) as log:
-        assert [tuple(entry) for entry in log.aborted_transactions()] == ABORTED
-        assert [record.offset for record in log.read(isolation="read_committed")] == [1, 2, 7, 9]
-    assert len(list(directory.glob("*.txnindex"))) == 2
-
-
-# ---- below the log start ---------------------------------------------------------------------------------------------
-
-
-def restart_at_four(directory: Path, **options: object) -> klog.Log:
-    """Nine segments of a record each, the first one spoilt, and a log that began at 4."""
-    make(directory, {n: [data(n)] for n in range(9)})
-    closed_cleanly(directory)
-    path = directory / f"{0:020d}.log"
-    path.write_bytes(b"\1" * path.stat().st_size)
-    return open_log(directory, log_start_offset=4, recovery_point=0, recovery="kafka", **options)
-
-
-def test_a_log_that_ends_below_its_start_begins_anew(tmp_path: Path) -> None:
-    """LC19: one segment at the log start, indexes and all, no snapshot of before."""
-    directory = tmp_path / "t-0"
-    with restart_at_four(directory) as log:
-        assert [segment.base_offset for segment in log.segments] == [4]
-        assert (log.log_start_offset, log.log_end_offset) == (4, 4)
-        assert snapshot_offsets(str(directory)) == []
-        assert log.append([(b"k", b"v")]).first_offset == 4
-        assert (directory / f"{4:020d}.index").exists()
-        assert (directory / f"{4:020d}.timeindex").exists()
-
-
-def test_what_is_written_later_survives_the_deletion_of_what_was_there(tmp_path: Path) -> None:
-    """LC20: files of the old segments go when file.delete.delay.ms has passed, snapshots of the new ones do not."""
-    directory, clock = tmp_path / "t-0", ManualClock(T + 1000)
-    with restart_at_four(directory, clock=clock) as log:
-        for _ in range(5):
-            log.append([(b"k", b"v")])
-            log.roll()
-        assert snapshot_offsets(str(directory)) == [5, 6, 7, 8, 9]
-        assert list(directory.glob("*.deleted"))
-        clock.advance(log.config.file_delete_delay_ms + 1)
-        assert not list(directory.glob("*.deleted"))
-        assert snapshot_offsets(str(directory)) == [5, 6, 7, 8, 9]
-        assert [segment.base_offset for segment in log.segments] == [4, 5, 6, 7, 8, 9]
-
-
-# ---- the cost ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_load_takes_as_much_for_each_segment_however_many_there_are(
+from klog.errors import CorruptLog, StorageOffline
+from klog.log import loading
+from klog.log.pool import run_all
+from klog.progress import Event
+from tests.support.abandon import abandon
+
+NOW = 1_700_000_000_000
+MARKER = ".kafka_cleanshutdown"
+
+
+def made(tmp_path: Path, partitions: int = 6) -> list[Path]:
+    """Two directories with a topic."""
+    paths = [tmp_path / "a", tmp_path / "b"]
+    with klog.open(paths, create=True, clock=ManualClock(NOW)) as logs:
+        logs.create_topic("t", partitions=partitions, config={"segment.bytes": 300})
+        for log in logs.logs():
+            for number in range(5):
+                log.append([(None, b"%d" % number * 60)])
+    return paths
+
+
+def opened(paths: list[Path], **config: Any) -> klog.LogManager:
+    return klog.open(paths, clock=ManualClock(NOW), config=config)
+
+
+# ---- the pool ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 3, 50])
+def test_every_job_is_done_whatever_becomes_of_the_others(threads: int) -> None:
+    """LM13: waitForAllToComplete evaluates every job even after a failure."""
+    done: list[int] = []
+
+    def job(number: int) -> None:
+        done.append(number)
+        if number % 3 == 0:
+            raise ValueError(number)
+
+    failures = run_all([lambda number=number: job(number) for number in range(10)], threads)  # type: ignore[misc]
+    assert sorted(done) == list(range(10))
+    assert [error.args[0] for error in failures] == [0, 3, 6, 9]
+    assert run_all([], threads) == []
+
+
+def test_so_many_threads_work_and_no_more() -> None:
+    barrier, names = threading.Barrier(3), set()
+
+    def job() -> None:
+        names.add(threading.current_thread().name)
+        barrier.wait(20)
+
+    assert run_all([job] * 6, 3) == []
+    assert len(names) == 3
+
+
+# ---- all logs ------------------------------------------------------------------------------------------------------------
+
+
+def test_all_logs_are_loaded_and_progress_is_told(tmp_path: Path) -> None:
+    seen: list[Event] = []
+    with opened(made(tmp_path)) as logs:
+        one = logs.log("t", 0)
+        logs.load_all(seen.append)
+        assert [(event.stage, event.done, event.total, event.unit) for event in seen] == [
+            ("load", number, 5, "logs") for number in range(1, 6)
+        ]
+        assert {event.note for event in seen} == {f"t-{number}" for number in range(1, 6)}
+        assert logs.log("t", 0) is one
+        assert len(logs.metrics()["Size"]) == 6
+        assert [log.recovery.clean_shutdown for log in logs.logs()] == [True] * 6
+
+
+def test_the_marker_is_read_then_removed_and_a_second_load_is_unclean(tmp_path: Path) -> None:
+    """LC1: the loader is told that the stop was clean; the marker is gone then; a second load is an unclean one."""
+    paths = made(tmp_path)
+    logs = opened(paths)
+    assert not any((path / MARKER).exists() for path in paths)
+    assert all(log.recovery.clean_shutdown for log in logs.logs())
+    abandon(logs)
+    with opened(paths) as logs:
+        assert not any(log.recovery.clean_shutdown for log in logs.logs())
+
+
+def test_directories_of_an_unclean_stop_come_first_each_with_its_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousand segments with transactions, no snapshot, no index, no epoch file: what is asked of the disk grows with
-    their number and no faster."""
-    calls = [0]
+    """4.1: num.recovery.threads.per.data.dir threads for each directory."""
+    paths = made(tmp_path)
+    (paths[1] / MARKER).unlink()
+    barrier, order = threading.Barrier(4), []
+    real = loading.Log
 
-    def counted(function):  # type: ignore[no-untyped-def]
-        def call(*args: object, **options: object) -> object:
-            calls[0] += 1
-            return function(*args, **options)
+    def load(path: str, options: Any) -> klog.Log:
+        order.append(Path(path).parent.name)
+        if len(order) <= 4:
+            barrier.wait(20)  # two of each directory at once, or this times out
+        return real(path, options)
 
-        return call
+    monkeypatch.setattr(loading, "Log", load)
+    with opened(paths, num_recovery_threads_per_data_dir=2) as logs:
+        logs.load_all()
+        assert sorted(order[:4]) == ["a", "a", "b", "b"]
+        assert not logs.log("t", 1).recovery.clean_shutdown
+        assert logs.log("t", 0).recovery.clean_shutdown
 
-    def cost(segments: int) -> tuple[int, int]:
-        steps = {
-            4 * n: [
-                data(4 * n, producer=7, sequence=2 * n, transactional=True),
-                data(4 * n + 1, epoch=n),
-                end(4 * n + 2, "abort", 7),
-                data(4 * n + 3),
-            ]
-            for n in range(segments)
-        }
-        directory = make(tmp_path / f"{segments}-0", steps)
-        calls[0] = 0
+
+def test_the_gauges_count_down_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LM10: remaining logs per directory and remaining segments per thread fall to 0, and are removed after the load."""
+    paths = made(tmp_path)
+    for path in paths:
+        (path / MARKER).unlink()
+        (path / "recovery-point-offset-checkpoint").unlink()
+    with opened(paths, num_recovery_threads_per_data_dir=1) as logs:
+        logs_left: dict[str, list[int]] = {str(path): [] for path in paths}
+        segments_left: list[int] = []
+        real = loading.Loading._segments_left
+
+        def spy(self: Any, directory: Any, left: int) -> None:
+            real(self, directory, left)
+            gauges = logs.metrics()
+            segments_left.append(gauges["remainingSegmentsToRecover"][f"{directory.path} 0"])
+            logs_left[directory.path].append(gauges["remainingLogsToRecover"][directory.path])
+
+        monkeypatch.setattr(loading.Loading, "_segments_left", spy)
+        logs.load_all()
+        assert max(segments_left) >= 2
+        assert segments_left.count(0) == 6  # each log ends with none
+        for values in logs_left.values():
+            assert values == sorted(values, reverse=True)
+            assert (values[0], values[-1]) == (3, 1)
+        assert "remainingLogsToRecover" not in logs.metrics()
+        assert "remainingSegmentsToRecover" not in logs.metrics()
+
+
+def broken_load(monkeypatch: pytest.MonkeyPatch, names: dict[str, BaseException]) -> list[str]:
+    """Loading these logs fails so. Which logs were tried."""
+    real, tried = loading.Log, []
+
+    def load(path: str, options: Any) -> klog.Log:
+        tried.append(Path(path).name)
+        if Path(path).name in names:
+            raise names[Path(path).name]
+        return real(path, options)
+
+    monkeypatch.setattr(loading, "Log", load)
+    return tried
+
+
+def test_a_mistake_while_loading_is_raised_and_takes_nothing_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LC2: RuntimeException propagates and the directory stays online; a storage error without a cause propagates."""
+    for number, error in enumerate((RuntimeError("mistake"), StorageOffline("for no reason"), CorruptLog("bad"))):
+        paths = made(tmp_path / str(number))
         with monkeypatch.context() as patch:
-            for name in ("open", "listdir", "scandir", "stat", "rename", "unlink"):
-                patch.setattr(os, name, counted(getattr(os, name)))
-            patch.setattr(rebuild, "scan_headers", counted(scan_headers))
-            patch.setattr(rebuild, "replay", counted(rebuild.replay))
-            log = open_log(directory)
-        opened = calls[0]
-        assert len(log.aborted_transactions()) == segments
-        log.close()
-        return opened, calls[0]
+            tried = broken_load(patch, {"t-0": error})
+            with opened(paths) as logs:
+                with pytest.raises(type(error)):
+                    logs.load_all()
+                assert logs.offline_directories == {}
+                assert sorted(tried) == [f"t-{number}" for number in range(6)]  # every job is heard out
+        assert all((path / MARKER).exists() for path in paths)
 
-    few, many = cost(20), cost(120)
-    assert many[0] <= 6.5 * few[0]
+
+def test_an_error_of_the_disk_while_loading_takes_the_directory_offline_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LC2: IOException is swallowed and the directory goes offline; a storage error with an I/O cause is swallowed; the
+    next load is unclean although a marker had been written before."""
+    reported = StorageOffline("already told")
+    reported.__cause__ = OSError(errno.EIO, "cause")
+    paths = made(tmp_path)
+    tried = broken_load(monkeypatch, {"t-0": OSError(errno.EIO, "no disk"), "t-1": reported})
+    logs = opened(paths, num_recovery_threads_per_data_dir=1)
+    logs.load_all()
+    assert list(logs.offline_directories) == [str(paths[0])]
+    assert "t-2" not in tried  # nothing more of that directory
+    assert logs.log("t", 3).count() == 5
+    with pytest.raises(StorageOffline):
+        logs.log("t", 0)
+    with pytest.raises(OSError, match="no disk"):
+        logs.close()
+    assert not (paths[0] / MARKER).exists()
+    monkeypatch.undo()
+    with opened(paths) as logs:
+        assert [log.recovery.clean_shutdown for log in logs.logs()] == [False, True] * 3
+
+
+def test_the_last_directory_s_error_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4.1: no live directory left."""
+    paths = made(tmp_path)
+    broken_load(monkeypatch, {f"t-{number}": OSError(errno.EIO, "no disk") for number in range(6)})
+    logs = opened(paths)
+    with pytest.raises(OSError, match="no disk"):
+        logs.load_all()
+    abandon(logs)
+
+
+def ask(logs: klog.LogManager, found: list[klog.Log]) -> None:
+    found.append(logs.log("t"))
+
+
+def test_many_threads_that_ask_for_one_log_get_the_same(tmp_path: Path) -> None:
+    paths = made(tmp_path, partitions=1)
+    for _ in range(20):
+        with opened(paths) as logs:
+            found: list[klog.Log] = []
+            threads = [threading.Thread(target=ask, args=(logs, found)) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len({id(log) for log in found}) == 1
+            assert len(found) == 8

@@ -58,7 +58,7 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
         klog.open(tmp_path / "f", create=True)
 
 
-@pytest.mark.parametrize("options", [{"recovery": "hope"}, {"durability": "interval"}, {"durability": None}])
+@pytest.mark.parametrize("options", [{"recovery": "hope"}, {"durability": "often"}, {"durability": None}])
 def test_choices_are_named(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="choose '"):
         klog.open(tmp_path, **options)

@@ -335,3 +335,20 @@ def test_a_log_without_records_begins_where_it_is_told(tmp_path: Path) -> None:
         for offset in (1026, 1023):
             with pytest.raises(klog.errors.OffsetOutOfRange):
                 log.fetch(offset)
+
+
+def test_a_directory_on_its_way_out_loads_with_a_segment(tmp_path: Path) -> None:
+    """UL95: even where a deletion has taken all of them already."""
+    log = open_log(tmp_path)
+    log.append(X)
+    options = log._options
+    log.rename_dir("t-0.0123456789abcdef0123456789abcdef-delete", reinitialise=False)
+    path = log.path
+    partition_life.delete_all_segments_locked(log)
+    log.close_handlers()
+    with pytest.raises(StorageOffline):
+        log.close()
+    with klog.Log(path, options) as log:
+        assert (len(log.segments), log.log_end_offset) == (1, 0)
+        log.delete()
+    assert not os.path.exists(path)

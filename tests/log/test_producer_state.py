@@ -283,6 +283,19 @@ def test_last_stable_offset_behind_a_marker() -> None:
         assert ends[pid] == expected
 
 
+def test_what_begins_behind_the_marker_in_one_append() -> None:
+    """A follower's entry says what its leader's says: the transaction of offset 4 began behind the marker of 2."""
+    producers = Producers()
+    first, second = producers.prepare(PID, "replication"), producers.prepare(OTHER, "replication")
+    data(first, 0, 0, 0, 0, 0, txn=True)
+    completed = first.append_marker(0, 0, 2, NOW, True)
+    data(second, 0, 0, 0, 4, 4, txn=True)
+    assert completed is not None
+    producers.update(first)
+    producers.update(second)
+    assert producers.last_stable_offset(completed) == 3
+
+
 def test_a_transaction_that_did_not_begin_cannot_be_completed() -> None:
     with pytest.raises(ValueError, match="did not begin"):
         Producers().complete(CompletedTransaction(PID, 5, 7, True))

@@ -19,6 +19,7 @@ from klog.errors import (
     StorageOffline,
     TransactionCoordinatorFenced,
 )
+from klog.log.snapshots import format_snapshot
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.logs import bases
 
@@ -429,3 +430,32 @@ def test_an_emptied_marker_decides_nothing(log: klog.Log) -> None:
     assert first_unstable(log) == 0 and log.log_end_offset == 2
     Producer(log, 1).end("abort")
     assert log.aborted_transactions() == [(1, 0, 2, 3)]
+
+
+@pytest.mark.parametrize("begun", [None, 75])
+def test_recovery_of_a_segment_with_transactions(tmp_path: Path, begun: int | None) -> None:
+    """LS12: one entry, (2, 102, 106, 100), and the state as of 108; with a transaction that a snapshot knows to be open
+    since 75 it begins there."""
+    path = tmp_path / "t-0"
+    log = klog.Log.open(path, clock=ManualClock(NOW), log_start_offset=70)
+    log.append_batches(batch(30, base_offset=70), origin="replication")
+    log.roll()
+    sent = [
+        transactional(1, 0, 0, 2, base_offset=100),
+        transactional(2, 0, 15, 2, base_offset=102),
+        batch(2, base_offset=104),
+        marker(2, 0, "abort", base_offset=106),
+        marker(1, 0, "commit", base_offset=107),
+    ]
+    log.append_batches(b"".join(sent), origin="replication")
+    log._abandon()
+    (path / f"{100:020}.txnindex").unlink()
+    if begun is not None:
+        known = klog.ProducerState(0, 14, 80, 0, NOW, 0, begun)
+        (path / f"{100:020}.snapshot").write_bytes(format_snapshot({2: known}))
+    with klog.Log.open(
+        path, clock=ManualClock(NOW), clean_shutdown=False, recovery_point=100, log_start_offset=70
+    ) as log:
+        assert log.aborted_transactions() == [(2, 102 if begun is None else begun, 106, 100)]
+        assert log._producers.end_offset == log.log_end_offset == 108
+        assert first_unstable(log) is None

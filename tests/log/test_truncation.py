@@ -290,7 +290,7 @@ def test_starting_anew_leaves_one_empty_segment(tmp_path: Path) -> None:
 
 
 def test_starting_anew_with_a_log_start_of_its_own(tmp_path: Path) -> None:
-    """UL77: records below the log's first segment are elsewhere."""
+    """Records below the log's first segment are elsewhere."""
     with one_log(tmp_path) as log:
         log.append(X)
         log.truncate_fully_and_start_at(2, 1)

@@ -1,4 +1,5 @@
-"""A log with tiny segments against a list: appends, reads, rolls, stops clean and unclean, lost and wiped caches."""
+"""A log with tiny segments against a list: appends, reads, rolls, truncations, deletions, stops clean and unclean, lost
+and wiped caches."""
 
 from __future__ import annotations
 
@@ -29,13 +30,15 @@ damage = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["unlink", "empt
 
 
 class LogMachine(RuleBasedStateMachine):
-    """model: (key, value, timestamp, headers) by offset."""
+    """model: (key, value, timestamp, headers) by offset, of deleted records too; None where there never was one.
+    start: the log start."""
 
     def __init__(self) -> None:
         super().__init__()
         self.path = Path(tempfile.mkdtemp(prefix="klog-machine-", dir=MEMORY))
         self.clock = ManualClock(NOW)
-        self.model: list[tuple[Any, ...]] = []
+        self.model: list[tuple[Any, ...] | None] = []
+        self.start = 0
         self.manager: klog.LogManager | None = None
         self.reader: klog.Log | None = None
 
@@ -45,8 +48,9 @@ class LogMachine(RuleBasedStateMachine):
         interval=st.sampled_from([0, 0, 100, 4096]),
         batch=st.sampled_from([500, 1_048_588]),
         append_time=st.booleans(),
+        delay=st.sampled_from([0, 10_000]),
     )
-    def create(self, segment: int, index: int, interval: int, batch: int, append_time: bool) -> None:
+    def create(self, segment: int, index: int, interval: int, batch: int, append_time: bool, delay: int) -> None:
         self.append_time = append_time
         self.manager = self.open()
         config = {
@@ -56,6 +60,8 @@ class LogMachine(RuleBasedStateMachine):
             "max.message.bytes": batch,
             "segment.ms": 30_000,
             "segment.jitter.ms": 5_000,
+            "retention.ms": 60_000,
+            "file.delete.delay.ms": delay,
             "message.timestamp.type": "LogAppendTime" if append_time else "CreateTime",
         }
         self.manager.create_topic("t", config=config)
@@ -69,13 +75,23 @@ class LogMachine(RuleBasedStateMachine):
         return self.manager.log("t")
 
     def offset(self, share: float, beyond: int = 0) -> int:
-        return round(share * (len(self.model) + beyond))
+        return self.start + round(share * (len(self.model) - self.start + beyond))
 
     def rows(self, found: Any) -> list[tuple[Any, ...]]:
         return [(r.offset, r.key, r.value, r.timestamp, tuple(r.headers)) for r in found]
 
     def wanted(self, start: int, stop: int) -> list[tuple[Any, ...]]:
-        return [(offset, *self.model[offset]) for offset in range(start, min(stop, len(self.model)))]
+        return [(offset, *self.row(offset)) for offset in range(start, min(stop, len(self.model)))]
+
+    def row(self, offset: int) -> tuple[Any, ...]:
+        row = self.model[offset]
+        assert row is not None
+        return row
+
+    def since(self, ms: int, start: int) -> Any:
+        """(timestamp, offset) of the first record of ms or later, None if there is none."""
+        hits = ((self.row(offset)[2], offset) for offset in range(start, len(self.model)))
+        return next((hit for hit in hits if hit[0] >= ms), None)
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
@@ -88,7 +104,7 @@ class LogMachine(RuleBasedStateMachine):
             stored = now if self.append_time or timestamp is None else timestamp
             self.model.append((key, value, stored, record_headers))
         assert (info.first_offset, info.last_offset, info.count) == (first, len(self.model) - 1, len(records))
-        assert info.max_timestamp == max(row[2] for row in self.model[first:])
+        assert info.max_timestamp == max(self.row(offset)[2] for offset in range(first, len(self.model)))
 
     @rule(records=records)
     def append_that_fails(self, records: list[tuple[Any, ...]]) -> None:
@@ -111,6 +127,42 @@ class LogMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.log.flush()
         assert self.log.recovery_point == len(self.model)
+
+    # ---- what goes -------------------------------------------------------------------------------------------------
+
+    @rule(at=st.floats(0, 1))
+    def truncate(self, at: float) -> None:
+        """To where a batch begins: one that holds the offset would go whole."""
+        edges = [batch.base_offset for batch in self.log.read(isolation="log_end").batches()]
+        offset = [*edges, len(self.model)][round(at * len(edges))]
+        assert self.log.truncate_to(offset) == (offset < len(self.model))
+        del self.model[offset:]
+        self.start = min(self.start, offset)
+
+    @rule(at=st.floats(0, 2))
+    def start_anew(self, at: float) -> None:
+        offset = round(at * len(self.model))
+        self.log.truncate_fully_and_start_at(offset)
+        del self.model[offset:]
+        self.model += [None] * (offset - len(self.model))
+        self.start = offset
+
+    @rule(at=st.floats(0, 1))
+    def delete_records(self, at: float) -> None:
+        self.start = self.offset(at)
+        assert self.log.delete_records(self.start) == self.start
+
+    @rule()
+    def retain(self) -> None:
+        now = self.clock.wall_ms()
+        before = [(segment.base_offset, segment.next_offset, segment.max_timestamp) for segment in self.log.segments]
+        count = self.log.apply_retention()
+        for _, end, youngest in before[:count]:
+            assert end <= self.start or youngest < 0 or now - youngest > 60_000
+        for _, end, youngest in before[count:-1][:1]:
+            assert end > self.start and (youngest < 0 or now - youngest <= 60_000)
+        self.start = max(self.start, self.log.segments[0].base_offset)
+        assert self.log.log_start_offset == self.start
 
     @rule(ms=st.integers(0, 20_000))
     def time_goes_by(self, ms: int) -> None:
@@ -151,14 +203,13 @@ class LogMachine(RuleBasedStateMachine):
         at=st.floats(0, 1),
     )
     def find_time(self, ms: int, near: int, at: float) -> None:
-        if self.model:  # the neighbourhood of a time that is there, too
-            for probe in (ms, max(self.model[min(self.offset(at), len(self.model) - 1)][2] + near, 0)):
-                hits = ((row[2], offset) for offset, row in enumerate(self.model) if row[2] >= probe)
-                assert self.log.offset_for_timestamp(probe) == next(hits, None), probe
+        if self.start < len(self.model):  # the neighbourhood of a time that is there, too
+            for probe in (ms, max(self.row(min(self.offset(at), len(self.model) - 1))[2] + near, 0)):
+                assert self.log.offset_for_timestamp(probe) == self.since(probe, self.start), probe
                 if self.reader is not None:
                     self.reader.refresh()
-                    hits = ((row[2], offset) for offset, row in enumerate(self.model) if row[2] >= probe)
-                    assert self.reader.offset_for_timestamp(probe) == next(hits, None), probe
+                    found = self.reader.offset_for_timestamp(probe)
+                    assert found == self.since(probe, self.reader.log_start_offset), probe
 
     @rule()
     def follow(self) -> None:
@@ -166,7 +217,9 @@ class LogMachine(RuleBasedStateMachine):
         if self.reader is None:
             self.reader = klog.Log.open(self.path / "t-0", read_only=True, clock=self.clock)
         self.reader.refresh()
-        assert self.rows(self.reader.read()) == self.wanted(0, len(self.model))
+        start = self.reader.log_start_offset  # what it is told, which may be less than the writer knows
+        assert start <= self.start
+        assert self.rows(self.reader.read()) == self.wanted(start, len(self.model))
 
     @rule()
     def verify(self) -> None:
@@ -196,7 +249,9 @@ class LogMachine(RuleBasedStateMachine):
         self.manager = None
         self.harm(damage)
         with self.open(read_only=True) as logs:
-            assert self.rows(logs.log("t").read(isolation="log_end")) == self.wanted(0, len(self.model))
+            log = logs.log("t")
+            assert log.log_start_offset <= self.start
+            assert self.rows(log.read(isolation="log_end")) == self.wanted(log.log_start_offset, len(self.model))
         self.manager = self.open()
         assert self.log.recovery.clean_shutdown
         self.whole()
@@ -215,8 +270,11 @@ class LogMachine(RuleBasedStateMachine):
         self.whole()
 
     def whole(self) -> None:
-        assert self.rows(self.log.read()) == self.wanted(0, len(self.model))
-        assert self.log.leader_epochs == ([(0, 0)] if self.model else [])
+        assert self.log.log_start_offset <= self.start  # a checkpoint keeps it, which may be lost
+        self.start = self.log.log_start_offset
+        assert self.rows(self.log.read()) == self.wanted(self.start, len(self.model))
+        if self.start < len(self.model):
+            assert [epoch for epoch, _ in self.log.leader_epochs] == [0]
 
     def forget_reader(self) -> None:
         if self.reader is not None:
@@ -231,12 +289,12 @@ class LogMachine(RuleBasedStateMachine):
         log = self.log
         assert log.log_end_offset == log.high_watermark == log.last_stable_offset == len(self.model)
         segments = log.segments
-        assert segments[0].base_offset == 0
+        assert segments[0].base_offset <= self.start == log.log_start_offset
         assert [s.next_offset for s in segments] == [*(s.base_offset for s in segments[1:]), len(self.model)]
         assert all(segment.size for segment in segments[:-1])
         assert log.size == sum(segment.size for segment in segments)
         for segment in segments:
-            times = [row[2] for row in self.model[segment.base_offset : segment.next_offset]]
+            times = [self.row(offset)[2] for offset in range(segment.base_offset, segment.next_offset)]
             assert segment.max_timestamp == max(times, default=-1)
 
     def teardown(self) -> None:

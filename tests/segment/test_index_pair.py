@@ -321,6 +321,7 @@ def filled(directory: Path, *, capacity: int = CAPACITY) -> IndexPair:
 
 @pytest.mark.parametrize(("offset", "left"), [(100, 9), (10, 9), (9, 8), (5, 4), (1, 0), (0, 0), (-5, 0)])
 def test_truncation_drops_entries_at_and_above(tmp_path: Path, offset: int, left: int) -> None:
+    """OI4, TI3: none of them beyond the end, the one that is hit, or all."""
     index = filled(tmp_path)
     index.truncate_to(offset)
     assert entries(index) == [(i, i * BATCH) for i in range(1, left + 1)]
@@ -330,6 +331,7 @@ def test_truncation_drops_entries_at_and_above(tmp_path: Path, offset: int, left
 
 
 def test_entries_go_on_after_a_truncation(tmp_path: Path) -> None:
+    """OI4: behind what is left."""
     index = filled(tmp_path)
     index.truncate_to(5)
     add(index, [900, 901], 5 * BATCH)
@@ -358,6 +360,18 @@ def test_growing_keeps_a_time_that_has_no_entry_yet(tmp_path: Path) -> None:
     assert (index.max_timestamp, index.max_timestamp_offset, index.first_timestamp) == (99, 1, 10)
     index.close_entries()
     assert time_entries(index) == [(99, 1)]
+
+
+def test_resizing_says_whether_it_did(tmp_path: Path) -> None:
+    """TI3: to the same number of entries, or of bytes that make up no other, it did not."""
+    index = make(tmp_path, capacity=1003)
+    assert (index.entries_max, index.time_entries_max) == (125, 83)
+    assert [index.resize(size) for size in (1000, 1003, 996, 1007)] == [False, False, True, True]
+    assert [index.resize(size) for size in (2000, 500, 0)] == [True, True, True]
+    assert (index.entries_max, index.time_entries_max, index.full) == (0, 0, True)
+    assert index.resize(96)
+    assert (index.entries_max, index.time_entries_max, index.full) == (12, 8, False)
+    assert ((tmp_path / "index").stat().st_size, (tmp_path / "timeindex").stat().st_size) == (96, 96)
 
 
 def test_growing_to_less_than_the_entries_keeps_them(tmp_path: Path) -> None:

@@ -1,0 +1,154 @@
+"""What a LogManager does on its own: tasks of its scheduler, each at its period.
+
+    kafka-log-retention                 log.retention.check.interval.ms                logs that are not compacted
+    kafka-log-flusher                   log.flush.scheduler.interval.ms                logs whose flush.ms is over
+    kafka-recovery-point-checkpoint     log.flush.offset.checkpoint.interval.ms        every directory
+    kafka-log-start-offset-checkpoint   log.flush.start.offset.checkpoint.interval.ms  every directory
+    highwatermark-checkpoint            replica.high.watermark.checkpoint.interval.ms  every directory
+
+The first run comes after log.initial.task.delay.ms, the high watermark's after one period. An error that a log meets is
+logged and stays with it; one of the disk takes its directory offline. Deletions (kafka-delete-logs, delete-file) are
+tasks of their own. Compacted logs, delete beside compact included, are the cleaner's.
+
+The checkpoint of high watermarks names logs that somebody manages, and no single copies: what is not in it is taken for
+the log end by a reader, which is a single copy's high watermark, where a number of five seconds ago would hide records.
+A stop writes them all. Kafka: LogManager.startupWithConfigOverrides, ReplicaManager.checkpointHighWatermarks.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from klog.errors import KlogError
+from klog.log.directories import LogDirectory
+from klog.log.terms import INTERVAL_MS
+from klog.progress import Progress
+
+if TYPE_CHECKING:
+    from klog.log.log import Log
+    from klog.log.manager import LogManager
+
+_log = logging.getLogger("klog.log")
+_NEVER_MS = 10 * 365 * 86_400_000  # a period of ten years and more is none
+
+
+def start(manager: LogManager, progress: Progress | None) -> None:
+    """What LogManager.start documents."""
+    with manager._lock:
+        if manager._started:
+            return
+        manager._started = True
+    try:
+        manager.load_all(progress)
+    except BaseException:
+        manager._started = False
+        raise
+    config = manager.config
+    delay_ms = config.log_initial_task_delay_ms
+
+    marks_ms = config.replica_high_watermark_checkpoint_interval_ms
+    for name, action, period_ms, first_ms in (
+        ("kafka-log-retention", apply_retention, config.log_retention_check_interval_ms, delay_ms),
+        ("kafka-log-flusher", flush_due, config.log_flush_scheduler_interval_ms, delay_ms),
+        (
+            "kafka-recovery-point-checkpoint",
+            checkpoint_recovery_points,
+            config.log_flush_offset_checkpoint_interval_ms,
+            delay_ms,
+        ),
+        (
+            "kafka-log-start-offset-checkpoint",
+            checkpoint_log_starts,
+            config.log_flush_start_offset_checkpoint_interval_ms,
+            delay_ms,
+        ),
+        ("highwatermark-checkpoint", checkpoint_high_watermarks, marks_ms, marks_ms),
+    ):
+        if period_ms < _NEVER_MS:
+            _every(manager, name, action, first_ms, max(period_ms, 1))
+    manager._scheduler.start()
+
+
+def _every(
+    manager: LogManager, name: str, action: Callable[[LogManager], object], first_ms: int, period_ms: int
+) -> None:
+    """Schedule something without keeping the manager: one that is forgotten shall be missed."""
+    known = weakref.ref(manager)
+
+    def run() -> None:
+        still = known()
+        if still is not None:
+            action(still)
+
+    manager._scheduler.schedule(name, run, first_ms, period_ms)
+
+
+def start_flusher(manager: LogManager) -> None:
+    """durability="interval": a thread that flushes, also when nobody appends any more."""
+    _every(manager, "klog-interval-flusher", flush_due, INTERVAL_MS // 2, INTERVAL_MS // 2)
+    manager._scheduler.start()
+
+
+def _open_logs(manager: LogManager) -> list[Log]:
+    with manager._lock:
+        return [log for log in manager._logs.values() if not log.closed and log.offline is None]
+
+
+def _for_each(what: str, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
+    """Do something to every log; what goes wrong with one does not concern the others."""
+    for log in logs:
+        try:
+            action(log)
+        except (OSError, KlogError) as error:
+            if not log.closed:
+                _log.error("event=%s_failed log=%s reason=%s", what, log.name, error)
+
+
+def apply_retention(manager: LogManager) -> None:
+    """Delete what is old, large or below the log start, in logs whose configuration is known."""
+    known = (log for log in _open_logs(manager) if log._options.config_known and not log.config.compacts)
+    _for_each("retention", known, lambda log: log.apply_retention())
+
+
+def flush_due(manager: LogManager) -> None:
+    """Flush logs whose flush.ms has passed since they were flushed, if there is anything to flush."""
+    now_ms = manager._clock.wall_ms()
+    due = (
+        log
+        for log in _open_logs(manager)
+        if log.recovery_point < log.log_end_offset and now_ms - log._flushed_ms >= log.config.flush_ms
+    )
+    _for_each("flush", due, lambda log: log.flush())
+
+
+def _for_each_directory(manager: LogManager, action: Callable[[LogDirectory, list[Log]], object]) -> None:
+    logs = _open_logs(manager)
+    for directory in manager._online():
+        try:
+            with directory.guarded():
+                action(directory, [log for log in logs if log._owner is directory])
+        except OSError as error:
+            _log.error("event=checkpoint_failed path=%s reason=%s", directory.path, error)
+
+
+def checkpoint_recovery_points(manager: LogManager) -> None:
+    """Write what is known to be on disk."""
+    _for_each_directory(manager, lambda directory, logs: directory.write_points(logs))
+
+
+def checkpoint_log_starts(manager: LogManager) -> None:
+    """Write where logs start that start inside their first segment."""
+    _for_each_directory(manager, lambda directory, logs: directory.write_starts(logs))
+
+
+def checkpoint_high_watermarks(manager: LogManager) -> None:
+    """Write the high watermarks that somebody manages."""
+
+    def write(directory: LogDirectory, logs: list[Log]) -> None:
+        managed = [log for log in logs if log.is_managed]
+        directory.write_marks({(log.topic, log.partition): log.high_watermark for log in managed})
+
+    _for_each_directory(manager, write)

@@ -1,0 +1,319 @@
+"""LogDirectory: one log.dir of a LogManager: its lock, its checkpoints, its clean-shutdown marker, what lies in it.
+
+  D1  the marker is gone before a log is loaded, and comes back last of all, if every log has closed well
+  D2  a checkpoint never says more than is on disk; what a log is about to lose is taken back from it first
+  D3  a directory that failed once is written no more: no checkpoint, no marker, until it is opened again
+
+Under the manager's lock, but for what logs call: flushed(), lower(), release(), failed().
+Kafka: LogManager's maps of one directory, CleanShutdownFileHandler, OffsetCheckpointFile, MetaPropertiesEnsemble.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from klog.config.properties import read_properties
+from klog.disk import DirectoryLock, Files
+from klog.errors import CorruptCheckpoint
+from klog.log import checkpoint
+from klog.log.checkpoint import Partition
+from klog.log.directory_names import (
+    METADATA_TOPIC,
+    REMOTE_INDEX_CACHE,
+    OnItsWay,
+    parse_directory_name,
+    parse_suffixed_name,
+)
+from klog.segment import names
+
+if TYPE_CHECKING:
+    from klog.log.log import Log
+
+_log = logging.getLogger("klog.log")
+# What says that something has run out, or that somebody asked for the wrong thing: the disk is well.
+_PASSING = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.EINTR,
+        errno.EEXIST,
+        errno.ENOTEMPTY,
+        errno.ENAMETOOLONG,
+        errno.EINVAL,
+    }
+)
+RESERVED_IDS = 100  # Kafka keeps the first ids for meanings: none assigned, lost, on its way
+
+
+def is_final(error: OSError) -> bool:
+    """Does this error say that the disk is broken, and not only that something has run out?"""
+    return error.errno not in _PASSING
+
+
+class Entries(NamedTuple):
+    """What a directory holds: names of subdirectories by kind."""
+
+    live: dict[Partition, str]
+    on_their_way: dict[str, OnItsWay]
+    foreign: list[str]
+
+
+class LogDirectory:
+    """One log.dir. offline: why it is not used any more, None while it is."""
+
+    def __init__(self, path: str, files: Files, *, read_only: bool) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.offline: str | None = None
+        self.failed_at_work = False  # and not already when it was to be opened
+        self.points: dict[Partition, int] = {}
+        self.starts: dict[Partition, int] = {}
+        self.marks: dict[Partition, int] = {}
+        self.was_clean = False
+        self.closed_well: set[Partition] = set()  # logs that a second load of this run finds clean
+        self.directory_id: uuid.UUID | None = None
+        self.on_failure: Callable[[LogDirectory, str], None] = lambda _directory, _reason: None
+        self._files = files
+        self._mutex = threading.Lock()  # of the dictionaries and the files that keep them
+        self._marker_text = checkpoint.CLEAN_SHUTDOWN_TEXT
+        self._lock: DirectoryLock | None = None
+
+    def __repr__(self) -> str:
+        return f"<LogDirectory {self.path}{' offline' if self.offline else ''}>"
+
+    # ---- start -----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Lock it and read what a stop has left. Raises AlreadyLocked, and OSError where it cannot be used."""
+        if not self.read_only:
+            self._lock = DirectoryLock(self.path)
+        os.listdir(self.path)  # one that cannot be read is told now
+        self.points = self._read(checkpoint.RECOVERY_POINT)
+        self.starts = self._read(checkpoint.LOG_START)
+        self.marks = self._read(checkpoint.HIGH_WATERMARK)
+        self.directory_id = _directory_id(self.path)
+        marker = checkpoint.clean_shutdown_path(self.path)
+        self.was_clean = os.path.exists(marker)
+        self._marker_text = checkpoint.clean_shutdown_text(marker)
+
+    def begin(self) -> None:
+        """Take away what speaks of the last stop: from here on a crash is a crash (D1)."""
+        # A single copy's high watermark is its log end. The number of the last stop would hide newer records from
+        # readers while we write; without one they see everything, and a broker starts from the log start.
+        for path in (
+            checkpoint.clean_shutdown_path(self.path),
+            os.path.join(self.path, checkpoint.CLEAN_SHUTDOWN_ASIDE),  # what a crashed Log.open has laid aside
+            os.path.join(self.path, checkpoint.HIGH_WATERMARK),
+        ):
+            self._files.unlink(path)
+        self._files.fsync_dir(self.path)
+
+    def _read(self, name: str) -> dict[Partition, int]:
+        try:
+            return checkpoint.read_offsets(os.path.join(self.path, name))
+        except CorruptCheckpoint as error:
+            _log.warning("event=checkpoint_unreadable reason=%s", error)
+            return {}
+
+    @property
+    def broker_epoch(self) -> int | None:
+        """What the marker of the last stop said; None if there was none, or it said none."""
+        if not self.was_clean:
+            return None
+        epoch = json.loads(self._marker_text).get("brokerEpoch", -1)
+        return epoch if isinstance(epoch, int) and epoch >= 0 else None
+
+    # ---- what is in it ---------------------------------------------------------------------------------------------
+
+    def entries(self) -> Entries:
+        """The partition directories, and other subdirectories."""
+        live: dict[Partition, str] = {}
+        on_their_way: dict[str, OnItsWay] = {}
+        foreign: list[str] = []
+        with os.scandir(self.path) as found:
+            for entry in sorted(found, key=lambda entry: entry.name):
+                if not entry.is_dir(follow_symlinks=False) or entry.name == REMOTE_INDEX_CACHE:
+                    continue
+                parsed, suffixed = parse_directory_name(entry.name), parse_suffixed_name(entry.name)
+                if parsed is not None:
+                    live[parsed] = entry.name
+                elif suffixed is not None:
+                    on_their_way[entry.name] = suffixed
+                else:
+                    foreign.append(entry.name)
+        return Entries(live, on_their_way, foreign)
+
+    def partition_path(self, topic: str, partition: int) -> str:
+        """Where a partition's directory stands, or would."""
+        return os.path.join(self.path, f"{topic}-{partition}")
+
+    def holds(self, topic: str, partition: int) -> bool:
+        """Is it here?"""
+        return self.offline is None and os.path.isdir(self.partition_path(topic, partition))
+
+    # ---- checkpoints -------------------------------------------------------------------------------------------------
+
+    def _write(self, name: str, offsets: dict[Partition, int]) -> None:
+        if self.offline is None:
+            checkpoint.write_offsets(self._files, os.path.join(self.path, name), offsets)
+
+    def write_points(self, logs: Iterable[Log] = ()) -> None:
+        """The recovery points, those of `logs` as they are now."""
+        with self._mutex:
+            self.points.update({(log.topic, log.partition): log.recovery_point for log in logs})
+            self._write(checkpoint.RECOVERY_POINT, self.points)
+
+    def write_starts(self, logs: Iterable[Log]) -> None:
+        """The log starts: of a log only while it starts inside its first segment, which says the rest."""
+        with self._mutex:
+            for log in logs:
+                self.starts.pop((log.topic, log.partition), None)
+                segments = log.segments
+                if segments and log.log_start_offset > segments[0].base_offset:
+                    # S9: never beyond what is on disk. A start above the log end means damage to the next load.
+                    self.starts[log.topic, log.partition] = min(log.log_start_offset, log.recovery_point)
+            self._write(checkpoint.LOG_START, self.starts)
+
+    def write_marks(self, marks: dict[Partition, int]) -> None:
+        """The high watermarks; without any there is no file."""
+        with self._mutex:
+            if marks:
+                self._write(checkpoint.HIGH_WATERMARK, marks)
+            elif os.path.exists(os.path.join(self.path, checkpoint.HIGH_WATERMARK)):
+                self._files.unlink(os.path.join(self.path, checkpoint.HIGH_WATERMARK))
+
+    def forget_partition(self, key: Partition) -> None:
+        """A partition is no longer here: nor is it in the checkpoints."""
+        with self._mutex:
+            for name, offsets in (
+                (checkpoint.RECOVERY_POINT, self.points),
+                (checkpoint.LOG_START, self.starts),
+            ):
+                if offsets.pop(key, None) is not None:
+                    self._write(name, offsets)
+            self.marks.pop(key, None)
+            self.closed_well.discard(key)
+
+    def note(self, key: Partition, recovery_point: int, log_start_offset: int | None) -> None:
+        """A partition has come here; log_start_offset where its files do not say it."""
+        with self._mutex:
+            if log_start_offset is not None:
+                self.starts[key] = log_start_offset
+                self._write(checkpoint.LOG_START, self.starts)
+            self.points[key] = recovery_point
+            self._write(checkpoint.RECOVERY_POINT, self.points)
+
+    # ---- what logs call ----------------------------------------------------------------------------------------------
+
+    def flushed(self, log: Log) -> None:
+        """A log's recovery point has moved: what a crash must check has become less."""
+        self.write_points([log])
+
+    def lower(self, log: Log, recovery_point: int, log_start_offset: int) -> None:
+        """A log is about to be cut: what its checkpoints promise beyond that is taken back first (D2)."""
+        key = log.topic, log.partition
+        with self._mutex:
+            for name, offsets, bound in (
+                (checkpoint.RECOVERY_POINT, self.points, recovery_point),
+                (checkpoint.LOG_START, self.starts, log_start_offset),
+            ):
+                if offsets.get(key, 0) > bound:
+                    offsets[key] = bound
+                    self._write(name, offsets)
+
+    def forget(self, log: Log) -> None:
+        """A log has been deleted: a new one of its name begins at 0."""
+        self.forget_partition((log.topic, log.partition))
+
+    def release(self, log: Log, clean: bool) -> None:
+        """A log was closed. Its next load is a clean one, or the directory's next start is not."""
+        if self.read_only:
+            return
+        key = log.topic, log.partition
+        with self._mutex:
+            if clean:
+                self.points[key] = log.recovery_point
+                self.closed_well.add(key)
+            else:
+                self.closed_well.discard(key)
+                self.was_clean = False
+
+    def failed(self, log: Log, reason: str) -> None:
+        """A log has met an error of the disk: the whole directory is offline."""
+        self.fail(f"{log.name}: {reason}")
+
+    def fail(self, reason: str) -> None:
+        """Use it no more. Told once."""
+        if self.offline is None:
+            self.offline = reason
+            self.failed_at_work = True
+            self.was_clean = False
+            _log.error("event=directory_offline path=%s reason=%s", self.path, reason)
+            self.on_failure(self, reason)
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """What is done to the directory itself: an error that is final takes it offline, and is raised."""
+        try:
+            yield
+        except OSError as error:
+            if is_final(error):
+                self.fail(str(error))
+            raise
+
+    # ---- stop --------------------------------------------------------------------------------------------------------
+
+    def stop(self, logs: Iterable[Log], *, clean: bool) -> None:
+        """Write the checkpoints, and the marker if the stop was clean and nothing unchecked is left behind."""
+        if self.offline is not None:
+            return
+        logs = list(logs)
+        self.write_points(logs)
+        self.write_starts(logs)
+        self.write_marks({**self.marks, **{(log.topic, log.partition): _mark_of(log) for log in logs}})
+        opened = {(log.topic, log.partition) for log in logs}
+        untouched = [name for key, name in self.entries().live.items() if key not in opened]
+        if clean and (self.was_clean or self._all_new(untouched)):
+            self._files.replace(checkpoint.clean_shutdown_path(self.path), self._marker_text)
+
+    def _all_new(self, directories: list[str]) -> bool:
+        """Do these hold no segment yet, so that there is nothing to recover in them?"""
+        return not any(
+            name.endswith(names.LOG)
+            for directory in directories
+            for name in os.listdir(os.path.join(self.path, directory))
+        )
+
+    def unlock(self) -> None:
+        """Let go of the lock; a second time is no error."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _mark_of(log: Log) -> int:
+    return min(log.high_watermark, log.log_end_offset)
+
+
+def is_ordinary(topic: str) -> bool:
+    """Is this a topic as others, and not KRaft's own log, which nobody but its controller may write?"""
+    return topic != METADATA_TOPIC
+
+
+def _directory_id(path: str) -> uuid.UUID | None:
+    """directory.id of meta.properties, which a broker writes; None where there is none that makes sense."""
+    with contextlib.suppress(OSError, ValueError):
+        text = read_properties(os.path.join(path, "meta.properties")).get("directory.id", "")
+        return checkpoint.decode_uuid(text)
+    return None

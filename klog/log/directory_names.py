@@ -1,0 +1,56 @@
+"""Names of partition directories, and of those that are on their way.
+
+    live     <topic>-<partition>
+    delete   <topic>-<partition>.<32 hex>-delete       to be removed after file.delete.delay.ms
+    future   <topic>-<partition>.<32 hex>-future       the copy that a move between directories makes
+    stray    <topic>-<partition>.<32 hex>-stray        not of this cluster; for people to look at
+
+A name is at most 255 characters: the topic is cut short where it must, so that only partition.metadata says which
+topic that was. Kafka: UnifiedLog.parseTopicPartitionName, logDeleteDirName, logFutureDirName, logStrayDirName.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import NamedTuple
+
+DELETE, FUTURE, STRAY = "delete", "future", "stray"
+REMOTE_INDEX_CACHE = "remote-log-index-cache"  # Kafka keeps indexes of tiered segments there
+METADATA_TOPIC = "__cluster_metadata"  # a KRaft node's own log, which its controller writes past every LogManager
+NAME_MAX = 255
+TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LIVE = re.compile(r"(.+)-(\d{1,10})")
+_SUFFIXED = re.compile(r"(\S+)-(\S+)\.(\S+)(-delete|-future|-stray)")
+_KLOGS = re.compile(r"(.+)-(\d{1,10})\.([0-9a-f]{32})-(delete|future|stray)")
+
+
+class OnItsWay(NamedTuple):
+    """What a suffixed name says. topic: perhaps cut short."""
+
+    topic: str
+    partition: int
+    suffix: str
+
+
+def parse_directory_name(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a live partition directory's name; None for any other name, suffixed ones included."""
+    if _SUFFIXED.fullmatch(name):
+        return None
+    match = _LIVE.fullmatch(name)
+    if match is None or not TOPIC.fullmatch(match[1]) or match[1] in (".", ".."):
+        return None
+    partition = int(match[2])
+    return (match[1], partition) if partition < 2**31 and str(partition) == match[2] else None
+
+
+def parse_suffixed_name(name: str) -> OnItsWay | None:
+    """What a -delete, -future or -stray directory's name says; None for any other name."""
+    match = _KLOGS.fullmatch(name)
+    return None if match is None else OnItsWay(match[1], int(match[2]), match[4])
+
+
+def suffixed_name(topic: str, partition: int, suffix: str) -> str:
+    """A name for a partition directory that is on its way; no other has it."""
+    end = f"-{partition}.{uuid.uuid4().hex}-{suffix}"
+    return topic[: NAME_MAX - len(end)] + end

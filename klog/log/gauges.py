@@ -1,0 +1,38 @@
+"""Gauges of a LogManager under Kafka's names, read off what is there when they are asked for.
+
+Nothing is registered and nothing can be forgotten: a log that is deleted, moved or made anew has its values once.
+Kafka: LogManager's and UnifiedLog's metrics groups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from klog.log.log import Log
+    from klog.log.manager import LogManager
+
+Gauges = dict[str, dict[str, int]]
+
+
+def read(manager: LogManager) -> Gauges:
+    """What LogManager.metrics documents."""
+    with manager._lock:
+        logs = {log.name: log for log in manager._logs.values() if not log.closed}
+        loading = {name: dict(values) for name, values in manager._loading.gauges.items()}
+    offline = {directory.path: int(directory.offline is not None) for directory in manager._directories}
+    return {
+        "OfflineLogDirectoryCount": {"": sum(offline.values())},
+        "LogDirectoryOffline": offline,
+        **_of(logs),
+        **loading,
+    }
+
+
+def _of(logs: dict[str, Log]) -> Gauges:
+    return {
+        "NumLogSegments": {name: len(log.segments) for name, log in logs.items()},
+        "LogStartOffset": {name: log.log_start_offset for name, log in logs.items()},
+        "LogEndOffset": {name: log.log_end_offset for name, log in logs.items()},
+        "Size": {name: log.size for name, log in logs.items()},
+    }

@@ -1,0 +1,299 @@
+"""A partition moves to another log directory while it is written, through a `-future` directory there.
+
+    1  roll, copy the closed segments; again while appends have filled much of the new one    readers, writers go on
+    2  under the log's lock: roll, copy what is left, note "ready"                             appends wait
+    3  source -> -delete, its log.dir synced, -future -> live, synced
+    4  the Log in use becomes that of the new place; the old place goes after file.delete.delay.ms
+
+    klog-future.json in the copy: {"version": 1, "topic": t, "partition": p, "from": directory, "ready": bool}
+
+  M1  a partition never has two live directories: the old one is gone, durably, before the new one appears
+  M2  between the two there is none, but a copy that says "ready": a start makes it the live one
+  M3  a copy that is not ready, or beside a live directory, is of no use: a start removes it
+
+Copies without the note are a broker's and are left alone. Only closed segments are copied, so what is copied does not
+change, but for a truncation or a compaction; a file that is not what it was is copied again.
+Kafka: LogManager.replaceCurrentWithFutureLog, ReplicaAlterLogDirsThread (which copies by fetching).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from klog.disk import Files
+from klog.errors import CorruptCheckpoint, NewerFormat, StorageOffline, UnknownTopicOrPartition
+from klog.log import checkpoint, topic_life
+from klog.log.checkpoint import Partition
+from klog.log.directories import LogDirectory, is_ordinary
+from klog.log.directory_names import DELETE, FUTURE, suffixed_name
+from klog.log.log import Log
+from klog.log.partition_life import rename_locked
+from klog.log.relocation import exchange_locked
+from klog.progress import Event, Progress
+from klog.segment import names
+
+if TYPE_CHECKING:
+    from klog.log.manager import LogManager
+
+_log = logging.getLogger("klog.log")
+NOTE = "klog-future.json"
+VERSION = 1
+_CHUNK_BYTES = 1 << 20
+_REST_BYTES = 4 << 20  # what may be left to copy while appends wait
+_ROUNDS = 8  # a writer that is faster than the copy waits for it in the end
+_FILES = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
+_Print = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Move:
+    """A move that is under way. path: of the copy. cancelled: the topic is being deleted."""
+
+    path: str
+    cancelled: bool = False
+    needed: bool = False  # the copy may be all there is: it is not to be removed
+    copied: dict[int, _Print] = field(default_factory=dict)
+    bytes_copied: int = 0
+
+
+def move(manager: LogManager, topic: str, partition: int, target_path: str, progress: Progress | None) -> None:
+    """What LogManager.move documents."""
+    target = next((home for home in manager._directories if home.path == target_path), None)
+    if target is None:
+        raise ValueError(f"{target_path} is none of {', '.join(manager.paths)}")
+    if target.offline is not None:
+        raise StorageOffline(f"{target.path} is offline: {target.offline}")
+    if not is_ordinary(topic):
+        raise ValueError(f"{topic} is not moved: it is a KRaft node's own log")
+    key = topic, partition
+    log = manager.log(topic, partition)
+    with manager._lock:
+        source = manager._locate(topic, partition)
+        if source is target:
+            return
+        if key in manager._moves:
+            raise ValueError(f"{topic}-{partition} is on its way already")
+        under_way = Move(os.path.join(target.path, suffixed_name(topic, partition, FUTURE)))
+        manager._moves[key] = under_way
+    try:
+        with target.guarded():
+            os.mkdir(under_way.path, 0o750)
+            _note(manager._files, under_way.path, key, source.path, ready=False)
+            _catch_up(log, under_way, manager._files, progress)
+        with manager._lock:
+            _swap(manager, log, source, target, under_way, progress)
+    except BaseException:
+        if not under_way.needed and target.offline is None:
+            topic_life.remove_tree(manager._files, under_way.path)
+        raise
+    finally:
+        with manager._lock:
+            del manager._moves[key]
+
+
+def give_up(manager: LogManager, topic: str) -> None:
+    """The topic is being deleted: its moves end. Manager's lock held."""
+    for key, under_way in manager._moves.items():
+        if key[0] == topic:
+            under_way.cancelled = True
+
+
+# ---- copy ------------------------------------------------------------------------------------------------------------
+
+
+def _catch_up(log: Log, under_way: Move, files: Files, progress: Progress | None) -> None:
+    for _ in range(_ROUNDS):
+        log.roll()
+        _copy_closed(log, under_way, files, progress)
+        if log.segments[-1].size <= _REST_BYTES:
+            return
+
+
+def _copy_closed(log: Log, under_way: Move, files: Files, progress: Progress | None) -> None:
+    """Copy every closed segment that is not copied as it is now."""
+    closed = log.segments[:-1]
+    total = sum(segment.size for segment in closed)
+    for segment in closed:
+        if under_way.cancelled:
+            return
+        try:
+            found = _print_of(segment.path)
+            if under_way.copied.get(segment.base_offset) == found:
+                continue
+            for suffix in _FILES:
+                source = names.file_path(log.path, segment.base_offset, suffix)
+                if os.path.exists(source):
+                    copy = names.file_path(under_way.path, segment.base_offset, suffix)
+                    under_way.bytes_copied += _copy_file(files, source, copy)
+            under_way.copied[segment.base_offset] = found
+        except FileNotFoundError:
+            continue  # retention was there first
+        if progress is not None:
+            progress(Event("move", min(under_way.bytes_copied, total), total, "bytes", log.name))
+
+
+def _print_of(path: str) -> _Print:
+    """What tells whether a file is still the one that was copied."""
+    found = os.stat(path)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _copy_file(files: Files, source: str, target: str) -> int:
+    """A file's bytes in another directory, durably; how many."""
+    files.unlink(target)
+    original, copy = files.open(source), files.open(target, write=True, create=True)
+    try:
+        size = os.fstat(original.fileno()).st_size
+        for position in range(0, size, _CHUNK_BYTES):
+            copy.write(original.read(position, min(_CHUNK_BYTES, size - position)), position)
+        files.fsync(copy)
+        return size
+    finally:
+        original.close()
+        copy.close()
+
+
+# ---- swap ------------------------------------------------------------------------------------------------------------
+
+
+def _swap(
+    manager: LogManager,
+    log: Log,
+    source: LogDirectory,
+    target: LogDirectory,
+    under_way: Move,
+    progress: Progress | None,
+) -> None:
+    """Steps 2 to 4. Manager's lock held."""
+    manager._check_open()
+    key = log.topic, log.partition
+    if under_way.cancelled:
+        raise UnknownTopicOrPartition(f"{log.name} was deleted while it was on its way")
+    with log._lock:
+        log._check_writable()
+        with target.guarded():
+            log.roll()
+            _copy_closed(log, under_way, manager._files, progress)
+            copy = _open_copy(manager, log, target, under_way)
+        delay_ms = log.config.file_delete_delay_ms
+        old, live = suffixed_name(*key, DELETE), f"{key[0]}-{key[1]}"
+        with copy._lock:
+            under_way.needed = True  # where an error leaves things between the two places, a start finds it ready (M2)
+            try:
+                rename_locked(log, old, True)
+                try:
+                    rename_locked(copy, live, True)
+                except OSError as error:
+                    if copy.path != under_way.path:  # it is in place, though perhaps not for good: no way back (M1)
+                        log._go_offline(f"its move was not finished: {error}", disk=False)
+                        raise
+                    rename_locked(log, live, True)
+                    under_way.needed = False
+                    raise
+            except BaseException:
+                copy._owner = copy._on_flush = None
+                copy._abandon()
+                raise
+            exchange_locked(log, copy)
+            copy._owner = copy._on_flush = None
+            copy._doomed = True
+            manager._doomed.append(copy)
+    _log.info("event=moved log=%s from=%s to=%s", log.name, source.path, target.path)
+    manager._files.unlink(os.path.join(log.path, NOTE))
+    source.forget_partition(key)
+    topic_life.remove_later(manager, source, copy.path, delay_ms, copy)
+
+
+def _open_copy(manager: LogManager, log: Log, target: LogDirectory, under_way: Move) -> Log:
+    """The copy as a Log at the end of the original; what a crash finds from here on is ready. Log's lock held."""
+    files, path = manager._files, under_way.path
+    kept = {segment.base_offset for segment in log.segments[:-1]}
+    for name in os.listdir(path):
+        parsed = names.parse_name(name)
+        if parsed is not None and parsed[0] not in kept:
+            files.unlink(os.path.join(path, name))
+    for name in os.listdir(log.path):
+        if name.endswith(names.SNAPSHOT) or name == names.METADATA:
+            _copy_file(files, os.path.join(log.path, name), os.path.join(path, name))
+    files.replace(os.path.join(path, names.EPOCHS), checkpoint.format_epochs(log._epochs.entries))
+    end = log.log_end_offset
+    files.open(names.file_path(path, end, names.LOG), write=True, create=True).close()
+    inside = log.log_start_offset > (log.segments[0].base_offset if log.segments else end)
+    target.note((log.topic, log.partition), end, log.log_start_offset if inside else None)
+    options = manager._options(target, log.topic, log.partition)
+    options.clean_shutdown, options.recovery_point = True, end
+    options.log_start_offset, options.topic_id = log.log_start_offset, log.topic_id
+    copy = Log(path, options)
+    copy._owner, copy._on_flush = target, target.flushed
+    if (copy.log_start_offset, copy.log_end_offset) != (log.log_start_offset, end):
+        copy._abandon()
+        raise OSError(f"{path} holds {copy!r} after copying {log!r}")
+    if log.is_managed:
+        copy.update_high_watermark(log.high_watermark)
+    _note(files, path, (log.topic, log.partition), os.path.dirname(log.path), ready=True)
+    files.fsync_dir(target.path)
+    return copy
+
+
+# ---- notes, and what a start makes of them ---------------------------------------------------------------------------
+
+
+def _note(files: Files, path: str, key: Partition, source: str, *, ready: bool) -> None:
+    document = {"version": VERSION, "topic": key[0], "partition": key[1], "from": source, "ready": ready}
+    files.replace(os.path.join(path, NOTE), (json.dumps(document) + "\n").encode())
+
+
+def _read_note(path: str) -> tuple[Partition, str, bool] | None:
+    """(partition, where from, ready?) of a copy of klog's; None for another's. A broken note is that of a copy that is
+    not ready; so is one that is still to be written, before anything else is."""
+    note = os.path.join(path, NOTE)
+    try:
+        with open(note, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        begun = set(os.listdir(path)) <= {os.path.basename(note) + ".tmp"}
+        return (("", -1), "", False) if begun else None
+    try:
+        document = json.loads(data)
+        if isinstance(document["version"], int) and document["version"] > VERSION:
+            raise NewerFormat(f"{note} has version {document['version']}, this klog reads {VERSION}: upgrade klog")
+        return (str(document["topic"]), int(document["partition"])), str(document["from"]), document["ready"] is True
+    except (ValueError, KeyError, TypeError, RecursionError):
+        _log.warning("event=note_unreadable reason=%s", CorruptCheckpoint("not a move's note", path=note))
+        return ("", -1), "", False
+
+
+def settle(manager: LogManager) -> None:
+    """A start's look at the copies that moves have left. Raises NewerFormat, OSError."""
+    live = {key for home in manager._online() for key in home.entries().live}
+    for home in manager._online():
+        for name, way in home.entries().on_their_way.items():
+            path = os.path.join(home.path, name)
+            note = _read_note(path) if way.suffix == FUTURE else None
+            if note is None:
+                continue
+            key, source, ready = note
+            if ready and key not in live:
+                if source in manager.offline_directories:
+                    _log.warning("event=move_open path=%s: %s may hold the log", path, source)
+                    continue
+                manager._files.rename(path, home.partition_path(*key))
+                manager._files.fsync_dir(home.path)
+                live.add(key)
+                _log.warning("event=move_finished path=%s", home.partition_path(*key))
+            else:
+                topic_life.remove_tree(manager._files, path)
+                _log.warning("event=move_undone path=%s", path)
+        _remove_notes(manager, home)
+
+
+def _remove_notes(manager: LogManager, home: LogDirectory) -> None:
+    """A live directory needs none."""
+    for name in home.entries().live.values():
+        note = os.path.join(home.path, name, NOTE)
+        if os.path.exists(note):
+            manager._files.unlink(note)

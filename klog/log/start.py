@@ -1,0 +1,74 @@
+"""From paths to the LogDirectories of a LogManager: what a start refuses, what it takes offline, what it finds lying
+there.
+
+A single directory that cannot be used is the caller's error. Of several, one that cannot be used is offline, with a
+warning, and the others go on; but one that somebody else has locked is refused, since its logs are at work there.
+Kafka: LogManager.createAndValidateLogDirs, lockLogDirs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+from klog.disk import Files
+from klog.errors import StorageOffline
+from klog.log.directories import LogDirectory
+
+_log = logging.getLogger("klog.log")
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def as_paths(given: Paths) -> list[str]:
+    """The directories' absolute paths. Raises ValueError where one comes twice, also by another name."""
+    several = [given] if isinstance(given, str | bytes | os.PathLike) else list(given)
+    paths = [os.path.abspath(os.fsdecode(path)) for path in several]
+    if not paths:
+        raise ValueError("no log.dir given: name one or more")
+    seen: dict[str, str] = {}
+    for path in paths:
+        real = os.path.realpath(path)
+        if real in seen:
+            other = "" if seen[real] == path else f" (as {seen[real]})"
+            raise ValueError(f"{path} is given twice{other}: each log.dir once")
+        seen[real] = path
+    return paths
+
+
+def open_directories(paths: Sequence[str], files: Files, *, create: bool, read_only: bool) -> list[LogDirectory]:
+    """A LogDirectory each, locked unless read_only. Raises AlreadyLocked; OSError where none can be used."""
+    directories = [LogDirectory(path, files, read_only=read_only) for path in paths]
+    failure: OSError | None = None
+    try:
+        for directory in directories:
+            try:
+                _make(directory.path, files, create=create and not read_only)
+                directory.open()
+            except OSError as error:
+                if len(paths) == 1:
+                    raise
+                failure = error
+                directory.offline = str(error)
+                _log.warning("event=directory_unusable path=%s reason=%s", directory.path, error)
+        if all(directory.offline for directory in directories):
+            raise StorageOffline(
+                "none of the log directories can be used: "
+                + "; ".join(f"{directory.path}: {directory.offline}" for directory in directories)
+            ) from failure
+    except BaseException:
+        for directory in directories:
+            directory.unlock()
+        raise
+    return directories
+
+
+def _make(path: str, files: Files, *, create: bool) -> None:
+    if os.path.isdir(path):
+        return
+    if os.path.lexists(path):
+        raise NotADirectoryError(f"{path} is a file; a log.dir is a directory")
+    if not create:
+        raise FileNotFoundError(f"{path} is not there: klog.open(..., create=True) makes a new log.dir")
+    os.makedirs(path, 0o750)
+    files.fsync_dir(os.path.dirname(path))

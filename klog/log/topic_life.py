@@ -1,0 +1,307 @@
+"""Topics come and go: whole or not at all, whatever stops the process in between.
+
+    create   note "creating"   make the directories               note it without
+    delete   note "deleting"   rename them to -delete, one by one  forget it, remove them later
+
+A start undoes what was being created and finishes what was being deleted. What lies in the directories beside live logs
+it deals with as Kafka does: -delete is queued for removal, -stray is kept, -future belongs to moving.py. A live
+directory becomes -stray where klog knows better than its name: its topic was deleted while the directory was offline,
+or another directory has the partition under the topic's own id. One that merely has another id than klog-topics.json is
+left as it is, since a broker may have made the topic anew; its log() is refused with InconsistentTopicId. Kafka:
+LogManager.getOrCreateLog, asyncDelete, loadLog, isStrayKraftReplica."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from klog.config import LogConfig, check_tiering
+from klog.disk import Files
+from klog.errors import DuplicateLog, StorageOffline, TopicExists
+from klog.log import checkpoint, moving
+from klog.log.checkpoint import Partition
+from klog.log.directories import RESERVED_IDS, LogDirectory
+from klog.log.directory_names import DELETE, FUTURE, STRAY, suffixed_name
+from klog.log.topics import TopicEntry, check_topic_name
+from klog.segment import names
+
+if TYPE_CHECKING:
+    from klog.log.log import Log
+    from klog.log.manager import LogManager
+
+_log = logging.getLogger("klog.log")
+Directory = str | os.PathLike[str] | uuid.UUID | None
+
+
+def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as JSON keeps it: lists as Kafka's comma-separated text."""
+    return {name: ",".join(value) if isinstance(value, tuple) else value for name, value in config.items()}
+
+
+# ---- create ----------------------------------------------------------------------------------------------------------
+
+
+def create(
+    manager: LogManager,
+    name: str,
+    partitions: int,
+    config: LogConfig | Mapping[str, Any] | None,
+    topic_id: uuid.UUID | str | None,
+    directory: Directory,
+) -> None:
+    """What LogManager.create_topic documents."""
+    check_topic_name(name)
+    if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
+        raise ValueError(f"partitions={partitions!r}: at least 1")
+    chosen = config if isinstance(config, LogConfig) else LogConfig(config)
+    check_tiering(None, manager._config.topic_config(chosen.given), manager._config)
+    with manager._lock:
+        preferred = _preferred(manager, directory)
+        if name in manager.topics():
+            raise TopicExists(f"topic {name!r} is there already; logs.log({name!r}, 0) opens it")
+        given_id = checkpoint.as_uuid(topic_id) or uuid.uuid4()
+        entry = TopicEntry(given_id, partitions, plain(chosen.given))
+        topics = manager._topic_file
+        topics.put(name, TopicEntry(given_id, partitions, entry.config, "creating"))
+        try:
+            for partition in range(partitions):
+                _make_anywhere(manager, name, partition, given_id, preferred)
+            for home in manager._online():
+                with home.guarded():
+                    manager._files.fsync_dir(home.path)
+            topics.put(name, entry)
+        except BaseException:
+            _undo_creation(manager, name)
+            raise
+
+
+def _preferred(manager: LogManager, wanted: Directory) -> LogDirectory | None:
+    """The directory that is meant, None where the choice is open. Raises ValueError, StorageOffline."""
+    if wanted is None or (isinstance(wanted, uuid.UUID) and wanted.int < RESERVED_IDS):
+        return None
+    path = None if isinstance(wanted, uuid.UUID) else os.path.abspath(os.fspath(wanted))
+    for directory in manager._directories:
+        if directory.path == path or (directory.directory_id is not None and directory.directory_id == wanted):
+            if directory.offline is not None:
+                raise StorageOffline(f"{directory.path} is offline: {directory.offline}")
+            return directory
+    raise ValueError(f"directory={wanted!r} is none of {', '.join(manager.paths)}")
+
+
+def by_load(manager: LogManager) -> list[LogDirectory]:
+    """The directories in use, those with the fewest logs first; ties in the order they were given. Copies that moves
+    are making count, too."""
+    counts = {}
+    for directory in manager._online():
+        entries = directory.entries()
+        counts[directory] = len(entries.live) + sum(way.suffix == FUTURE for way in entries.on_their_way.values())
+    return sorted(counts, key=counts.__getitem__)
+
+
+def _make_anywhere(
+    manager: LogManager, topic: str, partition: int, topic_id: uuid.UUID, preferred: LogDirectory | None
+) -> None:
+    """A partition's directory in the first log.dir that takes it."""
+    failures: list[OSError] = []
+    for directory in [preferred] if preferred is not None else by_load(manager):
+        path = directory.partition_path(topic, partition)
+        try:
+            with directory.guarded():
+                os.mkdir(path, 0o750)
+                manager._files.replace(os.path.join(path, names.METADATA), checkpoint.format_metadata(topic_id))
+            return
+        except OSError as error:
+            failures.append(error)
+            _log.error("event=creation_failed path=%s reason=%s", path, error)
+            remove_tree(manager._files, path)
+    if len(manager._directories) == 1:
+        raise failures[0]
+    reasons = "; ".join(map(str, failures)) or "all are offline"
+    raise StorageOffline(f"no log directory takes {topic}-{partition}: {reasons}") from (
+        failures[-1] if failures else None
+    )
+
+
+def _undo_creation(manager: LogManager, name: str) -> None:
+    """Take away what a creation has made. Where the disk refuses that, too, the next start tries again."""
+    entry = manager._topic_file.entries.get(name)
+    if entry is None or entry.state != "creating" or not manager._online():
+        return
+    try:
+        for directory in manager._online():
+            for partition in range(entry.partitions):
+                path = directory.partition_path(name, partition)
+                if os.path.isdir(path) and checkpoint.read_topic_id(path) in (None, entry.topic_id):
+                    remove_tree(manager._files, path)
+            manager._files.fsync_dir(directory.path)
+        manager._topic_file.remove(name, remember=bool(manager.offline_directories))
+    except OSError as error:
+        _log.error("event=creation_not_undone topic=%s reason=%s", name, error)
+
+
+# ---- delete ----------------------------------------------------------------------------------------------------------
+
+
+def delete(manager: LogManager, name: str) -> None:
+    """What LogManager.delete_topic documents."""
+    with manager._lock:
+        partitions = manager.topics().get(name)
+        if partitions is None:
+            raise manager._unknown(name)
+        manager._loading.wait_until_loaded({(name, partition) for partition in partitions})
+        moving.give_up(manager, name)
+        entry = manager._topic_file.entries.get(name)
+        delay_ms = manager.topic_config(name).file_delete_delay_ms
+        if entry is None:
+            entry = TopicEntry(_id_on_disk(manager, name, partitions) or uuid.uuid4(), max(partitions) + 1)
+        manager._topic_file.put(name, TopicEntry(entry.topic_id, entry.partitions, entry.config, "deleting"))
+        _finish_deletion(manager, name, delay_ms)
+
+
+def _id_on_disk(manager: LogManager, name: str, partitions: list[int]) -> uuid.UUID | None:
+    for partition in partitions:
+        for directory in manager._online():
+            found = checkpoint.read_topic_id(directory.partition_path(name, partition))
+            if found is not None:
+                return found
+    return None
+
+
+def _finish_deletion(manager: LogManager, name: str, delay_ms: int) -> None:
+    for directory in manager._online():
+        for key in [key for key in directory.entries().live if key[0] == name]:
+            with directory.guarded():
+                doom(manager, directory, key, delay_ms)
+    manager._topic_file.remove(name, remember=bool(manager.offline_directories))
+    manager._sticky.pop(name, None)
+
+
+def doom(manager: LogManager, directory: LogDirectory, key: Partition, delay_ms: int) -> None:
+    """Rename a partition's directory to -delete, durably, and remove it after a while."""
+    target = os.path.join(directory.path, suffixed_name(*key, DELETE))
+    log = manager._logs.pop(key, None)
+    if log is not None and not log.closed:
+        log._doom(os.path.basename(target))
+        manager._doomed.append(log)
+    else:
+        manager._files.rename(directory.partition_path(*key), target)
+        manager._files.fsync_dir(directory.path)
+    directory.forget_partition(key)
+    _log.info("event=partition_deleted path=%s delay_ms=%d", target, delay_ms)
+    remove_later(manager, directory, target, delay_ms, log)
+
+
+def remove_later(
+    manager: LogManager, directory: LogDirectory, path: str, delay_ms: int, log: Log | None = None
+) -> None:
+    """Remove a -delete directory. What is still there at close() a later start removes."""
+
+    files, doomed = manager._files, manager._doomed
+
+    def remove() -> None:
+        if directory.offline is None:
+            with directory.guarded():
+                if log is not None:
+                    log._abandon()
+                    if log in doomed:
+                        doomed.remove(log)
+                remove_tree(files, path)
+                files.fsync_dir(directory.path)
+
+    manager._scheduler.schedule("kafka-delete-logs", remove, delay_ms)
+
+
+def remove_tree(files: Files, path: str) -> None:
+    """A directory and what is in it; links are removed and not followed. One that is gone is no error."""
+    if not os.path.isdir(path) or os.path.islink(path):
+        return
+    with os.scandir(path) as entries:
+        for entry in list(entries):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                files.unlink(entry.path)
+    os.rmdir(path)
+
+
+# ---- what a start finds ----------------------------------------------------------------------------------------------
+
+
+def take_over(manager: LogManager) -> None:
+    """A writer's start: markers away, unfinished work undone or finished, directories on their way dealt with.
+
+    Raises DuplicateLog, OSError.
+    """
+    for directory in manager._online():
+        try:
+            directory.begin()
+        except OSError as error:
+            if not manager._is_spare(directory):
+                raise
+            directory.fail(str(error))
+    delay_ms = manager._config.topic_config({}).file_delete_delay_ms
+    if manager._topic_file.stale:
+        manager._topic_file.bring_up_to_date()
+    for name, entry in list(manager._topic_file.entries.items()):
+        if entry.state == "creating":
+            _log.warning("event=creation_undone topic=%s", name)
+            _undo_creation(manager, name)
+        elif entry.state == "deleting":
+            _log.warning("event=deletion_finished topic=%s", name)
+            _finish_deletion(manager, name, delay_ms)
+    moving.settle(manager)
+    _set_strays_aside(manager)
+    for directory in manager._online():
+        entries = directory.entries()
+        for name, way in entries.on_their_way.items():
+            if way.suffix == DELETE:
+                remove_later(manager, directory, os.path.join(directory.path, name), delay_ms)
+            else:
+                _log.warning("event=%s_directory path=%s", way.suffix, os.path.join(directory.path, name))
+        for name in entries.foreign:
+            if not name.startswith("klog-"):
+                _log.warning("event=foreign_directory path=%s", os.path.join(directory.path, name))
+
+
+def _set_strays_aside(manager: LogManager) -> None:
+    """Rename what klog knows to be of no topic. Raises DuplicateLog where one partition is there twice all the same."""
+    homes: dict[Partition, list[LogDirectory]] = {}
+    for directory in manager._online():
+        for key in directory.entries().live:
+            topic_id = checkpoint.read_topic_id(directory.partition_path(*key))
+            if topic_id is not None and topic_id in manager._topic_file.deleted:
+                set_aside(manager, directory, key)
+            else:
+                homes.setdefault(key, []).append(directory)
+    for key, directories in homes.items():
+        if len(directories) == 1:
+            continue
+        entry = manager._topic_file.entries.get(key[0])
+        wanted = None if entry is None else entry.topic_id
+        own = [home for home in directories if checkpoint.read_topic_id(home.partition_path(*key)) == wanted]
+        if wanted is None or len(own) != 1:
+            raise duplicate(*key, directories)
+        for home in directories:
+            if home is not own[0]:
+                set_aside(manager, home, key)
+    if not manager.offline_directories:
+        manager._topic_file.forget_deleted()
+
+
+def set_aside(manager: LogManager, directory: LogDirectory, key: Partition) -> None:
+    """Rename a live directory to -stray: kept, for people to look at, and no log any more."""
+    target = os.path.join(directory.path, suffixed_name(*key, STRAY))
+    _log.warning("event=stray path=%s now=%s", directory.partition_path(*key), target)
+    manager._files.rename(directory.partition_path(*key), target)
+    manager._files.fsync_dir(directory.path)
+    directory.forget_partition(key)
+
+
+def duplicate(topic: str, partition: int, homes: Iterable[LogDirectory]) -> DuplicateLog:
+    """What to say of a partition that is in more than one directory."""
+    where = " and ".join(home.partition_path(topic, partition) for home in homes)
+    return DuplicateLog(f"{topic}-{partition} is there twice: {where}; move away the one that is not to be used")

@@ -1,0 +1,527 @@
+"""A LogManager over several log directories: where logs go, what an unusable or failing directory does to the others."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import (
+    AlreadyLocked,
+    CorruptCheckpoint,
+    DuplicateLog,
+    InconsistentTopicId,
+    NewerFormat,
+    StorageOffline,
+    UnknownTopicOrPartition,
+)
+from klog.log.checkpoint import encode_uuid
+from tests.support.abandon import abandon
+from tests.support.failing_files import FailingFiles
+from tests.support.logs import tree
+
+MARKER = ".kafka_cleanshutdown"
+NOW = 1_700_000_000_000
+
+
+def three(tmp_path: Path) -> list[Path]:
+    return [tmp_path / name for name in "abc"]
+
+
+def opened(paths: list[Path], **options: Any) -> klog.LogManager:
+    return klog.open(paths, create=True, clock=ManualClock(NOW), **options)
+
+
+def homes(logs: klog.LogManager, topic: str) -> list[str]:
+    """The directory of each partition, by its last letter."""
+    return [Path(logs.log(topic, number).path).parent.name for number in logs.topics()[topic]]
+
+
+# ---- which directories -------------------------------------------------------------------------------------------------
+
+
+def test_a_list_of_directories(tmp_path: Path) -> None:
+    paths = three(tmp_path)
+    with opened(paths) as logs:
+        assert logs.paths == tuple(map(str, paths))
+        assert logs.path == str(paths[0])
+        assert logs.offline_directories == {}
+        for path in paths:
+            with pytest.raises(AlreadyLocked):
+                klog.open(path)
+    assert all((path / MARKER).exists() and not (path / ".lock").exists() for path in paths)
+
+
+def test_a_directory_is_given_once(tmp_path: Path) -> None:
+    """10.1: duplicates are refused, also by another name."""
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    for second in (tmp_path / "a", tmp_path / "link", f"{tmp_path}/./a/", tmp_path / "b" / ".." / "a"):
+        with pytest.raises(ValueError, match="is given twice"):
+            klog.open([tmp_path / "a", second], create=True)
+    with pytest.raises(ValueError, match="no log.dir given"):
+        klog.open([])
+    assert not (tmp_path / "a").exists()
+
+
+def test_names_with_a_slash_behind_or_relative_are_the_same_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LM5: the recovery-point checkpoint is right also with a trailing slash, or a relative name."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "a/", f"{tmp_path}/a/", "./a", "../" + tmp_path.name + "/a"):
+        with klog.open(name, create=True, clock=ManualClock(NOW)) as logs:
+            if "t" not in logs.topics():
+                logs.create_topic("t")
+            log = logs.log("t")
+            assert log.recovery.clean_shutdown or log.log_end_offset == 0
+            log.append([(None, b"x")])
+            log.flush()
+            lines = (tmp_path / "a" / "recovery-point-offset-checkpoint").read_text().splitlines()
+            assert lines == ["0", "1", f"t 0 {log.recovery_point}"]
+
+
+@pytest.mark.parametrize("spoil", ["file", "below a file", "lock is a directory", "missing"])
+def test_a_directory_that_cannot_be_used_is_offline_and_the_others_go_on(
+    tmp_path: Path, spoil: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LM3: a broken directory at start is offline, others work; one that cannot be written does not stop the start."""
+    paths = three(tmp_path)
+    for path in paths:
+        path.mkdir()
+    broken = paths[1]
+    broken.rmdir()
+    if spoil == "file":
+        broken.write_bytes(b"")
+    elif spoil == "below a file":
+        (tmp_path / "f").write_bytes(b"")
+        paths[1] = broken = tmp_path / "f" / "b"
+    elif spoil == "lock is a directory":
+        (broken / ".lock").mkdir(parents=True)
+    with (
+        caplog.at_level(logging.WARNING, "klog.log"),
+        klog.open(paths, create=spoil != "missing", clock=ManualClock(NOW)) as logs,
+    ):
+        assert list(logs.offline_directories) == [str(broken)]
+        assert f"event=directory_unusable path={broken}" in caplog.text
+        assert logs.metrics()["LogDirectoryOffline"] == {str(path): int(path == broken) for path in paths}
+        assert logs.metrics()["OfflineLogDirectoryCount"] == {"": 1}
+        logs.create_topic("t", partitions=4)
+        assert homes(logs, "t") == ["a", "c", "a", "c"]
+        logs.append("t", [(b"%d" % i, b"x") for i in range(50)])
+    assert (paths[0] / MARKER).exists()
+    assert not broken.is_dir() or not (broken / MARKER).exists()
+
+
+def test_without_any_usable_directory_nothing_opens(tmp_path: Path) -> None:
+    """LM3: all broken."""
+    (tmp_path / "a").write_bytes(b"")
+    (tmp_path / "b").write_bytes(b"")
+    with pytest.raises(StorageOffline, match="none of the log directories can be used: .*a is a file.*b is a file"):
+        klog.open([tmp_path / "a", tmp_path / "b"], create=True)
+
+
+def test_a_directory_that_somebody_holds_is_refused_with_all_others_let_go(tmp_path: Path) -> None:
+    """LM7: a second manager on the same directory; the lock file goes at the stop."""
+    paths = three(tmp_path)
+    with klog.open(paths[2], create=True), pytest.raises(AlreadyLocked, match="c is held by process"):
+        opened(paths)
+    assert [(path / ".lock").exists() for path in paths] == [False] * 3
+    opened(paths).close()
+    assert [(path / ".lock").exists() for path in paths] == [False] * 3
+
+
+def test_reading_several_directories_takes_no_lock_and_changes_nothing(tmp_path: Path) -> None:
+    paths = three(tmp_path)
+    with opened(paths) as logs:
+        logs.create_topic("t", partitions=6)
+        logs.append("t", [(b"%d" % i, b"v%d" % i) for i in range(60)])
+        before = tree(tmp_path)
+        with klog.open(paths, read_only=True) as reader:
+            assert reader.topics() == {"t": [0, 1, 2, 3, 4, 5]}
+            assert sorted(record.value for record in reader.read("t")) == sorted(b"v%d" % i for i in range(60))
+        assert tree(tmp_path) == before
+
+
+# ---- where a partition goes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_partitions_are_spread_evenly(tmp_path: Path, count: int) -> None:
+    """LM6: 20 partitions over 2 or 3 directories differ by at most one; ties go by order."""
+    paths = three(tmp_path)[:count]
+    with opened(paths) as logs:
+        for number in range(10):
+            logs.create_topic(f"t{number}", partitions=2)
+        counts = [len([entry for entry in path.iterdir() if entry.is_dir()]) for path in paths]
+        assert sum(counts) == 20
+        assert max(counts) - min(counts) <= 1
+        assert counts == sorted(counts, reverse=True)
+    with opened(paths) as logs:  # found again, wherever it is
+        assert sum(len(partitions) for partitions in logs.topics().values()) == 20
+        for log in logs.logs():
+            log.append([(None, b"x")])
+
+
+def test_the_preferred_directory_by_path_or_id(tmp_path: Path) -> None:
+    """LM1: a preferred directory is honoured; a reserved id (UNASSIGNED, LOST) is no choice."""
+    paths = three(tmp_path)
+    ids = [uuid.uuid4() for _ in paths]
+    for path, directory_id in zip(paths, ids, strict=True):
+        path.mkdir()
+        (path / "meta.properties").write_text(f"#\nversion=1\ndirectory.id={encode_uuid(directory_id)}\nnode.id=1\n")
+    with opened(paths) as logs:
+        logs.create_topic("one", partitions=3, directory=paths[2])
+        assert homes(logs, "one") == ["c", "c", "c"]
+        logs.create_topic("two", partitions=2, directory=ids[1])
+        assert homes(logs, "two") == ["b", "b"]
+        for reserved in (uuid.UUID(int=0), uuid.UUID(int=1)):
+            name = f"three{reserved.int}"
+            logs.create_topic(name, directory=reserved)
+            assert homes(logs, name) == ["a"]
+        for stranger in (tmp_path / "elsewhere", uuid.uuid4()):
+            with pytest.raises(ValueError, match="is none of"):
+                logs.create_topic("four", directory=stranger)
+        assert "four" not in logs.topics()
+
+
+def test_asking_for_a_log_creates_none(tmp_path: Path) -> None:
+    """LM1: a created log has its directory and partition.metadata, and takes appends; an unknown one stays unknown."""
+    with opened(three(tmp_path)) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        assert log.append([(None, b"x")]).first_offset == 0
+        assert (Path(log.path) / "partition.metadata").read_text().endswith(encode_uuid(log.topic_id))  # type: ignore[arg-type]
+        before = tree(tmp_path)
+        with pytest.raises(UnknownTopicOrPartition):
+            logs.log("u")
+        assert tree(tmp_path) == before
+
+
+def test_creation_falls_over_a_broken_directory_and_leaves_one_copy(tmp_path: Path) -> None:
+    """LM3: creation goes on in the next directory; exactly one copy of each partition is left."""
+    paths = three(tmp_path)
+    with opened(paths):
+        pass
+    files = FailingFiles()
+    logs = opened(paths, files=files)
+    files.under = [str(paths[0])]
+    logs.create_topic("t", partitions=4)
+    assert list(logs.offline_directories) == [str(paths[0])]
+    assert homes(logs, "t") == ["b", "c", "b", "c"]
+    files.under = [str(path) for path in paths]
+    with pytest.raises((StorageOffline, OSError)):
+        logs.create_topic("u")
+    files.under = []
+    abandon(logs)
+    with opened(paths) as logs:
+        assert logs.topics() == {"t": [0, 1, 2, 3]}
+        assert sorted(path.name for path in tmp_path.glob("*/*-*/")) == ["t-0", "t-1", "t-2", "t-3"]
+
+
+def test_a_full_directory_is_passed_over_and_stays_in_use(tmp_path: Path) -> None:
+    """ENOSPC is no failure of a disk."""
+    paths = three(tmp_path)[:2]
+    files = FailingFiles(error=28)
+    with opened(paths, files=files) as logs:
+        files.under = [str(paths[0] / "t-0")]
+        logs.create_topic("t")
+        assert homes(logs, "t") == ["b"]
+        assert logs.offline_directories == {}
+        files.under = [str(path / "u-0") for path in paths]
+        with pytest.raises(StorageOffline, match="no log directory takes u-0"):
+            logs.create_topic("u")
+        assert "u" not in logs.topics()
+        assert not list(tmp_path.glob("*/u-*"))
+
+
+# ---- a directory fails at work -------------------------------------------------------------------------------------------
+
+
+def test_a_directory_that_fails_goes_offline_as_a_whole_and_the_others_go_on(tmp_path: Path) -> None:
+    """UL85, LM2: behind the first error append and read raise for every log of the directory; it gets no marker and its
+    checkpoints are not written, the others' are."""
+    paths = three(tmp_path)[:2]
+    files = FailingFiles()
+    logs = opened(paths, files=files)
+    logs.create_topic("t", partitions=4)  # 0 and 2 in a, 1 and 3 in b
+    held = [logs.log("t", number) for number in range(4)]
+    for log in held:
+        log.append([(None, b"kept")])
+        log.flush()
+    reader = held[0].read()
+    files.under = [str(paths[0])]
+    with pytest.raises(OSError, match="Input/output"):
+        held[0].flush()
+    files.under = []
+    assert list(logs.offline_directories) == [str(paths[0])]
+    for number in (0, 2):
+        for act in (
+            lambda log=held[number]: log.append([(None, b"no")]),
+            lambda log=held[number]: list(log.read()),
+            lambda log=held[number]: log.fetch(0),
+            lambda number=number: logs.log("t", number).append([(None, b"no")]),
+        ):
+            with pytest.raises(StorageOffline) as caught:
+                act()  # type: ignore[no-untyped-call]
+            assert caught.value.code == 56
+    with pytest.raises(StorageOffline):
+        list(reader)
+    for number in (1, 3):
+        assert held[number].append([(None, b"on")]).first_offset == 1
+        assert [record.value for record in held[number].read()] == [b"kept", b"on"]
+    assert logs.topics() == {"t": [0, 1, 2, 3]}  # partitioning goes by all of them
+    with pytest.raises(StorageOffline):
+        list(logs.read("t"))
+    before = tree(paths[0])
+    with pytest.raises(OSError, match="Input/output"):
+        logs.close()
+    after = tree(paths[0])
+    assert (after, ".lock" in before) == ({name: data for name, data in before.items() if name != ".lock"}, True)
+    assert not (paths[0] / MARKER).exists()
+    assert (paths[1] / MARKER).exists()
+    with opened(paths) as logs:
+        assert not logs.log("t", 0).recovery.clean_shutdown
+        assert logs.log("t", 1).recovery.clean_shutdown
+        assert [log.count() for log in logs.logs()] == [1, 2, 1, 2]
+
+
+def test_of_the_last_directory_the_readers_go_on(tmp_path: Path) -> None:
+    """Kafka stops the broker; klog stops the appends (P6)."""
+    files = FailingFiles()
+    logs = opened([tmp_path / "a"], files=files)
+    logs.create_topic("t", partitions=2)
+    log, other = logs.log("t", 0), logs.log("t", 1)
+    for each in (log, other):
+        each.append([(None, b"kept")])
+    files.under = [str(tmp_path / "a" / "t-0")]
+    with pytest.raises(OSError, match="Input/output"):
+        log.flush()
+    files.under = []
+    for each in (log, other):
+        with pytest.raises(StorageOffline):
+            each.append([(None, b"no")])
+        assert [record.value for record in each.read()] == [b"kept"]
+    with pytest.raises(OSError, match="Input/output"):
+        logs.close()
+    assert not (tmp_path / "a" / MARKER).exists()
+
+
+def test_a_partition_of_a_directory_that_is_offline_is_not_unknown(tmp_path: Path) -> None:
+    """10.1: isNew=false while a directory is offline: the log may live there."""
+    paths = three(tmp_path)[:2]
+    with opened(paths) as logs:
+        logs.create_topic("t", partitions=2)
+        logs.log("t", 0).append([(None, b"x")])
+    hidden = paths[0].rename(tmp_path / "unmounted")
+    paths[0].write_bytes(b"")
+    with opened(paths) as logs:
+        assert logs.topics() == {"t": [0, 1]}
+        logs.log("t", 1).append([(None, b"y")])
+        with pytest.raises(StorageOffline, match=f"t-0 is in none of the directories in use; offline: {paths[0]}"):
+            logs.log("t", 0)
+        with pytest.raises(UnknownTopicOrPartition):
+            logs.log("t", 2)
+    paths[0].unlink()
+    hidden.rename(paths[0])
+    with opened(paths) as logs:
+        assert [log.count() for log in logs.logs()] == [1, 1]
+
+
+# ---- markers ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_markers_of_a_broker_keep_its_epoch(tmp_path: Path) -> None:
+    """LM2: markers carry the broker epoch; the directories must agree on it, and one that is unreadable says none."""
+    paths = three(tmp_path)[:2]
+    opened(paths).close()
+    for path in paths:
+        (path / MARKER).write_text('{"version":0,"brokerEpoch":17}')
+    with opened(paths) as logs:
+        assert logs.broker_epoch == 17
+        assert logs.clean_shutdown
+    assert [json.loads((path / MARKER).read_text())["brokerEpoch"] for path in paths] == [17, 17]
+    (paths[1] / MARKER).write_text('{"version":0,"brokerEpoch":18}')
+    with opened(paths) as logs:
+        assert logs.broker_epoch is None
+    for text in ("", "{}", "[]", "\xff"):
+        (paths[0] / MARKER).write_text(text)
+        (paths[1] / MARKER).write_text(text)
+        with opened(paths) as logs:
+            assert logs.broker_epoch is None
+
+
+def test_a_stop_before_all_is_loaded_leaves_no_marker_where_the_last_stop_left_none(tmp_path: Path) -> None:
+    """LM2: shutdown before load completed writes none."""
+    paths = three(tmp_path)[:2]
+    with opened(paths) as logs:
+        logs.create_topic("t", partitions=4)
+        logs.append("t", [(b"%d" % i, b"x") for i in range(40)])
+    (paths[0] / MARKER).unlink()
+    with opened(paths) as logs:
+        logs.log("t", 0)  # of 0 and 2
+    assert not (paths[0] / MARKER).exists()
+    assert (paths[1] / MARKER).exists()
+    with opened(paths) as logs:
+        logs.load_all()
+    assert (paths[0] / MARKER).exists()
+
+
+# ---- klog-topics.json ----------------------------------------------------------------------------------------------------
+
+
+def topics_of(path: Path) -> Any:
+    return json.loads((path / "klog-topics.json").read_text())
+
+
+def test_every_directory_has_the_topics_and_the_newest_copy_counts(tmp_path: Path) -> None:
+    paths = three(tmp_path)
+    with opened(paths) as logs:
+        logs.create_topic("t", partitions=3, config={"retention.ms": 5})
+        old = (paths[2] / "klog-topics.json").read_text()
+        logs.alter_topic("t", {"retention.ms": 6})
+        assert topics_of(paths[0]) == topics_of(paths[1]) == topics_of(paths[2])
+    (paths[2] / "klog-topics.json").write_text(old)  # it was offline when that was altered
+    (paths[0] / "klog-topics.json").unlink()
+    with opened(list(reversed(paths))) as logs:
+        assert logs.topic_config("t").retention_ms == 6
+        assert topics_of(paths[0]) == topics_of(paths[1]) == topics_of(paths[2])
+    (paths[1] / "klog-topics.json").write_text("{")
+    with opened(paths) as logs:  # a broken copy counts for nothing beside a good one
+        assert logs.topic_config("t").retention_ms == 6
+    for path in paths:
+        (path / "klog-topics.json").write_text("{")
+    with pytest.raises(CorruptCheckpoint, match="move the file away"):
+        opened(paths)
+    (paths[1] / "klog-topics.json").write_text('{"version": 9}')
+    with pytest.raises(NewerFormat):
+        opened(paths)
+
+
+def test_a_copy_of_before_there_were_generations_is_read(tmp_path: Path) -> None:
+    with opened([tmp_path]) as logs:
+        logs.create_topic("t", config={"retention.ms": 5})
+    document = topics_of(tmp_path)
+    del document["generation"]
+    (tmp_path / "klog-topics.json").write_text(json.dumps(document))
+    with opened([tmp_path]) as logs:
+        assert logs.topic_config("t").retention_ms == 5
+
+
+# ---- one partition twice, and strays -------------------------------------------------------------------------------------
+
+
+def put(path: Path, name: str, topic_id: uuid.UUID | None, records: int = 1) -> None:
+    """A partition directory as a broker could have left it."""
+    with klog.Log.open(path / name, topic_id=topic_id, clock=ManualClock(NOW)) as log:
+        log.append([(None, b"%d" % number) for number in range(records)])
+
+
+def test_one_partition_in_two_directories_is_refused_by_name(tmp_path: Path) -> None:
+    """4.1: a duplicate live log in one broker."""
+    paths = three(tmp_path)[:2]
+    for path in paths:
+        path.mkdir()
+        put(path, "t-0", None)
+    with pytest.raises(DuplicateLog, match="t-0 is there twice: .*a/t-0 and .*b/t-0; move away"):
+        opened(paths)
+    with klog.open(paths, read_only=True) as logs, pytest.raises(DuplicateLog):
+        logs.log("t")
+    assert not (paths[0] / ".lock").exists()
+
+
+def test_of_two_the_one_with_the_topic_s_id_is_known_and_the_other_a_stray(tmp_path: Path) -> None:
+    """LM13: another topic id -> renamed -stray; known -> kept."""
+    paths = three(tmp_path)[:2]
+    with opened(paths) as logs:
+        logs.create_topic("t")
+        logs.log("t").append([(None, b"mine")])
+    put(paths[1], "t-0", uuid.uuid4(), records=3)
+    with opened(paths) as logs:
+        assert [record.value for record in logs.log("t").read()] == [b"mine"]
+        strays = [path.name for path in paths[1].iterdir() if path.name.endswith("-stray")]
+        assert len(strays) == 1
+        assert strays[0].startswith("t-0.")
+        assert (paths[1] / strays[0] / "00000000000000000000.log").stat().st_size > 0  # kept for people to look at
+    with opened(paths) as logs:
+        assert (paths[1] / strays[0]).is_dir()
+        assert logs.topics() == {"t": [0]}
+
+
+def test_a_topic_deleted_while_a_directory_was_offline_does_not_come_back(tmp_path: Path) -> None:
+    """LM13: a replica that is unknown, since its topic is gone -> renamed -stray."""
+    paths = three(tmp_path)[:2]
+    with opened(paths) as logs:
+        logs.create_topic("t", partitions=2)
+        logs.create_topic("kept", partitions=2)
+        for log in logs.logs():
+            log.append([(None, b"x")])
+    hidden = paths[0].rename(tmp_path / "unmounted")
+    with klog.open(paths, clock=ManualClock(NOW)) as logs:
+        logs.delete_topic("t")
+        logs.create_topic("t")
+        logs.log("t").append([(None, b"new"), (None, b"newer")])
+        assert len(topics_of(paths[1])["deleted"]) == 1
+    hidden.rename(paths[0])
+    with opened(paths) as logs:
+        assert logs.topics() == {"kept": [0, 1], "t": [0]}
+        assert [record.value for record in logs.log("t").read()] == [b"new", b"newer"]
+        assert [path.name[:4] for path in paths[0].iterdir() if path.name.endswith("-stray")] == ["t-0."]
+        assert "deleted" not in topics_of(paths[0])
+
+
+def test_an_id_that_merely_differs_is_left_for_people_to_judge(tmp_path: Path) -> None:
+    """LM13: a broker may have made the topic anew; klog's file does not know better, so nothing is renamed."""
+    with opened([tmp_path]) as logs:
+        logs.create_topic("t")
+    (tmp_path / "t-0" / "partition.metadata").unlink()
+    put(tmp_path, "t-0", uuid.uuid4())
+    with opened([tmp_path]) as logs:
+        with pytest.raises(InconsistentTopicId):
+            logs.log("t")
+        logs.load_all()
+    assert (tmp_path / "t-0").is_dir()
+
+
+def test_what_else_lies_in_a_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """LM13: the remote index cache is skipped; a KRaft node's own log is not started; strangers are left, with a warning."""
+    for name in (
+        "remote-log-index-cache",
+        "lost+found",
+        "__cluster_metadata-0",
+        f"t-0.{5:032x}-stray",
+        f"t-0.{6:032x}-future",
+    ):
+        (tmp_path / name).mkdir()
+    (tmp_path / f"t-0.{6:032x}-future" / "00000000000000000000.log").write_bytes(b"a broker's")
+    (tmp_path / "__cluster_metadata-0" / "00000000000000000000.log").write_bytes(b"not to be touched")
+    before = tree(tmp_path)
+    with caplog.at_level(logging.WARNING, "klog.log"), opened([tmp_path]) as logs:
+        logs.start()
+        assert list(logs.logs()) == []
+        assert logs.topics() == {"__cluster_metadata": [0]}
+    for what in ("event=foreign_directory", "lost+found", "event=stray_directory", "event=future_directory"):
+        assert what in caplog.text
+    assert "index-cache" not in caplog.text
+    assert {name: data for name, data in tree(tmp_path).items() if "/" in name} == before
+
+
+def test_metrics_of_each_log_once(tmp_path: Path) -> None:
+    with opened(three(tmp_path)) as logs:
+        logs.create_topic("t", partitions=2, config={"segment.bytes": 300})
+        log = logs.log("t", 1)
+        for _ in range(10):
+            log.append([(None, b"x" * 100)])
+        logs.log("t", 0)
+        found = logs.metrics()
+        assert found["NumLogSegments"] == {"t-0": 1, "t-1": len(log.segments)}
+        assert found["LogEndOffset"] == {"t-0": 0, "t-1": 10}
+        assert found["LogStartOffset"] == {"t-0": 0, "t-1": 0}
+        assert found["Size"] == {"t-0": 0, "t-1": log.size}
+        assert os.path.basename(log.path) == "t-1"

@@ -1,0 +1,73 @@
+"""A gap between two segments is damage, unless this log has made it: klog-gaps says so after a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.errors import CorruptLog
+from klog.record import encode
+from tests.support.logs import NOW
+
+ROWS = [(b"k", b"v", NOW)] * 3
+
+
+def with_gap(path: Path) -> Path:
+    """Segments [0, 3) and [10, 13), and a crash."""
+    log = klog.Log.open(path / "t-0", config={"segment.bytes": 100, "cleanup.policy": "delete"})
+    log.append_batches(encode(ROWS), origin="replication")
+    log.append_batches(encode(ROWS, base_offset=10), origin="replication")
+    assert [segment.base_offset for segment in log.segments] == [0, 10]
+    owner, log._owner = log._owner, None
+    log._abandon()
+    owner._unlock()
+    return path / "t-0"
+
+
+def reopen(path: Path) -> list[int]:
+    with klog.Log.open(path, config={"cleanup.policy": "delete"}, clean_shutdown=False, recovery_point=0) as log:
+        return [record.offset for record in log.read()]
+
+
+def test_a_gap_that_a_follower_was_given_survives_a_crash(tmp_path: Path) -> None:
+    path = with_gap(tmp_path)
+    assert reopen(path) == [0, 1, 2, 10, 11, 12]
+    assert [problem for problem in klog.verify(path).problems if problem.kind == "gap"] == []
+
+
+def test_a_gap_that_a_truncation_inside_a_batch_left_survives_a_crash(tmp_path: Path) -> None:
+    log = klog.Log.open(tmp_path / "t-0")
+    log.append_batches(encode(ROWS))
+    log.append_batches(encode(ROWS))
+    log.truncate_to(5)
+    log.roll()
+    log.append(ROWS)
+    owner, log._owner = log._owner, None
+    log._abandon()
+    owner._unlock()
+    assert reopen(tmp_path / "t-0") == [0, 1, 2, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "text", [None, b"", b"0\n1\n2 10\n", b"0\n1\n3 11\n", b"0\n1\nx y\n", b"1\n1\n3 10\n", b"\xff"]
+)
+def test_without_that_word_it_is_damage(tmp_path: Path, text: bytes | None) -> None:
+    path = with_gap(tmp_path)
+    (path / "klog-gaps").unlink()
+    if text is not None:
+        (path / "klog-gaps").write_bytes(text)
+    with pytest.raises(CorruptLog, match="records 3 to 9 are missing"):
+        reopen(path)
+    assert [problem.kind for problem in klog.verify(path).problems if problem.kind == "gap"] == ["gap"]
+
+
+def test_gaps_below_the_first_segment_are_forgotten(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0", config={"segment.bytes": 100, "retention.ms": -1}) as log:
+        for base in (0, 10, 20):
+            log.append_batches(encode(ROWS, base_offset=base), origin="replication")
+        log.delete_records(20)
+        log.apply_retention()
+        log.append_batches(encode(ROWS, base_offset=30), origin="replication")
+    assert (tmp_path / "t-0" / "klog-gaps").read_text() == "0\n1\n23 30\n"

@@ -1,0 +1,345 @@
+"""A partition moves between log directories: nothing is lost, nothing is there twice, whoever uses the log goes on."""
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import ReadOnly, StorageOffline, UnknownTopicOrPartition
+from klog.log import moving
+from klog.progress import Event
+from tests.support.abandon import abandon
+from tests.support.failing_files import FailingFiles
+
+NOW = 1_700_000_000_000
+CONFIG = {"segment.bytes": 700, "index.interval.bytes": 100, "file.delete.delay.ms": 1000}
+
+
+def opened(tmp_path: Path, clock: ManualClock | None = None, **options: Any) -> klog.LogManager:
+    return klog.open([tmp_path / "a", tmp_path / "b"], create=True, clock=clock or ManualClock(NOW), **options)
+
+
+def filled(logs: klog.LogManager, records: int = 60) -> klog.Log:
+    logs.create_topic("t", config=CONFIG)
+    log = logs.log("t")
+    for number in range(records):
+        log.append([(b"k", b"%d" % number)])
+    return log
+
+
+def values(log: klog.Log) -> list[int]:
+    return [int(record.value or b"-1") for record in log.read()]
+
+
+def directories(tmp_path: Path) -> list[str]:
+    """Every partition directory, live and on its way, with the end of its name."""
+    return sorted(f"{path.parent.name}/{path.name.split('.')[0]}{path.name[-7:] if '.' in path.name else ''}"
+                  for path in tmp_path.glob("*/*/"))  # fmt: skip
+
+
+def test_a_partition_moves_with_all_that_is_known_of_it(tmp_path: Path) -> None:
+    """10.3: replaceCurrentWithFutureLog."""
+    clock = ManualClock(NOW)
+    with opened(tmp_path, clock) as logs:
+        log = filled(logs)
+        before = [(segment.base_offset, segment.size) for segment in log.segments if segment.size]
+        topic_id, epochs = log.topic_id, log.leader_epochs
+        early = iter(log.read())
+        assert next(early).value == b"0"
+        seen: list[Event] = []
+        logs.move("t", 0, tmp_path / "b", progress=seen.append)
+        assert Path(log.path) == tmp_path / "b" / "t-0"
+        assert logs.log("t") is log
+        assert values(log) == list(range(60))
+        assert [(segment.base_offset, segment.size) for segment in log.segments if segment.size] == before
+        assert all(Path(segment.path).parent == tmp_path / "b" / "t-0" for segment in log.segments)
+        assert (log.topic_id, log.leader_epochs) == (topic_id, epochs)
+        assert [int(record.value or b"") for record in early] == list(
+            range(1, 60)
+        )  # in the old place, while it is there
+        assert seen
+        assert all(event.stage == "move" and 0 < event.done <= (event.total or 0) for event in seen)
+        log.append([(b"k", b"60")])
+        assert directories(tmp_path) == ["a/t-0-delete", "b/t-0"]
+        assert not (tmp_path / "b" / "t-0" / moving.NOTE).exists()
+        logs.start()
+        clock.advance(1000)
+        assert directories(tmp_path) == ["b/t-0"]
+    assert (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "b" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 61\n"
+    assert (tmp_path / "a" / "recovery-point-offset-checkpoint").read_text() == "0\n0\n"
+    assert not klog.verify(tmp_path / "b").problems
+    with opened(tmp_path) as logs:
+        log = logs.log("t")
+        assert log.recovery.clean_shutdown
+        assert values(log) == list(range(61))
+        logs.move("t", 0, tmp_path / "a")  # and back, under the names of before
+        assert values(log) == list(range(61))
+        assert next(iter(log.read(30))).value == b"30"
+        logs.move("t", 0, tmp_path / "a")  # where it is already
+        assert log.append([(None, b"61")]).first_offset == 61
+
+
+def test_producers_and_a_log_start_inside_a_segment_move_too(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        logs.create_topic("t", config=CONFIG)
+    batch = klog.record.encode(
+        [(b"k", b"%d" % number, NOW) for number in range(30)],
+        producer_id=9,
+        producer_epoch=3,
+        base_sequence=0,
+        leader_epoch=0,
+    )
+    (tmp_path / "a" / "t-0" / "00000000000000000000.log").write_bytes(batch)  # as a broker's producer had it written
+    (tmp_path / "a" / ".kafka_cleanshutdown").unlink()
+    with opened(tmp_path) as logs:
+        log = logs.log("t")
+        producers = log.producers
+        assert producers[9].epoch == 3
+        log.append([(b"k", b"%d" % number) for number in range(30, 61)])
+        log.delete_records(17)
+        logs.move("t", 0, tmp_path / "b")
+        assert log.producers == producers
+        assert log.log_start_offset == 17
+        assert values(log) == list(range(17, 61))
+        abandon(logs)
+    with opened(tmp_path) as logs:
+        log = logs.log("t")
+        assert log.log_start_offset == 17  # known before the move was through
+        assert values(log) == list(range(17, 61))
+        assert log.producers == producers
+
+
+def test_a_managed_high_watermark_moves_too(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        log = filled(logs)
+        log.update_high_watermark(40)
+        logs.move("t", 0, tmp_path / "b")
+        assert log.is_managed
+        assert log.high_watermark == 40
+        log.append([(None, b"60")])
+        assert log.high_watermark == 40
+
+
+def test_appends_and_reads_go_on_during_a_move(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        log = filled(logs)
+        stop, failures = threading.Event(), []
+
+        def write() -> None:
+            number = 60
+            try:
+                while not stop.is_set():
+                    assert log.append([(b"k", b"%d" % number)]).first_offset == number
+                    number += 1
+            except BaseException as error:
+                failures.append(error)
+
+        def read() -> None:
+            try:
+                while not stop.is_set():
+                    found = values(log)
+                    assert found == list(range(len(found)))
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=write), threading.Thread(target=read)]
+        for thread in threads:
+            thread.start()
+        for number in range(6):
+            logs.move("t", 0, tmp_path / "ba"[number % 2])
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        found = values(log)
+        assert found == list(range(log.log_end_offset))
+        assert len(found) > 60
+
+
+def test_retention_and_truncation_during_the_copy_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = moving._catch_up
+    with opened(tmp_path) as logs:
+        log = filled(logs)
+
+        def catch_up(*args: Any) -> None:
+            plain(*args)
+            log.truncate_to(35)
+            for number in range(35, 50):
+                log.append([(b"k", b"%d" % (1000 + number))])
+            log.roll()
+            log.delete_records(20)
+            log.apply_retention()
+
+        monkeypatch.setattr(moving, "_catch_up", catch_up)
+        logs.move("t", 0, tmp_path / "b")
+        wanted = [*range(20, 35), *range(1035, 1050)]
+        assert values(log) == wanted
+    with opened(tmp_path) as logs:
+        assert values(logs.log("t")) == wanted
+        assert not klog.verify(tmp_path / "b").problems
+
+
+def test_what_cannot_be_moved(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        filled(logs, 3)
+        with pytest.raises(ValueError, match="is none of"):
+            logs.move("t", 0, tmp_path / "c")
+        with pytest.raises(UnknownTopicOrPartition):
+            logs.move("u", 0, tmp_path / "b")
+        with klog.open([tmp_path / "a", tmp_path / "b"], read_only=True) as reader, pytest.raises(ReadOnly):
+            reader.move("t", 0, tmp_path / "b")
+    (tmp_path / "b" / "recovery-point-offset-checkpoint").unlink()
+    for path in [*(tmp_path / "b").iterdir()]:
+        path.unlink()
+    (tmp_path / "b").rmdir()
+    (tmp_path / "b").write_bytes(b"")
+    with opened(tmp_path) as logs, pytest.raises(StorageOffline):
+        logs.move("t", 0, tmp_path / "b")
+
+
+def test_metrics_are_there_once_behind_a_move(tmp_path: Path) -> None:
+    """LM11: after the swap of future and current."""
+    with opened(tmp_path) as logs:
+        log = filled(logs)
+        logs.move("t", 0, tmp_path / "b")
+        assert logs.metrics()["LogEndOffset"] == {"t-0": 60}
+        assert logs.metrics()["Size"] == {"t-0": log.size}
+
+
+def test_a_move_ends_when_its_topic_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = moving._catch_up
+    with opened(tmp_path) as logs:
+        filled(logs)
+
+        def catch_up(*args: Any) -> None:
+            plain(*args)
+            logs.delete_topic("t")
+
+        monkeypatch.setattr(moving, "_catch_up", catch_up)
+        with pytest.raises(UnknownTopicOrPartition, match="was deleted while it was on its way"):
+            logs.move("t", 0, tmp_path / "b")
+        assert directories(tmp_path) == ["a/t-0-delete"]
+        assert logs._moves == {}
+
+
+# ---- what a crash leaves -----------------------------------------------------------------------------------------------
+
+
+def note(path: Path, *, ready: bool, source: Path, key: tuple[str, int] = ("t", 0)) -> None:
+    document = {"version": 1, "topic": key[0], "partition": key[1], "from": str(source), "ready": ready}
+    (path / moving.NOTE).write_text(json.dumps(document))
+
+
+def split_up(tmp_path: Path) -> tuple[Path, Path]:
+    """A partition in a, and a whole copy of it on its way in b."""
+    with opened(tmp_path) as logs:
+        filled(logs)
+    live, copy = tmp_path / "a" / "t-0", tmp_path / "b" / f"t-0.{uuid.uuid4().hex}-future"
+    copy.mkdir()
+    for file in live.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    return live, copy
+
+
+def test_a_copy_beside_the_live_log_is_removed(tmp_path: Path) -> None:
+    for ready in (False, True):
+        live, copy = split_up(tmp_path / str(ready))
+        note(copy, ready=ready, source=live.parent)
+        with opened(tmp_path / str(ready)) as logs:
+            assert directories(tmp_path / str(ready)) == ["a/t-0"]
+            assert values(logs.log("t")) == list(range(60))
+
+
+def test_a_copy_that_is_ready_takes_the_place_of_a_log_that_has_gone(tmp_path: Path) -> None:
+    live, copy = split_up(tmp_path)
+    note(copy, ready=True, source=live.parent)
+    live.rename(live.parent / f"t-0.{uuid.uuid4().hex}-delete")
+    with opened(tmp_path) as logs:
+        assert directories(tmp_path) == ["a/t-0-delete", "b/t-0"]
+        assert values(logs.log("t")) == list(range(60))
+        assert not (tmp_path / "b" / "t-0" / moving.NOTE).exists()
+
+
+def test_a_copy_waits_while_the_log_s_own_directory_is_offline(tmp_path: Path) -> None:
+    live, copy = split_up(tmp_path)
+    note(copy, ready=True, source=live.parent)
+    hidden = live.parent.rename(tmp_path / "unmounted")
+    (tmp_path / "a").write_bytes(b"")
+    with klog.open([tmp_path / "a", tmp_path / "b"], clock=ManualClock(NOW)) as logs:
+        assert list(logs.offline_directories) == [str(tmp_path / "a")]
+        assert copy.is_dir()
+        with pytest.raises(StorageOffline):
+            logs.log("t")
+    (tmp_path / "a").unlink()
+    hidden.rename(tmp_path / "a")
+    with opened(tmp_path) as logs:
+        assert directories(tmp_path) == ["a/t-0"]
+        assert values(logs.log("t")) == list(range(60))
+
+
+def test_a_broker_s_copy_is_left_alone(tmp_path: Path) -> None:
+    _, copy = split_up(tmp_path)
+    with opened(tmp_path):
+        pass
+    assert copy.is_dir()
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"version": 1}', "[1]", '{"version": 1, "topic": "t", "partition": "x"}'])
+def test_a_broken_note_is_that_of_a_copy_that_is_not_ready(tmp_path: Path, text: str) -> None:
+    live, copy = split_up(tmp_path)
+    (copy / moving.NOTE).write_text(text)
+    with opened(tmp_path):
+        assert directories(tmp_path) == ["a/t-0"]
+    assert live.is_dir()
+
+
+# ---- failures of the disk ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "for-good"])
+def test_a_move_that_fails_anywhere_leaves_the_log_in_one_place(tmp_path: Path, error: int, forever: bool) -> None:
+    """Never two live copies, never none, nothing lost."""
+    for nth in range(1, 400):
+        path = tmp_path / str(nth)
+        files = FailingFiles(nth, error, forever=forever)
+        files.armed = False
+        logs = opened(path, files=files)
+        log = filled(logs, 12)
+        log.flush()
+        files.armed = True
+        moved = outcome(lambda logs=logs, path=path: logs.move("t", 0, path / "b"))  # type: ignore[misc]
+        files.armed = False
+        if not logs.offline_directories:
+            assert values(log) == list(range(12))
+            assert log.append([(b"k", b"12")]).first_offset == 12
+        abandon(logs)
+        with opened(path) as logs:
+            live = [place for place in directories(path) if place.endswith("t-0")]
+            assert live == ["b/t-0"] if moved else len(live) == 1, f"nth={nth} {files.failed}"
+            found = values(logs.log("t"))
+            assert found[:12] == list(range(12)), f"nth={nth} {files.failed}"
+        if not files.failed:
+            assert moved
+            assert nth > 20
+            return
+    raise AssertionError("no move went through untouched")
+
+
+def outcome(act: Callable[[], None]) -> bool:
+    """Did it go through?"""
+    try:
+        act()
+    except (OSError, StorageOffline):
+        return False
+    return True

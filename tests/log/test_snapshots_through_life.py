@@ -1,0 +1,203 @@
+"""Producer snapshots and open transactions while a log rolls, is truncated, and loses its oldest segments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from tests.support.batches import marker, produced, transactional
+from tests.support.logs import NOW, bases
+
+X = [(b"k", b"v")]
+
+
+def opened(path: Path, **options: Any) -> klog.Log:
+    config = {"file.delete.delay.ms": 0, **options.pop("config", {})}
+    return klog.Log.open(path / "t-0", config=config, clock=ManualClock(NOW), **options)
+
+
+def snapshots(log: klog.Log) -> list[int]:
+    return sorted(int(path.name[:20]) for path in Path(log.path).glob("*.snapshot"))
+
+
+def one_each(log: klog.Log, count: int, pid: int = 7) -> None:
+    """Batches of one record of one producer, a roll behind each."""
+    for sequence in range(count):
+        log.append_batches(produced(pid, 0, sequence))
+        log.roll()
+
+
+def test_each_segment_but_the_first_has_one(tmp_path: Path) -> None:
+    """UL45, UL46: taken at the roll, of data without producers, too; a flush within the newest segment takes none away."""
+    with opened(tmp_path) as log:
+        log.append(X)
+        log.roll()
+        assert log._producers.latest_snapshot_offset == 1
+        one_each(log, 2)
+        assert snapshots(log) == [1, 2, 3]
+        log.append_batches(produced(7, 0, 2))
+        log.flush(3)
+        log.append_batches(produced(7, 0, 3))
+        log.flush()
+        assert snapshots(log) == [1, 2, 3]
+
+
+def test_an_append_that_rolls_takes_one_too(tmp_path: Path) -> None:
+    """UL47: and a truncation to its segment brings the state back that it holds."""
+    with opened(tmp_path, config={"segment.bytes": 100, "max.message.bytes": 100}) as log:
+        log.append_batches(produced(7, 0, 0))
+        log.append_batches(produced(7, 0, 1))
+        assert (bases(log), snapshots(log)) == ([0, 1], [1])
+        assert log.truncate_to(1)
+        assert (log.segments[-1].size, log._producers.end_offset) == (0, 1)
+        assert (log.producers[7].last_sequence, log.producers[7].last_offset) == (0, 0)
+        log.append_batches(produced(7, 0, 1))
+        assert log.producers[7].last_sequence == 1
+
+
+def test_those_that_know_of_later_records_go_with_them(tmp_path: Path) -> None:
+    """UL48: the state is that of the new end."""
+    with opened(tmp_path) as log:
+        one_each(log, 3)
+        log.append_batches(produced(7, 0, 3))
+        assert snapshots(log) == [1, 2, 3]
+        for offset, latest in ((2, 2), (1, 1), (0, None)):
+            log.truncate_to(offset)
+            assert log._producers.latest_snapshot_offset == latest
+            assert snapshots(log) == list(range(1, offset + 1))
+            assert log._producers.end_offset == offset
+        assert log.producers == {}
+
+
+def test_without_them_the_state_comes_from_the_batches(tmp_path: Path) -> None:
+    """UL49: of what is left."""
+    with opened(tmp_path) as log:
+        one_each(log, 2)
+        for path in Path(log.path).glob("*.snapshot"):
+            path.unlink()
+        log.truncate_to(1)
+        assert (log.producers[7].last_sequence, log._producers.end_offset) == (0, 1)
+
+
+def test_a_new_beginning_leaves_none(tmp_path: Path) -> None:
+    """UL50: nor a producer."""
+    with opened(tmp_path) as log:
+        one_each(log, 2)
+        log.truncate_fully_and_start_at(29)
+        assert (bases(log), snapshots(log), log._producers.end_offset) == ([29], [], 29)
+        assert log.producers == {}
+        assert log._producers.latest_snapshot_offset is None
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_they_go_with_their_segments(tmp_path: Path, empty: bool) -> None:
+    """UL51: the newest segment's stays, whether it has records or none."""
+    with opened(tmp_path, config={"retention.bytes": 0 if empty else 1}) as log:
+        one_each(log, 3)
+        if not empty:
+            log.append_batches(produced(7, 0, 3))
+        assert snapshots(log) == [1, 2, 3]
+        log.apply_retention()
+        assert (bases(log), snapshots(log), log.log_start_offset) == ([3], [3], 3)
+        assert list(Path(log.path).glob("*.deleted")) == []
+
+
+def test_a_producer_outlives_its_records(tmp_path: Path) -> None:
+    """UL52: it may go on where it was; only the snapshots of deleted segments go."""
+    with opened(tmp_path) as log:
+        log.append_batches(produced(7, 0, 0))
+        log.roll()
+        log.append_batches(produced(8, 0, 0))
+        log.roll()
+        assert snapshots(log) == [1, 2]
+        log.maybe_increment_log_start_offset(2)
+        log.apply_retention()
+        assert (bases(log), snapshots(log)) == ([2], [2])
+        assert set(log.producers) == {7, 8}
+        assert log.append_batches(produced(7, 0, 1)).first_offset == 2
+
+
+def test_one_beyond_the_log_end_is_deleted_on_load(tmp_path: Path) -> None:
+    """UL54: no batch stands behind what it says."""
+    with opened(tmp_path) as log:
+        one_each(log, 2)
+        newest = Path(log.path) / f"{2:020d}.snapshot"
+        stray = Path(log.path) / f"{42:020d}.snapshot"
+        data = newest.read_bytes()
+    stray.write_bytes(data)
+    with opened(tmp_path) as log:
+        assert snapshots(log) == [1, 2]
+
+
+@pytest.mark.parametrize("how", ["cut", "anew"])
+def test_an_open_transaction_goes_with_its_records(tmp_path: Path, how: str) -> None:
+    """UL77: in a log that was opened again, too; with it goes what kept read_committed waiting."""
+    with opened(tmp_path) as log:
+        log.append(X)
+        log.append_batches(transactional(7, 0, 0))
+        log.append_batches(transactional(7, 0, 1))
+    with opened(tmp_path) as log:
+        assert (log.last_stable_offset, log.log_end_offset) == (1, 3)
+        log.truncate_to(2)
+        assert (log.last_stable_offset, set(log.producers)) == (1, {7})
+        if how == "cut":
+            log.truncate_to(1)
+            end = 1
+        else:
+            log.truncate_fully_and_start_at(2, 1)
+            end = 2
+        assert (log.log_start_offset, log.log_end_offset) == (0 if how == "cut" else 1, end)
+        assert (log.last_stable_offset, log.producers) == (end, {})
+        assert log._producers.first_unstable_offset is None
+    with opened(tmp_path) as log:
+        assert log.last_stable_offset == log.log_end_offset == end
+
+
+def test_a_truncated_marker_leaves_its_transaction_open_again(tmp_path: Path) -> None:
+    """And the abort that it told is in no index any more."""
+    with opened(tmp_path) as log:
+        log.append_batches(transactional(7, 0, 0))
+        log.append_batches(marker(7, 0, "abort"), origin="coordinator")
+        log.append(X)
+        assert (log.last_stable_offset, len(log.aborted_transactions())) == (3, 1)
+        log.truncate_to(1)
+        assert (log.last_stable_offset, log.aborted_transactions()) == (0, [])
+        log.append_batches(marker(7, 0, "commit"), origin="coordinator")
+        assert (log.last_stable_offset, log.aborted_transactions()) == (2, [])
+        assert len(list(log.read(isolation="read_committed"))) == 1
+        assert log.verify().problems == []
+
+
+def test_no_unstable_offset_lies_below_the_log_start(tmp_path: Path) -> None:
+    """UL83: nor below it when the segments are gone."""
+    with opened(tmp_path) as log:
+        log.append_batches(transactional(7, 0, 0, 8))
+        log.roll()
+        log.append_batches(transactional(7, 0, 8, 2))
+        assert log.last_stable_offset == 0
+        log.maybe_increment_log_start_offset(5)
+        assert log.last_stable_offset == 5
+        log.maybe_increment_log_start_offset(8)
+        log.apply_retention()
+        assert (bases(log), log.last_stable_offset) == ([8], 8)
+
+
+@pytest.mark.parametrize(
+    ("clean", "recovery_point", "expected"), [(True, None, [3, 4, 5]), (False, 5, [3, 4, 5]), (False, 0, [1, 2, 3, 4, 5])]
+)  # fmt: skip
+def test_a_load_writes_those_that_are_missing(
+    tmp_path: Path, clean: bool, recovery_point: int | None, expected: list[int]
+) -> None:
+    """UL55: at the last two segments and at the end; of a log that is recovered, at every segment but the first."""
+    with opened(tmp_path) as log:
+        one_each(log, 4)
+        log.append_batches(produced(7, 0, 4))
+    for path in (tmp_path / "t-0").glob("*.snapshot"):
+        path.unlink()
+    with opened(tmp_path, clean_shutdown=clean, recovery_point=recovery_point) as log:
+        assert snapshots(log) == expected
+        assert log.producers[7].last_sequence == 4

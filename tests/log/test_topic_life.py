@@ -1,0 +1,335 @@
+"""Topics come and go, whole or not at all; deletion waits for readers; a start finishes what a crash left."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import InvalidConfig, LogClosed, StorageOffline, TopicExists, UnknownTopicOrPartition
+from tests.support.abandon import abandon
+from tests.support.failing_files import FailingFiles
+from tests.support.logs import tree
+
+NOW = 1_700_000_000_000
+DELAY = {"file.delete.delay.ms": 1000}
+
+
+def entries(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir() if entry.is_dir())
+
+
+def opened(path: Path, clock: ManualClock | None = None, **options: Any) -> klog.LogManager:
+    return klog.open(path, create=True, clock=clock or ManualClock(NOW), **options)
+
+
+# ---- create ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
+def test_a_creation_that_fails_anywhere_leaves_nothing(tmp_path: Path, error: int) -> None:
+    for nth in range(1, 100):
+        path = tmp_path / str(nth)
+        files = FailingFiles(nth, error)
+        files.armed = False
+        logs = opened(path, files=files)
+        logs.create_topic("before")
+        files.armed = True
+        try:
+            logs.create_topic("t", partitions=3)
+            failed = False
+        except OSError:
+            failed = True
+            if not logs.offline_directories:
+                assert entries(path) == ["before-0"]
+                assert logs.topics() == {"before": [0]}
+        files.armed = False
+        if failed and not logs.offline_directories:
+            logs.create_topic("t", partitions=2)  # the name is free
+            assert entries(path) == ["before-0", "t-0", "t-1"]
+        abandon(logs)
+        with opened(path) as logs:
+            assert logs.topics()["before"] == [0]
+            assert logs.topics().get("t", []) in ([], [0, 1], [0, 1, 2])
+            assert ("t" in logs.topics()) == (not failed or "t-1" in entries(path))
+        if not files.failed:
+            assert nth > 5
+            return
+    raise AssertionError("no creation went through untouched")
+
+
+def test_a_creation_that_a_crash_cut_short_is_undone_by_the_next_start(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        logs.create_topic("t", partitions=2)
+        logs.create_topic("kept")
+    path = tmp_path / "klog-topics.json"
+    document = json.loads(path.read_text())
+    document["topics"]["t"]["state"] = "creating"
+    document["topics"]["t"]["partitions"] = 3
+    path.write_text(json.dumps(document))
+    with klog.open(tmp_path, read_only=True) as reader:
+        assert reader.topics() == {"kept": [0], "t": [0, 1]}  # a reader changes nothing
+    with opened(tmp_path) as logs:
+        assert logs.topics() == {"kept": [0]}
+        assert entries(tmp_path) == ["kept-0"]
+        logs.create_topic("t")
+    assert "state" not in json.loads(path.read_text())["topics"]["t"]
+
+
+def test_a_topic_that_is_there_is_not_touched_by_a_second_creation(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        logs.create_topic("t")
+        before = tree(tmp_path)
+        with pytest.raises(TopicExists):
+            logs.create_topic("t", partitions=3)
+        assert tree(tmp_path) == before
+
+
+# ---- delete ------------------------------------------------------------------------------------------------------------
+
+
+def test_deletion_renames_at_once_and_removes_after_the_delay(tmp_path: Path) -> None:
+    """LM8: the directory becomes -delete, every file of the log is known by its new parent and read through it, and goes
+    only after file.delete.delay.ms."""
+    clock = ManualClock(NOW)
+    with opened(tmp_path, clock) as logs:
+        logs.create_topic("t", partitions=2, config={**DELAY, "segment.bytes": 300})
+        logs.create_topic("kept")
+        log = logs.log("t", 0)
+        for number in range(10):
+            log.append([(None, b"%d" % number * 20)])
+        logs.log("t", 1)
+        reader = iter(log.read())
+        first = next(reader)
+        logs.start()
+        logs.delete_topic("t")
+        assert logs.topics() == {"kept": [0]}
+        doomed = [name for name in entries(tmp_path) if name.endswith("-delete")]
+        assert sorted(name[:4] for name in doomed) == ["t-0.", "t-1."]
+        assert Path(log.path).name in doomed
+        assert all(Path(segment.path).parent == Path(log.path) for segment in log.segments)
+        assert first.value == b"0" * 20
+        assert [record.value for record in reader] == [b"%d" % number * 20 for number in range(1, 10)]
+        assert log.count() == 10
+        with pytest.raises(UnknownTopicOrPartition, match="t-0 has been deleted"):
+            log.append([(None, b"no")])
+        with pytest.raises(UnknownTopicOrPartition):
+            logs.log("t", 0)
+        clock.advance(999)
+        assert len(entries(tmp_path)) == 3
+        clock.advance(1)
+        assert entries(tmp_path) == ["kept-0"]
+        with pytest.raises(LogClosed):
+            log.read()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text().splitlines() == ["0", "1", "kept 0 0"]
+
+
+def test_a_topic_may_be_made_anew_while_the_old_one_waits(tmp_path: Path) -> None:
+    """LM11, LM8: metrics are there once after delete and recreate, also when the old directory goes."""
+    clock = ManualClock(NOW)
+    with opened(tmp_path, clock) as logs:
+        logs.create_topic("t", config=DELAY)
+        logs.log("t").append([(None, b"old")] * 5)
+        old_id = logs.log("t").topic_id
+        logs.delete_topic("t")
+        assert logs.metrics()["LogEndOffset"] == {}
+        logs.create_topic("t", config=DELAY)
+        log = logs.log("t")
+        assert (log.log_end_offset, log.topic_id == old_id) == (0, False)
+        log.append([(None, b"new")])
+        assert logs.metrics()["LogEndOffset"] == {"t-0": 1}
+        logs.start()
+        clock.advance(2000)
+        assert logs.metrics()["LogEndOffset"] == {"t-0": 1}
+        assert entries(tmp_path) == ["t-0"]
+        assert [record.value for record in log.read()] == [b"new"]
+
+
+def test_a_topic_name_of_any_length(tmp_path: Path) -> None:
+    """LM8: 249 characters and a partition number: the directory's name is cut to 255."""
+    with opened(tmp_path) as logs:
+        name = "x" * 249
+        logs.create_topic(name)
+        logs.log(name).append([(None, b"x")])
+        logs.delete_topic(name)
+        (doomed,) = entries(tmp_path)
+        assert len(doomed) == 255
+        assert doomed.endswith("-delete")
+
+
+def test_without_a_delay_a_topic_is_gone_at_once(tmp_path: Path) -> None:
+    """LM8: zero delay: nothing is pending at a shutdown."""
+    with opened(tmp_path) as logs:
+        logs.create_topic("t", config={"file.delete.delay.ms": 0})
+        logs.log("t").append([(None, b"x")])
+        logs.delete_topic("t")
+        assert entries(tmp_path) == []
+
+
+def test_what_is_left_at_the_stop_the_next_start_removes(tmp_path: Path) -> None:
+    """10.1: -delete directories whose delay has not passed stay on disk; 4.1: a start queues them."""
+    with opened(tmp_path) as logs:
+        logs.create_topic("t")
+        logs.log("t").append([(None, b"x")])
+        logs.delete_topic("t")
+    assert len(entries(tmp_path)) == 1
+    clock = ManualClock(NOW)
+    with opened(tmp_path, clock, config={"log.segment.delete.delay.ms": 500}) as logs:
+        assert logs.topics() == {}
+        logs.start()
+        clock.advance(499)
+        assert len(entries(tmp_path)) == 1
+        clock.advance(1)
+        assert entries(tmp_path) == []
+
+
+def test_a_deletion_that_a_crash_cut_short_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        logs.create_topic("t", partitions=2)
+        logs.log("t").append([(None, b"x")])
+    path = tmp_path / "klog-topics.json"
+    document = json.loads(path.read_text())
+    document["topics"]["t"]["state"] = "deleting"
+    path.write_text(json.dumps(document))
+    (tmp_path / "t-0").rename(tmp_path / f"t-0.{7:032x}-delete")
+    with opened(tmp_path) as logs:
+        assert logs.topics() == {}
+        assert [name[-7:] for name in entries(tmp_path)] == ["-delete"] * 2
+    assert json.loads(path.read_text())["topics"] == {}
+
+
+def test_a_broker_s_topic_that_nobody_opened_can_be_deleted(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        logs.create_topic("t", partitions=2)
+    (tmp_path / "klog-topics.json").unlink()
+    with opened(tmp_path) as logs:
+        logs.delete_topic("t")
+        assert logs.topics() == {}
+        with pytest.raises(UnknownTopicOrPartition):
+            logs.delete_topic("t")
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
+def test_a_deletion_that_fails_anywhere_is_finished_later(tmp_path: Path, error: int) -> None:
+    for nth in range(1, 100):
+        path = tmp_path / str(nth)
+        files = FailingFiles(nth, error)
+        files.armed = False
+        logs = opened(path, files=files)
+        logs.create_topic("t", partitions=3)
+        logs.log("t", 1).append([(None, b"x")])
+        files.armed = True
+        failed = False
+        try:
+            logs.delete_topic("t")
+        except (OSError, StorageOffline):
+            failed = True
+        files.armed = False
+        abandon(logs)
+        with opened(path) as logs:
+            assert logs.topics() in ({}, {"t": [0, 1, 2]})
+            if logs.topics():
+                assert failed
+                assert logs.log("t", 1).count() == 1
+        if not files.failed:
+            assert nth > 4
+            return
+    raise AssertionError("no deletion went through untouched")
+
+
+# ---- configuration of logs in use ----------------------------------------------------------------------------------------
+
+
+def test_open_logs_take_another_configuration_at_once(tmp_path: Path) -> None:
+    """10.3: updateTopicConfig applies to all logs of the topic."""
+    with opened(tmp_path) as logs:
+        logs.create_topic("t", partitions=2)
+        log = logs.log("t", 0)
+        log.append([(None, b"x" * 2000)])
+        logs.alter_topic("t", {"max.message.bytes": 500, "segment.bytes": 600})
+        with pytest.raises(klog.errors.RecordTooLarge):
+            log.append([(None, b"x" * 2000)])
+        for _ in range(4):
+            log.append([(None, b"x" * 300)])
+        assert len(log.segments) > 2
+        logs.alter_topic("t", {"cleanup.policy": "compact", "max.message.bytes": None})
+        with pytest.raises(klog.errors.InvalidRecord, match="Compacted topic"):
+            log.append([(None, b"no key")])
+        assert log.config.compacts
+        assert logs.log("t", 1).config.compacts
+
+
+def test_a_change_of_the_directory_s_configuration_reaches_all_logs(tmp_path: Path) -> None:
+    """LM9: a broker-level change re-reads all, a topic's own value stays."""
+    with opened(tmp_path) as logs:
+        logs.create_topic("t")
+        logs.create_topic("own", config={"segment.ms": 7})
+        held = [logs.log("t"), logs.log("own")]
+        logs.alter_config({"log.roll.ms": 5})
+        assert [log.config.segment_ms for log in held] == [5, 7]
+        with pytest.raises(InvalidConfig):
+            logs.alter_config({"log.roll.ms": 0})
+        assert [log.config.segment_ms for log in held] == [5, 7]
+
+
+@pytest.mark.parametrize("level", ["topic", "directory"])
+def test_a_change_while_a_log_is_being_loaded_is_not_lost(
+    tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LM9: a change during a load re-reads that topic alone; a broker-level one re-reads all."""
+    from klog.log import loading
+
+    with opened(tmp_path) as logs:
+        logs.create_topic("t")
+        logs.create_topic("u")
+        real = loading.Log
+        settled: list[str] = []
+
+        def slow(path: str, options: Any) -> klog.Log:
+            log = real(path, options)
+            if log.topic == "t":
+                if level == "topic":
+                    logs.alter_topic("t", {"segment.ms": 5})
+                else:
+                    logs.alter_config({"log.roll.ms": 5})
+            return log
+
+        plain = real.update_config
+
+        def update(log: klog.Log, config: klog.LogConfig) -> None:
+            settled.append(log.topic)
+            plain(log, config)
+
+        monkeypatch.setattr(loading, "Log", slow)
+        monkeypatch.setattr(real, "update_config", update)
+        other = logs.log("u")
+        assert logs.log("t").config.segment_ms == 5
+        assert settled == (["t"] if level == "topic" else ["u", "t"])
+        assert other.config.segment_ms == (604_800_000 if level == "topic" else 5)
+        monkeypatch.undo()
+        logs.alter_topic("t", {"segment.ms": 6})  # nothing is left of the load
+        assert logs.log("t").config.segment_ms == 6
+
+
+def test_a_load_that_failed_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LM9: also when creation failed."""
+    from klog.log import loading
+
+    with opened(tmp_path) as logs:
+        logs.create_topic("t")
+
+        def broken(path: str, options: Any) -> klog.Log:
+            raise RuntimeError("no log today")
+
+        monkeypatch.setattr(loading, "Log", broken)
+        with pytest.raises(RuntimeError, match="no log today"):
+            logs.log("t")
+        monkeypatch.undo()
+        logs.alter_topic("t", {"segment.ms": 6})
+        assert logs.log("t").config.segment_ms == 6

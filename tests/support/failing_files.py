@@ -1,0 +1,76 @@
+"""A disk that fails on purpose: the Nth operation, once or from there on, or every one below a path.
+
+Operations are those of Files: open to write, write, fsync, fdatasync, truncate, replace, rename, unlink, fsync_dir.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from klog.disk import LogFile, RealFiles
+
+
+class FailingFile(LogFile):
+    disk: FailingFiles
+
+    def write(self, data: bytes, position: int) -> None:
+        self.disk.check("write", self.path)
+        super().write(data, position)
+
+
+class FailingFiles(RealFiles):
+    """nth: 0 for none. under: paths below which every operation fails, from the moment they are put in."""
+
+    def __init__(self, nth: int = 0, error: int = errno.EIO, *, forever: bool = False) -> None:
+        super().__init__()
+        self.nth, self.error, self.forever = nth, error, forever
+        self.under: list[str] = []
+        self.armed = True
+        self.calls = 0
+        self.failed: list[str] = []
+
+    def check(self, what: str, path: str) -> None:
+        self.calls += self.armed
+        mine = any(path == place or path.startswith(place + "/") for place in self.under)
+        nth = self.armed and self.nth and (self.calls == self.nth or (self.forever and self.calls > self.nth))
+        if mine or nth:
+            self.failed.append(f"{what} {path}")
+            raise OSError(self.error, os.strerror(self.error), path)
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        if write:
+            self.check("open", path)
+        plain = super().open(path, write=write, create=create)
+        file = FailingFile(os.dup(plain.fileno()), path, write)
+        plain.close()
+        file.disk = self
+        return file
+
+    def fsync(self, file: LogFile) -> None:
+        self.check("fsync", file.path)
+        super().fsync(file)
+
+    def fdatasync(self, file: LogFile) -> None:
+        self.check("fsync", file.path)
+        super().fdatasync(file)
+
+    def truncate(self, file: LogFile, size: int) -> None:
+        self.check("truncate", file.path)
+        super().truncate(file, size)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.check("replace", path)
+        super().replace(path, data)
+
+    def rename(self, source: str, target: str) -> None:
+        self.check("rename", source)
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self.check("unlink", path)
+        super().unlink(path)
+
+    def fsync_dir(self, path: str) -> None:
+        self.check("fsync_dir", path)
+        super().fsync_dir(path)
