@@ -85,7 +85,7 @@ class LogView:
         self._take(loaded)
         self._recovery_point = loaded.recovery_point
         self._recovery = loaded.recovery
-        self._doomed = loaded.doomed
+        self._leftovers = loaded.doomed
         self._mark: OffsetMetadata | None = None  # of a managed log: marks W3
         self._keeps_metadata = True
         # Of a log that is only read, for `following`. generation: how often more than appends has happened.
