@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from bench import (
+    append_contests,
     checksum_contests,
     codec_contests,
     compression_contests,
@@ -24,6 +25,7 @@ from bench import (
     log_contests,
     lookup_contests,
     plot,
+    store_contests,
     table,
     thread_contests,
 )
@@ -32,12 +34,14 @@ from bench.figures import figures
 
 FACTORIES: dict[str, Factory] = {
     **codec_contests.FACTORIES,
+    **append_contests.FACTORIES,
     **checksum_contests.FACTORIES,
     **compression_contests.FACTORIES,
     **kafka_contests.FACTORIES,
     **engine_contests.FACTORIES,
     **log_contests.FACTORIES,
     **lookup_contests.FACTORIES,
+    **store_contests.FACTORIES,
     **thread_contests.FACTORIES,
 }
 ROOT = Path(__file__).resolve().parent.parent

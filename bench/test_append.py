@@ -1,4 +1,4 @@
-"""Records to disk, against its peer: see codec_contests.py and log_contests.py."""
+"""Records to disk, against its peer: see log_contests.py and append_contests.py."""
 
 from __future__ import annotations
 
@@ -8,4 +8,10 @@ import pytest
 @pytest.mark.parametrize("place", range(3))
 @pytest.mark.parametrize("contest", ["append 100B", "append 1KiB"], indirect=True)
 def test_append(contest, place, measure):
+    measure(contest, place)
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("contest", [f"append batches {size}" for size in ("16KiB", "64KiB", "1MiB")], indirect=True)
+def test_append_batches(contest, place, measure):
     measure(contest, place)

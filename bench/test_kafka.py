@@ -1,4 +1,7 @@
-"""Beside Kafka's own classes in one JVM: see kafka_contests.py. What is timed here includes a pipe to it and back."""
+"""Beside Kafka's own classes in one JVM: see kafka_contests.py, engine_contests.py, append_contests.py.
+
+What is timed here includes a pipe to the JVM and back.
+"""
 
 from __future__ import annotations
 
@@ -21,4 +24,24 @@ def test_decode(contest, place, measure):
     indirect=True,
 )
 def test_encode_and_validate(contest, place, measure):
+    measure(contest, place)
+
+
+@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize(
+    "contest",
+    [
+        *(f"kafka open {what}" for what in ("partitions", "segments")),
+        "kafka recover 100B",
+        *(f"kafka translate {size}" for size in ("16KiB", "4KiB", "100B")),
+        *(
+            f"kafka append {role} {size} {codec}"
+            for role in ("leader", "follower")
+            for size in ("16KiB", "1MiB")
+            for codec in ("none", "lz4")
+        ),
+    ],
+    indirect=True,
+)
+def test_engine(contest, place, measure):
     measure(contest, place)

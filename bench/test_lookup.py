@@ -1,4 +1,4 @@
-"""Offset to position through the index, against its peer: see codec_contests.py and log_contests.py."""
+"""Offset to position through the index, against its peer: see log_contests.py and lookup_contests.py."""
 
 from __future__ import annotations
 
@@ -8,4 +8,10 @@ import pytest
 @pytest.mark.parametrize("place", range(2))
 @pytest.mark.parametrize("contest", ["lookup"], indirect=True)
 def test_lookup(contest, place, measure):
+    measure(contest, place)
+
+
+@pytest.mark.parametrize("place", range(2))
+@pytest.mark.parametrize("contest", ["lookup in C, 1 MiB", "lookup in C, 10 MiB"], indirect=True)
+def test_lookup_in_c(contest, place, measure):
     measure(contest, place)

@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING, Any
 from klog import clock, errors, record
 from klog.config import LogConfig, ManagerConfig
 from klog.errors import KlogError
-from klog.log import AppendInfo, FetchData, Log, LogManager, LogReader, ProducerState, Recovery, TimestampOffset
+from klog.log import (
+    AppendInfo,
+    FetchData,
+    Log,
+    LogManager,
+    LogReader,
+    NamedReader,
+    ProducerState,
+    Recovery,
+    TimestampOffset,
+)
 from klog.log import open_directory as open
 from klog.record import Record, RecordBatch, TimestampType
 
@@ -36,6 +46,7 @@ __all__ = [
     "LogManager",
     "LogReader",
     "ManagerConfig",
+    "NamedReader",
     "ProducerState",
     "Record",
     "RecordBatch",

@@ -62,7 +62,6 @@ DEFAULTS = {
 }
 LATER: dict[Any, str] = {
     klog: "Broker TestBroker metrics sim",
-    klog.LogManager: "reader",
     klog.Log: "compact purge_key",
     klog.LogReader: "to_polars",
 }

@@ -36,13 +36,15 @@ cdef object _maps = weakref.WeakSet()
 cdef dict _cuts = {}      # (device, inode) -> the length that the file is about to get
 
 
+@cython.final
 cdef class FileMap:
     """The first `size` bytes of a file and of what it will grow by. `valid` of them are known to be in the file."""
 
     cdef uint8_t *data
     cdef int64_t size, valid
     cdef tuple key
-    cdef bint cut         # views made from now on need another map
+    cdef int64_t own_from  # from this byte on it is memory of our own
+    cdef bint cut          # views made from now on need another map
     cdef object __weakref__
 
     def __cinit__(self, LogFile file, int64_t end):
@@ -57,7 +59,7 @@ cdef class FileMap:
         if memory == MAP_FAILED:
             raise OSError(errno.ENOMEM, "cannot map; raise vm.max_map_count", file.path)
         self.data = <uint8_t *>memory
-        self.size = size
+        self.size = self.own_from = size
         _maps.add(self)
 
     cdef int learn(self, LogFile file) except -1:
@@ -70,10 +72,10 @@ cdef class FileMap:
         return 0
 
     cdef int exchange(self, int64_t start, int64_t end) except -1:
-        """From here on bytes [start, end) are memory of our own with the same content."""
+        """From here on bytes [start, end) are memory of our own with the same content. A second cut may go further."""
         cdef int64_t low = start & ~(PAGE - 1), high
         cdef void *copy
-        end = min(end, self.size)
+        end = min(end, self.own_from)
         high = (end + PAGE - 1) & ~(PAGE - 1)
         self.cut = True
         if self.data == NULL or end <= start:
@@ -85,6 +87,7 @@ cdef class FileMap:
         if mremap(copy, high - low, high - low, MREMAP_MAYMOVE | MREMAP_FIXED, self.data + low) == MAP_FAILED:
             munmap(copy, high - low)
             raise MemoryError("what readers hold of a log that is to be cut could not be kept")
+        self.own_from = low
         return 0
 
     def __dealloc__(self):
@@ -92,6 +95,7 @@ cdef class FileMap:
             munmap(self.data, self.size)
 
 
+@cython.final
 @cython.final
 cdef class FileView:
     """A range of a map, with the read-only buffer protocol. It keeps the map."""
@@ -142,7 +146,7 @@ def begin_cut(int fd, int64_t size):
     _cuts[key] = size  # first: the set below is Python's, and other threads may run while it is gone through
     try:
         for map in list(_maps):
-            if map.key == key and not map.cut:
+            if map.key == key:
                 map.exchange(size, status.st_size)
     except BaseException:
         del _cuts[key]

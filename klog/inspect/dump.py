@@ -151,7 +151,7 @@ def _small_entries(path: str, what: FileName, data: bytes) -> Iterator[Entry]:
             yield {"type": "document", "content": {"version": version, "topic_id": topic_id}}
         case "properties":
             yield {"type": "document", "content": parse_properties(data, path)}
-        case "clean_shutdown" | "topics" | "quorum_state":
+        case "clean_shutdown" | "topics" | "positions" | "quorum_state":
             yield {"type": "document", "content": parse_json(data, path)}
         case "lock":
             yield {"type": "document", "content": data.decode(errors="replace")}

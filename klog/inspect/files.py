@@ -6,7 +6,7 @@ cut it short. Memory: a window of WINDOW bytes for .log, whole files for the oth
 (SMALL_BYTES_MAX).
 
     root of a log.dir   meta.properties  *-checkpoint  .kafka_cleanshutdown  .lock  klog-topics.json
-    bootstrap.checkpoint
+                        klog-reader.<name>.json  bootstrap.checkpoint
     partition           <20 digits>.log .index .timeindex .txnindex .snapshot   leader-epoch-checkpoint
                         partition.metadata
     waiting             any of them with .deleted .cleaned .swap .tmp behind;  <topic>-<n>.<32 hex>-delete -future
@@ -45,6 +45,7 @@ SMALL_BYTES_MAX = 1 << 30
 _SEGMENT = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")
 _LOOSE = re.compile(r".*\.(log|index|timeindex|txnindex|snapshot)")
 _METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint(\.part)?")
+_READER = re.compile(r"klog-reader\.[a-zA-Z0-9._-]{1,200}\.json")
 _MOVED = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)")
 LEFTOVERS = (".deleted", ".cleaned", ".swap")
 
@@ -92,6 +93,8 @@ def classify(name: str) -> FileName:
         return FileName(found[2], int(found[1]))
     if name in KINDS_BY_NAME:
         return FileName(KINDS_BY_NAME[name])
+    if _READER.fullmatch(name):
+        return FileName("positions")
     found = _METADATA_SNAPSHOT.fullmatch(name)
     if found:
         return FileName("log", int(found[1]), "part" if found[3] else None)

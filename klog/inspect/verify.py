@@ -124,6 +124,9 @@ class _Root:
             self._bootstrap(os.path.join(path, "bootstrap.checkpoint"))
         topics = self._parse("klog-topics.json", parse_json) if "klog-topics.json" in names else None
         self._topic_ids = _topic_ids(topics)
+        for name in sorted(names):
+            if classify(name).kind == "positions" and not classify(name).leftover:
+                self._parse(name, parse_json)
         self._is_brokers = "meta.properties" in names
 
     def _parse(self, name: str, parser: Any) -> Any:

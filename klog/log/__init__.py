@@ -10,6 +10,7 @@ from klog.log.load import Recovery
 from klog.log.log import Log
 from klog.log.manager import LogManager, open_directory
 from klog.log.offset_lookup import TimestampOffset
+from klog.log.positions import NamedReader
 from klog.log.producers import ProducerState
 from klog.log.reader import LogReader
 from klog.log.tail import waiter_for
@@ -20,6 +21,7 @@ __all__ = [
     "Log",
     "LogManager",
     "LogReader",
+    "NamedReader",
     "ProducerState",
     "Recovery",
     "TimestampOffset",

@@ -17,7 +17,7 @@ import os
 import re
 import uuid
 
-from klog.disk import Files
+from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint, InconsistentTopicId
 from klog.segment.names import METADATA
 
@@ -183,8 +183,8 @@ def clean_shutdown_text(path: str) -> bytes:
 def read_topic_id(directory: str) -> uuid.UUID | None:
     """The topic id of a partition directory; None where partition.metadata is missing or makes no sense."""
     path = os.path.join(directory, METADATA)
-    with contextlib.suppress(FileNotFoundError, CorruptCheckpoint), open(path, "rb") as file:
-        return parse_metadata(file.read(), path)
+    with contextlib.suppress(FileNotFoundError, CorruptCheckpoint):
+        return parse_metadata(read_whole(path), path)
     return None
 
 

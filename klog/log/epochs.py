@@ -12,7 +12,7 @@ import bisect
 import logging
 import os
 
-from klog.disk import Files
+from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint
 from klog.log.checkpoint import format_epochs, parse_epochs
 from klog.scheduler import Scheduler
@@ -41,8 +41,7 @@ class LeaderEpochs:
     def load(self) -> None:
         """Read the file. One that cannot be read counts as empty; `problem` then says why."""
         try:
-            with open(self.path, "rb") as file:
-                entries = parse_epochs(file.read(), self.path)
+            entries = parse_epochs(read_whole(self.path), self.path)
         except FileNotFoundError:
             return
         except CorruptCheckpoint as error:

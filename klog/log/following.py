@@ -38,6 +38,13 @@ class TailMark(NamedTuple):
     header: bytes
 
 
+class Moment(NamedTuple):
+    """What a log was when a question began. generation: how often more than appends and rolls had happened."""
+
+    generation: int
+    segments: tuple[Segment, ...]
+
+
 def refresh_locked(log: LogView) -> None:
     """What LogView.refresh documents."""
     _follow_checkpoints(log)
@@ -53,23 +60,24 @@ def refresh_locked(log: LogView) -> None:
         log._directory_mtime = -1
 
 
-def overtaken(log: LogView) -> bool:
-    """Has the writer changed, not only lengthened, what this reader knew? Then the reader knows better now."""
-    if not log.read_only or log.closed:
+def overtaken(log: LogView, moment: Moment) -> bool:
+    """Has the writer changed, not only lengthened, the log since that moment? A reader knows better now, if so."""
+    if log.closed:
         return False
-    with log._lock:
-        generation = log._generation
-        refresh_locked(log)
-        return log._generation != generation
+    if log.read_only:
+        with log._lock:
+            refresh_locked(log)
+    return log._generation != moment.generation or log._segments is not moment.segments
 
 
-def steady(log: LogView, generation: int) -> bool:
-    """R3: has the writer done nothing but append since the log was of this generation? If not, the reader knows better
-    now."""
-    if log._generation != generation:
+def steady(log: LogView, moment: Moment) -> bool:
+    """R3: has the writer done nothing but append since that moment? If not, a reader knows better now."""
+    if log._generation != moment.generation:
         return False
+    if not log.read_only:
+        return True
     with log._lock:
-        return _stands(log) or not overtaken(log)
+        return _stands(log) or not overtaken(log, moment)
 
 
 # ---- where it ends ---------------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from klog.errors import CorruptBatch
 from klog.segment import names, scan_checked
 
 
-def clear_leftovers(directory: str, files: Files, note: Callable[[str], None]) -> None:
-    """Bring a partition directory to live names only. note gets a line per thing done."""
+def clear_leftovers(directory: str, files: Files, note: Callable[[str], None]) -> list[str]:
+    """Bring a partition directory to live names only: all names there, sorted. note gets a line per thing done."""
     listing = sorted(os.listdir(directory))
     changed = False
     for name in listing:
@@ -37,8 +37,10 @@ def clear_leftovers(directory: str, files: Files, note: Callable[[str], None]) -
         note(f"{name} dropped: unfinished compaction")
         files.unlink(os.path.join(directory, name))
         changed = True
-    if changed:
-        files.fsync_dir(directory)
+    if not changed:
+        return listing
+    files.fsync_dir(directory)
+    return sorted(os.listdir(directory))
 
 
 def _sound(directory: str, files: Files, swaps: list[str], note: Callable[[str], None]) -> bool:

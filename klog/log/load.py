@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from klog.errors import CorruptLog
@@ -53,14 +54,16 @@ class Loaded:
     doomed: tuple[str, ...] = ()  # names of files that are to be unlinked later
 
 
-def list_segments(inputs: Inputs, *, writable: bool) -> list[Segment]:
-    """The directory's segments in order, each as large as its file, its end not known yet."""
+def list_segments(inputs: Inputs, listing: Sequence[str], *, writable: bool) -> list[Segment]:
+    """The directory's segments in order, each as large as its file, its end not known yet. listing: sorted names."""
     bases = []
-    for name in sorted(os.listdir(inputs.directory)):
+    for name in listing:
+        if not name.endswith(names.LOG):
+            continue
         parsed = names.parse_name(name)
-        if parsed is not None and parsed[1] == names.LOG:
+        if parsed is not None:
             bases.append(parsed[0])
-        elif name.endswith(names.LOG):
+        else:
             _log.warning("event=foreign_file path=%s", os.path.join(inputs.directory, name))
     segments = [new_segment(inputs, base, writable=writable) for base in bases]
     for number, segment in enumerate(segments):
@@ -77,14 +80,14 @@ def load_writable(inputs: Inputs) -> Loaded:
     """Load for appending. Raises CorruptLog where the policy forbids to cut, OSError where the disk fails."""
     started = inputs.clock.monotonic()
     found = Findings()
-    clear_leftovers(inputs.directory, inputs.files, found.note)
-    _remove_orphans(inputs, found)
-    segments = list_segments(inputs, writable=True)
+    listing = clear_leftovers(inputs.directory, inputs.files, found.note)
+    _remove_orphans(inputs, listing, found)
+    segments = list_segments(inputs, listing, writable=True)
     beside = Beside(inputs)
     if beside.epochs.problem is not None:
         found.note(f"leader epochs rebuilt: {beside.epochs.problem}")
     tail: list[Scan] = []  # what the search for the end has seen
-    mend_txn_indexes(inputs, segments, found)
+    mend_txn_indexes(inputs, listing, segments, found)
     if inputs.clean_shutdown:
         tail = [find_end(inputs, segment, found) for segment in segments[-1:]]
     elif segments:
@@ -134,7 +137,7 @@ def load_read_only(inputs: Inputs) -> Loaded:
     """
     started = inputs.clock.monotonic()
     found = Findings()
-    segments = list_segments(inputs, writable=False)
+    segments = list_segments(inputs, sorted(os.listdir(inputs.directory)), writable=False)
     epochs = LeaderEpochs(inputs.directory, inputs.files)
     epochs.load()
     last_at = -1
@@ -160,12 +163,14 @@ def load_read_only(inputs: Inputs) -> Loaded:
     return Loaded(segments, epochs, Producers(), log_start, inputs.recovery_point, recovery, last_at)
 
 
-def _remove_orphans(inputs: Inputs, found: Findings) -> None:
+def _remove_orphans(inputs: Inputs, listing: Sequence[str], found: Findings) -> None:
     """Index files whose .log is gone."""
-    present = set(os.listdir(inputs.directory))
-    for name in sorted(present):
+    present = set(listing)
+    for name in listing:
+        if not name.endswith("index"):
+            continue
         parsed = names.parse_name(name)
-        if parsed is None or parsed[1] in (names.LOG, names.SNAPSHOT):
+        if parsed is None:
             continue
         if names.file_name(parsed[0], names.LOG) not in present:
             found.note(f"{name} removed: it has no .log")

@@ -39,6 +39,7 @@ from klog.log.loading import Loading
 from klog.log.log import Log
 from klog.log.moving import Move
 from klog.log.pool import run_all
+from klog.log.positions import Missing, NamedReader, PositionFile, reader_names
 from klog.log.reader import LogReader
 from klog.log.start import Paths, as_paths, open_directories
 from klog.log.terms import DURABILITIES, Compression, Durability, Options, Records, check_records, settled
@@ -117,6 +118,8 @@ class LogManager:
         self._logs: dict[tuple[str, int], Log] = {}
         self._moves: dict[tuple[str, int], Move] = {}
         self._doomed: list[Log] = []  # deleted, or moved away: open for those who read in them, until they are removed
+        # Topics that are configured alike share a LogConfig: thousands of partitions, and one of them is kilobytes.
+        self._topic_configs: tuple[ManagerConfig, dict[str, LogConfig]] = config, {}
         self._sticky: dict[str, int] = {}
         self._loading = Loading(self)
         self._started = False
@@ -217,6 +220,11 @@ class LogManager:
         return self._read_only
 
     @property
+    def clock(self) -> Clock:
+        """Where it gets the time."""
+        return self._clock
+
+    @property
     def clean_shutdown(self) -> bool:
         """Did the last stop leave its marker in every directory?"""
         return all(directory.was_clean for directory in self._directories)
@@ -301,11 +309,17 @@ class LogManager:
     def topic_config(self, name: str) -> LogConfig:
         """The configuration that a topic's logs are opened with."""
         entry = self._topic_file.entries.get(name)
+        own = entry.config if entry else {}
+        made, config = self._topic_configs, self._config
+        if made[0] is not config:
+            made = self._topic_configs = config, {}
+        same = repr(sorted(own.items()))
         try:
-            config = self._config.topic_config(entry.config if entry else {})
+            if same not in made[1]:
+                made[1][same] = settled(config.topic_config(own), self._durability)
+            return made[1][same]
         except InvalidConfig as error:
             raise InvalidConfig(f"{self._topic_file.path}: topic {name}: {error}") from None
-        return settled(config, self._durability)
 
     def alter_topic(self, name: str, config: Mapping[str, Any]) -> LogConfig:
         """Set keys of a topic's configuration; None takes one back to its default. Open logs take it over at once. For
@@ -459,6 +473,36 @@ class LogManager:
             part for number in chosen for part in self.log(topic, number).read(start, stop, isolation=isolation).parts
         ]
         return LogReader(parts, isolation, include_control)
+
+    def reader(
+        self,
+        topic: str,
+        name: str,
+        *,
+        start: Position = "earliest",
+        missing: Missing = "error",
+        isolation: Isolation = "high_watermark",
+    ) -> NamedReader:
+        """A reader that goes on where the last one of this name has committed; where nobody has, at `start`.
+
+        missing: what to do when the records at its position are gone, deleted or truncated: "error" raises
+        OffsetOutOfRange while reading, "earliest" and "latest" go on there. Works beside a writer in another process
+        too; commits are files of the reader's own, so a read_only manager takes them.
+
+        Raises UnknownTopicOrPartition, CorruptCheckpoint, NewerFormat, ValueError.
+        """
+        self._check_open()
+        if topic not in self.topics():
+            raise self._unknown(topic)
+        return NamedReader(self, PositionFile(self.path, name, self._files), topic, start, missing, isolation)
+
+    def readers(self) -> dict[str, dict[str, dict[int, int]]]:
+        """{reader name: {topic: {partition: committed offset}}} of all that have committed here."""
+        self._check_open()
+        return {
+            name: {topic: entry.positions for topic, entry in PositionFile(self.path, name, self._files).load().items()}
+            for name in reader_names(self.path)
+        }
 
     # ---- end ---------------------------------------------------------------------------------------------------------
 

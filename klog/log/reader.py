@@ -92,6 +92,13 @@ class LogReader:
 
         views: keys and values are not copied out of the chunks, which live as long as anything that was made of them.
         """
+        for _, columns in self.columns_of_chunks(fields, views=views):
+            yield columns
+
+    def columns_of_chunks(
+        self, fields: Sequence[str] | None = None, *, views: bool = False
+    ) -> Iterator[tuple[FetchedChunk, record_room.Columns]]:
+        """The same, each beside the chunk that it was made of."""
         for chunk in self.chunks():
             columns = record_room.columns(
                 chunk.buffer,
@@ -105,7 +112,7 @@ class LogReader:
                 views=views,
             )
             if columns.num_rows:
-                yield columns
+                yield chunk, columns
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return record_room.ArrowStream(self.columns()).__arrow_c_stream__(requested_schema)

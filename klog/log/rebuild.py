@@ -83,6 +83,9 @@ class Beside:
             for scan in tail:
                 replay(scan.notable, segments[-1].file, None, epochs, 0)
         epochs.truncate_from_end(log_end)
+        if not epochs.entries:  # the log start has passed every batch, or had before a crash took it back
+            learn_epochs(epochs, segments)
+            epochs.truncate_from_end(log_end)
         if mend_epochs(epochs, segments, log_end):
             _log.warning("event=epochs_mended path=%s", epochs.path)
         if start:
@@ -287,9 +290,9 @@ def _agreed(said: AbortedTransaction, found: AbortedTransaction, start: int) -> 
     return AbortedTransaction(found.producer_id, first, found.last_offset, stable)
 
 
-def mend_txn_indexes(inputs: Inputs, segments: Sequence[Segment], found: Findings) -> None:
+def mend_txn_indexes(inputs: Inputs, listing: Sequence[str], segments: Sequence[Segment], found: Findings) -> None:
     """Rebuild transaction indexes that break their format, crash or not."""
-    present = {name for name in os.listdir(inputs.directory) if name.endswith(names.TXN_INDEX)}
+    present = {name for name in listing if name.endswith(names.TXN_INDEX)}
     for segment in segments if present else ():
         if names.file_name(segment.base_offset, names.TXN_INDEX) not in present:
             continue

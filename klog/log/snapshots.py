@@ -21,7 +21,7 @@ import struct
 from collections.abc import Collection, Mapping
 
 from klog.codec import crc32c
-from klog.disk import Files
+from klog.disk import Files, read_whole
 from klog.errors import CorruptSnapshot
 from klog.log.producer_entry import ProducerState
 from klog.segment import names
@@ -87,21 +87,19 @@ def _in_kafkas_order(producers: Mapping[int, ProducerState]) -> list[tuple[int, 
 
 def snapshot_offsets(directory: str) -> list[int]:
     """Offsets of the producer snapshots there, ascending."""
-    parsed = (names.parse_name(name) for name in os.listdir(directory))
-    return sorted(offset for offset, suffix in filter(None, parsed) if suffix == names.SNAPSHOT)
+    found = (names.parse_name(name) for name in os.listdir(directory) if name.endswith(names.SNAPSHOT))
+    return sorted(offset for offset, _ in filter(None, found))
 
 
 def read_snapshot(directory: str, offset: int) -> dict[int, ProducerState]:
     """The producers of one snapshot. Raises CorruptSnapshot."""
     path = names.file_path(directory, offset, names.SNAPSHOT)
-    with open(path, "rb") as file:
-        return parse_snapshot(file.read(), path)
+    return parse_snapshot(read_whole(path), path)
 
 
 def _holds(path: str, data: bytes) -> bool:
     try:
-        with open(path, "rb") as file:
-            return file.read(len(data) + 1) == data
+        return read_whole(path) == data
     except FileNotFoundError:
         return False
 

@@ -397,18 +397,18 @@ class LogView:
         while offset < stop:
             if not self._log_start_offset <= offset <= self._log_end_offset:
                 raise OffsetOutOfRange(offset, self._log_start_offset, self._log_end_offset, self.name)
-            generation = self._generation
+            moment = self._moment()
             try:
                 for chunk, next_offset in self._chunks(offset, stop, isolation, max_bytes):
-                    if self._generation != generation or (self.read_only and not following.steady(self, generation)):
+                    if not following.steady(self, moment):
                         break  # it may be a mixture of two moments: look again
                     yield chunk
                     offset = max(offset, next_offset)
                 else:
-                    if self._generation == generation:
+                    if self._generation == moment.generation:
                         return
             except (CorruptData, FileNotFoundError):
-                if self._generation == generation and not following.overtaken(self):
+                if not following.overtaken(self, moment):
                     raise
 
     def _chunks(
@@ -533,6 +533,9 @@ class LogView:
             with self._lock:
                 following.refresh_locked(self)
 
+    def _moment(self) -> following.Moment:
+        return following.Moment(self._generation, self._segments)
+
     def _follow_epochs(self) -> None:
         """The writer may have begun a new leader epoch."""
         epochs = LeaderEpochs(self._directory, self._options.files)
@@ -541,10 +544,11 @@ class LogView:
             self._epochs = epochs
 
     def _steadily(self, work: Callable[[], T]) -> T:
-        """What work() finds in the files; once more, if another process's writer has changed them beside it."""
+        """What work() finds in the files; once more, if a writer has changed them beside it."""
         while True:
+            moment = self._moment()
             try:
                 return work()
             except (CorruptData, FileNotFoundError):
-                if not following.overtaken(self):
+                if not following.overtaken(self, moment):
                     raise

@@ -169,6 +169,30 @@ def test_a_cut_in_the_middle_of_a_read(tmp_path: Path, monkeypatch: pytest.Monke
             list(log.chunks(0, 50, max_bytes=300))
 
 
+def test_a_chunk_that_is_half_of_before_and_half_of_after_is_not_given_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = batches(*[b"old"] * 20), batches(*[b"new"] * 20)
+    file = bare(tmp_path, before)
+    with reader(tmp_path) as log:
+        segment_type = type(log.segments[0])
+        real = segment_type.read_chunk
+        done: list[bool] = []
+
+        def torn(self: Any, position: int, max_bytes: int) -> Any:
+            if not done:
+                middle = len(before) // 40  # inside the first batch, whose checksum then fails
+                file.write_bytes(after[:middle] + before[middle:])
+                found = real(self, position, max_bytes)
+                file.write_bytes(after)
+                done.append(True)
+                return found
+            return real(self, position, max_bytes)
+
+        monkeypatch.setattr(segment_type, "read_chunk", torn)
+        assert [record.value for record in log.read(0, 20)] == [b"new"] * 20
+
+
 def decoded(chunk: FetchedChunk) -> list[Any]:
     return list(iter_records(chunk.buffer, start=chunk.start, stop=chunk.stop))
 

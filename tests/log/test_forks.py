@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import klog
+from klog.disk import watch
 from klog.errors import ForkedHandle
 from tests.support.child import in_child
 from tests.support.logs import one_log, values
@@ -77,25 +78,26 @@ def test_a_fork_while_another_thread_holds_the_lock(tmp_path: Path, read_only: b
         assert answer == [b"a"] if read_only else answer[0] == ForkedHandle.__name__
 
 
-def test_a_tail_that_waits_is_not_the_child_s(tmp_path: Path) -> None:
+def test_a_tail_that_waits_is_not_the_child_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The child's wait takes no news from its parent, whose wait goes on."""
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 1000.0)  # nobody looks by himself
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("events")
         log = logs.log("events")
         log.append([(None, b"a")])
         with klog.Log.open(tmp_path / "events-0", read_only=True) as reader:
-            tail = iter(reader.tail("earliest", timeout=30))
+            tail = iter(reader.tail("earliest", timeout=5))
             assert next(tail).value == b"a"
             read, write = os.pipe()
             ready_read, ready_write = os.pipe()
             pid = os.fork()
             if pid == 0:
                 os.write(ready_write, b".")
-                os.write(write, next(tail).value or b"")
+                os.write(write, next(tail, klog.Record(b"", b"?")).value or b"")
                 os._exit(0)
             os.read(ready_read, 1)
             log.append([(None, b"b")])
-            assert next(tail).value == b"b"
+            assert next(tail, klog.Record(b"", b"?")).value == b"b"
             assert os.read(read, 1) == b"b"
             assert os.waitpid(pid, 0)[1] == 0
             for fd in (read, write, ready_read, ready_write):

@@ -299,6 +299,21 @@ def test_no_retention_on_a_guess(tmp_path: Path) -> None:
         assert logs.log("t").apply_retention() == 2
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_epochs_of_a_log_whose_records_are_all_deleted_outlive_a_restart(tmp_path: Path, clean: bool) -> None:
+    """Whether the log start outlives it, too, or a lost checkpoint brings the records back."""
+    with open_log(tmp_path) as log:
+        fill(log, 3)
+        log.delete_records(3)
+        assert log.leader_epochs == [(0, 3)]
+    if not clean:
+        (tmp_path / "log-start-offset-checkpoint").unlink()
+        (tmp_path / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    with open_log(tmp_path) as log:
+        assert (log.log_start_offset, log.leader_epochs) == ((3, [(0, 3)]) if clean else (0, [(0, 0)]))
+        assert log.verify().problems == []
+
+
 def test_a_log_start_is_on_disk_before_it_counts(tmp_path: Path) -> None:
     """S9: what lies below it is; a checkpoint that says more than the log holds would mean damage."""
     with open_log(tmp_path) as log:

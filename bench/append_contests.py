@@ -1,0 +1,190 @@
+"""Batches that are encoded already, appended to a new log: beside a loop of pwrite, and beside Kafka's engine.
+
+    append batches         as a follower takes them, offsets kept: lengths, order and checksums looked at, indexes kept;
+                           the peer writes the same bytes to a new file with the same preallocation and looks at nothing
+    kafka append leader    as clients send them, one batch a request, based on 0: every record checked, offsets given
+    kafka append follower  the same batches as a follower takes them
+
+Batches of 100-byte values. Nobody syncs. One segment, so that nothing rolls.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import klog
+from bench.contest import Contest, Contestant, Factory
+from bench.kafka_loop import VERSION, KafkaJvm, write_fetches
+from bench.workloads import arrow_table, workload
+from klog import record
+from klog.disk import RealFiles
+
+_SEGMENT_BYTES = 1 << 30
+_CONFIG = {"segment.bytes": _SEGMENT_BYTES, "retention.ms": -1, "max.message.bytes": 16 << 20}
+_FIRST_STEP, _LAST_STEP = 64 << 10, 16 << 20
+
+
+class _NewLog:
+    """A log that is empty before each turn, and the batches that go in: about 1 MiB of them, `turns` times."""
+
+    def __init__(self, folder: Path, batch_bytes: int, turns: int, compression: str | None, *, tiny: bool) -> None:
+        made = record.Encoder(
+            arrow_table(workload("100B", tiny=tiny).tuples()),
+            compression=compression,
+            batch_bytes_max=batch_bytes,
+            message_bytes_max=16 << 20,
+            timestamp_default=0,
+            timestamp_min=0,
+            timestamp_max=1 << 62,
+        ).next_group(1 << 30)
+        assert made is not None
+        made.assign(0, 0)
+        self.batches = [(bytearray(batch.raw), batch.count) for batch in record.decode(bytes(made))]
+        self.requests = [bytes(8) + bytes(batch[8:]) for batch, _ in self.batches]
+        self.turns = turns
+        self.count = turns * sum(count for _, count in self.batches)
+        self.bytes = turns * sum(len(batch) for batch, _ in self.batches)
+        self.directory = folder / "append-0"
+        self.log: klog.Log | None = None
+
+    def fresh(self) -> None:
+        self.close()
+        self.log = klog.Log.open(self.directory, config=_CONFIG)
+
+    def close(self) -> None:
+        if self.log is not None:
+            self.log.close()
+            self.log = None
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def lead(self) -> None:
+        assert self.log is not None
+        append = self.log.append_batches
+        for _ in range(self.turns):
+            for request in self.requests:
+                append(request)
+
+    def follow(self) -> None:
+        assert self.log is not None
+        append, number, offset = self.log.append_batches, struct.Struct(">q").pack_into, 0
+        for _ in range(self.turns):
+            for batch, count in self.batches:
+                number(batch, 0, offset)
+                append(batch, origin="replication")
+                offset += count
+
+    def check(self, append: Callable[[], None]) -> None:
+        self.fresh()
+        append()
+        assert self.log is not None
+        assert (self.log.log_end_offset, self.log.count(), self.log.size) == (self.count, self.count, self.bytes)
+        assert sum(1 for _ in self.log.read()) == self.count
+        assert not self.log.verify().problems
+
+
+def _pwrite(name: str, batch_bytes: int, tiny: bool, folder: Path, goal: float) -> Contest:
+    new = _NewLog(folder, batch_bytes, 1 if tiny else 128, None, tiny=tiny)
+    files, plain = RealFiles(), folder / "plain"
+
+    def write() -> None:
+        file = files.open(str(plain), write=True, create=True)
+        position = allocated = 0
+        for _ in range(new.turns):
+            for batch, _ in new.batches:
+                end = position + len(batch)
+                if end > allocated:
+                    step = min(max(allocated, _FIRST_STEP), _LAST_STEP)
+                    file.preallocate(allocated, max(step, end - allocated))
+                    allocated = max(allocated + step, end)
+                file.write(batch, position)
+                position = end
+        file.close()
+
+    def check() -> None:
+        new.check(new.lead)
+        new.check(new.follow)
+        new.close()
+        write()
+        assert plain.stat().st_size == new.bytes
+
+    def before() -> None:
+        new.close()
+        plain.unlink(missing_ok=True)
+
+    def fresh() -> None:
+        before()
+        new.fresh()
+
+    writing = Contestant("pwrite, same preallocation", write, before=before)
+    return Contest(
+        f"append batches {name}",
+        new.count,
+        new.bytes,
+        (
+            Contestant("klog append_batches, replication", new.follow, before=fresh, goal=goal),
+            Contestant("klog append_batches, client", new.lead, before=fresh),
+            writing,
+        ),
+        check,
+        before,
+        limit=writing,
+    )
+
+
+def _kafka(role: str, name: str, batch_bytes: int, compression: str | None, tiny: bool, folder: Path) -> Contest:
+    new = _NewLog(folder, batch_bytes, 1 if tiny else 64, compression, tiny=tiny)
+    fetches = write_fetches([b"".join(new.requests)], folder / "fetches")
+    jvm = KafkaJvm("KafkaLog", str(_SEGMENT_BYTES))
+    question = f"{role} {fetches} {new.turns} {folder / 'kafka' / 'append-0'}"
+    append = new.lead if role == "leader" else new.follow
+
+    def check() -> None:
+        answer = jvm.warm_up(question)
+        assert (answer.records, answer.bytes) == (new.count, new.bytes)
+        new.check(append)
+
+    def close() -> None:
+        new.close()
+        jvm.close()
+
+    return Contest(
+        f"kafka append {role} {name}",
+        new.count,
+        new.bytes,
+        (
+            Contestant("klog append_batches", append, before=new.fresh, goal=3 if role == "leader" else 1.2),
+            Contestant(
+                f"Kafka {VERSION} {'appendAsLeader' if role == 'leader' else 'appendAsFollower'}",
+                lambda: jvm.ask(question).seconds,
+                before=new.close,
+                own_clock=True,
+            ),
+        ),
+        check,
+        close,
+        threads=(jvm.schedstat,),
+    )
+
+
+def _factories() -> dict[str, Factory]:
+    made: dict[str, Factory] = {}
+    for name, size, goal in (("16KiB", 16 << 10, 0.9), ("64KiB", 64 << 10, 0.95), ("1MiB", 1 << 20, 0.95)):
+        made[f"append batches {name}"] = lambda tiny, folder, name=name, size=size, goal=goal: _pwrite(
+            name, size, tiny, folder, goal
+        )
+    for role in ("leader", "follower"):
+        for name, size in (("16KiB", 16 << 10), ("1MiB", 1 << 20)):
+            for codec in (None, "lz4"):
+                label = f"{name} {codec or 'none'}"
+                made[f"kafka append {role} {label}"] = (
+                    lambda tiny, folder, role=role, label=label, size=size, codec=codec: _kafka(
+                        role, label, size, codec, tiny, folder
+                    )
+                )
+    return made
+
+
+FACTORIES: dict[str, Factory] = _factories()

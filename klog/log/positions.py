@@ -1,0 +1,309 @@
+"""Named positions: how far each of several readers has come, kept in the log.dir, each at its own pace.
+
+    klog-reader.NAME.json := {"version": 1, "reader": NAME, "topics": {TOPIC: {"topic_id": ID, "positions": {"0": 17}}}}
+
+One file for each reader name, with all topics that it reads. A broker ignores it, since it is a file: beside a
+directory that is no partition's it would not start. A position is the offset of the record that comes next.
+
+  N1  a commit is on disk when commit() returns; a crash leaves the old file or the new one
+  N2  commits of the same name in other processes or on other topics are kept: under an flock of the log.dir the file is
+      read, changed and replaced. Of one topic the last commit counts
+  N3  a position speaks of one topic id: a topic that was made anew under its old name is read from the start
+
+The reader's own process needs no lock of the log.dir but may write there: beside a broker or another klog that writes,
+and with a manager that is read-only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from klog.clock import SystemClock
+from klog.disk import Files
+from klog.errors import CorruptCheckpoint, NewerFormat, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.log.checkpoint import encode_uuid
+from klog.log.fetching import Isolation
+from klog.log.reader import LogReader
+from klog.log.tail import waiter_for
+from klog.log.times import Position, resolve
+from klog.record import ArrowStream, Columns, Record
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from klog.log.log import Log
+    from klog.log.manager import LogManager
+
+_log = logging.getLogger("klog.log")
+VERSION = 1
+Missing = Literal["error", "earliest", "latest"]
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+_FILE = re.compile(rf"klog-reader\.({_NAME.pattern})\.json")
+_OFFSET_MAX = 2**63 - 1
+
+
+class TopicPositions(NamedTuple):
+    """What a reader has committed of one topic."""
+
+    topic_id: str | None
+    positions: dict[int, int]
+
+
+class PositionFile:
+    """The file of one reader name."""
+
+    def __init__(self, directory: str, name: str, files: Files) -> None:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a reader: 1 to 200 of a-z A-Z 0-9 . _ - are allowed")
+        self.name = name
+        self.path = os.path.join(directory, f"klog-reader.{name}.json")
+        self._directory = directory
+        self._files = files
+
+    def load(self) -> dict[str, TopicPositions]:
+        """{topic: what is committed}. Raises CorruptCheckpoint, NewerFormat."""
+        try:
+            with open(self.path, "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            return {}
+        try:
+            document = json.loads(data)
+            version = document["version"]
+            if isinstance(version, int) and version > VERSION:
+                raise NewerFormat(f"{self.path} has version {version}, this klog reads {VERSION}: upgrade klog")
+            if version != VERSION:
+                raise ValueError(f"version {version!r}")
+            return {topic: _parsed(entry) for topic, entry in document["topics"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CorruptCheckpoint(
+                f"not the positions of a reader ({error}); move the file away to begin anew", path=self.path
+            ) from None
+
+    def commit(self, topic: str, entry: TopicPositions) -> None:
+        """N1, N2."""
+        fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            topics = {**self.load(), topic: entry}
+            document = {
+                "version": VERSION,
+                "reader": self.name,
+                "topics": {
+                    name: {
+                        "topic_id": topic_id,
+                        "positions": {str(number): offset for number, offset in sorted(positions.items())},
+                    }
+                    for name, (topic_id, positions) in sorted(topics.items())
+                },
+            }
+            self._files.replace(self.path, (json.dumps(document, indent=1) + "\n").encode())
+        finally:
+            os.close(fd)
+
+
+def _parsed(entry: Mapping[str, object]) -> TopicPositions:
+    topic_id, stored = entry["topic_id"], entry["positions"]
+    if not (topic_id is None or isinstance(topic_id, str)) or not isinstance(stored, dict):
+        raise ValueError(f"entry {entry!r}")
+    positions = {int(number): offset for number, offset in stored.items()}
+    if not all(type(offset) is int and 0 <= offset <= _OFFSET_MAX for offset in positions.values()):
+        raise ValueError(f"positions {stored!r}")
+    return TopicPositions(topic_id, positions)
+
+
+def reader_names(directory: str) -> list[str]:
+    """Who has committed positions in a log.dir."""
+    return sorted(found[1] for name in os.listdir(directory) if (found := _FILE.fullmatch(name)))
+
+
+class NamedReader:
+    """Reads a topic from where it left off, and commits how far it has come. Get it from LogManager.reader().
+
+    Iterate it for the records that are there now, partition after partition; once more for those that came since. Every
+    record that was given out moves `position`; only commit() keeps that for the next run. One thread; one reader of a
+    name and topic at a time, or the last commit counts.
+
+        with klog.open("data", read_only=True) as logs:
+            reader = logs.reader("flights", "billing")
+            for record in reader:
+                ...
+            reader.commit()
+    """
+
+    def __init__(
+        self,
+        logs: LogManager,
+        file: PositionFile,
+        topic: str,
+        start: Position,
+        missing: Missing,
+        isolation: Isolation,
+    ) -> None:
+        if missing not in get_args(Missing):
+            raise ValueError(f"missing={missing!r}: choose 'error', 'earliest' or 'latest'")
+        self._logs = logs
+        self._file = file
+        self._topic = topic
+        self._start = start
+        self._missing = missing
+        self._isolation = isolation
+        self._position: dict[int, int] = {}
+        self._committed: dict[int, int] = {}
+        self._topic_id = self._stored_id()
+        stored = file.load().get(topic)
+        if stored is not None and stored.topic_id == self._topic_id:
+            self._committed = dict(stored.positions)
+            self._position = dict(stored.positions)
+        elif stored is not None:
+            _log.warning("event=topic_made_anew topic=%s reader=%s", topic, file.name)
+        self._find_partitions()
+
+    def __repr__(self) -> str:
+        return f"<NamedReader {self.name} of {self._topic} at {self._position}>"
+
+    def _stored_id(self) -> str | None:
+        for log in self._each_log():
+            if log.topic_id is not None:
+                return encode_uuid(log.topic_id)
+        return None
+
+    def _each_log(self) -> Iterator[Log]:
+        numbers = self._logs.topics().get(self._topic)
+        if numbers is None:
+            raise UnknownTopicOrPartition(f"no topic {self._topic!r} in {self._logs.path}")
+        for number in numbers:
+            yield self._logs.log(self._topic, number)
+
+    def _find_partitions(self) -> list[Log]:
+        """The logs as they stand now; one that was never read begins at `start`."""
+        logs = list(self._each_log())
+        for log in logs:
+            log.refresh()
+            if log.partition not in self._position:
+                self._position[log.partition] = self._resolve(log, self._start)
+        return logs
+
+    def _resolve(self, log: Log, position: Position) -> int:
+        offset = resolve(log, position, log.log_start_offset, log.clock.wall_ms())
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise OffsetOutOfRange(offset, log.log_start_offset, log.log_end_offset, log.name)
+        return offset
+
+    def _next_of(self, log: Log) -> int:
+        """Where to go on in a log; `missing` says where if that is gone."""
+        offset = self._position[log.partition]
+        start, end = log.log_start_offset, log.log_end_offset
+        if start <= offset <= end:
+            return offset
+        if self._missing == "error":
+            raise OffsetOutOfRange(offset, start, end, log.name)
+        self._position[log.partition] = found = start if self._missing == "earliest" else end
+        _log.warning("event=position_gone log=%s reader=%s position=%d now=%d", log.name, self.name, offset, found)
+        return found
+
+    # ---- where it stands -------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._file.name
+
+    @property
+    def topic(self) -> str:
+        """What it reads."""
+        return self._topic
+
+    @property
+    def position(self) -> dict[int, int]:
+        """{partition: offset of the record that comes next}."""
+        return dict(sorted(self._position.items()))
+
+    @property
+    def committed(self) -> dict[int, int]:
+        """{partition: offset} as the last commit left it; without the partitions that were never committed."""
+        return dict(sorted(self._committed.items()))
+
+    @property
+    def lag(self) -> dict[int, int]:
+        """{partition: how many offsets are to come}, by what the log.dir says now."""
+        found = {}
+        for log in self._find_partitions():
+            offset = max(self._position[log.partition], log.log_start_offset)
+            found[log.partition] = max(0, log.bound(self._isolation) - offset)
+        return found
+
+    def seek(self, position: Position, partition: int | None = None) -> None:
+        """Go on from an offset, "earliest", "latest" or a time, in one partition or in all of them.
+
+        Raises OffsetOutOfRange, and nothing has moved then; ValueError.
+        """
+        logs = [log for log in self._find_partitions() if partition in (None, log.partition)]
+        if not logs:
+            raise UnknownTopicOrPartition(f"topic {self._topic!r} has no partition {partition}")
+        self._position.update({log.partition: self._resolve(log, position) for log in logs})
+
+    def commit(self) -> None:
+        """The next reader of this name begins here. On disk when it returns. Raises OSError, CorruptCheckpoint."""
+        self._file.commit(self._topic, TopicPositions(self._topic_id, self._position))
+        self._committed = dict(self._position)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def _ranges(self) -> Iterator[tuple[Log, LogReader, int]]:
+        """Each partition's range from the position to the end as it is now, and that end."""
+        for log in self._find_partitions():
+            start, stop = self._next_of(log), log.bound(self._isolation)
+            if start < stop:
+                yield log, log.read(start, stop, isolation=self._isolation), stop
+
+    def __iter__(self) -> Iterator[Record]:
+        position = self._position
+        for log, reader, stop in self._ranges():
+            number = log.partition
+            for record in reader:
+                position[number] = record.offset + 1
+                yield record
+            position[number] = stop  # behind control records and what was compacted away, too
+
+    def columns(self, fields: Sequence[str] | None = None) -> Iterator[Columns]:
+        """The same as Arrow arrays, none of them empty; each one that was given out moves the position."""
+        for log, reader, stop in self._ranges():
+            for chunk, columns in reader.columns_of_chunks(fields):
+                self._position[log.partition] = chunk.stop
+                yield columns
+            self._position[log.partition] = stop
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return ArrowStream(self.columns()).__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """All that is there as one pyarrow.Table. Needs pyarrow: pip install 'klog[arrow]'."""
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise ImportError("to_arrow() needs pyarrow: pip install 'klog[arrow]'") from error
+        return pyarrow.table(self)
+
+    def tail(self, *, timeout: float | None = None) -> Iterator[Record]:
+        """The records that are there, and those that come, asleep in between; ends after `timeout` quiet seconds."""
+        clock = self._logs.clock
+        with waiter_for(self._find_partitions()) as waiter:
+            quiet_since = clock.monotonic()
+            while True:
+                for record in self:
+                    yield record
+                    quiet_since = clock.monotonic()
+                left = None if timeout is None else timeout - (clock.monotonic() - quiet_since)
+                if left is not None and left <= 0:
+                    return
+                if isinstance(clock, SystemClock):
+                    waiter.wait(left)
+                else:
+                    clock.sleep(0.05)
