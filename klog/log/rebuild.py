@@ -119,21 +119,22 @@ def mend_epochs(epochs: LeaderEpochs, segments: Sequence[Segment], log_end: int)
     """Where the entries contradict the batches at which they begin, take the batches' word, if they are at one among
     themselves: neither has a checksum. True if anything changed.
 
-    The first entry may begin behind the first batch of its epoch: it moves along with the log start.
+    The first entry is not asked: it moves along with the log start.
     """
     entries = epochs.entries
     if not entries:
         return False
-    stand = all(_stands(entry, segments, log_end, number == 0) for number, entry in enumerate(entries))
-    if stand and not epochs.fell and _ends_with(entries[-1][0], segments, log_end):
-        return False
+    if not epochs.fell and all(_stands(entry, segments, log_end) for entry in entries[1:]):
+        last = _reaching(log_end - 1, segments)
+        if last is None or last.leader_epoch in (-1, _epoch_before(entries, log_end)):
+            return False
     by_batches: list[tuple[int, int]] = []
     for segment in segments:
         for header in scan_headers(segment.file, 0, segment.size, 0).notable if segment.size else ():
-            last = by_batches[-1][0] if by_batches else -1
-            if 0 <= header.leader_epoch < last:
+            latest = by_batches[-1][0] if by_batches else -1
+            if 0 <= header.leader_epoch < latest:
                 return False
-            if header.leader_epoch > last:
+            if header.leader_epoch > latest:
                 by_batches.append((header.leader_epoch, header.base_offset))
     changed = by_batches != epochs.entries
     if changed:
@@ -143,39 +144,35 @@ def mend_epochs(epochs: LeaderEpochs, segments: Sequence[Segment], log_end: int)
     return changed
 
 
-def _stands(entry: tuple[int, int], segments: Sequence[Segment], log_end: int, is_first: bool) -> bool:
-    """Is the batch of an entry's offset of its epoch, and the batch before of an earlier one? Where the cleaner
-    may have left a hole, batches of later epochs may stand at both."""
+def _stands(entry: tuple[int, int], segments: Sequence[Segment], log_end: int) -> bool:
+    """Is the batch of an entry's offset of its epoch, and the batch before of an earlier one? Where the cleaner may
+    have left a hole, batches of later epochs may stand at both."""
     epoch, start = entry
     if start >= log_end:
         return start == log_end
-    try:
-        at = _reaching(start, segments)
-        before = None if is_first else _reaching(start - 1, segments)
-    except (CorruptBatch, OSError):
-        return True  # readers will be told
-    later = at is not None and at.leader_epoch > epoch and at.base_offset <= start
-    if later or (at is not None and 0 <= at.leader_epoch < epoch):
-        return False
+    at, before = _reaching(start, segments), _reaching(start - 1, segments)
+    if at is not None and at.leader_epoch != epoch and at.leader_epoch >= 0:
+        in_a_hole = at.leader_epoch > epoch and at.base_offset > start
+        if not in_a_hole:
+            return False
     return before is None or before.leader_epoch < epoch or before.base_offset >= start
 
 
-def _ends_with(epoch: int, segments: Sequence[Segment], log_end: int) -> bool:
-    """Is the last batch of this epoch, or of an earlier one?"""
-    try:
-        last = _reaching(log_end - 1, segments)
-    except (CorruptBatch, OSError):
-        return True
-    return last is None or last.leader_epoch <= epoch
+def _epoch_before(entries: Sequence[tuple[int, int]], offset: int) -> int:
+    """The epoch of the last entry below an offset, else that of the first."""
+    return next((epoch for epoch, start in reversed(entries) if start < offset), entries[0][0])
 
 
 def _reaching(offset: int, segments: Sequence[Segment]) -> Header | None:
-    """The first batch that ends at or behind an offset."""
+    """The first batch that ends at or behind an offset, None also where damage hides it: its readers will be told."""
     at = bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
-    for segment in segments[max(at, 0) : max(at, 0) + 2]:
-        header = segment.locate(offset) if segment.size else None
-        if header is not None:
-            return header
+    with contextlib.suppress(CorruptBatch, OSError):
+        for segment in segments[max(at, 0) : max(at, 0) + 2]:
+            header = segment.locate(offset) if segment.size else None
+            if segment is not segments[-1]:
+                segment.close()  # nothing of it is open before somebody reads there
+            if header is not None:
+                return header
     return None
 
 
