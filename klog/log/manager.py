@@ -500,9 +500,7 @@ class LogManager:
         """{reader name: {topic: {partition: committed offset}}} of all that have committed here."""
         self._check_open()
         return {
-            name: {
-                topic: entry.positions for topic, entry in PositionFile(self.path, name, self._files).load().items()
-            }
+            name: {topic: entry.positions for topic, entry in PositionFile(self.path, name, self._files).load().items()}
             for name in reader_names(self.path)
         }
 
