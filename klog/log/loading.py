@@ -8,6 +8,7 @@ LogManager.loadLogs, initializingLog, topicConfigUpdated, finishedInitializingLo
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -52,7 +53,7 @@ class Loading:
             while True:
                 manager._check_open()
                 log = manager._logs.get(key)
-                if log is not None and not log.closed:
+                if log is not None and not log.closed and not _has_gone(log):
                     return log
                 if key not in self._pending:
                     break
@@ -170,6 +171,14 @@ class Loading:
                 raise
         except InconsistentTopicId as error:
             _log.warning("event=log_left_out reason=%s", error)  # log() says so to who asks for it
+
+
+def _has_gone(log: Log) -> bool:
+    """Has the writer in another process deleted or moved what this reader has open?"""
+    if not log.read_only or os.path.isdir(log.path):
+        return False
+    log.close()
+    return True
 
 
 class _Count:

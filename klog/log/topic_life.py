@@ -263,8 +263,7 @@ def take_over(manager: LogManager) -> None:
             else:
                 _log.warning("event=%s_directory path=%s", way.suffix, os.path.join(directory.path, name))
         for name in entries.foreign:
-            if not name.startswith("klog-"):
-                _log.warning("event=foreign_directory path=%s", os.path.join(directory.path, name))
+            _log.warning("event=foreign_directory path=%s", os.path.join(directory.path, name))
 
 
 def _set_strays_aside(manager: LogManager) -> None:

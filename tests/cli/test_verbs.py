@@ -387,6 +387,24 @@ def test_ls_keys(data: Path) -> None:
     assert ok_json("ls", data / "people-0")["topics"][0]["partitions"][0]["log_end_offset"] == 3
 
 
+def test_ls_of_several_directories(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    with klog.open(paths, create=True) as logs:
+        logs.create_topic("t", partitions=3)
+        logs.create_topic("gone")
+        logs.delete_topic("gone")
+    found = ok_json("ls", *paths)["directories"]
+    assert [[entry["partition"] for entry in each["topics"][0]["partitions"]] for each in found] == [[0, 2], [1]]
+    result = run("ls", *paths)
+    assert [line.split()[:3] for line in result.stdout.splitlines()] == [
+        ["DIR", "TOPIC", "PARTITION"],
+        [str(paths[0]), "t", "0"],
+        [str(paths[0]), "t", "2"],
+        [str(paths[1]), "t", "1"],
+    ]
+    assert "-delete: delete" in result.stderr
+
+
 @pytest.mark.parametrize("verb", ["ls", "verify", "dump", "cat"])
 def test_reading_verbs_leave_no_trace(verb: str, tmp_path: Path) -> None:
     directory = golden.copy_logdir("unclean", tmp_path)

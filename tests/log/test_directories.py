@@ -460,19 +460,22 @@ def test_a_topic_deleted_while_a_directory_was_offline_does_not_come_back(tmp_pa
     with opened(paths) as logs:
         logs.create_topic("t", partitions=2)
         logs.create_topic("kept", partitions=2)
+        logs.create_topic("gone", partitions=2)
         for log in logs.logs():
             log.append([(None, b"x")])
     hidden = paths[0].rename(tmp_path / "unmounted")
     with klog.open(paths, clock=ManualClock(NOW)) as logs:
+        logs.delete_topic("gone")
         logs.delete_topic("t")
         logs.create_topic("t")
         logs.log("t").append([(None, b"new"), (None, b"newer")])
-        assert len(topics_of(paths[1])["deleted"]) == 1
+        assert len(topics_of(paths[1])["deleted"]) == 2
     hidden.rename(paths[0])
     with opened(paths) as logs:
         assert logs.topics() == {"kept": [0, 1], "t": [0]}
         assert [record.value for record in logs.log("t").read()] == [b"new", b"newer"]
-        assert [path.name[:4] for path in paths[0].iterdir() if path.name.endswith("-stray")] == ["t-0."]
+        strays = sorted(path.name.split(".")[0] for path in paths[0].iterdir() if path.name.endswith("-stray"))
+        assert strays == ["gone-0", "t-0"]
         assert "deleted" not in topics_of(paths[0])
 
 

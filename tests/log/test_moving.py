@@ -343,3 +343,39 @@ def outcome(act: Callable[[], None]) -> bool:
     except (OSError, StorageOffline):
         return False
     return True
+
+
+def test_a_reader_beside_the_writer_finds_a_partition_in_its_new_place(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        log = filled(logs)
+        with klog.open([tmp_path / "a", tmp_path / "b"], read_only=True) as reader:
+            held = reader.log("t")
+            assert values(held) == list(range(60))
+            logs.move("t", 0, tmp_path / "b")
+            log.append([(b"k", b"60")])
+            assert values(reader.log("t")) == list(range(61))
+            assert [int(record.value or b"") for record in reader.read("t")] == list(range(61))
+            logs.delete_topic("t")
+            with pytest.raises(UnknownTopicOrPartition):
+                reader.log("t")
+
+
+def test_who_waits_at_the_tail_is_woken_in_the_new_place(tmp_path: Path) -> None:
+    with klog.open([tmp_path / "a", tmp_path / "b"], create=True) as logs:
+        log = filled(logs)
+        got: list[int] = []
+
+        def follow() -> None:
+            for record in log.tail(58, timeout=30):
+                got.append(int(record.value or b""))
+                if len(got) == 4:
+                    return
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        logs.move("t", 0, tmp_path / "b")
+        log.append([(b"k", b"60")])
+        logs.move("t", 0, tmp_path / "a")
+        log.append([(b"k", b"61")])
+        thread.join(20)
+        assert got == [58, 59, 60, 61]
