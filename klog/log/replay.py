@@ -52,7 +52,7 @@ def replay(
 
 
 def _remembered(headers: list[Header]) -> list[Header]:
-    """Of batches of producers those that leave a trace: of plain ones the first, which makes its producer known, and the
+    """Of batches of producers those that leave a trace: of plain ones the first, by which it is known, and the
     last five. A log of nothing else, which is what idempotent producers write, costs little more than its read.
     """
     totals: dict[tuple[int, int], int] = {}
