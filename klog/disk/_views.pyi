@@ -1,6 +1,11 @@
+from typing import final
+
 from klog.disk._io import LogFile
 
+@final
 class FileMap: ...
+
+@final
 class FileView: ...
 
 def view_of(file: LogFile, position: int, size: int) -> memoryview | None: ...

@@ -36,6 +36,7 @@ cdef object _maps = weakref.WeakSet()
 cdef dict _cuts = {}      # (device, inode) -> the length that the file is about to get
 
 
+@cython.final
 cdef class FileMap:
     """The first `size` bytes of a file and of what it will grow by. `valid` of them are known to be in the file."""
 
@@ -94,6 +95,7 @@ cdef class FileMap:
             munmap(self.data, self.size)
 
 
+@cython.final
 @cython.final
 cdef class FileView:
     """A range of a map, with the read-only buffer protocol. It keeps the map."""

@@ -1,7 +1,8 @@
 from typing import Never
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
+@disjoint_base
 class BatchTable(Buffer):
     def __init__(self, /, *args: Never, **kwargs: Never) -> None: ...
     @property

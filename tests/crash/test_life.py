@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from klog.errors import StorageOffline
-from tests.crash.life import Legal, Life, check, steps
+from tests.crash.life import CONFIG, TOPIC, Legal, Life, check, steps
 from tests.crash.test_nth_failure import FailingFiles
+from tests.crash.workload import open_logs
 from tests.support.crash_files import CrashFiles, PowerCut
 
 
@@ -58,6 +59,26 @@ def test_a_power_cut_at_a_sample_of_operations_leaves_a_legal_log(tmp_path: Path
 def test_a_power_cut_at_every_operation_leaves_a_legal_log(tmp_path: Path) -> None:
     seed = int(os.environ.get("KLOG_CRASH_SEED", "0"))
     assert cut_everywhere(tmp_path, stride=1, first=seed % 2, randoms=6) > 800
+
+
+@pytest.mark.parametrize("how", ["within a segment", "segments", "everything", "anew"])
+def test_a_truncation_is_on_disk_when_it_returns(tmp_path: Path, how: str) -> None:
+    """S8: before anything can be appended behind it."""
+    files = CrashFiles(None)
+    with open_logs(tmp_path / "data", files) as logs:
+        logs.create_topic(TOPIC, config=CONFIG)
+        log = logs.log(TOPIC)
+        for _ in range(9):
+            log.append([(b"k", b"x" * 50)])
+        if how == "anew":
+            log.truncate_fully_and_start_at(30)
+        else:
+            log.truncate_to({"within a segment": 8, "segments": 4, "everything": 0}[how])
+        present = {str(path) for path in Path(log.path).glob("*.log")}
+        assert {path for path in files.durable_names if path.endswith(".log")} == present
+        for path in present:
+            assert files.inode(path).pending == []
+            assert bytes(files.inode(path).durable) == Path(path).read_bytes()
 
 
 def fail_at(path: Path, nth: int, error: int, *, forever: bool) -> tuple[FailingFiles, list[Legal]]:

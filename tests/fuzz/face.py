@@ -25,7 +25,7 @@ from klog.errors import (
     UnsupportedCompression,
 )
 from klog.log.checkpoint import parse_epochs, parse_metadata, parse_offsets
-from klog.log.producers import format_snapshot, parse_snapshot
+from klog.log.snapshots import format_snapshot, parse_snapshot
 from klog.record import columns, decode, iter_records, validate, validate_append
 from klog.segment._scan import scan_checked, scan_headers
 from tests.support.reseal import reseal

@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 
 import klog
+from klog.clock import SystemClock
 from klog.log import checkpoint
 from tests.interop.broker import Broker
 from tests.interop.kafka import Kafka
+from tests.support.batches import marker, transactional
 
 pytestmark = [pytest.mark.java, pytest.mark.deep, pytest.mark.timeout(600)]
 
@@ -188,8 +190,8 @@ def first_life(broker: Broker) -> None:
 def test_klog_and_the_broker_take_turns(broker: Broker) -> None:
     first_life(broker)
     data = broker.log_dir
-    marker = Path(checkpoint.clean_shutdown_path(str(data)))
-    epoch = marker.read_bytes()
+    stop_mark = Path(checkpoint.clean_shutdown_path(str(data)))
+    epoch = stop_mark.read_bytes()
 
     # A reader beside nobody: all of the broker's partitions, its own topics too.
     with klog.open(data, read_only=True) as logs:
@@ -203,10 +205,11 @@ def test_klog_and_the_broker_take_turns(broker: Broker) -> None:
         assert content(stored(logs.log("payments"), "read_committed")) == pairs("paid", 20)
         assert len(stored(logs.log("payments"))) == 40 and len(logs.log("payments").aborted_transactions()) == 1
         assert content(stored(logs.log("positions"), "read_committed")) == pairs("at", 20)
-    assert marker.read_bytes() == epoch
+    assert stop_mark.read_bytes() == epoch
     assert_sound(data)
 
     # klog goes on under the broker's topic ids.
+    now = SystemClock().wall_ms()
     with klog.open(data) as logs:
         ids = {topic: logs.log(topic).topic_id for topic in TOPICS}
         for topic, config in TOPICS.items():
@@ -220,9 +223,23 @@ def test_klog_and_the_broker_take_turns(broker: Broker) -> None:
         logs.append("rolled", pairs("klog", 400, 9000))
         logs.append("positions", [*pairs("klog", 100), (b"klog-1", None)])
         logs.append("payments", pairs("klog", 100))
+        for topic in ("payments", "positions"):
+            # A producer that is klog's alone: two transactions, one of them of two segments.
+            log = logs.log(topic)
+            log.append_batches(transactional(9_000_000, 3, 0, 4, at=now))
+            log.append_batches(transactional(9_000_000, 3, 4, 2, at=now))
+            log.append_batches(marker(9_000_000, 3, "commit", at=now), origin="coordinator")
+            log.append_batches(transactional(9_000_000, 3, 6, 3, at=now))
+            log.roll()
+            log.append_batches(transactional(9_000_000, 3, 9, 3, at=now))
+            log.append_batches(marker(9_000_000, 3, "abort", at=now), origin="coordinator")
+        reader = logs.reader("plain", "billing")  # a file of klog's own, which the broker must pass over
+        assert len(list(reader)) == logs.log("plain").log_end_offset
+        reader.commit()
         there = everything(logs)
+        assert len(there["payments"]["log_end"]) - len(there["payments"]["read_committed"]) == 20 + 6
     assert all(there[topic]["log_end"][-1][0] >= ends[topic] for topic in TOPICS)
-    assert marker.read_bytes() == epoch, "a marker without the broker's epoch means an unclean election"
+    assert stop_mark.read_bytes() == epoch, "a marker without the broker's epoch means an unclean election"
     assert_sound(data)
 
     # The broker starts on that, serves it all, and goes on.
@@ -250,6 +267,8 @@ def test_klog_and_the_broker_take_turns(broker: Broker) -> None:
             assert stored(log, "read_committed") == committed[topic], topic
             assert after[topic][: len(there[topic]["log_end"])] == there[topic]["log_end"]
         assert content(committed["payments"])[-10:] == pairs("paid2", 10)
+        assert logs.readers() == {"billing": {"plain": {0: there["plain"]["log_end"][-1][0] + 1}}}
+        assert [record.value for record in logs.reader("plain", "billing")] == [v for _, v in pairs("second", 100)]
     assert_sound(data)
 
 

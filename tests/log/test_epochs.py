@@ -170,6 +170,7 @@ def test_truncations_reach_the_file_once_the_scheduler_has_run(tmp_path: Path) -
     epochs.flush()
     epochs.scheduler = Scheduler(ManualClock())
     epochs.truncate_from_end(11)
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n2 6\n3 8\n"
     epochs.truncate_from_start(8)
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n1\n3 8\n"
     epochs.clear_and_flush()

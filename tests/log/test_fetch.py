@@ -18,7 +18,8 @@ from klog.errors import CorruptBatch, OffsetOutOfRange
 from klog.log.fetching import FetchData, read_up_to
 from klog.log.watermark import OffsetMetadata
 from klog.record import decode, encode
-from klog.record.control import marker
+from klog.record.control import marker as marker_record
+from tests.support.batches import marker, transactional
 from tests.support.logs import one_log
 
 T = 1_700_000_000_000
@@ -100,12 +101,40 @@ def test_at_and_above_the_bound_a_fetch_is_empty_and_no_error(tmp_path: Path, is
                 assert all(batch.next_offset <= bound for batch in decode(data.memory()))
 
 
-def test_the_position_of_the_bound_reads_back_to_the_same_place(log: klog.Log) -> None:
-    """UL5: an empty fetch at the bound says where it is, and a fetch that comes there later begins at that byte."""
-    data = log.fetch(20)
-    assert not data.position.is_message_only
+def test_the_place_of_the_high_watermark_reads_back_to_the_same_place(log: klog.Log) -> None:
+    """UL5: a snapshot knows the byte of the high watermark; a fetch from there, and an empty one up to there, agree."""
+    for offset in (0, 2, 10, 18, 20):
+        log.update_high_watermark(offset)
+        mark = log.fetch_offset_snapshot().high_watermark
+        assert mark.offset == offset and not mark.is_message_only
+        assert log.fetch(offset).position == mark
+        assert log.fetch(offset, isolation="high_watermark").position == mark
     log.append([(b"k", b"later")])
-    assert log.fetch(20).position == data.position
+    assert log.fetch(20).position == log.fetch_offset_snapshot().high_watermark
+
+
+def test_a_moving_high_watermark_bounds_what_consumers_get(log: klog.Log) -> None:
+    """UL7: below it there is something, from it to the log end nothing, wherever it moves to."""
+    for mark in range(0, 21, 2):
+        log.update_high_watermark(mark)
+        for offset in range(21):
+            data = log.fetch(offset, isolation="high_watermark")
+            assert (data.size > 0) == (offset < mark) and data.high_watermark == mark
+            assert log.fetch(offset).size > 0 or offset == 20
+
+
+def test_an_open_transaction_bounds_what_read_committed_consumers_get(log: klog.Log) -> None:
+    """UL8: below the last stable offset there is something, from it to the log end nothing."""
+    log.append_batches(transactional(7, 0, 0, 3))
+    log.append([(b"k", b"behind it")])
+    assert (log.last_stable_offset, log.log_end_offset, log.high_watermark) == (20, 24, 24)
+    for offset in range(25):
+        data = log.fetch(offset, isolation="read_committed")
+        assert (data.size > 0) == (offset < 20) and data.last_stable_offset == 20
+    log.append_batches(marker(7, 0, "abort"), origin="coordinator")
+    fetched = log.fetch(20, isolation="read_committed")
+    assert [entry[:2] for entry in fetched.aborted_transactions] == [(7, 20)]
+    assert next(decode(fetched.memory())).base_offset == 20
 
 
 def test_bytes_max(tmp_path: Path) -> None:
@@ -247,7 +276,7 @@ def test_an_aborted_transaction_that_spans_segments_is_named(tmp_path: Path) -> 
         )
 
     abort = encode(
-        [(*marker("abort", 0), T)],
+        [(*marker_record("abort", 0), T)],
         base_offset=4,
         producer_id=900,
         producer_epoch=0,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import klog
-from klog.errors import OffsetOutOfRange
+from klog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 
 WRITER = """
 import random, sys, klog
@@ -48,7 +48,7 @@ with klog.open(sys.argv[1]) as logs:
 
 READER = """
 import random, sys, klog
-from klog.errors import OffsetOutOfRange
+from klog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 pick = random.Random(int(sys.argv[2]))
 seen = told = 0
 def check(record, rounds):
@@ -152,3 +152,23 @@ def test_views_of_a_log_that_is_truncated(tmp_path: Path) -> None:
             assert [bytes(view) for view in views] == before
             log.append([(None, b"new" * 3000)])
         assert [bytes(view) for view in views] == before
+
+
+def test_a_topic_that_is_deleted_and_made_anew_beside_a_reader(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs, klog.open(tmp_path, read_only=True) as beside:
+        logs.create_topic("events")
+        logs.append("events", [(None, b"old")] * 5)
+        reader = beside.log("events")
+        tail = iter(reader.tail(0, timeout=5))
+        assert [next(tail).value for _ in range(5)] == [b"old"] * 5
+        logs.delete_topic("events")
+        assert beside.topics() == {}
+        with pytest.raises(UnknownTopicOrPartition):
+            beside.read("events")
+        logs.create_topic("events")
+        logs.append("events", [(None, b"new")] * 3)
+        with pytest.raises(OffsetOutOfRange, match=r"offset 5 is outside events-0, which holds \[0, 3\)"):
+            next(tail)
+        assert [record.value for record in beside.read("events")] == [b"new"] * 3
+        named = beside.reader("events", "r")
+        assert len(list(named)) == 3
