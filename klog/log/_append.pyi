@@ -1,8 +1,39 @@
+from collections.abc import Callable
 from typing import Any, Self, final
 
 from typing_extensions import Buffer
 
+from klog.config import LogConfig
+from klog.disk import Bell
+from klog.log.epochs import LeaderEpochs
+from klog.log.meters import Meters
+from klog.log.producers import Producers
+from klog.log.terms import Options
 from klog.record import EncodedBatches, ValidatedBatch
+from klog.segment import Segment
+
+class LogState:
+    _lock: Any
+    _segments: tuple[Segment, ...]
+    _config: LogConfig
+    _epochs: LeaderEpochs
+    _producers: Producers
+    _options: Options
+    _bell: Bell
+    _offline: str | None
+    _offsets_listener: Callable[[int], None] | None
+    _meters: Meters
+    _tail: Tail | None
+    _closed: bool
+    _forked: bool
+    _log_start_offset: int
+    _log_end_offset: int
+    _recovery_point: int
+
+class Counters:
+    bytes_in: int
+    messages_in: int
+    replicated_bytes_in: int
 
 @final
 class AppendInfo:
@@ -55,4 +86,4 @@ class Tail: ...
 
 def led(batch: ValidatedBatch, epoch: int, log_start_offset: int) -> AppendInfo: ...
 def followed(batches: EncodedBatches, log_start_offset: int) -> AppendInfo: ...
-def append_batches(log: Any, buffer: Buffer, origin: str, leader_epoch: int | None) -> AppendInfo: ...
+def append_batches(log: LogState, buffer: Buffer, origin: str, leader_epoch: int | None) -> AppendInfo: ...

@@ -23,6 +23,38 @@ cdef object lead_locked = None      # of append_batches, which imports this modu
 cdef object follow_locked = None
 
 
+cdef class LogState:
+    """What the short way touches of a log at each append: fields of a struct here, attributes of the log elsewhere."""
+
+    cdef public object _lock
+    cdef public object _segments
+    cdef public object _config
+    cdef public object _epochs
+    cdef public object _producers
+    cdef public object _options
+    cdef public object _bell
+    cdef public object _offline
+    cdef public object _offsets_listener
+    cdef public object _meters
+    cdef public object _tail
+    cdef public bint _closed
+    cdef public bint _forked
+    cdef public int64_t _log_start_offset
+    cdef public int64_t _log_end_offset
+    cdef public int64_t _recovery_point
+
+    def __cinit__(self, *_, **__):
+        self._closed = True
+
+
+cdef class Counters:
+    """What is counted at each append."""
+
+    cdef public int64_t bytes_in
+    cdef public int64_t messages_in
+    cdef public int64_t replicated_bytes_in
+
+
 @cython.final
 @cython.freelist(8)
 cdef class AppendInfo:
@@ -159,7 +191,7 @@ cpdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset):
 
 # The door -------------------------------------------------------------------------------------------------------------
 
-def append_batches(log, buffer, str origin, leader_epoch):
+def append_batches(LogState log, buffer, str origin, leader_epoch):
     """What Log.append_batches documents."""
     if leader_epoch is not None and not 0 <= leader_epoch <= INT32_MAX:
         raise ValueError(f"leader_epoch={leader_epoch}: 0 to 2^31-1")
@@ -180,9 +212,10 @@ cdef int find_long_way() except -1:
     lead_locked, follow_locked = append_batches.lead_locked, append_batches.follow_locked
 
 
-cdef AppendInfo lead(log, buffer, str origin, leader_epoch):
+cdef AppendInfo lead(LogState log, buffer, str origin, leader_epoch):
     cdef ValidatedBatch batch
     cdef AppendInfo info
+    cdef Counters counters
     cdef Tail tail
     cdef int64_t end
     cdef int32_t epoch
@@ -205,9 +238,9 @@ cdef AppendInfo lead(log, buffer, str origin, leader_epoch):
         batch = leaders_batch(buffer, config, end, now, origin, epoch, config.max_message_bytes)
         if tail is not None and batch is not None and batch.header.producer_id < 0 and epoch == tail.epoch:
             if tail.write(log, batch, batch.header.base_offset + batch.header.last_offset_delta, batch.max_timestamp):
-                meters = log._meters
-                meters.messages_in += batch.header.count
-                meters.bytes_in += batch.nbytes
+                counters = log._meters
+                counters.messages_in += batch.header.count
+                counters.bytes_in += batch.nbytes
                 return led(batch, epoch, log._log_start_offset)
         if lead_locked is None:
             find_long_way()
@@ -217,9 +250,10 @@ cdef AppendInfo lead(log, buffer, str origin, leader_epoch):
         lock.release()
 
 
-cdef AppendInfo follow(log, buffer, str origin, leader_epoch):
+cdef AppendInfo follow(LogState log, buffer, str origin, leader_epoch):
     cdef EncodedBatches batches = EncodedBatches.__new__(EncodedBatches)
     cdef AppendInfo info
+    cdef Counters counters
     cdef Tail tail
     cdef int64_t end
     cdef bint raft = origin == "raft"
@@ -235,12 +269,13 @@ cdef AppendInfo follow(log, buffer, str origin, leader_epoch):
             if tail is None:
                 log._check_writable()
             elif batches.n != 0 and not batches.has_producers and not batches.has_legacy and (
-                batches.last_leader_epoch == tail.epoch and batches.lowest_leader_epoch == tail.epoch
+                batches.one_leader_epoch and batches.last_leader_epoch == tail.epoch
             ):
                 end = log._log_end_offset
                 if batches.first_offset == end or (batches.first_offset > end and not raft):
                     if tail.write(log, batches, batches.last_offset, batches.max_timestamp):
-                        log._meters.replicated_bytes_in += batches.nbytes
+                        counters = log._meters
+                        counters.replicated_bytes_in += batches.nbytes
                         return followed(batches, log._log_start_offset)
             if lead_locked is None:
                 find_long_way()
@@ -276,14 +311,14 @@ cdef class Tail:
     cdef int32_t epoch
     cdef bint plain             # the file is no test's
 
-    cdef bint write(self, log, BatchTable batches, int64_t last_offset, int64_t max_timestamp) except -1:
+    cdef bint write(self, LogState log, BatchTable batches, int64_t last_offset, int64_t max_timestamp) except -1:
         """A8 and A10, or False and nothing of them."""
         cdef kl_batch_t b
         cdef int64_t size = self.segment.size, allocated = self.active.allocated
         cdef int64_t end = size + batches.nbytes, next_offset = last_offset + 1, waited = 0
         if end > allocated or batches.nbytes > self.segment_bytes:
             return False
-        if next_offset - <int64_t>log._recovery_point >= self.flush_messages:
+        if next_offset - log._recovery_point >= self.flush_messages:
             return False
         if self.index.x.first_timestamp < 0:    # of records without times the clock says how old they are
             now = self.clock.wall_ms()
@@ -315,7 +350,7 @@ cdef class Tail:
         return True
 
 
-cdef Tail tail_of(log):
+cdef Tail tail_of(LogState log):
     """The log's Tail; None where the long way is to be gone."""
     cdef Tail tail = log._tail
     if log._closed or log._forked or log._offline is not None or log._offsets_listener is not None:
@@ -334,7 +369,7 @@ cdef Tail tail_of(log):
     return tail
 
 
-cdef Tail new_tail(log):
+cdef Tail new_tail(LogState log):
     cdef Tail tail
     config, entries, segment = log._config, log._epochs._entries, log._segments[len(log._segments) - 1]
     active = segment._active

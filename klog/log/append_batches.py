@@ -103,7 +103,7 @@ def _assign_epochs(log: Log, batches: EncodedBatches) -> None:
     """A4 for a follower. Batches without an epoch, of a log that was made by hand, leave the epochs as they are; old
     messages, which cannot have one, end what is known of them."""
     epochs = log._epochs
-    if not batches.has_legacy and batches.lowest_leader_epoch == batches.last_leader_epoch:
+    if batches.one_leader_epoch and not batches.has_legacy:
         news = batches.last_leader_epoch >= 0 and epochs.assign(batches.last_leader_epoch, batches.first_offset)
     else:
         news = False

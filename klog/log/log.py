@@ -32,7 +32,7 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.log import checkpoint, gaps, marks, partition_life, retention, truncation, watermark
-from klog.log._append import AppendInfo, Tail, append_batches
+from klog.log._append import AppendInfo, append_batches
 from klog.log.append_batches import Origin
 from klog.log.expiry import expire_producers_regularly
 from klog.log.load import (
@@ -79,14 +79,14 @@ class Log(LogView):
     def __init__(self, directory: str, options: Options) -> None:
         self._pid = os.getpid()
         self._terms = Terms.of(options.config)
-        self._offline: str | None = None
+        self._offline = None
         self._doomed = False
         self._owner: Any = None  # what to release at close: the locks of Log.open
         self._on_flush: Any = None
         self._flushed_ms = options.clock.wall_ms()
         self._offsets_listener = options.offsets_listener
-        self._meters: Meters = Meters()
-        self._tail: Tail | None = None
+        self._meters = Meters()
+        self._tail = None
         self._deleted: Home | None = None
         self._expiry: Task | None = None
         self._handlers_closed = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klog.errors import KlogError, RecordTooLarge
+from klog.log._append import Counters
 
 if TYPE_CHECKING:
     from klog.log.view import LogView
@@ -22,15 +23,12 @@ _REFUSALS = (
 )
 
 
-class Meters:
+class Meters(Counters):
     """The counters of one log. Under its lock, but for refusals, which Python's own lock is enough for."""
 
-    __slots__ = ("bytes_in", "messages_in", "refusals", "replicated_bytes_in")
+    __slots__ = ("refusals",)
 
     def __init__(self) -> None:
-        self.bytes_in = 0
-        self.messages_in = 0
-        self.replicated_bytes_in = 0
         self.refusals = dict.fromkeys(_REFUSALS, 0)
 
     def refused(self, error: KlogError, size: int) -> None:

@@ -26,6 +26,7 @@ from klog.errors import (
     StorageOffline,
 )
 from klog.log import checkpoint, following, forks, marks
+from klog.log._append import LogState
 from klog.log.epochs import LeaderEpochs
 from klog.log.fetching import FetchData, Isolation, fetch
 from klog.log.load import (
@@ -38,7 +39,7 @@ from klog.log.load import (
     producers_at,
     rebuild_txn_index,
 )
-from klog.log.meters import Meters, metrics_of
+from klog.log.meters import metrics_of
 from klog.log.offset_lookup import (
     ListedOffset,
     TimestampOffset,
@@ -66,10 +67,8 @@ _log = logging.getLogger("klog.log")
 T = TypeVar("T")
 
 
-class LogView:
+class LogView(LogState):
     """The reading half of a Log: what a loaded directory holds, and every way to read it."""
-
-    _meters: Meters | None = None
 
     def __init__(self, directory: str, options: Options) -> None:
         self._pid = os.getpid()
@@ -106,7 +105,7 @@ class LogView:
 
     def _take(self, loaded: Loaded) -> None:
         """Stand where loading found the log to be."""
-        self._segments: tuple[Segment, ...] = tuple(loaded.segments)
+        self._segments = tuple(loaded.segments)
         self._epochs = loaded.epochs
         self._producers = loaded.producers
         self._log_start_offset = loaded.log_start_offset
@@ -280,7 +279,7 @@ class LogView:
 
     def metrics(self) -> dict[str, int]:
         """Gauges, and of a log that is written the counters since it was opened, under the names of Kafka's metrics."""
-        return metrics_of(self, self._meters)
+        return metrics_of(self, None if self.read_only else self._meters)
 
     @property
     def segments(self) -> Sequence[Segment]:

@@ -17,7 +17,7 @@ cdef class EncodedBatches(BatchTable):
     cdef readonly int64_t max_timestamp
     cdef readonly int64_t shallow_offset_of_max_timestamp
     cdef readonly int32_t last_leader_epoch
-    cdef readonly int32_t lowest_leader_epoch
+    cdef readonly bint one_leader_epoch
     cdef readonly bint has_producers
     cdef readonly bint has_legacy
     cdef int codec

@@ -66,7 +66,7 @@ cdef class EncodedBatches(BatchTable):
         self.capacity = FEW
         self.first_offset = self.last_offset = self.last_offset_of_first_batch = -1
         self.max_timestamp = self.shallow_offset_of_max_timestamp = self.last_leader_epoch = -1
-        self.lowest_leader_epoch = INT32_MAX
+        self.one_leader_epoch = True
         while True:
             left = self.view.len - at
             if left < FRAME_MIN:
@@ -144,8 +144,9 @@ cdef class EncodedBatches(BatchTable):
         if not first_known:
             self.has_legacy = True
         else:
+            if self.n != 1 and b.leader_epoch != self.last_leader_epoch:
+                self.one_leader_epoch = False
             self.last_leader_epoch = b.leader_epoch
-            self.lowest_leader_epoch = min(self.lowest_leader_epoch, b.leader_epoch)
             if b.producer_id >= 0:
                 self.has_producers = True
         if b.attributes & KL_ATTR_CODEC:

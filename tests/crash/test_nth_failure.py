@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 import klog
+from klog.clock import ManualClock
 from klog.disk import LogFile, RealFiles
-from klog.errors import StorageOffline
+from klog.errors import InvalidProducerEpoch, StorageOffline
 from tests.crash.workload import CONFIG, TOPIC, open_logs
 from tests.support.abandon import abandon
+from tests.support.batches import NOW, batch, marker, transactional
 
 
 class FailingFile(LogFile):
@@ -167,3 +169,74 @@ def test_a_failed_fsync_is_final_until_the_log_is_opened_again(tmp_path: Path) -
     with klog.open(tmp_path / "data") as again:
         assert not again.log(TOPIC).recovery.clean_shutdown
         assert [record.value for record in again.log(TOPIC).read()] == [b"kept"]
+
+
+def send(log: klog.Log, number: int) -> list[bytes]:
+    """An append of encoded batches, each kind in turn: what a client sends, a transaction's data, its end, a fetch."""
+    values = [b"%d.%d" % (number, i) + b"y" * 60 for i in range(1 + number % 3)]
+    end, kind = log.log_end_offset, number % 4
+    if kind == 0:
+        log.append_batches(batch(values))
+    elif kind == 1:
+        log.append_batches(transactional(1, number, 0, 2), leader_epoch=number)
+        values = [b"v0", b"v1"]
+    elif kind == 2:
+        log.append_batches(marker(1, number - 1, "abort"), origin="coordinator")
+        values = []
+    else:
+        data = batch(values, base_offset=end, leader_epoch=number)
+        end += len(values)
+        data += transactional(2, number, 0, 1, base_offset=end) + marker(2, number, "abort", base_offset=end + 1)
+        log.append_batches(data, origin="replication")
+        values.append(b"v0")
+    return values
+
+
+def run_encoded(path: Path, files: FailingFiles) -> list[bytes]:
+    """The values that were acknowledged; and those of an append whose transaction index failed, which are there."""
+    acknowledged: list[bytes] = []
+    logs = open_logs(path, files)
+    try:
+        logs.create_topic(TOPIC, config=CONFIG)
+        log = logs.log(TOPIC)
+        files.armed = True
+        for number in range(16):
+            before = log.log_end_offset, log.producers, log.aborted_transactions()
+            try:
+                acknowledged += send(log, number)
+            except StorageOffline:
+                assert log.offline
+                acknowledged += [record.value for record in log.read(before[0])]
+                break
+            except InvalidProducerEpoch:
+                pass  # its transaction was refused by the disk
+            except OSError:
+                assert (log.log_end_offset, log.producers, log.aborted_transactions()) == before
+                if log.offline:
+                    break
+        files.armed = False
+        assert [record.value for record in log.read()] == acknowledged
+    finally:
+        abandon(logs)
+    return acknowledged
+
+
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "for-good"])
+def test_every_failure_of_an_encoded_append(tmp_path: Path, forever: bool) -> None:
+    for nth in range(1, 2000):
+        path = tmp_path / str(nth)
+        files = FailingFiles(nth, errno.EIO, forever=forever)
+        acknowledged = run_encoded(path, files)
+        with klog.open(path, clock=ManualClock(NOW)) as logs:
+            log = logs.log(TOPIC)
+            found = [record.value for record in log.read()]
+            assert found[: len(acknowledged)] == acknowledged, f"nth={nth} failed={files.failed[:3]}"
+            # Whole leading batches may have come back of an append that could not be undone.
+            assert len(found) == len(acknowledged) or files.failed[:2] == ["write", "truncate"]
+            committed = [record.value for record in log.read(isolation="read_committed")]
+            assert b"v1" not in committed
+            assert not [problem for problem in log.verify().problems if problem.kind != "leftover"]
+        if not files.failed:
+            assert nth > 30
+            return
+    raise AssertionError("no run went through untouched")

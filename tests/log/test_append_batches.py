@@ -339,10 +339,12 @@ def test_epochs_come_with_the_batches(log: klog.Log) -> None:
         batch(1, base_offset=7, leader_epoch=50),
     )
     assert log.leader_epochs == [(42, 0), (43, 5), (50, 7)]
-    follow(log, old(1, 8, 8))
+    follow(log, batch(1, base_offset=8, leader_epoch=51), batch(1, base_offset=9))
+    assert log.leader_epochs == [(42, 0), (43, 5), (50, 7), (51, 8)]  # a batch without an epoch says nothing
+    follow(log, old(1, 10, 10))
     assert log.leader_epochs == []
-    follow(log, old(1, 9, 9), batch(1, base_offset=10, leader_epoch=51))
-    assert log.leader_epochs == [(51, 10)]
+    follow(log, old(1, 11, 11), batch(1, base_offset=12, leader_epoch=51))
+    assert log.leader_epochs == [(51, 12)]
 
 
 def test_batches_of_a_later_leader_are_left_out(log: klog.Log) -> None:
