@@ -130,6 +130,18 @@ def test_a_managed_high_watermark_moves_too(tmp_path: Path) -> None:
         assert log.high_watermark == 40
 
 
+def test_what_a_log_has_counted_and_who_listens_stay(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        log = filled(logs)
+        heard: list[int] = []
+        log._offsets_listener = heard.append
+        before = log.metrics()["MessagesInPerSec"]
+        logs.move("t", 0, tmp_path / "b")
+        log.append([(b"k", b"60")])
+        assert log.metrics()["MessagesInPerSec"] == before + 1
+        assert heard[-1] == 61
+
+
 def test_appends_and_reads_go_on_during_a_move(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         log = filled(logs)
