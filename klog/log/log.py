@@ -95,6 +95,8 @@ class Log(LogView):
             self._closed = True
             self._prepare_to_write()
             self._closed = False
+            if self._leftovers:
+                unlink_later_locked(self, self._leftovers)
         if self._offsets_listener is not None:
             self._offsets_listener(self.high_watermark)
 
