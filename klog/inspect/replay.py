@@ -37,13 +37,10 @@ class Abort:
 
 
 class EpochCheck:
-    """E1, E2 over all batches of a partition, in order. log_start: batches below it need no entry any more."""
+    """E1, E2 over all batches of a partition, in order."""
 
-    def __init__(
-        self, report: Report, path: str, entries: list[tuple[int, int]] | None, log_start: int | None = None
-    ) -> None:
+    def __init__(self, report: Report, path: str, entries: list[tuple[int, int]] | None) -> None:
         self._report, self._path, self._entries = report, path, entries
-        self._log_start = -1 if log_start is None else log_start
         self._at = -1
         self._last = -1
         self._first: int | None = None
@@ -71,9 +68,7 @@ class EpochCheck:
                         f"epoch {entries[self._at][0]} from {start}, where no batch begins",
                         offset=start,
                     )
-            if not entries and batch.last_offset < self._log_start:
-                pass
-            elif not entries:
+            if not entries:
                 self._bad(path, position, offset, f"leader epoch {epoch}, and leader-epoch-checkpoint has no entry")
                 self._entries = None
             elif self._at >= 0 and (now := entries[self._at])[0] != epoch:

@@ -83,7 +83,7 @@ class Beside:
             for scan in tail:
                 replay(scan.notable, segments[-1].file, None, epochs, 0)
         epochs.truncate_from_end(log_end)
-        if not epochs.entries and start < log_end:  # the log start had passed every batch, and a crash took it back
+        if not epochs.entries:  # the log start has passed every batch, or had before a crash took it back
             learn_epochs(epochs, segments)
             epochs.truncate_from_end(log_end)
         if mend_epochs(epochs, segments, log_end):

@@ -300,9 +300,8 @@ def test_no_retention_on_a_guess(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_epochs_of_records_that_come_back_come_back(tmp_path: Path, clean: bool) -> None:
-    """A lost checkpoint brings the records back, and their epochs with them. Without records there is none, as Kafka
-    has it."""
+def test_epochs_of_a_log_whose_records_are_all_deleted_outlive_a_restart(tmp_path: Path, clean: bool) -> None:
+    """Whether the log start outlives it, too, or a lost checkpoint brings the records back."""
     with open_log(tmp_path) as log:
         fill(log, 3)
         log.delete_records(3)
@@ -311,7 +310,7 @@ def test_epochs_of_records_that_come_back_come_back(tmp_path: Path, clean: bool)
         (tmp_path / "log-start-offset-checkpoint").unlink()
         (tmp_path / ".kafka_cleanshutdown").unlink(missing_ok=True)
     with open_log(tmp_path) as log:
-        assert (log.log_start_offset, log.leader_epochs) == ((3, []) if clean else (0, [(0, 0)]))
+        assert (log.log_start_offset, log.leader_epochs) == ((3, [(0, 3)]) if clean else (0, [(0, 0)]))
         assert log.verify().problems == []
 
 
@@ -335,3 +334,18 @@ def test_a_pass_looks_no_further_than_it_deletes(tmp_path: Path) -> None:
             segment._max_timestamp = None
         assert log.apply_retention() == 0
         assert all(segment._max_timestamp is None for segment in log.segments[1:-1])
+
+
+def test_a_log_that_is_opened_again_begins_where_it_began(tmp_path: Path) -> None:
+    """Under one manager, too, whose checkpoints are written when it stops."""
+    with klog.open(tmp_path, create=True, clock=ManualClock(NOW)) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        fill(log, 8)
+        log.delete_records(3)
+        log.close()
+        log = logs.log("t")
+        assert log.log_start_offset == 3
+        log.truncate_to(2)
+        log.close()
+        assert (logs.log("t").log_start_offset, logs.log("t").log_end_offset) == (2, 2)
