@@ -179,12 +179,15 @@ class LogDirectory:
         """The log starts: of a log only while it starts inside its first segment, which says the rest."""
         with self._mutex:
             for log in logs:
-                self.starts.pop((log.topic, log.partition), None)
-                segments = log.segments
-                if segments and log.log_start_offset > segments[0].base_offset:
-                    # S9: never beyond what is on disk. A start above the log end means damage to the next load.
-                    self.starts[log.topic, log.partition] = min(log.log_start_offset, log.recovery_point)
+                self._note_start(log)
             self._write(checkpoint.LOG_START, self.starts)
+
+    def _note_start(self, log: Log) -> None:
+        self.starts.pop((log.topic, log.partition), None)
+        segments = log.segments
+        if segments and log.log_start_offset > segments[0].base_offset:
+            # S9: never beyond what is on disk. A start above the log end means damage to the next load.
+            self.starts[log.topic, log.partition] = min(log.log_start_offset, log.recovery_point)
 
     def write_marks(self, marks: dict[Partition, int]) -> None:
         """The high watermarks; without any there is no file."""
@@ -271,6 +274,7 @@ class LogDirectory:
         with self._mutex:
             if clean:
                 self.points[key] = log.recovery_point
+                self._note_start(log)  # for the next load under this manager; the file is written when it stops
                 self.closed_well.add(key)
             else:
                 self.closed_well.discard(key)
