@@ -83,10 +83,14 @@ class TxnIndex:
         """All of them, in order. Raises CorruptIndex."""
         if self._entries is None:
             try:
-                with open(self.path, "rb") as file:
-                    data = file.read()
+                file = self._files.open(self.path)  # no FIFO, which would never let go
             except FileNotFoundError:
                 data = b""
+            else:
+                try:
+                    data = bytes(file.read(0, os.fstat(file.fileno()).st_size))
+                finally:
+                    file.close()
             self._entries = tuple(parse_txn_index(data, self.path))
         return self._entries
 
