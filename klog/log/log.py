@@ -328,6 +328,7 @@ class Log(LogView):
 
         Durably: what was taken back must not come back behind the next append (P3).
         """
+        self._producers.end_offset = self._log_end_offset
         if self._offline is not None:
             return
         self._offline = f"{error!r}, not undone yet"
