@@ -109,6 +109,17 @@ def test_micro(script):
     assert "klog" in said
 
 
+def test_what_partitions_and_segments_cost():
+    said = run("-m", "bench.memory", "--partitions", "3", "--segments", "20").splitlines()
+    assert [line.split("  ")[0] for line in said] == [
+        "a partition, opened",
+        "a partition, after an append",
+        "a segment, opened",
+        "a segment, after it was read",
+    ]
+    assert all("resident bytes" in line and "descriptors" in line for line in said)
+
+
 def test_an_unknown_name_lists_the_contests():
     done = subprocess.run(
         [sys.executable, "-m", "bench.compare", "nothing"],

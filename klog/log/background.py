@@ -116,12 +116,18 @@ def apply_retention(manager: LogManager) -> None:
 def flush_due(manager: LogManager) -> None:
     """Flush logs whose flush.ms has passed since they were flushed, if there is anything to flush."""
     now_ms = manager._clock.wall_ms()
-    due = (
-        log
-        for log in _open_logs(manager)
-        if log.recovery_point < log.log_end_offset and now_ms - log._flushed_ms >= log.config.flush_ms
-    )
-    _for_each("flush", due, lambda log: log.flush())
+
+    def flush(directory: LogDirectory, logs: list[Log]) -> None:
+        due = [
+            log
+            for log in logs
+            if log.recovery_point < log.log_end_offset and now_ms - log._flushed_ms >= log.config.flush_ms
+        ]
+        if due:
+            with directory.deferring():
+                _for_each("flush", due, lambda log: log.flush())
+
+    _for_each_directory(manager, flush)
 
 
 def _for_each_directory(manager: LogManager, action: Callable[[LogDirectory, list[Log]], object]) -> None:

@@ -48,6 +48,8 @@ def parse_lines(data: bytes, path: str, fields: int) -> list[list[str]]:
         raise CorruptCheckpoint(f"version {lines[0][:20]!r} in line 1, 0 expected", path=path, position=0)
     if len(lines) == 1:
         return []
+    if len(lines) > 2 and not text.endswith("\n"):  # another number, maybe, than was written
+        raise CorruptCheckpoint("the last line is cut short", path=path, position=len(data))
     if not re.fullmatch(r"\d{1,10}", lines[1]):
         raise CorruptCheckpoint(f"count {lines[1][:20]!r} in line 2 is no number", path=path, position=2)
     entries = []

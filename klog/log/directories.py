@@ -86,6 +86,7 @@ class LogDirectory:
         self.on_failure: Callable[[LogDirectory, str], None] = lambda _directory, _reason: None
         self._files = files
         self._mutex = threading.Lock()  # of the dictionaries and the files that keep them
+        self._deferring = 0  # rounds under way that flush many logs
         self._marker_text = checkpoint.CLEAN_SHUTDOWN_TEXT
         self._lock: DirectoryLock | None = None
 
@@ -178,12 +179,15 @@ class LogDirectory:
         """The log starts: of a log only while it starts inside its first segment, which says the rest."""
         with self._mutex:
             for log in logs:
-                self.starts.pop((log.topic, log.partition), None)
-                segments = log.segments
-                if segments and log.log_start_offset > segments[0].base_offset:
-                    # S9: never beyond what is on disk. A start above the log end means damage to the next load.
-                    self.starts[log.topic, log.partition] = min(log.log_start_offset, log.recovery_point)
+                self._note_start(log)
             self._write(checkpoint.LOG_START, self.starts)
+
+    def _note_start(self, log: Log) -> None:
+        self.starts.pop((log.topic, log.partition), None)
+        segments = log.segments
+        if segments and log.log_start_offset > segments[0].base_offset:
+            # S9: never beyond what is on disk. A start above the log end means damage to the next load.
+            self.starts[log.topic, log.partition] = min(log.log_start_offset, log.recovery_point)
 
     def write_marks(self, marks: dict[Partition, int]) -> None:
         """The high watermarks; without any there is no file."""
@@ -195,15 +199,23 @@ class LogDirectory:
 
     def forget_partition(self, key: Partition) -> None:
         """A partition is no longer here: nor is it in the checkpoints."""
+        self._forget(lambda other: other == key)
+
+    def forget_topic(self, topic: str) -> None:
+        """The same for every partition of a topic."""
+        self._forget(lambda other: other[0] == topic)
+
+    def _forget(self, gone: Callable[[Partition], bool]) -> None:
         with self._mutex:
-            for name, offsets in (
-                (checkpoint.RECOVERY_POINT, self.points),
-                (checkpoint.LOG_START, self.starts),
-            ):
-                if offsets.pop(key, None) is not None:
+            for name, offsets in ((checkpoint.RECOVERY_POINT, self.points), (checkpoint.LOG_START, self.starts)):
+                keys = [key for key in offsets if gone(key)]
+                for key in keys:
+                    del offsets[key]
+                if keys:
                     self._write(name, offsets)
-            self.marks.pop(key, None)
-            self.closed_well.discard(key)
+            for key in [key for key in self.marks if gone(key)]:
+                del self.marks[key]
+            self.closed_well = {key for key in self.closed_well if not gone(key)}
 
     def note(self, key: Partition, recovery_point: int, log_start_offset: int | None) -> None:
         """A partition has come here; log_start_offset where its files do not say it."""
@@ -218,7 +230,25 @@ class LogDirectory:
 
     def flushed(self, log: Log) -> None:
         """A log's recovery point has moved: what a crash must check has become less."""
+        with self._mutex:
+            if self._deferring:
+                self.points[log.topic, log.partition] = log.recovery_point
+                return
         self.write_points([log])
+
+    @contextlib.contextmanager
+    def deferring(self) -> Iterator[None]:
+        """Many logs are about to be flushed: the recovery points are written once, behind them."""
+        with self._mutex:
+            self._deferring += 1
+            before = dict(self.points)
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._deferring -= 1
+            if self.points != before:
+                self.write_points()
 
     def lower(self, log: Log, recovery_point: int, log_start_offset: int) -> None:
         """A log is about to be cut: what its checkpoints promise beyond that is taken back first (D2)."""
@@ -244,6 +274,7 @@ class LogDirectory:
         with self._mutex:
             if clean:
                 self.points[key] = log.recovery_point
+                self._note_start(log)  # for the next load under this manager; the file is written when it stops
                 self.closed_well.add(key)
             else:
                 self.closed_well.discard(key)

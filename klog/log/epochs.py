@@ -36,6 +36,7 @@ class LeaderEpochs:
         self._stored: list[tuple[int, int]] | None = None
         self._detached = False
         self.problem: CorruptCheckpoint | None = None
+        self.fell = False  # did the file's entries not rise?
 
     def load(self) -> None:
         """Read the file. One that cannot be read counts as empty; `problem` then says why."""
@@ -50,6 +51,7 @@ class LeaderEpochs:
         self._stored = entries
         for epoch, start in entries:
             self._put(epoch, start)
+        self.fell = self._entries != entries
 
     # ---- what is known ---------------------------------------------------------------------------------------------
 

@@ -57,6 +57,7 @@ class Findings:
     bytes_scanned: int = 0
     bytes_truncated: int = 0
     details: list[str] = field(default_factory=list)
+    doomed: list[str] = field(default_factory=list)  # names of files that are to be unlinked later
 
     def note(self, text: str) -> None:
         self.details.append(text)

@@ -22,7 +22,15 @@ from klog.log.epochs import LeaderEpochs
 from klog.log.inputs import Findings, Inputs, Policy, Recovery, new_segment
 from klog.log.leftovers import clear_leftovers
 from klog.log.producers import Producers
-from klog.log.rebuild import Beside, has_producers, learn_epochs, mend_txn_indexes, producers_at, rebuild_txn_index
+from klog.log.rebuild import (
+    Beside,
+    has_producers,
+    learn_epochs,
+    mend_epochs,
+    mend_txn_indexes,
+    producers_at,
+    rebuild_txn_index,
+)
 from klog.log.recover import allow_cut, cut_text, delete_segments, find_end, recover, refuse_far_end, tail_position
 from klog.segment import Scan, Segment, names, scan_headers
 
@@ -43,6 +51,7 @@ class Loaded:
     recovery_point: int
     recovery: Recovery
     last_at: int = -1  # of a log that is only read: where in the last segment the last batch begins
+    doomed: tuple[str, ...] = ()  # names of files that are to be unlinked later
 
 
 def list_segments(inputs: Inputs, listing: Sequence[str], *, writable: bool) -> list[Segment]:
@@ -93,7 +102,7 @@ def load_writable(inputs: Inputs) -> Loaded:
                 kind="checkpoint",
             )
         found.note(f"every segment deleted: the log ends at {log_end}, below its start {inputs.log_start_offset}")
-        delete_segments(inputs, segments)
+        found.doomed += delete_segments(inputs, segments)
         segments, tail = [], []
         beside = Beside(inputs)
         beside.epochs.clear()
@@ -117,7 +126,7 @@ def load_writable(inputs: Inputs) -> Loaded:
         reason,
         tuple(found.details),
     )
-    return Loaded(segments, beside.epochs, producers, log_start, recovery_point, recovery)
+    return Loaded(segments, beside.epochs, producers, log_start, recovery_point, recovery, doomed=tuple(found.doomed))
 
 
 def load_read_only(inputs: Inputs) -> Loaded:
@@ -147,6 +156,8 @@ def load_read_only(inputs: Inputs) -> Loaded:
     log_start = max(inputs.log_start_offset, segments[0].base_offset) if segments else inputs.log_start_offset
     if epochs.problem is not None or (not epochs.entries and any(segment.size for segment in segments)):
         learn_epochs(epochs, segments)
+    elif segments:
+        mend_epochs(epochs, segments, segments[-1].next_offset)
     seconds = inputs.clock.monotonic() - started
     recovery = Recovery(inputs.clean_shutdown, seconds, 0, 0, 0, "; ".join(found.details), tuple(found.details))
     return Loaded(segments, epochs, Producers(), log_start, inputs.recovery_point, recovery, last_at)

@@ -95,6 +95,8 @@ class Log(LogView):
             self._closed = True
             self._prepare_to_write()
             self._closed = False
+            if self._leftovers:
+                unlink_later_locked(self, self._leftovers)
         if self._offsets_listener is not None:
             self._offsets_listener(self.high_watermark)
 
@@ -118,7 +120,8 @@ class Log(LogView):
         """Open one partition directory, `<topic>-<n>`, alone; for writing it is created if it is not there.
 
         What is None comes from the checkpoints and the clean-shutdown marker of the parent directory where they exist:
-        no marker means an unclean stop, no checkpoint 0. Raises AlreadyLocked, CorruptLog, InvalidConfig,
+        no marker means an unclean stop, no checkpoint 0. durability="interval" flushes when an append finds flush.ms
+        over: without a manager there is no thread. Raises AlreadyLocked, CorruptLog, InvalidConfig,
         UnknownTopicOrPartition.
         """
         from klog.log.standalone import open_standalone

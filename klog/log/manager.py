@@ -537,8 +537,10 @@ class LogManager:
             logs = [log for log in list(self._logs.values()) if os.path.dirname(log.path) == directory.path]
             if directory.failed_at_work:
                 failures.append(OSError(f"{directory.path}: {directory.offline}"))
-            failed = run_all([log.close for log in logs], threads)
+            failed: list[BaseException] = []
             try:
+                with directory.deferring():
+                    failed += run_all([log.close for log in logs], threads)
                 directory.stop(logs, clean=not failed)
             except BaseException as error:  # the others are stopped all the same, before the locks go
                 failed.append(error)

@@ -46,7 +46,7 @@ _CHUNK_BYTES = 1 << 20
 _REST_BYTES = 4 << 20  # what may be left to copy while appends wait
 _ROUNDS = 8  # a writer that is faster than the copy waits for it in the end
 _FILES = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
-_Print = tuple[int, int, int]
+_Print = list[tuple[int, int, int] | None]
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ def _copy_closed(log: Log, under_way: Move, files: Files, progress: Progress | N
         if under_way.cancelled:
             return
         try:
-            found = _print_of(segment.path)
+            found = _print_of(log.path, segment.base_offset)
             if under_way.copied.get(segment.base_offset) == found:
                 continue
             for suffix in _FILES:
@@ -136,10 +136,20 @@ def _copy_closed(log: Log, under_way: Move, files: Files, progress: Progress | N
             progress(Event("move", min(under_way.bytes_copied, total), total, "bytes", log.name))
 
 
-def _print_of(path: str) -> _Print:
-    """What tells whether a file is still the one that was copied."""
-    found = os.stat(path)
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _print_of(directory: str, base_offset: int) -> _Print:
+    """What tells whether a segment's files are still those that were copied. Raises FileNotFoundError without .log.
+
+    All of them: a truncation may make a segment active again, with indexes of full size, and change nothing in .log.
+    """
+    prints: _Print = []
+    for suffix in _FILES:
+        path = names.file_path(directory, base_offset, suffix)
+        if suffix == names.LOG or os.path.exists(path):
+            found = os.stat(path)
+            prints.append((found.st_ino, found.st_size, found.st_mtime_ns))
+        else:
+            prints.append(None)
+    return prints
 
 
 def _copy_file(files: Files, source: str, target: str) -> int:

@@ -11,17 +11,19 @@ Kafka: LogLoader, UnifiedLog.rebuildProducerState, LogSegment.recover.
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import logging
 import os
 from collections.abc import Collection, Sequence
 
-from klog.errors import CorruptIndex, CorruptSnapshot
+from klog.errors import CorruptBatch, CorruptIndex, CorruptSnapshot
 from klog.log.epochs import LeaderEpochs
 from klog.log.inputs import Findings, Inputs
 from klog.log.producers import Producers
 from klog.log.replay import replay
 from klog.log.snapshots import Snapshots, is_snapshot_size, read_snapshot
-from klog.segment import Header, Scan, Segment, names, scan_headers
+from klog.segment import AbortedTransaction, Header, Scan, Segment, names, scan_headers
 
 _log = logging.getLogger("klog.log")
 EMPTY_SNAPSHOT_BYTES = 10
@@ -56,6 +58,7 @@ class Beside:
         producers.take_snapshot()  # of what came before; none where that is the snapshot it began with
         aborted = replay(scan.notable, segment.file, producers, self.epochs, segment.base_offset)
         segment.txn_index.write(aborted)
+        segment.txn_index.checked = True
         producers.end_offset = max(producers.end_offset, segment.next_offset)
 
     def finish(self, segments: Sequence[Segment], log_start: int, log_end: int, tail: Sequence[Scan]) -> Producers:
@@ -83,6 +86,8 @@ class Beside:
         if not epochs.entries:  # the log start has passed every batch, or had before a crash took it back
             learn_epochs(epochs, segments)
             epochs.truncate_from_end(log_end)
+        if mend_epochs(epochs, segments, log_end):
+            _log.warning("event=epochs_mended path=%s", epochs.path)
         if start:
             epochs.truncate_from_start(start)
         epochs.flush()
@@ -108,6 +113,67 @@ def learn_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
     for segment in segments:
         if segment.size:
             replay(scan_headers(segment.file, 0, segment.size, 0).notable, segment.file, None, epochs, 0)
+
+
+def mend_epochs(epochs: LeaderEpochs, segments: Sequence[Segment], log_end: int) -> bool:
+    """Where the entries contradict the batches at which they begin, take the batches' word, if they are at one among
+    themselves: neither has a checksum. True if anything changed.
+
+    The first entry is not asked: it moves along with the log start.
+    """
+    entries = epochs.entries
+    if not entries:
+        return False
+    if not epochs.fell and all(_stands(entry, segments, log_end) for entry in entries[1:]):
+        last = _reaching(log_end - 1, segments)
+        if last is None or last.leader_epoch in (-1, _epoch_before(entries, log_end)):
+            return False
+    by_batches: list[tuple[int, int]] = []
+    for segment in segments:
+        for header in scan_headers(segment.file, 0, segment.size, 0).notable if segment.size else ():
+            latest = by_batches[-1][0] if by_batches else -1
+            if 0 <= header.leader_epoch < latest:
+                return False
+            if header.leader_epoch > latest:
+                by_batches.append((header.leader_epoch, header.base_offset))
+    changed = by_batches != epochs.entries
+    if changed:
+        epochs.clear()
+        for epoch, offset in by_batches:
+            epochs.assign(epoch, offset)
+    return changed
+
+
+def _stands(entry: tuple[int, int], segments: Sequence[Segment], log_end: int) -> bool:
+    """Is the batch of an entry's offset of its epoch, and the batch before of an earlier one? Where the cleaner may
+    have left a hole, batches of later epochs may stand at both."""
+    epoch, start = entry
+    if start >= log_end:
+        return start == log_end
+    at, before = _reaching(start, segments), _reaching(start - 1, segments)
+    if at is not None and at.leader_epoch != epoch and at.leader_epoch >= 0:
+        in_a_hole = at.leader_epoch > epoch and at.base_offset > start
+        if not in_a_hole:
+            return False
+    return before is None or before.leader_epoch < epoch or before.base_offset >= start
+
+
+def _epoch_before(entries: Sequence[tuple[int, int]], offset: int) -> int:
+    """The epoch of the last entry below an offset, else that of the first."""
+    return next((epoch for epoch, start in reversed(entries) if start < offset), entries[0][0])
+
+
+def _reaching(offset: int, segments: Sequence[Segment]) -> Header | None:
+    """The first batch that ends at or behind an offset, None also where damage hides it: its readers will be told."""
+    at = bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    with contextlib.suppress(CorruptBatch, OSError):
+        for segment in segments[max(at, 0) : max(at, 0) + 2]:
+            header = segment.locate(offset) if segment.size else None
+            if segment is not segments[-1]:
+                segment.close()  # nothing of it is open before somebody reads there
+            if header is not None:
+                return header
+    return None
 
 
 # ---- producers -----------------------------------------------------------------------------------------------------
@@ -153,12 +219,20 @@ def producers_at(
         scan = scan_headers(segment.file, 0, segment.size, 0)
         headers = [header for header in scan.notable if header.last_offset < end]
         aborted = replay(headers, segment.file, producers, None, producers.end_offset)
-        known = {entry.last_offset for entry in segment.txn_index.entries}
-        missing = [entry for entry in aborted if entry.last_offset not in known]
-        if missing:
-            segment.txn_index.add(missing)
+        _add_missing(segment, aborted)
     producers.end_offset = end
     return producers
+
+
+def _add_missing(segment: Segment, aborted: Sequence[AbortedTransaction]) -> None:
+    """Markers that the replay of a segment met and its index does not know join it."""
+    known: Sequence[AbortedTransaction] = ()
+    with contextlib.suppress(CorruptIndex):  # of a log that is only read: the first to ask rebuilds it
+        known = segment.txn_index.entries
+    ends = {entry.last_offset for entry in known}
+    missing = [entry for entry in aborted if entry.last_offset not in ends]
+    if missing:
+        segment.txn_index.correct(sorted((*known, *missing), key=lambda entry: entry.last_offset))
 
 
 # ---- transaction indexes -------------------------------------------------------------------------------------------
@@ -177,17 +251,40 @@ def has_producers(directory: str) -> bool:
 
 
 def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segment) -> None:
-    """The aborted transactions whose markers lie in a segment, from its batches."""
+    """Bring a segment's transaction index in line with its markers, whatever its file says: it has no checksum."""
+    index = segment.txn_index
+    if not segment.size:
+        return  # no batch can say otherwise
+    known: dict[int, AbortedTransaction] = {}
+    with contextlib.suppress(CorruptIndex):
+        known = {entry.last_offset: entry for entry in index.entries}
     scan = scan_headers(segment.file, 0, segment.size, 0)
-    if any(header.is_control and header.producer_id >= 0 for header in scan.notable):
-        producers = _producers_before(inputs, segments, segment)
-        aborted = replay(scan.notable, segment.file, producers, None, segment.base_offset)
-        # A marker with a delete horizon is one whose records the cleaner has removed, and the entry with them.
-        emptied = {header.last_offset for header in scan.notable if _is_emptied(header)}
-        emptied.update(entry.last_offset for entry in segment.txn_index.entries)
-        aborted = [entry for entry in aborted if entry.last_offset not in emptied]
-        if aborted:
-            segment.txn_index.add(aborted)
+    markers = {header.last_offset: header for header in scan.notable if header.is_control and header.producer_id >= 0}
+    start = max(inputs.log_start_offset, segments[0].base_offset)
+    entries: list[AbortedTransaction] = []
+    if markers:
+        producers = _producers_before(inputs, segments, segment, start)
+        for entry in replay(scan.notable, segment.file, producers, None, segment.base_offset):
+            said = known.pop(entry.last_offset, None)
+            if said is not None:
+                entries.append(_agreed(said, entry, start))
+            elif not markers[entry.last_offset].attributes & DELETE_HORIZON:
+                entries.append(entry)  # else the cleaner has removed its records, and the entry with them
+        # Of transactions whose records the cleaner has removed, or retention, the file alone may know.
+        entries += [
+            entry for offset, entry in known.items() if offset in markers and markers[offset].producer_id == entry[0]
+        ]
+    index.correct(sorted(entries, key=lambda entry: entry.last_offset))
+
+
+def _agreed(said: AbortedTransaction, found: AbortedTransaction, start: int) -> AbortedTransaction:
+    """What is true of a transaction by its file and by its batches, which know nothing of before the log start, nor of
+    what the cleaner has removed. The lower last stable offset only makes a reader look further."""
+    if said.producer_id != found.producer_id:
+        return found
+    first = said.first_offset if 0 <= said.first_offset < start else found.first_offset
+    stable = min(said.last_stable_offset, found.last_stable_offset)
+    return AbortedTransaction(found.producer_id, first, found.last_offset, stable)
 
 
 def mend_txn_indexes(inputs: Inputs, listing: Sequence[str], segments: Sequence[Segment], found: Findings) -> None:
@@ -200,17 +297,11 @@ def mend_txn_indexes(inputs: Inputs, listing: Sequence[str], segments: Sequence[
             segment.txn_index.check()
         except CorruptIndex as error:
             found.note(f"transaction index rebuilt: {error}")
-            segment.txn_index.write([])
             rebuild_txn_index(inputs, segments, segment)
 
 
-def _is_emptied(header: Header) -> bool:
-    return bool(header.attributes & DELETE_HORIZON)
-
-
-def _producers_before(inputs: Inputs, segments: Sequence[Segment], segment: Segment) -> Producers:
+def _producers_before(inputs: Inputs, segments: Sequence[Segment], segment: Segment, start: int) -> Producers:
     """Producers where a segment begins: mostly there is a snapshot of just that."""
-    start = max(inputs.log_start_offset, segments[0].base_offset)
     if segment.base_offset > start:
         try:
             producers = Producers(expiration_ms=inputs.producer_expiration_ms)

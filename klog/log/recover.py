@@ -56,7 +56,7 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
             found.bytes_truncated += size - scan.end + sum(other.size for other in later)
             found.note(cut_text(segment, scan, size, later))
             segment.cut(scan.end)
-            delete_segments(inputs, later)
+            found.doomed += delete_segments(inputs, later)
         if overflows(segment, scan) and not is_flipped(segment):
             parts = split_segment(inputs, segment)
             found.note(f"{segment.path}: split at {', '.join(str(part.base_offset) for part in parts)}")
@@ -217,13 +217,17 @@ def refuse_far_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
         )
 
 
-def delete_segments(inputs: Inputs, segments: list[Segment]) -> None:
-    """Take segments and their snapshots out of the log: renamed to .deleted, which the next load unlinks."""
+def delete_segments(inputs: Inputs, segments: list[Segment]) -> list[str]:
+    """Take segments and their snapshots out of the log: renamed to .deleted, durably. The names, for whoever unlinks
+    them later."""
+    doomed = []
     for segment in segments:
         segment.close()
         for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
             path = names.file_path(inputs.directory, segment.base_offset, suffix)
             if os.path.exists(path):
                 inputs.files.rename(path, path + names.DELETED)
+                doomed.append(os.path.basename(path) + names.DELETED)
     if segments:
         inputs.files.fsync_dir(inputs.directory)
+    return doomed

@@ -7,21 +7,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klog.log._append import LogState
+
 if TYPE_CHECKING:
     from klog.log.log import Log
 
-# What a Log is by itself, and not because of its files: its lock, who waits for it, the task that refers to it.
-_STAYS = frozenset({"_lock", "_bell", "_expiry"})
+# What a Log is by itself, and not because of its files: its lock, who waits for it and listens, what it has counted,
+# the task that refers to it.
+_STAYS = frozenset({"_lock", "_bell", "_expiry", "_meters", "_offsets_listener"})
+_FIELDS = [name for name in vars(LogState) if name.startswith("_") and not name.startswith("__")]
 _NOTHING = object()
 
 
 def exchange_locked(log: Log, other: Log) -> None:
     """The two become each other, but for their locks, both of which are held: whoever has `log` in hand goes on with
-    what `other` was. What they are is all in their attributes."""
-    mine, others = log.__dict__, other.__dict__
-    for name in (mine.keys() | others.keys()) - _STAYS:
-        before, after = mine.get(name, _NOTHING), others.get(name, _NOTHING)
-        for owner, value in ((mine, after), (others, before)):
+    what `other` was. What they are is all in their attributes, some of which are fields of a struct."""
+    for name in _FIELDS:
+        if name not in _STAYS:
+            mine, others = getattr(log, name), getattr(other, name)
+            setattr(log, name, others)
+            setattr(other, name, mine)
+    here, there = log.__dict__, other.__dict__
+    for name in (here.keys() | there.keys()) - _STAYS:
+        before, after = here.get(name, _NOTHING), there.get(name, _NOTHING)
+        for owner, value in ((here, after), (there, before)):
             if value is _NOTHING:
                 owner.pop(name, None)
             else:

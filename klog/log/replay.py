@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from klog.disk import LogFile
 from klog.log.epochs import LeaderEpochs
+from klog.log.producer_entry import BATCHES_KEPT
 from klog.log.producers import Producers
 from klog.record import decode
 from klog.segment import AbortedTransaction, Header
@@ -19,11 +20,17 @@ def replay(
     headers: those that Scan.notable lists. epochs None: leave them alone; producers None likewise.
     """
     aborted: list[AbortedTransaction] = []
+    of_producers: list[Header] = []
+    learned = None
     for header in headers:
-        if epochs is not None:
+        if epochs is not None and header.leader_epoch != learned:
+            learned = header.leader_epoch
             epochs.learn(header.leader_epoch, header.base_offset)
-        if producers is None or header.producer_id < 0 or header.last_offset < start:
-            continue
+        if producers is not None and header.producer_id >= 0 and header.last_offset >= start:
+            of_producers.append(header)
+    if producers is None:
+        return aborted
+    for header in _remembered(of_producers):
         if not header.is_control:
             producers.update_data(
                 header.producer_id,
@@ -42,6 +49,28 @@ def replay(
         if ended is not None:
             aborted.append(ended)
     return aborted
+
+
+def _remembered(headers: list[Header]) -> list[Header]:
+    """Of batches of producers those that leave a trace: of plain ones the first, by which it is known, and the
+    last five. A log of nothing else, which is what idempotent producers write, costs little more than its read.
+    """
+    totals: dict[tuple[int, int], int] = {}
+    plain: list[tuple[Header, tuple[int, int] | None]] = []
+    for header in headers:
+        key = None
+        if not (header.is_control or header.is_transactional):
+            key = header.producer_id, header.producer_epoch
+            totals[key] = totals.get(key, 0) + 1
+        plain.append((header, key))
+    kept, left = [], dict(totals)
+    for header, key in plain:
+        if key is not None:
+            left[key] -= 1
+            if totals[key] - 1 > left[key] >= BATCHES_KEPT:
+                continue
+        kept.append(header)
+    return kept
 
 
 def _marker(header: Header, file: LogFile, producers: Producers) -> AbortedTransaction | None:

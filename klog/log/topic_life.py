@@ -68,8 +68,9 @@ def create(
         topics = manager._topic_file
         topics.put(name, TopicEntry(given_id, partitions, entry.config, "creating"))
         try:
+            counts = count_logs(manager) if preferred is None else {preferred: 0}
             for partition in range(partitions):
-                _make_anywhere(manager, name, partition, given_id, preferred)
+                _make_anywhere(manager, name, partition, given_id, counts)
             for home in manager._online():
                 with home.guarded():
                     manager._files.fsync_dir(home.path)
@@ -92,27 +93,29 @@ def _preferred(manager: LogManager, wanted: Directory) -> LogDirectory | None:
     raise ValueError(f"directory={wanted!r} is none of {', '.join(manager.paths)}")
 
 
-def by_load(manager: LogManager) -> list[LogDirectory]:
-    """The directories in use, those with the fewest logs first; ties in the order they were given. Copies that moves
-    are making count, too."""
+def count_logs(manager: LogManager) -> dict[LogDirectory, int]:
+    """How many logs each directory in use has, in the order they were given; copies that moves make count, too."""
     counts = {}
     for directory in manager._online():
         entries = directory.entries()
         counts[directory] = len(entries.live) + sum(way.suffix == FUTURE for way in entries.on_their_way.values())
-    return sorted(counts, key=counts.__getitem__)
+    return counts
 
 
 def _make_anywhere(
-    manager: LogManager, topic: str, partition: int, topic_id: uuid.UUID, preferred: LogDirectory | None
+    manager: LogManager, topic: str, partition: int, topic_id: uuid.UUID, counts: dict[LogDirectory, int]
 ) -> None:
-    """A partition's directory in the first log.dir that takes it."""
+    """A partition's directory in the first log.dir that takes it, those with the fewest logs first; ties by order."""
     failures: list[OSError] = []
-    for directory in [preferred] if preferred is not None else by_load(manager):
+    for directory in sorted(counts, key=counts.__getitem__):
+        if directory.offline is not None:
+            continue
         path = directory.partition_path(topic, partition)
         try:
             with directory.guarded():
                 os.mkdir(path, 0o750)
                 manager._files.replace(os.path.join(path, names.METADATA), checkpoint.format_metadata(topic_id))
+            counts[directory] += 1
             return
         except OSError as error:
             failures.append(error)
@@ -173,15 +176,17 @@ def _id_on_disk(manager: LogManager, name: str, partitions: list[int]) -> uuid.U
 
 def _finish_deletion(manager: LogManager, name: str, delay_ms: int) -> None:
     for directory in manager._online():
-        for key in [key for key in directory.entries().live if key[0] == name]:
-            with directory.guarded():
+        with directory.guarded():
+            for key in [key for key in directory.entries().live if key[0] == name]:
                 doom(manager, directory, key, delay_ms)
+            directory.forget_topic(name)
     manager._topic_file.remove(name, remember=bool(manager.offline_directories))
     manager._sticky.pop(name, None)
 
 
 def doom(manager: LogManager, directory: LogDirectory, key: Partition, delay_ms: int) -> None:
-    """Rename a partition's directory to -delete, durably, and remove it after a while."""
+    """Rename a partition's directory to -delete, durably, and remove it after a while. The checkpoints still have
+    it."""
     target = os.path.join(directory.path, suffixed_name(*key, DELETE))
     log = manager._logs.pop(key, None)
     if log is not None and not log.closed:
@@ -190,7 +195,6 @@ def doom(manager: LogManager, directory: LogDirectory, key: Partition, delay_ms:
     else:
         manager._files.rename(directory.partition_path(*key), target)
         manager._files.fsync_dir(directory.path)
-    directory.forget_partition(key)
     _log.info("event=partition_deleted path=%s delay_ms=%d", target, delay_ms)
     remove_later(manager, directory, target, delay_ms, log)
 

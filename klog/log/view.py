@@ -55,7 +55,7 @@ from klog.log.tail import LogTail
 from klog.log.terms import Options
 from klog.log.times import Position, resolve, whole_number
 from klog.log.watermark import OffsetMetadata, OffsetSnapshot
-from klog.segment import AbortedTransaction, Home, Segment
+from klog.segment import AbortedTransaction, Home, Segment, collect_aborted
 
 if TYPE_CHECKING:
     from klog.inspect import Report
@@ -84,6 +84,7 @@ class LogView(LogState):
         self._take(loaded)
         self._recovery_point = loaded.recovery_point
         self._recovery = loaded.recovery
+        self._leftovers = loaded.doomed
         self._mark: OffsetMetadata | None = None  # of a managed log: marks W3
         self._keeps_metadata = True
         # Of a log that is only read, for `following`. generation: how often more than appends has happened.
@@ -325,20 +326,18 @@ class LogView(LogState):
         """What aborted_transactions() lists."""
         segments = self._segments
         for number in range(number_of(segments, low), len(segments)):
-            segment = segments[number]
-            for entry in self._aborted_in(segment, producers):
-                if entry.last_offset >= low and entry.first_offset < high:
-                    yield entry
-                if high <= entry.last_stable_offset <= entry.last_offset + 1:
-                    return  # what aborts later began at or behind high
+            found, complete = collect_aborted(self._aborted_in(segments[number], producers), low, high)
+            yield from found
+            if complete:
+                return
 
     def _aborted_in(self, segment: Segment, producers: Callable[[], bool]) -> Sequence[AbortedTransaction]:
-        """A segment's aborted transactions. Where the file is missing in a log that has producers, the markers are
-        looked up once: a lost cache must not make aborted records visible."""
+        """A segment's aborted transactions. In a log that has producers the markers are looked up once: a lost or
+        wrong cache must not make aborted records visible."""
         index = segment.txn_index
         if not index.checked:
             with self._lock:
-                if not index.checked and not index.present and producers():
+                if not index.checked and producers():
                     rebuild_txn_index(self._inputs(), self._segments, segment)
                 index.checked = True
         return index.entries

@@ -21,7 +21,7 @@ from klog.segment._scan import (
 )
 from klog.segment._span import span
 from klog.segment.segment import Home, Segment
-from klog.segment.txn_index import AbortedTransaction, parse_txn_index
+from klog.segment.txn_index import AbortedTransaction, collect_aborted, parse_txn_index
 
 __all__ = [
     "AbortedTransaction",
@@ -32,6 +32,7 @@ __all__ = [
     "Scan",
     "Segment",
     "base_offset",
+    "collect_aborted",
     "count_records",
     "find_offset",
     "names",

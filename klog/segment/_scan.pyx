@@ -318,6 +318,7 @@ def start_of(LogFile file, IndexPair index, int64_t end, int64_t offset):
     entry, position = index.floor(offset)
     if position == 0:
         return 0
+    b.position = -1
     if not header_at(file, position, end, &b):
         header = <Header>find_offset(file, position, end, index.x.base_offset)  # of an old message, perhaps
         if header is not None:

@@ -8,8 +8,10 @@ first entry. Kafka: TransactionIndex, AbortedTxn.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from klog.disk import Files
@@ -51,6 +53,20 @@ def parse_txn_index(data: bytes, path: str) -> list[AbortedTransaction]:
     return entries
 
 
+def collect_aborted(
+    entries: Sequence[AbortedTransaction], fetch_offset: int, upper_bound: int
+) -> tuple[list[AbortedTransaction], bool]:
+    """Those of a segment's entries that touch [fetch_offset, upper_bound), and whether that is all there is: no later
+    marker ends a transaction that began below upper_bound. A last stable offset beyond its marker is a wrong one."""
+    found = []
+    for entry in entries:
+        if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
+            found.append(entry)
+        if upper_bound <= entry.last_stable_offset <= entry.last_offset + 1:
+            return found, True
+    return found, False
+
+
 class TxnIndex:
     """The file of one segment, read when first asked. Changes under the log's lock, reads from any thread."""
 
@@ -67,10 +83,14 @@ class TxnIndex:
         """All of them, in order. Raises CorruptIndex."""
         if self._entries is None:
             try:
-                with open(self.path, "rb") as file:
-                    data = file.read()
+                file = self._files.open(self.path)  # no FIFO, which would never let go
             except FileNotFoundError:
                 data = b""
+            else:
+                try:
+                    data = bytes(file.read(0, os.fstat(file.fileno()).st_size))
+                finally:
+                    file.close()
             self._entries = tuple(parse_txn_index(data, self.path))
         return self._entries
 
@@ -122,13 +142,14 @@ class TxnIndex:
             file.close()
         self._entries = (*entries, entry)
 
-    def add(self, entries: list[AbortedTransaction]) -> None:
-        """Markers that a replay met and the file does not know join it; of a log that is only read, in memory."""
-        merged = sorted((*self.entries, *entries), key=lambda entry: entry.last_offset)
+    def correct(self, entries: list[AbortedTransaction]) -> None:
+        """The entries are these, whatever the file said; of a log that is only read, in memory."""
+        with contextlib.suppress(CorruptIndex):
+            if list(self.entries) == entries and (self.present or not entries):
+                return
         if self.writable:
-            self.write(merged)
-        else:
-            self._entries = tuple(merged)
+            self.write(entries)
+        self._entries = tuple(entries)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries whose marker is at or above offset."""

@@ -56,6 +56,7 @@ def test_a_power_cut_at_a_sample_of_operations_leaves_a_legal_log(tmp_path: Path
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 def test_a_power_cut_at_every_operation_leaves_a_legal_log(tmp_path: Path) -> None:
     seed = int(os.environ.get("KLOG_CRASH_SEED", "0"))
     assert cut_everywhere(tmp_path, stride=1, first=seed % 2, randoms=6) > 800
@@ -115,6 +116,7 @@ def test_a_failure_at_a_sample_of_operations_leaves_a_legal_log(tmp_path: Path, 
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "for-good"])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
 def test_a_failure_at_every_operation_leaves_a_legal_log(tmp_path: Path, error: int, forever: bool) -> None:

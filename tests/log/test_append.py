@@ -343,10 +343,12 @@ def test_the_first_append_begins_epoch_zero_and_later_ones_go_on_with_the_latest
     with one_log(tmp_path) as log:
         assert log.leader_epochs == [(0, 0)]  # an epoch that begins at the log end has no records: dropped at load
     (tmp_path / "events-0" / "leader-epoch-checkpoint").write_text("0\n1\n7 0\n")
-    with one_log(tmp_path) as log:
-        log.append([(None, b"b")])
-        assert [record.leader_epoch for record in log.read()] == [0, 7]
-        assert log.leader_epochs == [(7, 0)]
+    with one_log(tmp_path) as log:  # the batches say otherwise, and they are believed
+        assert log.leader_epochs == [(0, 0)]
+        log.append_batches(klog.record.encode([(None, b"b")], base_offset=1, leader_epoch=7), origin="replication")
+        log.append([(None, b"c")])
+        assert [record.leader_epoch for record in log.read()] == [0, 7, 7]
+        assert log.leader_epochs == [(0, 0), (7, 1)]
 
 
 # ---- durability -----------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def test_files_without_entries(data: bytes) -> None:
     assert checkpoint.parse_offsets(data, "x") == {}
 
 
-@pytest.mark.parametrize("data", [b"0\n1\na  0\t5\n", b"0\n1\na 0 5", b"0\r\n1\r\na 0 5\r\n", b"0\n1\na 0 +5\n"])
+@pytest.mark.parametrize("data", [b"0\n1\na  0\t5\n", b"0\r\n1\r\na 0 5\r\n", b"0\n1\na 0 +5\n"])
 def test_readings_that_kafka_allows(data: bytes) -> None:
     assert checkpoint.parse_offsets(data, "x") == {("a", 0): 5}
 
@@ -53,6 +53,7 @@ def test_readings_that_kafka_allows(data: bytes) -> None:
         (b"0\n1\na 0 5.0\n", "offset '5.0'"),
         (b"0\n1\na 0 9223372036854775808\n", "no 64-bit number"),
         (b"0\n2\na 0 5\na 0 6\n", "a-0 is listed twice"),
+        (b"0\n1\na 0 5", "cut short"),  # Kafka takes it, and has never written it: it may have been 58
         (b"\xff\xfe", "not UTF-8"),
     ],
 )

@@ -515,6 +515,43 @@ def test_what_else_lies_in_a_directory(tmp_path: Path, caplog: pytest.LogCapture
     assert {name: data for name, data in tree(tmp_path).items() if "/" in name} == before
 
 
+class CountingFiles(FailingFiles):
+    """How often each file was replaced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replaced: dict[str, int] = {}
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.replaced[os.path.basename(path)] = self.replaced.get(os.path.basename(path), 0) + 1
+        super().replace(path, data)
+
+
+def test_many_logs_are_flushed_stopped_and_deleted_with_one_checkpoint(tmp_path: Path) -> None:
+    """What is done to all logs writes each file of the directory once, and not once a log."""
+    files, clock = CountingFiles(), ManualClock(NOW)
+    config = {"log.flush.scheduler.interval.ms": 1000, "log.initial.task.delay.ms": 1000}
+    logs = klog.open(tmp_path / "a", create=True, clock=clock, files=files, config=config)
+    for name in "tu":
+        logs.create_topic(name, partitions=20)
+        for number in range(20):
+            logs.log(name, number).append([(None, b"x")])
+    logs.start()
+    files.replaced.clear()
+    clock.advance(1000)
+    assert all(log.recovery_point == 1 for log in logs.logs())
+    assert files.replaced["recovery-point-offset-checkpoint"] == 2  # by the flusher, and by the task beside it
+    files.replaced.clear()
+    logs.delete_topic("u")
+    assert files.replaced == {"klog-topics.json": 2, "recovery-point-offset-checkpoint": 1}
+    for log in logs.logs():
+        log.append([(None, b"y")])
+    files.replaced.clear()
+    logs.close()
+    assert files.replaced["recovery-point-offset-checkpoint"] <= 2
+    assert (tmp_path / "a" / "recovery-point-offset-checkpoint").read_text().splitlines()[1] == "20"
+
+
 def test_metrics_of_each_log_once(tmp_path: Path) -> None:
     with opened(three(tmp_path)) as logs:
         logs.create_topic("t", partitions=2, config={"segment.bytes": 300})

@@ -48,6 +48,7 @@ TORN = "torn bytes behind the last whole batch are cut on a clean open too"
 RESCAN = "the log end comes from the batches, not from an index entry that points nowhere"
 NO_REFUSAL = "Kafka refuses the directory; what cannot be a batch at the tail is cut"
 LEARNED = "epochs come from the batch headers when the checkpoint lacks them"
+CONTRADICTED = "epochs that the batches contradict give way to theirs"
 MARKERS = "the transaction index is rebuilt from the markers"
 MENDED = "readers get the offsets that the neighbours leave for the batch, the file stays as it is"
 SWAP = "a .swap is checked before it replaces anything; this one is dropped"
@@ -93,6 +94,8 @@ BETTER: dict[str, Better] = {
     "fuzz-08-clean": Better(MENDED, records="none-clean"),
     "fuzz-08-unclean": Better(MENDED, like="fuzz-08-clean", records="none-clean"),
     # Leader epochs.
+    "epochs-not-monotonic-clean": Better(CONTRADICTED, fields=WHOLE_EPOCHS),
+    "epochs-not-monotonic-unclean": Better(CONTRADICTED, fields=WHOLE_EPOCHS),
     "epochs-missing-clean": Better(LEARNED, fields=WHOLE_EPOCHS),
     "epochs-missing-unclean": Better(LEARNED, fields=WHOLE_EPOCHS),
     "epochs-corrupt-clean": Better(LEARNED, like="none-clean"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.many_segments import write_segments
+from bench.many_segments import write_segments
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -130,6 +130,18 @@ def test_a_managed_high_watermark_moves_too(tmp_path: Path) -> None:
         assert log.high_watermark == 40
 
 
+def test_what_a_log_has_counted_and_who_listens_stay(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        log = filled(logs)
+        heard: list[int] = []
+        log._offsets_listener = heard.append
+        before = log.metrics()["MessagesInPerSec"]
+        logs.move("t", 0, tmp_path / "b")
+        log.append([(b"k", b"60")])
+        assert log.metrics()["MessagesInPerSec"] == before + 1
+        assert heard[-1] == 61
+
+
 def test_appends_and_reads_go_on_during_a_move(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         log = filled(logs)
@@ -379,3 +391,34 @@ def test_who_waits_at_the_tail_is_woken_in_the_new_place(tmp_path: Path) -> None
         log.append([(b"k", b"61")])
         thread.join(20)
         assert got == [58, 59, 60, 61]
+
+
+def test_a_segment_that_was_active_again_meanwhile_is_copied_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its .log is what it was, its indexes are not."""
+    plain = moving._copy_file
+    with opened(tmp_path) as logs:
+        log = filled(logs)
+        last = [segment for segment in log.segments if segment.size][-1]
+
+        def copy_file(files: Any, source: str, target: str) -> int:
+            size = plain(files, source, target)
+            if source == last.path.replace(".log", ".index") and not target.endswith("seen"):
+                Path(target).write_bytes(Path(target).read_bytes() + bytes(4096))  # as it was while it was active
+                Path(source).write_bytes(Path(source).read_bytes() + bytes(8))
+                monkeypatch.setattr(moving, "_copy_file", plain)
+            return size
+
+        monkeypatch.setattr(moving, "_copy_file", copy_file)
+        whole = moving._catch_up
+
+        def catch_up(*args: Any) -> None:
+            whole(*args)
+            path = Path(last.path.replace(".log", ".index"))
+            path.write_bytes(path.read_bytes()[:-8])
+
+        monkeypatch.setattr(moving, "_catch_up", catch_up)
+        logs.move("t", 0, tmp_path / "b")
+        assert values(log) == list(range(60))
+    assert not klog.verify(tmp_path / "b").problems

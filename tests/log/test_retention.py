@@ -334,3 +334,18 @@ def test_a_pass_looks_no_further_than_it_deletes(tmp_path: Path) -> None:
             segment._max_timestamp = None
         assert log.apply_retention() == 0
         assert all(segment._max_timestamp is None for segment in log.segments[1:-1])
+
+
+def test_a_log_that_is_opened_again_begins_where_it_began(tmp_path: Path) -> None:
+    """Under one manager, too, whose checkpoints are written when it stops."""
+    with klog.open(tmp_path, create=True, clock=ManualClock(NOW)) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        fill(log, 8)
+        log.delete_records(3)
+        log.close()
+        log = logs.log("t")
+        assert log.log_start_offset == 3
+        log.truncate_to(2)
+        log.close()
+        assert (logs.log("t").log_start_offset, logs.log("t").log_end_offset) == (2, 2)

@@ -120,6 +120,7 @@ def test_the_first_timestamp_is_the_first_batch_s(tmp_path: Path) -> None:
 
 
 def test_the_last_time_slot_is_kept_for_the_closing_entry(tmp_path: Path) -> None:
+    """TI2: one slot less than there are is full; the closing entry may use the last."""
     index = make(tmp_path, capacity=48)  # 6 offset slots, 4 time slots
     add(index, [1, 2, 3, 4, 5, 6])
     assert index.entries == 5
@@ -192,9 +193,12 @@ def test_an_empty_segment_takes_any_age(tmp_path: Path) -> None:
     assert fits(make(tmp_path), [5], 0, ms=1, waited=10**9) == 1
 
 
-@pytest.mark.parametrize(("offset", "expected"), [(2**31 - 1, 1), (2**31, 0), (99, 0)])
-def test_only_31_bits_above_the_base_fit(tmp_path: Path, offset: int, expected: int) -> None:
-    base = 100 if offset == 99 else 0
+@pytest.mark.parametrize(
+    ("base", "offset", "expected"),
+    [(0, 2**31 - 1, 1), (100, 99, 0), (0, 2**31, 0), (1, 0, 0), (100, 10, 0), (2**31, 0, 0), (2**31, 2**32, 0)],
+)
+def test_only_31_bits_above_the_base_fit(tmp_path: Path, base: int, offset: int, expected: int) -> None:
+    """LS1: an offset that the index cannot name does not go in: the caller rolls."""
     assert fits(make(tmp_path, base), [1], 0, offset=offset) == expected
 
 
@@ -202,6 +206,7 @@ def test_only_31_bits_above_the_base_fit(tmp_path: Path, offset: int, expected: 
 
 
 def test_an_empty_index_answers_with_its_base(tmp_path: Path) -> None:
+    """OI1, OI2, TI1: no entry: the base at byte 0, no time; there is no entry to ask for."""
     index = make(tmp_path, 45)
     assert index.floor(45) == index.floor(10**12) == index.floor(0) == (45, 0)
     assert index.time_floor(10**15) == (-1, 45)
@@ -213,7 +218,7 @@ def test_an_empty_index_answers_with_its_base(tmp_path: Path) -> None:
 
 
 def test_lookups_agree_with_bisect(tmp_path: Path) -> None:
-    """More entries than the 8 KiB that Kafka searches first, with gaps in offsets, positions and times."""
+    """OI1, TI1: More entries than the 8 KiB that Kafka searches first, with gaps in offsets, positions and times."""
     random_ = random.Random(7)
     base, count = 1000, 3000
     index = make(tmp_path, base, capacity=64_000)
@@ -246,11 +251,62 @@ def test_lookups_agree_with_bisect(tmp_path: Path) -> None:
 
 
 def test_kafka_s_example_of_upper_bounds(tmp_path: Path) -> None:
+    """OI3: the first entry at or behind a byte: Kafka asks (position, size), which is their sum."""
     index = make(tmp_path, 45)
     add(index, [1], 0)
     for number, position in enumerate((10, 23, 37)):
         add(index, [2 + number], position, 46 + number)
     assert [index.upper_bound(at) for at in (5, 10, 22, 23, 24, 38, 200)] == [46, 46, 47, 47, 48, None, None]
+
+
+def test_a_full_index_and_offsets_that_do_not_rise(tmp_path: Path) -> None:
+    """OI2, TI2: there is no door for an entry by itself. A batch too many, or out of order, leaves the index as it is."""
+    index = make(tmp_path, capacity=48)  # six offsets, four times, of which one is for the end
+    end = add(index, [10, 20, 30, 40, 50, 60, 70, 80, 90])
+    assert [offset for offset, _ in entries(index)] == [1, 2, 3, 4, 5, 6]
+    assert time_entries(index) == [(20, 1), (30, 2), (40, 3)]
+    assert fits(index, [100], end) == 0
+    index.close_entries()
+    assert time_entries(index)[-1] == (90, 8)
+    for i in (6, 7, -1):
+        with pytest.raises(IndexError):
+            index.entry(i)
+    with pytest.raises(IndexError):
+        index.time_entry(4)
+    other = IndexPair("", "", 0, writable=True, capacity=CAPACITY, interval=0)
+    end = add(other, [10, 20, 30])
+    before = entries(other), time_entries(other)
+    add(other, [25, 15], end, 1)  # offsets 1 and 2 once more, and older
+    assert (entries(other), time_entries(other)) == before
+
+
+def test_entries_between_lookups(tmp_path: Path) -> None:
+    """OI1, TI1: below the first, at one, between two, above the last."""
+    index = filled(tmp_path)
+    assert [index.floor(offset) for offset in (0, 1, 5, 9, 50)] == [(0, 0), (1, 68), (5, 340), (9, 612), (9, 612)]
+    assert [index.time_floor(time) for time in (19, 20, 25, 99, 100, 999)] == [
+        (-1, 0), (20, 1), (20, 1), (90, 8), (100, 9), (100, 9),
+    ]  # fmt: skip
+
+
+def test_an_offset_equal_to_the_base_is_sane(tmp_path: Path) -> None:
+    """OI5: as the entry of a batch that begins behind byte 0 has in a compacted segment."""
+    (tmp_path / "index").write_bytes(struct.pack(">ii", 0, 68))
+    (tmp_path / "timeindex").write_bytes(b"")
+    index = make(tmp_path, 45, capacity=-1, writable=False)
+    index.check(500)
+    assert entries(index) == [(45, 68)]
+
+
+def test_a_read_only_pair_takes_no_entries(tmp_path: Path) -> None:
+    """OI2: an append would first make room, and is refused."""
+    filled(tmp_path).trim()
+    index = make(tmp_path, capacity=-1, writable=False)
+    before = stored(tmp_path)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        add(index, [500, 600, 700], 10 * BATCH)
+    assert stored(tmp_path) == before
+    assert index.entries == 9
 
 
 # ---- truncation, growth, trimming ------------------------------------------------------------------------------------
@@ -405,6 +461,7 @@ def test_a_pair_without_files_lives_in_memory(tmp_path: Path) -> None:
     ],
 )
 def test_files_that_break_the_rules_are_told(tmp_path: Path, name: str, data: bytes, match: str, kind: str) -> None:
+    """TI4, OI5: a length that is no multiple, an entry below the base or before another, a time that does not rise."""
     (tmp_path / "index").write_bytes(b"")
     (tmp_path / "timeindex").write_bytes(b"")
     (tmp_path / name).write_bytes(data)
@@ -454,12 +511,16 @@ def test_reserving_more_than_there_are_slots_is_no_error(tmp_path: Path) -> None
 
 
 def test_after_close_lookups_find_nothing(tmp_path: Path) -> None:
+    """OI5: after the unmapping nothing is read any more: there are no entries."""
     index = filled(tmp_path)
     index.sync()
     index.close()
     index.close()
     assert index.floor(5) == (0, 0)
     assert index.time_floor(50) == (-1, 0)
+    for use in (index.entry, index.time_entry):
+        with pytest.raises(IndexError):
+            use(0)
 
 
 def in_memory(directory: Path) -> tuple[IndexPair, Path, Path]:

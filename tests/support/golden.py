@@ -177,16 +177,11 @@ class Partition:
 
     @property
     def loaded_leader_epochs(self) -> list[tuple[int, int]]:
-        """The saved lines after loading: an epoch that starts at or past the log end has no record and is dropped."""
-        end = self.entry["log_end_offset"]
-        return [(epoch, start) for epoch, start in self.entry["leader_epochs"] if start < end]
-
-    @property
-    def reloaded_leader_epochs(self) -> list[tuple[int, int]]:
-        """The same after a second load: where no epoch was left, klog learns them from the batches it still has."""
-        if not self.loaded_leader_epochs and self.records:
-            return [(epoch, start) for epoch, start in self.entry["leader_epochs"]]
-        return self.loaded_leader_epochs
+        """The saved lines after loading: an epoch that starts at or past the log end has no record and is dropped. Where
+        none is left, klog learns them from the batches it still has."""
+        saved = [(epoch, start) for epoch, start in self.entry["leader_epochs"]]
+        with_records = [(epoch, start) for epoch, start in saved if start < self.entry["log_end_offset"]]
+        return with_records or (saved if self.records else [])
 
     @property
     def timestamp_queries(self) -> list[tuple[int, tuple[int, int] | None]]:
@@ -343,7 +338,7 @@ def compare_log(log: Any, partition: Partition, *, view: str = "loaded", with_pr
         epochs = {
             "saved": [tuple(item) for item in entry["leader_epochs"]],
             "loaded": partition.loaded_leader_epochs,
-            "reloaded": partition.reloaded_leader_epochs,
+            "reloaded": partition.loaded_leader_epochs,
         }[view]
         equal("leader_epochs", [tuple(item) for item in log.leader_epochs], epochs)
         got = [tuple(item) for item in log.aborted_transactions(start, end)]

@@ -1,0 +1,242 @@
+"""Files that nobody should find, row by row of the fault table: a log opens with what is good of it, or says what is
+not; nothing hangs, nothing is allocated by a length from disk, no durable record is cut."""
+
+from __future__ import annotations
+
+import os
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import CorruptBatch, CorruptData, CorruptLog
+from klog.record import encode
+
+T = 1_700_000_000_000
+CONFIG = {"index.interval.bytes": 100, "segment.index.bytes": 4096, "retention.ms": -1}
+COUNT = 8
+
+
+def batch(offset: int) -> bytes:
+    return encode([(b"key", b"value %d" % offset, T + offset)], base_offset=offset, leader_epoch=0)
+
+
+BATCHES = [batch(offset) for offset in range(COUNT)]
+SIZE = len(BATCHES[0])
+
+
+def make(root: Path, data: bytes = b"".join(BATCHES), base: int = 0) -> Path:
+    directory = root / "t-0"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{base:020d}.log").write_bytes(data)
+    return directory
+
+
+def open_log(directory: Path, **options: object) -> klog.Log:
+    options = {"clean_shutdown": False, **options}
+    return klog.Log.open(directory, config=CONFIG, clock=ManualClock(T + 1000), **options)  # type: ignore[arg-type]
+
+
+def offsets(log: klog.Log) -> list[int]:
+    return [record.offset for record in log.read()]
+
+
+@pytest.mark.parametrize("policy", ["strict", "kafka"])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("length", [0x7FFFFFFF, 0x7FFFFFF3, -1, -(2**31), 13, 0, 1 << 30])
+def test_a_tail_with_an_odd_length(tmp_path: Path, length: int, clean: bool, policy: str) -> None:
+    """Fault 3: it is cut, and the length is not taken at its word."""
+    tail = COUNT.to_bytes(8) + length.to_bytes(4, "big", signed=True) + BATCHES[0][12:]
+    directory = make(tmp_path, b"".join(BATCHES) + tail)
+    tracemalloc.start()
+    with open_log(directory, clean_shutdown=clean, recovery=policy) as log:
+        assert offsets(log) == list(range(COUNT))
+        assert log.append([(b"k", b"v")]).first_offset == COUNT
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("policy", ["strict", "kafka"])
+@pytest.mark.parametrize("zeros", [1, 17, 61, 4096, 100_000])
+def test_nothing_but_zeros_at_the_tail(tmp_path: Path, zeros: int, policy: str) -> None:
+    """Fault 5: what was preallocated, or grew and was never written, is no batch of length zero."""
+    directory = make(tmp_path, b"".join(BATCHES) + bytes(zeros))
+    with open_log(directory, recovery=policy) as log:
+        assert offsets(log) == list(range(COUNT))
+        assert log.recovery.bytes_truncated == zeros
+
+
+@pytest.mark.parametrize("at", range(3, COUNT * SIZE, 11))
+def test_a_bit_above_the_recovery_point(tmp_path: Path, at: int) -> None:
+    """Fault 7: strict refuses, or cuts the last batch alone; kafka ends the log at the batch. Records are never made up,
+    save where the bit lies outside the checksum."""
+    data = bytearray(b"".join(BATCHES))
+    data[at] ^= 1 << at % 8
+    damaged, outside = at // SIZE, at % SIZE < 21
+    try:
+        with open_log(make(tmp_path / "strict", bytes(data)), recovery="strict") as log:
+            got = [record.value for record in log.read()]
+        assert got == [b"value %d" % n for n in range(len(got))]
+        assert len(got) >= COUNT - 1 if damaged == COUNT - 1 else outside
+    except CorruptData:
+        assert (tmp_path / "strict" / "t-0" / f"{0:020d}.log").read_bytes() == data
+    with open_log(make(tmp_path / "kafka", bytes(data)), recovery="kafka") as log:
+        got = [record.value for record in log.read()]
+        assert got == [b"value %d" % n for n in range(len(got))]
+        assert len(got) >= damaged
+
+
+@pytest.mark.parametrize("at", range(5, COUNT * SIZE, 37))
+def test_a_bit_below_the_recovery_point(tmp_path: Path, at: int) -> None:
+    """Fault 8: the load does not see it and cuts nothing; who reads there is told."""
+    data = bytearray(b"".join(BATCHES))
+    data[at] ^= 1 << at % 8
+    for policy in ("strict", "kafka"):
+        directory = make(tmp_path / policy, bytes(data))
+        (directory / f"{COUNT:020d}.log").write_bytes(batch(COUNT))
+        with open_log(directory, recovery=policy, recovery_point=COUNT) as log:
+            assert log.log_end_offset == COUNT + 1
+            got = []
+            try:
+                got += [record.offset for record in log.read()]
+                assert at % SIZE < 21, "a reader that meets a wrong checksum says so"
+            except CorruptBatch:
+                pass
+            assert offsets_from(log, COUNT) == [COUNT]
+        assert (directory / f"{0:020d}.log").read_bytes() == data
+
+
+def offsets_from(log: klog.Log, start: int) -> list[int]:
+    return [record.offset for record in log.read(start)]
+
+
+@pytest.mark.parametrize("at", range(21))
+@pytest.mark.parametrize("number", [3, COUNT - 1])
+def test_a_bit_outside_the_checksum(tmp_path: Path, at: int, number: int) -> None:
+    """Fault 9: base offset, length, leader epoch, magic, and the checksum itself. Right records, or an error."""
+    for bit in (0, 3, 7):
+        data = bytearray(b"".join(BATCHES))
+        data[number * SIZE + at] ^= 1 << bit
+        for policy in ("strict", "kafka"):
+            directory = make(tmp_path / f"{bit}-{policy}", bytes(data))
+            try:
+                with open_log(directory, recovery=policy) as log:
+                    got = [(record.offset, record.value) for record in log.read()]
+            except CorruptData:
+                continue
+            whole = [(n, b"value %d" % n) for n in range(COUNT)]
+            if number < COUNT - 1 or at >= 8:
+                assert got == whole[: len(got)], (bit, policy)
+                assert len(got) >= number
+            else:  # nothing stands behind the last batch that could show where it belongs
+                assert got[:number] == whole[:number]
+
+
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint",
+                                  "replication-offset-checkpoint", "cleaner-offset-checkpoint"])  # fmt: skip
+def test_checkpoints_that_say_anything(tmp_path: Path, name: str) -> None:
+    """Fault 11: whatever stands there, the log opens with all its records."""
+    rng = random.Random(name)
+    words = [
+        "0",
+        "1",
+        "t",
+        "-1",
+        "99",
+        "9" * 30,
+        " ",
+        "\n",
+        "\n",
+        "\t",
+        "\r\n",
+        "\0",
+        "é",
+        "t 0 3",
+        "t 0 9999",
+        "1e3",
+        "0x1",
+    ]
+    directory = make(tmp_path)
+    for _ in range(40):
+        text = "".join(rng.choice(words) for _ in range(rng.randrange(12))).encode()
+        (tmp_path / name).write_bytes(text if rng.random() < 0.8 else rng.randbytes(rng.randrange(60)))
+        with open_log(directory, clean_shutdown=None, recovery="strict", read_only=rng.random() < 0.5) as log:
+            assert (log.log_start_offset, log.log_end_offset) == (0, COUNT), text
+    for line in ("t 0 3", "t 0 9999", "t 0 -5"):
+        (tmp_path / name).write_text(f"0\n1\n{line}\n")
+        if (name, line) == ("log-start-offset-checkpoint", "t 0 9999"):
+            with pytest.raises(CorruptLog, match="log-start checkpoint says 9999"):
+                open_log(directory, clean_shutdown=None)
+            continue
+        with open_log(directory, clean_shutdown=None, recovery="strict") as log:
+            start = 3 if (name, line) == ("log-start-offset-checkpoint", "t 0 3") else 0
+            assert (log.log_start_offset, log.log_end_offset) == (start, COUNT)
+
+
+def three(root: Path) -> Path:
+    directory = make(root, b"".join(BATCHES[:3]))
+    (directory / f"{3:020d}.log").write_bytes(b"".join(BATCHES[3:6]))
+    (directory / f"{6:020d}.log").write_bytes(b"".join(BATCHES[6:]))
+    open_log(directory).close()
+    return directory
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_segment_that_is_gone(tmp_path: Path, clean: bool) -> None:
+    """Fault 13: without the first the log begins later, without the last it ends earlier; without one in the middle
+    strict refuses where it looks, and kafka reads on at the next. Indexes of what is gone go."""
+    directory = three(tmp_path / "first")
+    (directory / f"{0:020d}.log").unlink()
+    with open_log(directory, clean_shutdown=clean) as log:
+        assert (log.log_start_offset, offsets(log)) == (3, [3, 4, 5, 6, 7])
+    assert not list(directory.glob(f"{0:020d}.*index"))
+    directory = three(tmp_path / "last")
+    (directory / f"{6:020d}.log").unlink()
+    with open_log(directory, clean_shutdown=clean) as log:
+        assert offsets(log) == [0, 1, 2, 3, 4, 5]
+    directory = three(tmp_path / "middle")
+    (directory / f"{3:020d}.log").unlink()
+    if not clean:
+        with pytest.raises(CorruptLog, match="records 3 to 5 are missing"):
+            open_log(directory, recovery_point=0)
+    with open_log(directory, clean_shutdown=clean, recovery="kafka") as log:
+        assert offsets(log) == [0, 1, 2, 6, 7]
+
+
+@pytest.mark.parametrize("kind", ["symlink", "fifo", "directory"])
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot"])
+def test_something_else_in_place_of_a_file(tmp_path: Path, suffix: str, kind: str) -> None:
+    """Fault 28: nothing is followed out of the directory, nothing waits for a FIFO; the load fails or does without."""
+    directory = three(tmp_path)
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"precious")
+    path = directory / f"{6:020d}{suffix}"
+    path.unlink(missing_ok=True)
+    if kind == "symlink":
+        path.symlink_to(outside)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    try:
+        with open_log(directory) as log:
+            assert offsets(log)[:6] == [0, 1, 2, 3, 4, 5]
+    except (OSError, CorruptData):
+        pass
+    assert outside.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("base", [2**63 - 2, 2**62, 2**31 - 1])
+def test_offsets_at_the_end_of_all_numbers(tmp_path: Path, base: int) -> None:
+    """Fault 31: a segment may begin there; nothing wraps."""
+    data = batch(base) if base < 2**63 - 2 else encode([(b"k", b"value", T)], base_offset=base)
+    directory = make(tmp_path, data, base)
+    for clean in (False, True):
+        with open_log(directory, clean_shutdown=clean) as log:
+            assert (log.log_start_offset, log.log_end_offset) == (base, base + 1)
+            assert offsets(log) == [base]
+            assert log.offset_for_timestamp(2**63 - 1) is None
+            assert log.count() == 1

@@ -1,0 +1,149 @@
+"""One segment: what it finds by offset and by time, what a recovery makes of its files, where damage ends it."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.clock import SystemClock
+from klog.config import LogConfig
+from klog.disk import HandleCache, RealFiles
+from klog.log.inputs import Inputs, new_segment
+from klog.record import encode
+from klog.segment import Segment
+from klog.segment._scan import start_of
+
+T = 1_700_000_000_000
+CONFIG = {"index.interval.bytes": 100, "segment.index.bytes": 4096, "retention.ms": -1}
+
+
+def batch(offset: int, count: int = 1, *, time: int | None = None, epoch: int = 0) -> bytes:
+    times = [offset + n if time is None else time + n for n in range(count)]
+    return encode([(b"k", b"v%d" % n, at) for n, at in enumerate(times)], base_offset=offset, leader_epoch=epoch)
+
+
+def open_segment(directory: Path, base: int, data: bytes) -> Segment:
+    """A closed segment of these batches."""
+    directory.mkdir(exist_ok=True)
+    (directory / f"{base:020d}.log").write_bytes(data)
+    inputs = Inputs(
+        str(directory), LogConfig(CONFIG), RealFiles(), HandleCache(), SystemClock(), "kafka", False, 0, 0, 0, False
+    )
+    segment = new_segment(inputs, base, writable=True)
+    segment.size = len(data)
+    segment.recover()
+    return segment
+
+
+def found(segment: Segment, offset: int, limit: int | None = None) -> tuple[int, int] | None:
+    header = segment.locate(offset, limit)
+    return None if header is None else (header.base_offset, header.position)
+
+
+def test_finding_by_offset(tmp_path: Path) -> None:
+    """LS2: nothing in an empty segment or behind the last record; before the first the first batch, in a gap the next."""
+    assert found(open_segment(tmp_path / "empty-0", 40, b""), 40) is None
+    segment = open_segment(tmp_path / "t-0", 40, batch(50, 2) + batch(60, 2))
+    second = len(batch(50, 2))
+    assert found(segment, 41) == found(segment, 51) == (50, 0)
+    assert found(segment, 52) == found(segment, 55) == found(segment, 61) == (60, second)
+    assert found(segment, 62) is None
+
+
+def test_finding_without_room_to_read(tmp_path: Path) -> None:
+    """LS3: where a read would begin is known even if it may take no byte; at the end there is nothing."""
+    directory = tmp_path / "t-0"
+    data = batch(48, 3) + batch(51, 2)
+    directory.mkdir()
+    (directory / f"{40:020d}.log").write_bytes(data)
+    with klog.Log.open(directory, config=CONFIG, clean_shutdown=False) as log:
+        (segment,) = log.segments
+        assert [found(segment, offset) for offset in (48, 50, 51)] == [(48, 0), (48, 0), (51, len(batch(48, 3)))]
+        for at_least_one in (True, False):
+            fetched = log.fetch(53, 0, min_one_message=at_least_one)
+            assert fetched.size == 0
+        assert log.fetch(50, 0, min_one_message=False).size == 0
+        assert log.fetch(50, 0).size == len(batch(48, 3))
+        assert found(segment, 53) is found(segment, 99) is None
+
+
+@pytest.mark.parametrize(
+    ("time", "offset"), [(420, 42), (421, 43), (430, 43), (431, 44), (491, None), (401, 41), (399, 40)]
+)
+def test_finding_by_time(tmp_path: Path, time: int, offset: int | None) -> None:
+    """LS8: the first record at or above a time, of records 40 to 49 at ten times their offset."""
+    segment = open_segment(tmp_path / "t-0", 40, b"".join(batch(n, time=10 * n) for n in range(40, 50)))
+    answer = segment.find_timestamp(time, 40)
+    assert (answer and answer[1]) == offset
+
+
+def test_the_next_offset(tmp_path: Path) -> None:
+    """LS9: the base while there is nothing, else that behind the last record."""
+    assert open_segment(tmp_path / "empty-0", 50, b"").next_offset == 50
+    assert open_segment(tmp_path / "t-0", 50, batch(50, 3)).next_offset == 53
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_corrupt_index_hides_nothing(tmp_path: Path, suffix: str, clean: bool) -> None:
+    """LS11: every offset and every time is found, whatever the index files say."""
+    directory, rng = tmp_path / "t-0", random.Random(suffix)
+    directory.mkdir()
+    (directory / f"{0:020d}.log").write_bytes(b"".join(batch(n, time=10 * n) for n in range(100)))
+    klog.Log.open(directory, config=CONFIG, clean_shutdown=False).close()
+    size = (directory / f"{0:020d}{suffix}").stat().st_size
+    for data in (rng.randbytes(size), rng.randbytes(5), bytes(size), b"\xff" * 48):
+        (directory / f"{0:020d}{suffix}").write_bytes(data)
+        with klog.Log.open(directory, config=CONFIG, clean_shutdown=clean) as log:
+            assert log.log_end_offset == 100
+            for offset in range(100):
+                assert next(iter(log.read(offset))).offset == offset
+                assert log.offset_for_timestamp(10 * offset - 5) == (10 * offset, offset)
+        clean = True
+
+
+def test_recovery_learns_leader_epochs(tmp_path: Path) -> None:
+    """LS13: from the batches, where each begins."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    data = [batch(n, epoch=epoch) for n, epoch in ((104, 0), (105, 0), (106, 1), (107, 1), (110, 2), (112, 2))]
+    (directory / f"{100:020d}.log").write_bytes(b"".join(data))
+    with klog.Log.open(directory, config=CONFIG, clean_shutdown=False) as log:
+        assert log.leader_epochs == [(0, 104), (1, 106), (2, 110)]
+
+
+@pytest.mark.parametrize("policy", ["kafka", "strict"])
+def test_damage_up_to_the_end_is_cut_at_the_record_where_it_begins(tmp_path: Path, policy: str) -> None:
+    """LS14: ten logs of a hundred records, one spoilt from some record on."""
+    rng = random.Random(14)
+    batches = [batch(n) for n in range(100)]
+    for run in range(10):
+        first = rng.randrange(100)
+        good = b"".join(batches[:first])
+        directory = tmp_path / str(run) / "t-0"
+        directory.mkdir(parents=True)
+        spoilt = rng.randbytes(len(b"".join(batches[first:])))
+        (directory / f"{0:020d}.log").write_bytes(good + spoilt)
+        with klog.Log.open(directory, config=CONFIG, clean_shutdown=False, recovery=policy) as log:  # type: ignore[arg-type]
+            assert log.log_end_offset == first
+            assert [record.offset for record in log.read()] == list(range(first))
+        assert (directory / f"{0:020d}.log").read_bytes() == good
+
+
+def test_an_entry_of_an_old_kafka_names_the_end_of_its_append(tmp_path: Path) -> None:
+    """Before 3.9.1 an entry stood for a whole append: the byte where it begins, the offset where it ends. No segment is
+    walked from its beginning for that."""
+    data = [batch(n, time=T + n) for n in range(60)]
+    segment = open_segment(tmp_path / "t-0", 0, b"".join(data))
+    size = len(data[0])
+    entries = [(at + 9, at * size) for at in range(10, 60, 10)]
+    segment.close()
+    (tmp_path / "t-0" / f"{0:020d}.index").write_bytes(b"".join(struct.pack(">ii", *entry) for entry in entries))
+    for offset in range(60):
+        at = max(((o, p) for o, p in entries if o <= offset), default=(0, 0))
+        assert start_of(segment.file, segment.index, segment.size, offset) == at[1]
+        assert found(segment, offset) == (offset, sum(map(len, data[:offset])))
