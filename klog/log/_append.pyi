@@ -29,6 +29,7 @@ class LogState:
     _log_start_offset: int
     _log_end_offset: int
     _recovery_point: int
+    _looked_ms: int
 
 class Counters:
     bytes_in: int
