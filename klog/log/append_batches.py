@@ -31,6 +31,7 @@ from klog.errors import (
 from klog.log._append import AppendInfo, followed, led
 from klog.log.producer_append import ProducerAppend
 from klog.log.producer_entry import DataBatch, last_sequence_of
+from klog.log.segments import check_reached
 from klog.log.split import RELATIVE_OFFSET_MAX
 from klog.log.transactions import CompletedTransaction
 from klog.log.watermark import OffsetMetadata
@@ -164,6 +165,7 @@ def _append_locked(
         if log._segments is not before and log._segments[-1].base_offset > end:
             log._undo_locked(before, mark, error)  # a segment that only these batches could go on with
         raise
+    check_reached(log.name, active, base_offset)
     if active is not before[-1]:
         before, mark = log._segments, active.mark()
     next_offset = last_offset + 1
