@@ -87,7 +87,7 @@ class PartitionCheck:
         epochs = self._metadata(live, bool(logs))
         seeded = self._seed(min(logs)) if logs else []
         self._replay = ProducerReplay(seeded)
-        epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs)
+        epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs, self._facts.log_start)
         for base in sorted(logs):
             try:
                 self._segment(base, live, epoch_check, last=base == max(logs))

@@ -248,7 +248,7 @@ cdef AppendInfo lead(LogState log, buffer, str origin, leader_epoch):
             epoch = tail.epoch
         else:
             latest = log._epochs.latest
-            epoch = 0 if latest is None else latest
+            epoch = log._epochs.default if latest is None else latest
         batch = leaders_batch(buffer, config, end, now, origin, epoch, config.max_message_bytes)
         if tail is not None and batch is not None and batch.header.producer_id < 0 and epoch == tail.epoch:
             last = batch.header.base_offset + batch.header.last_offset_delta

@@ -37,6 +37,7 @@ class LeaderEpochs:
         self._detached = False
         self.problem: CorruptCheckpoint | None = None
         self.fell = False  # did the file's entries not rise?
+        self.default = 0  # what an append is stamped with that nobody gave an epoch, where none is known
 
     def load(self) -> None:
         """Read the file. One that cannot be read counts as empty; `problem` then says why."""

@@ -265,8 +265,8 @@ class Log(LogView):
         check_reached(self.name, self._segments[-1], first)
         epoch = self._epochs.latest
         if epoch is None:
-            epoch = 0
-            self._epochs.assign(0, first)
+            epoch = self._epochs.default
+            self._epochs.assign(epoch, first)
             self._guard(self._epochs.flush)
         group.assign(first, epoch)
         before, mark = self._segments, self._segments[-1].mark()

@@ -82,14 +82,16 @@ class Beside:
                 learn_epochs(epochs, segments)
             for scan in tail:
                 replay(scan.notable, segments[-1].file, None, epochs, 0)
+        dropped = epochs.latest
         epochs.truncate_from_end(log_end)
         if not epochs.entries:  # the log start has passed every batch, or had before a crash took it back
             learn_epochs(epochs, segments)
-            epochs.truncate_from_end(log_end)
         if mend_epochs(epochs, segments, log_end):
             _log.warning("event=epochs_mended path=%s", epochs.path)
+        epochs.default = max(epochs.latest or 0, dropped or 0)  # appends never fall behind what is there already
         if start:
             epochs.truncate_from_start(start)
+        epochs.truncate_from_end(log_end)  # an epoch without a record that can be read is none, in Kafka too
         epochs.flush()
 
     def _remove_snapshots(self, segments: Sequence[Segment], log_start: int, log_end: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import ConfigUnknown, OffsetOutOfRange, PolicyViolation
+from klog.record import encode
 from klog.segment import Segment
 from tests.support.batches import batch
 from tests.support.groups import BATCH
@@ -319,8 +320,8 @@ def test_no_retention_on_a_guess(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_epochs_of_a_log_whose_records_are_all_deleted_outlive_a_restart(tmp_path: Path, clean: bool) -> None:
-    """Whether the log start outlives it, too, or a lost checkpoint brings the records back."""
+def test_epochs_of_a_log_whose_records_are_all_deleted(tmp_path: Path, clean: bool) -> None:
+    """A restart drops them, as Kafka's does, unless a lost checkpoint brings the records back; appends do not fall."""
     with open_log(tmp_path) as log:
         fill(log, 3)
         log.delete_records(3)
@@ -329,7 +330,19 @@ def test_epochs_of_a_log_whose_records_are_all_deleted_outlive_a_restart(tmp_pat
         (tmp_path / "log-start-offset-checkpoint").unlink()
         (tmp_path / ".kafka_cleanshutdown").unlink(missing_ok=True)
     with open_log(tmp_path) as log:
-        assert (log.log_start_offset, log.leader_epochs) == ((3, [(0, 3)]) if clean else (0, [(0, 0)]))
+        assert (log.log_start_offset, log.leader_epochs) == ((3, []) if clean else (0, [(0, 0)]))
+        assert log.verify().problems == []
+
+
+def test_appends_do_not_fall_behind_the_epoch_of_deleted_records(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.append_batches(encode([(b"k", b"v", NOW)] * 3, leader_epoch=6), origin="replication")
+        log.delete_records(3)
+    with open_log(tmp_path) as log:
+        assert log.leader_epochs == []
+    with open_log(tmp_path) as log:
+        log.append([(b"k", b"v")])
+        assert log.leader_epochs == [(6, 3)]
         assert log.verify().problems == []
 
 

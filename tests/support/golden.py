@@ -177,11 +177,9 @@ class Partition:
 
     @property
     def loaded_leader_epochs(self) -> list[tuple[int, int]]:
-        """The saved lines after loading: an epoch that starts at or past the log end has no record and is dropped. Where
-        none is left, klog learns them from the batches it still has."""
-        saved = [(epoch, start) for epoch, start in self.entry["leader_epochs"]]
-        with_records = [(epoch, start) for epoch, start in saved if start < self.entry["log_end_offset"]]
-        return with_records or (saved if self.records else [])
+        """The saved lines after loading: an epoch that starts at or past the log end has no record and is dropped."""
+        end = self.entry["log_end_offset"]
+        return [(epoch, start) for epoch, start in self.entry["leader_epochs"] if start < end]
 
     @property
     def timestamp_queries(self) -> list[tuple[int, tuple[int, int] | None]]:
