@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any, Self, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 from klog.config import LogConfig
 from klog.disk import Bell
@@ -12,6 +12,7 @@ from klog.log.terms import Options
 from klog.record import EncodedBatches, ValidatedBatch
 from klog.segment import Segment
 
+@disjoint_base
 class LogState:
     _lock: Any
     _segments: tuple[Segment, ...]
@@ -31,6 +32,7 @@ class LogState:
     _recovery_point: int
     _looked_ms: int
 
+@disjoint_base
 class Counters:
     bytes_in: int
     messages_in: int

@@ -86,6 +86,7 @@ class LogDirectory:
         self.on_failure: Callable[[LogDirectory, str], None] = lambda _directory, _reason: None
         self._files = files
         self._mutex = threading.Lock()  # of the dictionaries and the files that keep them
+        self._on_disk: dict[str, dict[Partition, int]] = {}  # checkpoints as this process has written them
         self._deferring = 0  # rounds under way that flush many logs
         self._marker_text = checkpoint.CLEAN_SHUTDOWN_TEXT
         self._lock: DirectoryLock | None = None
@@ -166,8 +167,13 @@ class LogDirectory:
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
     def _write(self, name: str, offsets: dict[Partition, int]) -> None:
-        if self.offline is None:
-            checkpoint.write_offsets(self._files, os.path.join(self.path, name), offsets)
+        """Replace a checkpoint, unless that is what is on disk: most rounds of the background find nothing new."""
+        path = os.path.join(self.path, name)
+        if self.offline is not None or (self._on_disk.get(name) == offsets and os.path.exists(path)):
+            return
+        self._on_disk.pop(name, None)
+        checkpoint.write_offsets(self._files, path, offsets)
+        self._on_disk[name] = dict(offsets)
 
     def write_points(self, logs: Iterable[Log] = ()) -> None:
         """The recovery points, those of `logs` as they are now."""

@@ -379,3 +379,25 @@ def test_periods_beyond_reckoning_are_none(tmp_path: Path) -> None:
     with opened(tmp_path, clock) as logs:
         logs.start()
         assert all((task[2]._period_ms or 0) < background._NEVER_MS for task in logs._scheduler._heap)
+
+
+def test_a_round_that_finds_nothing_new_writes_nothing(tmp_path: Path) -> None:
+    """A file that somebody took away is written again all the same."""
+    clock = ManualClock(NOW)
+    with opened(tmp_path, clock) as logs:
+        logs.create_topic("t")
+        logs.start()
+        logs.append("t", [(b"k", b"v")] * 3)
+        logs.log("t").flush()
+        clock.advance(120_000)
+        path = tmp_path / checkpoint.RECOVERY_POINT
+        before = path.stat()
+        assert checkpoint.read_offsets(str(path)) == {("t", 0): 3}
+        clock.advance(86_400_000)
+        assert path.stat().st_ino == before.st_ino
+        path.unlink()
+        clock.advance(120_000)
+        assert checkpoint.read_offsets(str(path)) == {("t", 0): 3}
+        logs.append("t", [(b"k", b"v")])
+        logs.log("t").flush()
+        assert checkpoint.read_offsets(str(path)) == {("t", 0): 4}
