@@ -580,7 +580,8 @@ class Log(LogView):
             self._sync_closed_locked(end)
         with contextlib.suppress(FileNotFoundError):  # renamed meanwhile, or gone: what is open is on disk
             self._options.files.fsync_dir(self._directory)
-        self._recovery_point = end
+        # A truncation inside a batch has left the log end above the last one: of what lies between, nothing is on disk.
+        self._recovery_point = min(end, self._segments[-1].next_offset)
         self._flushed_ms = self.clock.wall_ms()
         if self._on_flush is not None:
             self._on_flush(self)
@@ -625,7 +626,9 @@ class Log(LogView):
     def _finish_locked(self) -> None:
         self._flush_locked()
         self._segments[-1].deactivate(sync=True)
-        self._producers.take_snapshot()
+        producers = self._producers
+        producers.end_offset = min(producers.end_offset, self._segments[-1].next_offset)  # the log end of the next load
+        producers.take_snapshot()
 
     def __enter__(self) -> Self:
         return self
