@@ -105,7 +105,7 @@ def delete_locked(log: Log, predicate: Predicate, reason: str) -> int:
     if not gone:
         return 0
     if len(gone) == len(log._segments):
-        log.roll()
+        log._roll_or_undo_locked(log._log_end_offset)
     increment_log_start_locked(log, log._segments[len(gone)].base_offset, "segment_deletion")
     log._segments = log._segments[len(gone) :]
     log._finally(lambda: remove_locked(log, gone, reason))

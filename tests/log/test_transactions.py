@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -461,6 +463,34 @@ def test_recovery_of_a_segment_with_transactions(tmp_path: Path, begun: int | No
         assert log.aborted_transactions() == [(2, 102 if begun is None else begun, 106, 100)]
         assert log._producers.end_offset == log.log_end_offset == 108
         assert first_unstable(log) is None
+
+
+def test_a_moving_watermark_looks_at_the_transactions_it_passes_alone(tmp_path: Path) -> None:
+    def lines_run(path: Path, transactions: int) -> int:
+        path.mkdir()
+        with opened(path) as log:
+            log.update_high_watermark(0)
+            for pid in range(transactions):
+                producer = Producer(log, pid)
+                producer.send()
+                producer.end("commit")
+            lines = 0
+
+            def count(frame: FrameType, event: str, argument: object) -> Any:
+                nonlocal lines
+                lines += event == "line"
+                return count
+
+            before = sys.gettrace()
+            sys.settrace(count)
+            try:
+                log.update_high_watermark(4)
+            finally:
+                sys.settrace(before)
+            assert log.last_stable_offset == 4 and first_unstable(log) == 4
+            return lines
+
+    assert lines_run(tmp_path / "few", 4) == lines_run(tmp_path / "many", 100)
 
 
 # ---- many segments ---------------------------------------------------------------------------------------------------
