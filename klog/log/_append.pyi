@@ -30,6 +30,7 @@ class LogState:
     _log_start_offset: int
     _log_end_offset: int
     _recovery_point: int
+    _looked_ms: int
 
 @disjoint_base
 class Counters:

@@ -3,7 +3,7 @@
   A1  the buffer's whole batches, each checked                      outside the log's lock; of a leader, see A3
   A2  is the log open, writable, online?
   A3  leader: offsets, epoch and times are given, every record is looked at     follower: offsets are compared
-  A4  leader epochs      A5  segment.bytes      A6  roll             these stay, whatever comes of the rest
+  A4  leader epochs      A5  segment.bytes      A6  roll             a leader's stay, whatever comes of the rest
   A7  producers: a duplicate ends here, and well
   A8  the bytes           A9  producers, transaction index           A10  the log end, and what follows it
   A11 flush.messages
@@ -31,9 +31,9 @@ from klog.errors import (
 from klog.log._append import AppendInfo, followed, led
 from klog.log.producer_append import ProducerAppend
 from klog.log.producer_entry import DataBatch, last_sequence_of
+from klog.log.segments import check_reached
 from klog.log.split import RELATIVE_OFFSET_MAX
 from klog.log.transactions import CompletedTransaction
-from klog.log.truncation import reload_producers
 from klog.log.watermark import OffsetMetadata
 from klog.record import BatchTable, EncodedBatches, ValidatedBatch, decode
 from klog.record.control import marker_coordinator_epoch
@@ -68,9 +68,17 @@ def follow_locked(log: Log, batches: EncodedBatches, origin: str, now: int) -> A
     begins = first if first >= 0 else batches.last_offset_of_first_batch
     if begins < end or (origin == "raft" and begins != end):
         raise UnexpectedAppendOffset(batches.base_offset, last, end, log.name)
-    _assign_epochs(log, batches)
+    known = log._epochs._entries  # replaced at each change, never changed
     base_offset = max(first if first >= 0 else last - RELATIVE_OFFSET_MAX, end)
-    _append_locked(log, batches, base_offset, last, batches.max_timestamp, batches.has_producers, "replication", now)
+    try:
+        _assign_epochs(log, batches)
+        _append_locked(
+            log, batches, base_offset, last, batches.max_timestamp, batches.has_producers, "replication", now
+        )
+    except BaseException:
+        if log._log_end_offset == end:  # or an epoch would begin beyond it, and what is appended next be part of it
+            _take_back_epochs(log, known)
+        raise
     log._meters.replicated_bytes_in += batches.nbytes
     return followed(batches, log._log_start_offset)
 
@@ -117,6 +125,14 @@ def _assign_epochs(log: Log, batches: EncodedBatches) -> None:
         log._guard(epochs.flush)
 
 
+def _take_back_epochs(log: Log, known: list[tuple[int, int]]) -> None:
+    """A4 of batches that did not get in."""
+    if log._epochs._entries is not known:
+        log._epochs.put_back(known)
+        if log._offline is None:
+            log._guard(log._epochs.flush)
+
+
 def _append_locked(
     log: Log,
     batches: BatchTable,
@@ -149,6 +165,7 @@ def _append_locked(
         if log._segments is not before and log._segments[-1].base_offset > end:
             log._undo_locked(before, mark, error)  # a segment that only these batches could go on with
         raise
+    check_reached(log.name, active, base_offset)
     if active is not before[-1]:
         before, mark = log._segments, active.mark()
     next_offset = last_offset + 1
@@ -165,7 +182,7 @@ def _append_locked(
     except BaseException as error:  # Ctrl-C, too, leaves all of it or nothing
         if log._log_end_offset == end:
             log._undo_locked(before, mark, error)
-            if pending is not None and log._offline is None:
+            if pending is not None:
                 pending.take_back()
         else:
             log._producers.on_high_watermark_updated(log.high_watermark)  # of which it may have been kept
@@ -195,6 +212,7 @@ class _Pending:
         self._origin = origin
         self._appends: dict[int, ProducerAppend] = {}
         self._completed: list[CompletedTransaction] = []
+        self._indexed = False  # may the transaction index have one of them?
 
     def check(self, batches: BatchTable) -> DataBatch | None:
         """A7."""
@@ -253,6 +271,7 @@ class _Pending:
             stable = producers.last_stable_offset(completed)
             if completed.is_aborted:
                 entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+                self._indexed = True
                 try:
                     self._segment.txn_index.append(entry)
                 except OSError as error:
@@ -265,7 +284,9 @@ class _Pending:
         producers.end_offset = next_offset
 
     def take_back(self) -> None:
-        """apply() may have begun, and the bytes are gone again: the state is worked out anew."""
+        """apply() may have begun, and the bytes are gone again: nothing of it has happened."""
         log = self._log
-        log._segments[-1].txn_index.truncate_to(log._log_end_offset)
-        reload_producers(log)
+        log._producers.take_back(self._appends.values(), self._completed)
+        if self._indexed and log._offline is None:
+            index, end = self._segment.txn_index, log._log_end_offset
+            log._finally(lambda: index.write([entry for entry in index.entries if entry.last_offset < end]))

@@ -150,6 +150,10 @@ class LeaderEpochs:
         if epoch >= 0 and (not self._entries or epoch > self._entries[-1][0]):
             self._put(epoch, start)
 
+    def put_back(self, entries: list[tuple[int, int]]) -> None:
+        """They are again what they were before something that has not come about, in memory."""
+        self._entries = entries
+
     def truncate_from_end(self, offset: int) -> None:
         """Drop the entries that start at or above offset; a negative one is none."""
         kept = bisect.bisect_left(self._entries, offset, key=_start_of)

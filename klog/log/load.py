@@ -94,7 +94,8 @@ def load_writable(inputs: Inputs) -> Loaded:
         segments = recover(inputs, segments, found, beside)
     log_end = segments[-1].next_offset if segments else inputs.log_start_offset
     if segments and log_end < inputs.log_start_offset:
-        if inputs.policy == "strict":
+        nothing_there = found.bytes_truncated == 0 and not any(segment.size for segment in segments)
+        if inputs.policy == "strict" and not nothing_there:
             raise CorruptLog(
                 f"the log-start checkpoint says {inputs.log_start_offset}, the log ends at {log_end}: opening would "
                 f'delete every record. Correct the checkpoint, or open with recovery="kafka"',

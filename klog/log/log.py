@@ -42,7 +42,7 @@ from klog.log.load import (
 from klog.log.meters import Meters
 from klog.log.reader import LogReader
 from klog.log.removal import unlink_later_locked
-from klog.log.segments import number_of
+from klog.log.segments import check_reached, number_of
 from klog.log.terms import (
     NO_BOUND,
     Compression,
@@ -97,8 +97,7 @@ class Log(LogView):
             self._closed = False
             if self._leftovers:
                 unlink_later_locked(self, self._leftovers)
-        if self._offsets_listener is not None:
-            self._offsets_listener(self.high_watermark)
+        marks.tell(self, self.high_watermark)
 
     @classmethod
     def open(
@@ -263,6 +262,7 @@ class Log(LogView):
     def _append_group_locked(self, group: BatchGroup, now: int) -> AppendInfo:
         """Number a group and write it, rolling where a segment is full. All of it, or none of it."""
         first = self._log_end_offset
+        check_reached(self.name, self._segments[-1], first)
         epoch = self._epochs.latest
         if epoch is None:
             epoch = self._epochs.default
@@ -303,8 +303,7 @@ class Log(LogView):
         self._log_end_offset = end
         if self._mark is None:
             self._producers.on_high_watermark_updated(end)
-            if self._offsets_listener is not None:
-                self._offsets_listener(end)
+            marks.tell(self, end)
         self._bell.ring()
 
     def _write_locked(self, group: BatchGroup, now: int) -> None:
@@ -319,6 +318,8 @@ class Log(LogView):
                         f"a batch does not fit into a segment of segment.bytes={self._config.segment_size}; raise it"
                     )
                 self._roll_locked(base_offset)
+                if done == 0:
+                    marks.rolled_locked(self)
                 continue
             active.append(group, done, done + fits)
             active.appended_ms = now
@@ -331,12 +332,14 @@ class Log(LogView):
 
         Durably: what was taken back must not come back behind the next append (P3).
         """
+        self._producers.end_offset = self._log_end_offset
         if self._offline is not None:
             return
         self._offline = f"{error!r}, not undone yet"
         try:
             last = len(before) - 1
             added, self._segments = [segment for segment in self._segments[last:] if segment is not before[-1]], before
+            marks.unrolled_locked(self)
             for segment in added:
                 if segment.base_offset == before[-1].base_offset:
                     segment.close()  # it has taken the files of an empty one, which takes them back
@@ -381,7 +384,7 @@ class Log(LogView):
             return marks.follow_locked(self, whole_number("offset", offset))
 
     def set_offsets_listener(self, listener: Callable[[int], None] | None) -> None:
-        """Call this with every high watermark from the next one on, under the log's lock."""
+        """Call this with every high watermark from the next one on, under the log's lock. What it raises is logged."""
         with self._lock:
             self._offsets_listener = listener
 
@@ -427,7 +430,9 @@ class Log(LogView):
         """
         with self._lock:
             self._check_writable()
-            return retention.increment_log_start_locked(self, whole_number("offset", offset), reason)
+            moved = retention.increment_log_start_locked(self, whole_number("offset", offset), reason)
+        self._options.scheduler.run_due()
+        return moved
 
     def delete_records(self, before: int) -> int:
         """Records below an offset (-1: the high watermark) are not read any more; the log start offset.
@@ -436,7 +441,9 @@ class Log(LogView):
         """
         with self._lock:
             self._check_writable()
-            return retention.delete_records_locked(self, whole_number("before", before))
+            start = retention.delete_records_locked(self, whole_number("before", before))
+        self._options.scheduler.run_due()
+        return start
 
     def deletable_segments(self, predicate: retention.Predicate) -> list[Segment]:
         """The segments from the oldest on for which predicate(segment, the one behind it or None) holds, as far as they
@@ -469,12 +476,15 @@ class Log(LogView):
         """Close the active segment and begin a new one at the log end, or at expected_next_offset where that is beyond;
         an empty active segment of that offset is made anew. The new segment.
 
-        ValueError where the new one would begin below the active one.
+        The log end stays: where the new segment begins beyond it, only replicated batches can reach that, and others
+        raise SegmentOffsetOverflow. ValueError where the new one would begin below the active one.
         """
         self._check_writable()
         with self._lock:
             self._check_writable()
-            return self._roll_or_undo_locked(max(self._log_end_offset, expected_next_offset or 0))
+            segment = self._roll_or_undo_locked(max(self._log_end_offset, expected_next_offset or 0))
+        self._options.scheduler.run_due()
+        return segment
 
     def _roll_or_undo_locked(self, base_offset: int) -> Segment:
         """A new active segment, or everything as it was."""
@@ -485,8 +495,7 @@ class Log(LogView):
         except BaseException as error:
             self._undo_locked(before, mark, error)
             raise
-        if self._mark is not None and self._mark.offset >= self._log_end_offset:
-            self._mark = marks.end_of(self)  # or a reader that waits would take it for one on an older segment
+        marks.rolled_locked(self)
         return self._segments[-1]
 
     def _roll_locked(self, base_offset: int) -> None:
@@ -571,7 +580,8 @@ class Log(LogView):
             self._sync_closed_locked(end)
         with contextlib.suppress(FileNotFoundError):  # renamed meanwhile, or gone: what is open is on disk
             self._options.files.fsync_dir(self._directory)
-        self._recovery_point = end
+        # A truncation inside a batch has left the log end above the last one: of what lies between, nothing is on disk.
+        self._recovery_point = min(end, self._segments[-1].next_offset)
         self._flushed_ms = self.clock.wall_ms()
         if self._on_flush is not None:
             self._on_flush(self)
@@ -616,7 +626,9 @@ class Log(LogView):
     def _finish_locked(self) -> None:
         self._flush_locked()
         self._segments[-1].deactivate(sync=True)
-        self._producers.take_snapshot()
+        producers = self._producers
+        producers.end_offset = min(producers.end_offset, self._segments[-1].next_offset)  # the log end of the next load
+        producers.take_snapshot()
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ after it. Kafka: UnifiedLog.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from klog.errors import CorruptBatch
@@ -18,6 +19,8 @@ from klog.log.watermark import OffsetMetadata, OffsetSnapshot
 if TYPE_CHECKING:
     from klog.log.log import Log
     from klog.log.view import LogView
+
+_log = logging.getLogger("klog.log")
 
 
 def metadata_of(log: LogView, offset: int) -> OffsetMetadata:
@@ -79,8 +82,29 @@ def moved_locked(log: Log, before: int) -> None:
         return
     log._producers.on_high_watermark_updated(now)
     log._bell.ring()
+    tell(log, now)
+
+
+def tell(log: Log, offset: int) -> None:
+    """The listener hears of a high watermark. The log has moved already, so what a listener raises stops nothing."""
     if log._offsets_listener is not None:
-        log._offsets_listener(now)
+        try:
+            log._offsets_listener(offset)
+        except Exception:
+            _log.exception("event=listener_failed log=%s offset=%d", log.name, offset)
+
+
+def rolled_locked(log: Log) -> None:
+    """A new segment begins at the log end. A mark there is on that one from now on: a reader that waits would take it
+    for one on an older segment."""
+    if log._mark is not None and log._mark.offset >= log._log_end_offset:
+        log._mark = end_of(log)
+
+
+def unrolled_locked(log: Log) -> None:
+    """The newest segments are gone again, and with them, maybe, the one that the mark was on."""
+    if log._mark is not None and log._mark.segment_base_offset > log._segments[-1].base_offset:
+        log._mark = OffsetMetadata(log._mark.offset)
 
 
 def update_locked(log: Log, offset: int) -> int:

@@ -186,7 +186,7 @@ def _swap(
     with log._lock:
         log._check_writable()
         with target.guarded():
-            log.roll()
+            log._roll_or_undo_locked(log._log_end_offset)
             _copy_closed(log, under_way, manager._files, progress)
             copy = _open_copy(manager, log, target, under_way)
         delay_ms = log.config.file_delete_delay_ms

@@ -9,13 +9,15 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from klog.errors import CorruptBatch
 from klog.log.fetching import Isolation
+from klog.log.segments import number_of
 from klog.log.times import Position, resolve, whole_number
 from klog.record import iter_records
-from klog.segment import count_records
+from klog.segment import Segment, count_records
 
 if TYPE_CHECKING:
     from klog.log.view import LogView
@@ -46,11 +48,39 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
+class NewestBefore:
+    """Which segment of a log is the first that reaches a time, by a binary search: the newest timestamp of each closed
+    segment and those before it is remembered, for one tuple of segments, as far as somebody has asked. Any thread."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Sequence[Segment], int, list[int]] = ((), 0, [])
+
+    def reaching(self, segments: Sequence[Segment], first: int, ms: int) -> int:
+        """Number of the first closed segment from `first` on with a timestamp of at least ms, else that of the newest.
+
+        Where the log start has moved since, it may be an earlier one than the first that counts.
+        """
+        of, origin, newest = self._known
+        if of is not segments or first < origin:
+            origin, newest = first, []
+        if not newest or newest[-1] < ms:
+            newest = newest.copy()  # who looks at the other just now has its own
+            for segment in segments[origin + len(newest) : -1]:
+                newest.append(max(segment.max_timestamp if segment.size else NONE, newest[-1] if newest else NONE))
+                if newest[-1] >= ms:
+                    break
+            self._known = segments, origin, newest
+        return max(first, origin + bisect.bisect_left(newest, ms))
+
+
 def offset_for_timestamp(log: LogView, ms: int) -> TimestampOffset | None:
     """What Log.offset_for_timestamp documents."""
     segments = log._segments
-    for segment in segments:
-        if segment.size and (segment is segments[-1] or segment.next_offset > log.log_start_offset):
+    first = number_of(segments, log.log_start_offset)
+    if ms > 0:
+        first = log._newest.reaching(segments, first, ms)
+    for segment in segments[first:]:
+        if segment.size:
             if segment.max_timestamp < ms and ms > 0:  # a lone record of 1970 looks like an empty time index
                 continue
             found = segment.find_timestamp(ms, log.log_start_offset)
@@ -157,6 +187,12 @@ def _at_time(log: LogView, ms: int, isolation: Isolation) -> ListedOffset | None
 
 def _youngest(log: LogView, isolation: Isolation) -> ListedOffset | None:
     """The first record with the greatest timestamp of all."""
-    youngest = max((segment.max_timestamp for segment in log.segments if segment.size), default=NONE)
+    segments = log._segments
+    youngest = max((segment.max_timestamp for segment in segments if segment.size), default=NONE)
     found = log.offset_for_timestamp(youngest) if youngest >= 0 else None
+    if found is None and youngest >= 0:  # it lies below the log start
+        first = number_of(segments, log.log_start_offset)
+        youngest = max((segment.max_timestamp for segment in segments[first + 1 :] if segment.size), default=NONE)
+        youngest = max(youngest, segments[first].youngest_from(log.log_start_offset))
+        found = log.offset_for_timestamp(youngest) if youngest >= 0 else None
     return None if found is None else _listed(log, *found, isolation)

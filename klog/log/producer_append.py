@@ -32,12 +32,12 @@ _SEQUENCE_MAX = 2**31 - 1
 class ProducerAppend:
     """A producer's entry, copied, and the batches of one append applied to the copy. Under the log's lock."""
 
-    __slots__ = ("_current", "_origin", "entry", "started")
+    __slots__ = ("_origin", "current", "entry", "started")
 
     def __init__(self, producer_id: int, current: ProducerEntry | None, origin: str) -> None:
-        self._current = current if current is not None else ProducerEntry(producer_id)
+        self.current = current  # what update() replaces, None where the producer is new
         self._origin = origin
-        self.entry = self._current.copy()
+        self.entry = ProducerEntry(producer_id) if current is None else current.copy()
         self.started: list[Transaction] = []
 
     def append_data(
@@ -107,7 +107,7 @@ class ProducerAppend:
                     f"0 expected (epoch {entry.epoch} was before it)"
                 )
             return
-        if self._current.epoch == -1:
+        if self.current is None or self.current.epoch == -1:
             return
         last = entry.last_sequence
         if first != last + 1 and not (first == 0 and last == _SEQUENCE_MAX):

@@ -94,6 +94,16 @@ class Producers:
         for transaction in append.started:
             self._transactions.begin(transaction)
 
+    def take_back(self, appends: Collection[ProducerAppend], completed: Collection[CompletedTransaction]) -> None:
+        """update() and complete() for these, however far they got, have not happened. Only as long as nothing else has
+        happened since, a new high watermark above all."""
+        for append in appends:
+            if append.current is None:
+                self.entries.pop(append.entry.producer_id, None)
+            else:
+                self.entries[append.entry.producer_id] = append.current
+        self._transactions.take_back([begun for append in appends for begun in append.started], completed)
+
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
         """What the transaction index says about a transaction: where the next open one begins, else the offset behind
         its marker. To be asked before complete()."""

@@ -105,7 +105,7 @@ def delete_locked(log: Log, predicate: Predicate, reason: str) -> int:
     if not gone:
         return 0
     if len(gone) == len(log._segments):
-        log.roll()
+        log._roll_or_undo_locked(log._log_end_offset)
     increment_log_start_locked(log, log._segments[len(gone)].base_offset, "segment_deletion")
     log._segments = log._segments[len(gone) :]
     log._finally(lambda: remove_locked(log, gone, reason))
@@ -120,6 +120,8 @@ def increment_log_start_locked(log: Log, offset: int, reason: str) -> bool:
         return False
     if offset > log._recovery_point:
         log._guard(log._flush_locked)  # S9: a log start that a crash could find beyond the log end means damage
+    if offset > log._segments[-1].next_offset:  # a truncation left the end above the batches: a load must find that end
+        log._roll_or_undo_locked(log._log_end_offset)
     _log.info("event=log_start log=%s offset=%d reason=%s", log.name, offset, reason)
     log._log_start_offset = offset
     log._epochs.truncate_from_start(offset)

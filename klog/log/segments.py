@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
+from klog.errors import SegmentOffsetOverflow
 from klog.segment import Segment
 
 
@@ -18,6 +19,15 @@ def _base(segment: Segment) -> int:
 def number_of(segments: Sequence[Segment], offset: int) -> int:
     """Which segment an offset belongs to: the last one that begins at or below it, else the first."""
     return max(bisect.bisect_right(segments, offset, key=_base) - 1, 0)
+
+
+def check_reached(name: str, active: Segment, offset: int) -> None:
+    """SegmentOffsetOverflow for an offset below the newest segment's first, where a roll has put that beyond the log
+    end: what is written there could not be found again."""
+    if offset < active.base_offset:
+        raise SegmentOffsetOverflow(
+            f"{name}: offset {offset} lies below {active.base_offset}, where its segment begins"
+        )
 
 
 def floor(segments: Sequence[Segment], offset: int) -> Segment | None:

@@ -113,6 +113,7 @@ def _write(waiting: list[tuple[Log, BatchGroup, int]], done: dict[int, AppendInf
             raise
         earlier = done.get(log.partition)
         done[log.partition] = info if earlier is None else earlier.joined(info)
+        log._options.scheduler.run_due()
 
 
 def _note(error: BaseException, done: dict[int, AppendInfo]) -> None:

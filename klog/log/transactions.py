@@ -10,6 +10,8 @@ Kafka: ProducerStateManager (ongoingTxns, unreplicatedTxns), TxnMetadata, Comple
 from __future__ import annotations
 
 import bisect
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from klog.log.watermark import OffsetMetadata
@@ -38,37 +40,46 @@ class CompletedTransaction(NamedTuple):
 
 
 class _ByFirstOffset:
-    """Transactions in the order of their first offsets."""
+    """Transactions in the order of their first offsets, and in the order they came in.
 
-    __slots__ = ("_of", "offsets")
+    Ctrl-C in the middle of a change leaves at most an offset without its transaction, which is passed over.
+    """
+
+    __slots__ = ("_of", "_offsets")
 
     def __init__(self) -> None:
-        self._of: dict[int, Transaction] = {}
-        self.offsets: list[int] = []
+        self._of: OrderedDict[int, Transaction] = OrderedDict()
+        self._offsets: list[int] = []
 
     def put(self, transaction: Transaction) -> None:
         first = transaction.first.offset
-        if first not in self._of:
-            bisect.insort(self.offsets, first)
+        at = bisect.bisect_left(self._offsets, first)
+        if at == len(self._offsets) or self._offsets[at] != first:
+            self._offsets.insert(at, first)
         self._of[first] = transaction
 
-    def pop(self, first: int) -> Transaction | None:
-        found = self._of.pop(first, None)
-        if found is not None:
-            del self.offsets[bisect.bisect_left(self.offsets, first)]
-        return found
+    def get(self, first: int) -> Transaction | None:
+        return self._of.get(first)
+
+    def drop(self, first: int) -> None:
+        if self._of.pop(first, None) is not None:
+            del self._offsets[bisect.bisect_left(self._offsets, first)]
 
     def least(self) -> Transaction | None:
-        return self._of[self.offsets[0]] if self.offsets else None
+        return next(self.all(), None)
 
-    def all(self) -> list[Transaction]:
-        return [self._of[first] for first in self.offsets]
+    def all(self) -> Iterator[Transaction]:
+        return (self._of[first] for first in self._offsets if first in self._of)
+
+    def eldest(self) -> Transaction | None:
+        return next(iter(self._of.values()), None)
 
 
 class Transactions:
     """Those of one log: begun, ended, replicated.
 
     first_unstable: where the oldest begins that is ongoing or unreplicated, None if there is none. Any thread.
+    Markers come in the order of the log, so the unreplicated ones came in in the order of their markers.
     """
 
     __slots__ = ("_ongoing", "_unreplicated", "first_unstable")
@@ -85,20 +96,29 @@ class Transactions:
 
     def complete(self, completed: CompletedTransaction) -> None:
         """Its marker is in the log. ValueError for one that did not begin here."""
-        begun = self._ongoing.pop(completed.first_offset)
+        begun = self._ongoing.get(completed.first_offset)
         if begun is None:
             raise ValueError(f"a transaction that did not begin here was completed: {completed}")
         self._unreplicated.put(begun._replace(last_offset=completed.last_offset))
+        self._ongoing.drop(completed.first_offset)
+        self._changed()
+
+    def take_back(self, begun: Iterable[Transaction], completed: Iterable[CompletedTransaction]) -> None:
+        """What begin() and complete() have done with these, wholly, in part or not at all, has not happened."""
+        for ended in completed:
+            found = self._unreplicated.get(ended.first_offset)
+            if found is not None:
+                self._ongoing.put(found._replace(last_offset=-1))
+                self._unreplicated.drop(ended.first_offset)
+        for transaction in begun:
+            self._ongoing.drop(transaction.first_offset)
         self._changed()
 
     def forget_below(self, offset: int) -> None:
         """Markers below offset are replicated, or their records gone."""
         if self.first_unstable is not None:
-            kept = _ByFirstOffset()  # in one piece: Ctrl-C must not leave half of a change
-            for transaction in self._unreplicated.all():
-                if transaction.last_offset >= offset:
-                    kept.put(transaction)
-            self._unreplicated = kept
+            while (eldest := self._unreplicated.eldest()) is not None and eldest.last_offset < offset:
+                self._unreplicated.drop(eldest.first_offset)
             self._changed()
 
     def stable_offset_after(self, completed: CompletedTransaction) -> int:
@@ -107,9 +127,12 @@ class Transactions:
         Transactions that begin behind the marker, in the same append, do not count: so a follower's index says what the
         leader's does. Kafka lets them, and its followers' indexes may say more.
         """
-        for first in self._ongoing.offsets[:2]:
-            if first != completed.first_offset and first < completed.last_offset:
-                return first
+        for transaction in self._ongoing.all():
+            first = transaction.first_offset
+            if first != completed.first_offset:
+                if first < completed.last_offset:
+                    return first
+                break
         return completed.last_offset + 1
 
     @property

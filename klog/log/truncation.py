@@ -20,6 +20,7 @@ from klog.log.load import new_segment
 from klog.log.rebuild import producers_at
 from klog.log.removal import remove_locked
 from klog.log.snapshots import Snapshots
+from klog.log.watermark import OffsetMetadata
 from klog.segment import Segment
 
 if TYPE_CHECKING:
@@ -39,16 +40,20 @@ def truncate_to_locked(log: Log, offset: int) -> bool:
         truncate_fully_locked(log, offset, None)
         return True
     kept = tuple(segment for segment in segments if segment.base_offset <= offset)
-    kept[-1].locate(offset)  # where damage hides the place, nothing has happened yet
+    _, reached = kept[-1].place_of_cut(offset)  # where damage hides the place, nothing has happened yet
     _log.info("event=truncate log=%s offset=%d end=%d", log.name, offset, log._log_end_offset)
-    log._finally(lambda: _truncate(log, kept, offset))
+    start = min(offset, log._log_start_offset)
+    if reached < start:
+        log._finally(lambda: _truncate_to_start(log, offset, start))
+    else:
+        log._finally(lambda: _truncate(log, kept, offset, reached))
     return True
 
 
-def _truncate(log: Log, kept: tuple[Segment, ...], offset: int) -> None:
+def _truncate(log: Log, kept: tuple[Segment, ...], offset: int, reached: int) -> None:
     gone = log._segments[len(kept) :]
     start = min(offset, log._log_start_offset)
-    _lower(log, offset, start)
+    _lower(log, min(offset, reached), start)
     marks.clamp_locked(log, offset)
     log._segments, log._log_start_offset = kept, start
     log._advance_end_locked(offset)
@@ -56,6 +61,16 @@ def _truncate(log: Log, kept: tuple[Segment, ...], offset: int) -> None:
     remove_locked(log, gone[::-1], "truncation")
     removed = kept[-1].truncate_to(offset, log.clock.wall_ms())
     _log.info("event=truncated log=%s offset=%d segments=%d bytes=%d", log.name, offset, len(gone), removed)
+    reload_producers(log)
+    log._epochs.truncate_from_end(offset)
+    log._epochs.flush()
+    log._options.files.fsync_dir(log._directory)
+
+
+def _truncate_to_start(log: Log, offset: int, start: int) -> None:
+    """No batch at or above the log start stays. Segments that end below it would look like lost records to a load, so
+    the log goes on with an empty one that begins there."""
+    _restart(log, start, offset, start)
     reload_producers(log)
     log._epochs.truncate_from_end(offset)
     log._epochs.flush()
@@ -70,32 +85,39 @@ def truncate_fully_locked(log: Log, offset: int, log_start_offset: int | None) -
 
 
 def _start_anew(log: Log, offset: int, start: int) -> None:
-    first, gone = log._segments[0], log._segments[1:]
-    files = log._options.files
     point = min(offset, log._recovery_point)
-    _lower(log, min(offset, first.base_offset), min(start, log._log_start_offset, first.base_offset))
-    fresh = new_segment(log._inputs(), offset, writable=True)
-    marks.clamp_locked(log, min(offset, log._log_end_offset))
-    log._segments, log._log_start_offset = (fresh,), start
-    log._advance_end_locked(offset)
+    _restart(log, offset, offset, start)
     if log._mark is not None:
         marks.set_locked(log, marks.end_of(log))
+    log._producers.truncate_fully_and_start_at(offset)
+    log._epochs.clear_and_flush()
+    log._options.files.fsync_dir(log._directory)
+    log._recovery_point = point
+
+
+def _restart(log: Log, base_offset: int, end: int, start: int) -> None:
+    """One empty segment at base_offset in place of all. The log has the offsets [start, end)."""
+    first, gone = log._segments[0], log._segments[1:]
+    files = log._options.files
+    _lower(log, min(base_offset, first.base_offset), min(start, log._log_start_offset, first.base_offset))
+    fresh = new_segment(log._inputs(), base_offset, writable=True)
+    marks.clamp_locked(log, min(end, log._log_end_offset))
+    log._segments, log._log_start_offset = (fresh,), start
+    log._advance_end_locked(end)
+    if log._mark is not None:
+        log._mark = OffsetMetadata(log._mark.offset)  # its place is none any more
     log._generation += 1
     remove_locked(log, gone[::-1], "truncation")
     first.close()
     first.size, first.next_offset = 0, first.base_offset
     first.cut(0)
-    if offset != first.base_offset:
+    if base_offset != first.base_offset:
         fresh.delete_files()
         files.rename(first.path, fresh.path)  # one step: with both there, or none, the log would begin or end elsewhere
     for path in first.paths[1:]:
         files.unlink(path)
     fresh.activate()
     files.fsync_dir(log._directory)
-    log._producers.truncate_fully_and_start_at(offset)
-    log._epochs.clear_and_flush()
-    files.fsync_dir(log._directory)
-    log._recovery_point = point
 
 
 def _lower(log: Log, recovery_point: int, log_start_offset: int) -> None:

@@ -27,6 +27,7 @@ from klog.errors import (
 )
 from klog.log import checkpoint, following, forks, marks
 from klog.log._append import LogState
+from klog.log.aborted import AbortedFinder
 from klog.log.epochs import LeaderEpochs
 from klog.log.fetching import FetchData, Isolation, fetch
 from klog.log.load import (
@@ -42,6 +43,7 @@ from klog.log.load import (
 from klog.log.meters import metrics_of
 from klog.log.offset_lookup import (
     ListedOffset,
+    NewestBefore,
     TimestampOffset,
     count,
     list_offset,
@@ -55,7 +57,7 @@ from klog.log.tail import LogTail
 from klog.log.terms import Options
 from klog.log.times import Position, resolve, whole_number
 from klog.log.watermark import OffsetMetadata, OffsetSnapshot
-from klog.segment import AbortedTransaction, Home, Segment, collect_aborted
+from klog.segment import AbortedTransaction, Home, Segment
 
 if TYPE_CHECKING:
     from klog.inspect import Report
@@ -80,6 +82,8 @@ class LogView(LogState):
         self._options = options
         self._config = options.config
         self._home: Home | None = None
+        self._aborted_finder = AbortedFinder()
+        self._newest = NewestBefore()
         loaded = self._load()
         self._take(loaded)
         self._recovery_point = loaded.recovery_point
@@ -309,27 +313,25 @@ class LogView(LogState):
                 producers = producers_at(self._inputs(), self._segments, start, end, trusted)
                 producers.expire(self.clock.wall_ms(), self._options.producer_expiration_ms)
                 self._producers = producers
+                self._aborted_finder.forget()  # the replay may have met markers that an index did not know
         return producers
 
     def aborted_transactions(self, start: int | None = None, stop: int | None = None) -> list[AbortedTransaction]:
         """Aborted transactions with records or marker in [start, stop), in the order of their markers."""
         low = self._log_start_offset if start is None else start
         high = self._log_end_offset if stop is None else stop
-        return list(self._aborted(low, high, self._has_producers()))
+        return self._aborted(low, high, self._has_producers())
 
     def _has_producers(self) -> Callable[[], bool]:
         """Whether producers write here: one scan of the directory for all questions of one caller, and none if there
         are none."""
         return functools.cache(lambda: has_producers(self._directory))
 
-    def _aborted(self, low: int, high: int, producers: Callable[[], bool]) -> Iterator[AbortedTransaction]:
+    def _aborted(self, low: int, high: int, producers: Callable[[], bool]) -> list[AbortedTransaction]:
         """What aborted_transactions() lists."""
-        segments = self._segments
-        for number in range(number_of(segments, low), len(segments)):
-            found, complete = collect_aborted(self._aborted_in(segments[number], producers), low, high)
-            yield from found
-            if complete:
-                return
+        return self._aborted_finder.find(
+            self._segments, low, high, lambda segment: self._aborted_in(segment, producers)
+        )
 
     def _aborted_in(self, segment: Segment, producers: Callable[[], bool]) -> Sequence[AbortedTransaction]:
         """A segment's aborted transactions. In a log that has producers the markers are looked up once: a lost or
@@ -404,7 +406,7 @@ class LogView(LogState):
                     yield chunk
                     offset = max(offset, next_offset)
                 else:
-                    if self._generation == moment.generation:
+                    if self._generation == moment.generation and offset >= self._log_start_offset:
                         return
             except (CorruptData, FileNotFoundError):
                 if not following.overtaken(self, moment):
@@ -420,6 +422,8 @@ class LogView(LogState):
             if found is None:
                 return
             segment, position = found
+            if offset < segment.base_offset and offset < self._log_start_offset:
+                return  # what comes next is gone; in a segment that is, who has begun to read it may go on
             located = position
             while offset < stop and position < segment.size:
                 try:
@@ -441,7 +445,7 @@ class LogView(LogState):
                     )
                 aborted: Sequence[AbortedTransaction] = ()
                 if isolation == "read_committed":
-                    aborted = list(self._aborted(offset, next_offset, producers))
+                    aborted = self._aborted(offset, next_offset, producers)
                 fetched = FetchedChunk(
                     chunk, segment.path, position, offset, min(stop, next_offset), aborted_ranges(aborted)
                 )

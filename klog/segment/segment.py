@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klog.segment")
 _PREALLOCATE_MIN, _PREALLOCATE_MAX = 64 << 10, 16 << 20
 _POSITION_MAX = 2**31 - 1
+_HEADER_BYTES = 61
 _NO_BATCH = 2**63 - 1
 _INDEX_BEHIND_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where segment.index.bytes leaves none
@@ -436,6 +437,18 @@ class Segment:
         """Has an index no room for another entry? Of the active segment."""
         return self._ready().index.full
 
+    def place_of_cut(self, offset: int) -> tuple[int, int]:
+        """Where truncate_to(offset) would end the segment: the byte, and the offset behind the last batch that stays.
+
+        CorruptBatch where damage hides it.
+        """
+        header = self.locate(offset)
+        end = self.size if header is None else header.position
+        if end == 0:
+            return 0, self.base_offset
+        file, index = self.file, self.index
+        return end, scan_headers(file, start_of(file, index, end, offset - 1), end, 0, self.base_offset).next_offset
+
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drop every batch that ends at or above offset, durably; how many bytes those were. The segment takes appends
         from then on, with indexes of full size.
@@ -444,12 +457,9 @@ class Segment:
         where damage hides the place: nothing has changed. OSError is final.
         """
         active = self._ready()
-        header = self.locate(offset)
-        end = self.size if header is None else header.position
+        end, next_offset = self.place_of_cut(offset)
         removed = self.size - end
-        last = scan_headers(active.file, start_of(active.file, active.index, end, offset - 1), end, 0, self.base_offset)
-        self.next_offset = last.next_offset if end else self.base_offset
-        self.size = end
+        self.next_offset, self.size = next_offset, end
         self.txn_index.truncate_to(offset)
         if end == 0:
             active.index.reset(self._index_bytes())
@@ -598,7 +608,7 @@ class Segment:
 
         Raises CorruptBatch where no whole batch begins at position.
         """
-        wanted = min(max_bytes, self.size - position)
+        wanted = min(max(max_bytes, _HEADER_BYTES), self.size - position)  # from less nobody sees how long a batch is
         while True:
             chunk = self.file.read(position, wanted)
             end, next_offset, needed = frame(chunk, self.path, position, self.next_offset, self.base_offset)
@@ -612,6 +622,21 @@ class Segment:
                     offset=next_offset,
                 )
             wanted = needed
+
+    def youngest_from(self, start: int) -> int:
+        """Largest timestamp of the records at or above an offset, -1 for none."""
+        header = self.locate(start) if self.size else None
+        if header is None:
+            return -1
+        position, newest = header.position, -1
+        if header.magic < 2 or header.base_offset < start:  # an old wrapper does not tell where it begins
+            data = self.file.read(position, header.size)
+            records = iter_records(
+                data, start=start, include_control=True, path=self.path, file_position=position, lazy=True
+            )
+            newest = max((record.timestamp for record in records), default=-1)
+            position += header.size
+        return max(newest, youngest(self.file, position, self.size)[0])
 
     def find_timestamp(self, timestamp: int, start: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record at or above both; None if this segment has none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import OffsetOutOfRange, ReadOnly
 from klog.log import background, checkpoint
+from tests.support.batches import batch, produced
 from tests.support.failing_files import FailingFiles
 
 NOW = 1_700_000_000_000
@@ -33,6 +35,68 @@ def ten_segments(logs: klog.LogManager, clock: ManualClock, topic: str, **config
         clock.advance(100)
     assert len(log.segments) == 11
     return log
+
+
+class ByHand:
+    """A clock that is no ManualClock: its moves do not run what is due."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def wall_ms(self) -> int:
+        return NOW + self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self.ms += round(seconds * 1000)
+
+
+WRITES: dict[str, Callable[[klog.Log, int], object]] = {
+    "append": lambda log, _: log.append([(b"k", b"v")]),
+    "client": lambda log, _: log.append_batches(batch(1)),
+    "producer": lambda log, _: log.append_batches(produced(1, 0, 0)),
+    "follower": lambda log, end: log.append_batches(batch(1, base_offset=end, leader_epoch=0), origin="replication"),
+    "roll": lambda log, _: log.roll(),
+    "delete_records": lambda log, end: log.delete_records(end),
+    "log start": lambda log, end: log.maybe_increment_log_start_offset(end),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_without_a_thread_whoever_writes_does_what_is_due(tmp_path: Path, name: str) -> None:
+    """Once some ms have passed since the last look; it is not looked at each append."""
+    clock = ByHand()
+    with klog.Log.open(tmp_path / "t-0", config={"file.delete.delay.ms": 1000}, clock=clock) as log:
+        log.append_batches(batch(2))
+        log.roll()
+        log.append_batches(batch(2))
+        log.append_batches(batch(1))
+        log.delete_records(2)
+        assert log.apply_retention() == 1
+
+        def waiting() -> list[Path]:
+            return list(Path(log.path).glob(f"{0:020}.*.deleted"))
+
+        clock.ms = 999
+        WRITES[name](log, 5)
+        assert waiting()
+        clock.ms = 1009
+        WRITES[name](log, log.log_end_offset)
+        assert not waiting()
+
+
+def test_an_append_to_a_topic_does_what_is_due(tmp_path: Path) -> None:
+    clock, ran = ByHand(), []
+    with klog.open(tmp_path, create=True, clock=clock) as logs:
+        logs.create_topic("t")
+        logs.log("t")._options.scheduler.schedule("mine", lambda: ran.append(1), 500)
+        logs.append("t", [(b"k", b"v")])
+        assert not ran
+        clock.ms = 500
+        logs.append("t", [(b"k", b"v")])
+        assert ran == [1]
 
 
 # ---- retention -----------------------------------------------------------------------------------------------------------

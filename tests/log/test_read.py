@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch, OffsetOutOfRange
 from klog.record import decode, encode
+from tests.support.batches import batch
 from tests.support.logs import NOW, bases, one_log, rows, values
 
 HOUR = 3_600_000
@@ -25,8 +27,8 @@ def log(tmp_path: Path):
     with one_log(tmp_path, ManualClock(NOW), segment_bytes=700, index_interval_bytes=0, segment_ms=10**12) as log:
         for i in range(10):
             codec = ("none", "lz4", "gzip")[i % 3]
-            batch = [(b"k", b"%02d" % (3 * i + j) * 20, NOW - (9 - i) * HOUR) for j in range(3)]
-            log.append(batch, compression=codec)
+            records = [(b"k", b"%02d" % (3 * i + j) * 20, NOW - (9 - i) * HOUR) for j in range(3)]
+            log.append(records, compression=codec)
         assert len(bases(log)) >= 3
         yield log
 
@@ -315,3 +317,36 @@ def test_ago_follows_the_clock(tmp_path: Path) -> None:
         assert values(log, "-1h") == [b"b"]
         clock.advance(1)
         assert values(log, "-1h") == []
+
+
+def offsets_of(log: klog.Log, way: str) -> Iterator[int]:
+    reader = log.read()
+    if way == "records":
+        return (record.offset for record in reader)
+    if way == "batches":
+        return (found.base_offset for found in reader.batches())
+    return (chunk.start for chunk in reader.chunks())
+
+
+@pytest.mark.parametrize("way", ["records", "batches", "chunks"])
+@pytest.mark.parametrize("before", [6, 9])
+def test_what_retention_takes_from_a_reader_is_told(tmp_path: Path, way: str, before: int) -> None:
+    """Records that are gone are never skipped in silence, nor taken for the end."""
+    with klog.Log.open(tmp_path / "t-0", config={"retention.ms": -1}) as log:
+        for _ in range(3):
+            log.append_batches(batch(3))
+            log.roll()
+        found = offsets_of(log, way)
+        assert next(found) == 0
+        log.delete_records(before)
+        assert log.apply_retention() == before // 3
+        with pytest.raises(OffsetOutOfRange, match="offset 3"):
+            list(found)
+
+
+@pytest.mark.parametrize("size", [1, 5, 11, 12, 60, 61, 62])
+def test_chunks_smaller_than_a_header(tmp_path: Path, size: int) -> None:
+    with klog.Log.open(tmp_path / "t-0") as log:
+        for _ in range(3):
+            log.append_batches(batch(2))
+        assert [(chunk.start, chunk.stop) for chunk in log.chunks(0, 6, max_bytes=size)] == [(0, 2), (2, 4), (4, 6)]

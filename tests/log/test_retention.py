@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from klog.clock import ManualClock
 from klog.errors import ConfigUnknown, OffsetOutOfRange, PolicyViolation
 from klog.record import encode
 from klog.segment import Segment
+from tests.support.batches import batch
 from tests.support.groups import BATCH
 from tests.support.logs import NOW, bases, one_log, rows, values
 
@@ -143,6 +145,23 @@ def test_one_record_from_far_away_does_not_take_the_newest_segment_along(tmp_pat
         clock.advance(1)
         assert log.apply_retention() == 1
         assert (rows(log), log.log_start_offset) == ([], 3)
+
+
+@pytest.mark.parametrize("origin", ["client", "replication"])
+def test_encoded_batches_count_by_the_time_of_their_append_too(tmp_path: Path, origin: Any) -> None:
+    clock = ManualClock(NOW)
+    with open_log(tmp_path, clock, **{"retention.ms": 10_000, "message.timestamp.before.max.ms": 2**63 - 1}) as log:
+        log.append([(None, b"1970", 5)])
+        clock.advance(9_000)
+        for offset in (1, 2):
+            log.append_batches(
+                batch(1, at=-1, base_offset=offset if origin == "replication" else 0, leader_epoch=0), origin=origin
+            )
+        clock.advance(9_000)
+        assert log.apply_retention() == 0
+        assert len(rows(log)) == 3
+        clock.advance(1_000)
+        assert log.apply_retention() == 1
 
 
 def test_two_old_records_say_that_a_segment_is_old(tmp_path: Path) -> None:

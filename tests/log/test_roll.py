@@ -11,8 +11,10 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.errors import SegmentOffsetOverflow
 from klog.log import segments as questions
 from klog.record import encode
+from tests.support.batches import batch, produced
 from tests.support.groups import BATCH
 from tests.support.logs import NOW, bases, one_log, rows, values
 
@@ -366,6 +368,30 @@ def test_a_segment_begins_at_the_end_or_beyond(tmp_path: Path) -> None:
         log.truncate_to(3)
     with one_log(tmp_path) as log:
         assert len(rows(log)) == 3
+
+
+@pytest.mark.parametrize("kind", ["records", "batch", "producer", "follower"])
+def test_nothing_is_written_below_the_base_of_a_segment(tmp_path: Path, kind: str) -> None:
+    """A roll beyond the log end leaves the end where it was: only replicated batches get there."""
+    with one_log(tmp_path) as log:
+        log.append(X * 4)
+        log.roll(100)
+        below: dict[str, Callable[[], object]] = {
+            "records": lambda: log.append(X),
+            "batch": lambda: log.append_batches(batch(1)),
+            "producer": lambda: log.append_batches(produced(1, 0, 0)),
+            "follower": lambda: log.append_batches(batch(1, base_offset=50, leader_epoch=0), origin="replication"),
+        }
+        with pytest.raises(SegmentOffsetOverflow):
+            below[kind]()
+        assert (log.log_end_offset, log.segments[-1].size, log.offline, log.leader_epochs) == (4, 0, None, [(0, 0)])
+        log.append_batches(batch(1, base_offset=100, leader_epoch=0), origin="replication")
+        log.append(X)
+        log.append_batches(batch(1))
+        expected = [0, 1, 2, 3, 100, 101, 102]
+        assert [record.offset for record in log.read()] == expected
+    with one_log(tmp_path) as log:
+        assert [record.offset for record in log.read()] == expected and not log.verify().problems
 
 
 def test_a_roll_whose_snapshot_fails_proves_nothing_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.record import encode
+from klog.segment import Segment
 from tests.support.logs import NOW, bases, one_log
 
 
@@ -202,3 +203,67 @@ def test_segments_by_the_time_of_their_files(tmp_path: Path) -> None:
         assert log.legacy_fetch_offsets_before(NOW + 1999, 1) == [1]
         assert log.legacy_fetch_offsets_before(NOW - 1, 10) == []
         assert log.legacy_fetch_offsets_before(-1, 0) == []
+
+
+def test_the_youngest_record_above_the_log_start(tmp_path: Path) -> None:
+    """Whatever the batch of the log start, or a segment below it, says of its youngest."""
+    with one_log(tmp_path) as log:
+        log.append([(None, b"x", NOW)])
+        log.append([(None, b"x", NOW - 50)])
+        log.append([(None, b"x", t) for t in (NOW - 10, NOW - 70, NOW - 60)])
+        log.append([(None, b"x", NOW - 65)])
+        log.roll()
+        log.append([(None, b"x", NOW - 90)])
+        log.roll()
+        log.append([(None, b"x", NOW - 80)])
+        wanted = [(0, 0), (10, 2), (10, 2), (60, 4), (60, 4), (65, 5), (80, 7), (80, 7)]
+        for start, (ago, offset) in enumerate(wanted):
+            log.delete_records(start)
+            listed = log.list_offset("max_timestamp")
+            assert listed is not None
+            assert (start, listed.timestamp, listed.offset) == (start, NOW - ago, offset)
+        log.delete_records(8)
+        assert log.list_offset("max_timestamp") is None
+
+
+def test_few_segments_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    newest = Segment.max_timestamp.__get__
+
+    def counted(segment: Segment) -> int:
+        asked.append(segment.base_offset)
+        return int(newest(segment))
+
+    with one_log(tmp_path) as log:
+        for number in range(60):
+            log.append([(None, b"x", 1000 + number)])
+            log.roll()
+        assert log.offset_for_timestamp(1059) == (1059, 59)
+        monkeypatch.setattr(Segment, "max_timestamp", property(counted))
+        for ms in (1, 1000, 1031, 1059):
+            assert log.offset_for_timestamp(ms) == (max(ms, 1000), max(ms - 1000, 0))
+        assert asked == [0, 0, 31, 59]
+
+
+def test_what_is_remembered_of_segments_is_forgotten_with_them(tmp_path: Path) -> None:
+    """A segment that takes appends again after a truncation may become younger, one behind it older."""
+    random_ = random.Random(5)
+    timestamps: list[int] = []
+    start = 0
+    with one_log(tmp_path, segment_bytes=400, retention_ms=-1) as log:
+        for _ in range(300):
+            part = [random_.randrange(1, 500) for _ in range(random_.randrange(1, 3))]
+            log.append([(None, b"x" * 20, t) for t in part])
+            timestamps += part
+            if random_.random() < 0.2:
+                cut = len(timestamps) - random_.randrange(min(30, len(timestamps) - start))
+                log.truncate_to(cut)
+                end = max(log.segments[-1].next_offset, start)
+                del timestamps[end:]
+                log.append([(None, b"x" * 20, 7)] * (cut - end) or [])
+                timestamps += [7] * (log.log_end_offset - end)
+            if random_.random() < 0.1:
+                start = log.delete_records(random_.randrange(start, len(timestamps)))
+                log.apply_retention()
+            ms = random_.randrange(500)
+            assert log.offset_for_timestamp(ms) == brute_force(timestamps, ms, start), ms

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -20,6 +23,7 @@ from klog.errors import (
     TransactionCoordinatorFenced,
 )
 from klog.log.snapshots import format_snapshot
+from klog.segment import Segment
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.logs import bases
 
@@ -459,3 +463,91 @@ def test_recovery_of_a_segment_with_transactions(tmp_path: Path, begun: int | No
         assert log.aborted_transactions() == [(2, 102 if begun is None else begun, 106, 100)]
         assert log._producers.end_offset == log.log_end_offset == 108
         assert first_unstable(log) is None
+
+
+def test_a_moving_watermark_looks_at_the_transactions_it_passes_alone(tmp_path: Path) -> None:
+    def lines_run(path: Path, transactions: int) -> int:
+        path.mkdir()
+        with opened(path) as log:
+            log.update_high_watermark(0)
+            for pid in range(transactions):
+                producer = Producer(log, pid)
+                producer.send()
+                producer.end("commit")
+            lines = 0
+
+            def count(frame: FrameType, event: str, argument: object) -> Any:
+                nonlocal lines
+                lines += event == "line"
+                return count
+
+            before = sys.gettrace()
+            sys.settrace(count)
+            try:
+                log.update_high_watermark(4)
+            finally:
+                sys.settrace(before)
+            assert log.last_stable_offset == 4 and first_unstable(log) == 4
+            return lines
+
+    assert lines_run(tmp_path / "few", 4) == lines_run(tmp_path / "many", 100)
+
+
+# ---- many segments ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_segments_without_aborted_transactions_are_asked_once(
+    tmp_path: Path, read_only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(tmp_path)
+    for _ in range(30):
+        log.append_batches(batch(1))
+        log.roll()
+    log.append_batches(batch(1))
+    looking = klog.Log.open(tmp_path / "t-0", read_only=True) if read_only else log
+    asked: list[int] = []
+    ask = looking._aborted_in
+
+    def counted(segment: Segment, *args: Any) -> Any:
+        asked.append(segment.base_offset)
+        return ask(segment, *args)
+
+    monkeypatch.setattr(looking, "_aborted_in", counted)
+    looking.fetch(0, isolation="read_committed")
+    assert asked == list(range(31))
+    for offset in (0, 0, 7, 30):
+        asked.clear()
+        looking.fetch(offset, isolation="read_committed")
+        assert asked == [30]
+    if read_only:
+        looking.close()
+    log.close()
+
+
+def test_what_is_known_of_segments_goes_with_them(tmp_path: Path) -> None:
+    """Each answer is the one of a log that asks every segment, through rolls, truncations and retention."""
+    random_ = random.Random(3)
+    with opened(tmp_path, **{"retention.ms": -1, "segment.bytes": 500}) as log:
+        sequence = 0
+        for _ in range(200):
+            dice = random_.random()
+            if dice < 0.3:
+                log.append_batches(transactional(1, 0, sequence))
+                sequence += 1
+                log.append_batches(marker(1, 0, "abort"), origin="coordinator")
+            elif dice < 0.8:
+                log.append_batches(batch(1))
+            elif dice < 0.9:
+                log.roll()
+            elif dice < 0.95:
+                log.truncate_to(max(log.log_end_offset - random_.randrange(12), log.log_start_offset))
+                sequence = log.producers[1].last_sequence + 1 if 1 in log.producers else 0
+            else:
+                log.delete_records(random_.randrange(log.log_start_offset, log.log_end_offset + 1))
+                log.apply_retention()
+            low = random_.randrange(log.log_start_offset, log.log_end_offset + 1)
+            high = random_.randrange(low, log.log_end_offset + 2)
+            entries = [entry for segment in log.segments for entry in segment.txn_index.entries]
+            wanted = [entry for entry in entries if entry.last_offset >= low and entry.first_offset < high]
+            assert log.aborted_transactions(low, high) == wanted

@@ -12,6 +12,7 @@ from klog.clock import ManualClock
 from klog.errors import CorruptBatch, OffsetOutOfRange, ReadOnly
 from klog.log.watermark import OffsetMetadata
 from tests.support.abandon import abandon
+from tests.support.batches import batch
 from tests.support.groups import BATCH
 from tests.support.logs import NOW, bases, one_log, rows, values
 
@@ -396,3 +397,80 @@ def test_a_manager_takes_its_checkpoints_back_too(tmp_path: Path, how: str) -> N
         log = logs.log("t")
         assert (log.log_start_offset, log.log_end_offset) == (5, 12)
         assert log.recovery.segments_scanned == 1
+
+
+BETWEEN = {
+    "inside the first batch": ([(3, 0)], 1, 2),
+    "below the log start, too": ([(3, 0)], 2, 1),
+    "a gap that a leader left": ([(10, 0), (10, 50)], 40, 45),
+    "with segments behind it": ([(3, 0), (3, 3), (3, 6), (3, 9)], 7, 8),
+}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(("batches", "start", "target"), BETWEEN.values(), ids=BETWEEN)
+def test_no_batch_stays_at_or_above_the_log_start(
+    tmp_path: Path, batches: list[tuple[int, int]], start: int, target: int, clean: bool
+) -> None:
+    """What is left begins at the log start: segments that end below it would be lost records to the next load."""
+    config = {"segment.bytes": 200, "file.delete.delay.ms": 0}
+    left = min(start, target)
+    log = klog.Log.open(tmp_path / "t-0", config=config)
+    for count, base in batches:
+        log.append_batches(batch(count, base_offset=base), origin="replication")
+    log.flush()
+    log.delete_records(start)
+    log.close()
+    with klog.Log.open(tmp_path / "t-0", config=config) as log:
+        log.update_high_watermark(start)
+        assert log.truncate_to(target)
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (left, target, left)
+        assert (bases(log), log.size, log.offline, log.fetch(target).size) == ([left], 0, None, 0)
+        if not clean:
+            log._abandon()
+    with klog.Log.open(tmp_path / "t-0", config=config) as log:
+        assert (log.log_start_offset, log.log_end_offset, rows(log)) == (left, left, [])
+        assert log.verify().problems == []
+        assert log.append(X).first_offset == left
+
+
+@pytest.mark.parametrize("before", [12, 15])
+def test_a_log_start_between_the_last_batch_and_the_log_end(tmp_path: Path, before: int) -> None:
+    """The next load finds the log end that it needs."""
+    with klog.Log.open(tmp_path / "t-0") as log:
+        log.append_batches(batch(10))
+        log.append_batches(batch(10))
+        log.truncate_to(15)
+        log.delete_records(before)
+    with klog.Log.open(tmp_path / "t-0") as log:
+        assert (log.log_start_offset, log.log_end_offset) == (before, 15)
+        assert log.append(X).first_offset == 15
+        assert log.verify().problems == []
+
+
+def test_a_lost_empty_log_file_keeps_nobody_out(tmp_path: Path) -> None:
+    """A log start in a log without a byte: no record is at stake."""
+    with klog.Log.open(tmp_path / "t-0") as log:
+        log.append_batches(batch(3))
+        log.delete_records(2)
+    (tmp_path / "t-0" / "00000000000000000000.log").write_bytes(b"")
+    with klog.Log.open(tmp_path / "t-0") as log:
+        assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+
+
+def test_nothing_on_disk_speaks_of_offsets_that_no_batch_reaches(tmp_path: Path) -> None:
+    """A truncation inside a batch leaves the log end above the batches until the log is closed."""
+    with klog.Log.open(tmp_path / "t-0") as log:
+        log.append_batches(batch(10))
+        log.append_batches(batch(10))
+        log.flush()
+        log.truncate_to(15)
+        assert log.recovery_point == 10
+        assert log.verify().problems == []
+        log.flush()
+        assert log.recovery_point == 10
+        assert log.verify().problems == []
+    assert names_in(log, ".snapshot") == ["00000000000000000010.snapshot"]
+    assert klog.verify(tmp_path).problems == []
+    with klog.Log.open(tmp_path / "t-0") as log:
+        assert log.log_end_offset == 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import klog
 from klog.errors import OffsetOutOfRange
 from klog.log import watermark
 from klog.log.watermark import OffsetMetadata
+from klog.record import encode
+from tests.support.batches import transactional
+from tests.support.failing_files import FailingFiles
 from tests.support.logs import values
 
 A, B = OffsetMetadata(5, 0, 300), OffsetMetadata(12, 10, 100)
@@ -157,6 +161,60 @@ def test_the_same_offset_on_a_newer_segment_is_an_increment(tmp_path: Path) -> N
         assert log.maybe_increment_high_watermark(3) == 3
         assert log.high_watermark_metadata == OffsetMetadata(3, 3, 0)
         assert log.maybe_increment_high_watermark(3) is None
+
+
+@pytest.mark.parametrize("kind", ["records", "batches"])
+def test_an_append_that_rolls_takes_a_watermark_at_the_end_along(tmp_path: Path, kind: str) -> None:
+    """To the new segment; back again where the append fails, and not where only its later batches are there."""
+    files = FailingFiles()
+    with managed(tmp_path, config={"segment.bytes": 300}, files=files) as log:
+        log.append(THREE)
+        log.update_high_watermark(3)
+        big = [(None, b"x" * 200)]
+        send = {"records": lambda: log.append(big), "batches": lambda: log.append_batches(encode(big))}[kind]
+        files.armed, files.calls = True, 0
+        old = log.high_watermark_metadata
+        assert old == OffsetMetadata(3, 0, log.segments[0].size)
+        for files.nth in range(1, 100):
+            files.calls = 0
+            with contextlib.suppress(OSError):
+                send()
+                break
+            if log.offline is not None:
+                log.close()
+                log = managed(tmp_path, config={"segment.bytes": 300}, files=files)
+                log.update_high_watermark(3)
+            on = log.segments[-1]
+            assert log.high_watermark_metadata == OffsetMetadata(3, on.base_offset, on.size)
+        files.armed = False
+        assert [segment.base_offset for segment in log.segments] == [0, 3]
+        assert log.high_watermark_metadata == OffsetMetadata(3, 3, 0)
+        assert log.maybe_increment_high_watermark(3) is None
+        log.update_high_watermark(4)
+        if kind == "records":
+            log.append(big[:1] * 5, compression="none")
+            assert log.high_watermark_metadata.segment_base_offset == 4
+
+
+def test_a_listener_that_raises_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[int] = []
+
+    def listener(offset: int) -> None:
+        heard.append(offset)
+        raise RuntimeError("of somebody else")
+
+    with klog.Log.open(tmp_path / "t-0") as log:
+        log.append(THREE)
+        log.set_offsets_listener(listener)
+        assert log.append(THREE[:1]).last_offset == 3
+        assert log.append_batches(encode(THREE[:1])).last_offset == 4
+        assert log.append_batches(transactional(1, 0, 0)).last_offset == 5
+        assert log.truncate_to(3)
+        assert log.update_high_watermark(1) == 1
+        assert (heard, log.log_end_offset, log.offline) == ([4, 5, 6, 3, 1], 3, None)
+        assert "listener_failed" in caplog.text
+    with klog.Log.open(tmp_path / "t-0") as log:
+        assert len(values(log)) == 3
 
 
 def test_reads_up_to_the_log_end(tmp_path: Path) -> None:
