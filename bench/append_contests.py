@@ -1,11 +1,13 @@
 """Batches that are encoded already, appended to a new log: beside a loop of pwrite, and beside Kafka's engine.
 
     append batches         as a follower takes them, offsets kept: lengths, order and checksums looked at, indexes kept;
-                           the peer writes the same bytes to a new file with the same preallocation and looks at nothing
+                           the peer writes the same bytes to a new file with the same preallocation and looks at
+                           nothing. Between them the checksum of each batch and then its write: whoever looks pays that
     kafka append leader    as clients send them, one batch a request, based on 0: every record checked, offsets given
     kafka append follower  the same batches as a follower takes them
 
-Batches of 100-byte values. Nobody syncs. One segment, so that nothing rolls.
+Batches of 100-byte values. Nobody syncs. One segment, so that nothing rolls. Beside pwrite the log has one record
+already: the first append of a leader epoch makes its checkpoint durable, milliseconds that no other append has to pay.
 """
 
 from __future__ import annotations
@@ -18,19 +20,27 @@ from pathlib import Path
 import klog
 from bench.contest import Contest, Contestant, Factory
 from bench.kafka_loop import VERSION, KafkaJvm, write_fetches
-from bench.workloads import arrow_table, workload
+from bench.workloads import FIRST_TIMESTAMP, arrow_table, workload
 from klog import record
-from klog.disk import RealFiles
+from klog.codec import crc32c
+from klog.disk import LogFile, RealFiles
 
 _SEGMENT_BYTES = 1 << 30
 _CONFIG = {"segment.bytes": _SEGMENT_BYTES, "retention.ms": -1, "max.message.bytes": 16 << 20}
 _FIRST_STEP, _LAST_STEP = 64 << 10, 16 << 20
+_CRC_FROM = 21
+_FIRST = record.encode([(None, b"", FIRST_TIMESTAMP)], leader_epoch=0)
 
 
 class _NewLog:
-    """A log that is empty before each turn, and the batches that go in: about 1 MiB of them, `turns` times."""
+    """A new log before each turn, and the batches that go in: about 1 MiB of them, `turns` times.
 
-    def __init__(self, folder: Path, batch_bytes: int, turns: int, compression: str | None, *, tiny: bool) -> None:
+    begun: it has one record at offset 0 before the turn begins.
+    """
+
+    def __init__(
+        self, folder: Path, batch_bytes: int, turns: int, compression: str | None, *, tiny: bool, begun: bool = False
+    ) -> None:
         made = record.Encoder(
             arrow_table(workload("100B", tiny=tiny).tuples()),
             compression=compression,
@@ -45,6 +55,7 @@ class _NewLog:
         self.batches = [(bytearray(batch.raw), batch.count) for batch in record.decode(bytes(made))]
         self.requests = [bytes(8) + bytes(batch[8:]) for batch, _ in self.batches]
         self.turns = turns
+        self.begun = begun
         self.count = turns * sum(count for _, count in self.batches)
         self.bytes = turns * sum(len(batch) for batch, _ in self.batches)
         self.directory = folder / "append-0"
@@ -53,6 +64,8 @@ class _NewLog:
     def fresh(self) -> None:
         self.close()
         self.log = klog.Log.open(self.directory, config=_CONFIG)
+        if self.begun:
+            self.log.append_batches(_FIRST)
 
     def close(self) -> None:
         if self.log is not None:
@@ -69,7 +82,7 @@ class _NewLog:
 
     def follow(self) -> None:
         assert self.log is not None
-        append, number, offset = self.log.append_batches, struct.Struct(">q").pack_into, 0
+        append, number, offset = self.log.append_batches, struct.Struct(">q").pack_into, int(self.begun)
         for _ in range(self.turns):
             for batch, count in self.batches:
                 number(batch, 0, offset)
@@ -80,18 +93,20 @@ class _NewLog:
         self.fresh()
         append()
         assert self.log is not None
-        assert (self.log.log_end_offset, self.log.count(), self.log.size) == (self.count, self.count, self.bytes)
-        assert sum(1 for _ in self.log.read()) == self.count
+        count, size = self.count + self.begun, self.bytes + self.begun * len(_FIRST)
+        assert (self.log.log_end_offset, self.log.count(), self.log.size) == (count, count, size)
+        assert sum(1 for _ in self.log.read()) == count
         assert not self.log.verify().problems
 
 
 def _pwrite(name: str, batch_bytes: int, tiny: bool, folder: Path, goal: float) -> Contest:
-    new = _NewLog(folder, batch_bytes, 1 if tiny else 128, None, tiny=tiny)
+    new = _NewLog(folder, batch_bytes, 1 if tiny else 128, None, tiny=tiny, begun=True)
     files, plain = RealFiles(), folder / "plain"
+    opened: list[LogFile] = []
 
-    def write() -> None:
-        file = files.open(str(plain), write=True, create=True)
-        position = allocated = 0
+    def write(*, summed: bool = False) -> None:
+        (file,) = opened
+        position, allocated = len(_FIRST), _FIRST_STEP
         for _ in range(new.turns):
             for batch, _ in new.batches:
                 end = position + len(batch)
@@ -99,26 +114,36 @@ def _pwrite(name: str, batch_bytes: int, tiny: bool, folder: Path, goal: float) 
                     step = min(max(allocated, _FIRST_STEP), _LAST_STEP)
                     file.preallocate(allocated, max(step, end - allocated))
                     allocated = max(allocated + step, end)
+                if summed:
+                    crc32c(memoryview(batch)[_CRC_FROM:])
                 file.write(batch, position)
                 position = end
-        file.close()
 
     def check() -> None:
         new.check(new.lead)
         new.check(new.follow)
-        new.close()
-        write()
-        assert plain.stat().st_size == new.bytes
+        for summed in (False, True):
+            fresh_file()
+            write(summed=summed)
+            assert plain.stat().st_size == len(_FIRST) + new.bytes
 
-    def before() -> None:
+    def close() -> None:
         new.close()
+        while opened:
+            opened.pop().close()
         plain.unlink(missing_ok=True)
 
+    def fresh_file() -> None:
+        close()
+        opened.append(files.open(str(plain), write=True, create=True))
+        opened[0].preallocate(0, _FIRST_STEP)
+        opened[0].write(_FIRST, 0)
+
     def fresh() -> None:
-        before()
+        close()
         new.fresh()
 
-    writing = Contestant("pwrite, same preallocation", write, before=before)
+    writing = Contestant("pwrite, same preallocation", write, before=fresh_file)
     return Contest(
         f"append batches {name}",
         new.count,
@@ -126,10 +151,11 @@ def _pwrite(name: str, batch_bytes: int, tiny: bool, folder: Path, goal: float) 
         (
             Contestant("klog append_batches, replication", new.follow, before=fresh, goal=goal),
             Contestant("klog append_batches, client", new.lead, before=fresh),
+            Contestant("crc32c, then the same pwrite", lambda: write(summed=True), before=fresh_file),
             writing,
         ),
         check,
-        before,
+        close,
         limit=writing,
     )
 

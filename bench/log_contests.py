@@ -1,4 +1,4 @@
-"""One partition's log on disk, each against a bare loop over the same bytes: append, recovery, read, lookup.
+"""One partition's log on disk, each against a bare loop over the same bytes: append, recovery, read, verify, lookup.
 
 Files are written just before they are read, so everything is in the page cache: what is measured is klog's own work.
 """
@@ -82,7 +82,7 @@ def _append(name: str, tiny: bool, folder: Path) -> Contest:
 
 def _recover(tiny: bool, folder: Path) -> Contest:
     """A log that was not closed cleanly: every batch checked, indexes rebuilt."""
-    directory, records, size = _written(folder / "recover-0", "100B", tiny)
+    directory, records, size = written(folder / "recover-0", "100B", tiny)
 
     state: dict[str, klog.Log] = {}
 
@@ -117,8 +117,8 @@ def _recover(tiny: bool, folder: Path) -> Contest:
 
 
 def _read(name: str, tiny: bool, folder: Path) -> Contest:
-    """From the first record to the last: as raw batches, as Arrow columns, as records."""
-    directory, records, size = _written(folder / "read-0", name, tiny)
+    """From the first record to the last: as raw batches, mapped and copied, as Arrow columns, as records."""
+    directory, records, size = written(folder / "read-0", name, tiny)
     log = klog.Log.open(directory, config=_CONFIG)
 
     def fetch() -> None:
@@ -126,6 +126,9 @@ def _read(name: str, tiny: bool, folder: Path) -> Contest:
         while offset < end:
             batches = log.fetch(offset, _BLOCK).memory()
             offset = _next_offset(batches)
+
+    def copies() -> int:
+        return sum(len(chunk.buffer) for chunk in log.read().chunks())
 
     def columns() -> int:
         return sum(chunk.num_rows for chunk in log.read().columns())
@@ -135,7 +138,9 @@ def _read(name: str, tiny: bool, folder: Path) -> Contest:
         while offset < log.log_end_offset:
             raw.append(bytes(log.fetch(offset, _BLOCK).memory()))
             offset = _next_offset(raw[-1])
-        assert b"".join(raw) == b"".join(_read_blocks(directory))
+        stored = b"".join(_read_blocks(directory))
+        assert b"".join(raw) == b"".join(bytes(chunk.buffer) for chunk in log.read().chunks()) == stored
+        assert copies() == size
         assert columns() == records == sum(1 for _ in log.read())
 
     reading = Contestant("pread loop, 1 MiB", lambda: read_all(directory))
@@ -145,6 +150,7 @@ def _read(name: str, tiny: bool, folder: Path) -> Contest:
         size,
         (
             Contestant("klog Log.fetch, 1 MiB", fetch, goal=0.9),
+            Contestant("klog Log.read().chunks(), copied", copies, goal=0.9),
             Contestant("klog Log.read().columns()", columns),
             Contestant("klog Log.read(), every record", lambda: sum(1 for _ in log.read())),
             reading,
@@ -155,9 +161,98 @@ def _read(name: str, tiny: bool, folder: Path) -> Contest:
     )
 
 
+def _verify(tiny: bool, folder: Path) -> Contest:
+    """Every record of a log: by verify, which holds the indexes and all other files against them too, and as chunks
+    that are read and validated."""
+    directory, records, size = written(folder / "verify-0", "100B", tiny)
+    log = klog.Log.open(directory, config=_CONFIG, read_only=True)
+
+    def validate() -> int:
+        return sum(record.validate(chunk.buffer) for chunk in log.read().chunks())
+
+    def check() -> None:
+        assert not klog.verify(directory).problems
+        assert validate() == records == log.count()
+        copy = folder / "damaged" / "verify-0"
+        shutil.copytree(directory, copy)
+        with (copy / f"{0:020}.log").open("r+b") as file:
+            file.seek(size // 2 if tiny else MIB)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))
+        assert klog.verify(copy).problems
+
+    reading = Contestant("pread loop, 1 MiB", lambda: read_all(directory))
+    return Contest(
+        "verify 100B",
+        records,
+        size,
+        (
+            Contestant("klog Log.read().chunks(), validated", validate, goal=0.33),
+            Contestant("klog.verify", lambda: klog.verify(directory), goal=0.33),
+            reading,
+        ),
+        check,
+        log.close,
+        limit=reading,
+    )
+
+
+def _slice(tiny: bool, folder: Path) -> Contest:
+    """64 KiB of batches as memory, without a copy: what a fetch found, again and again, and a new fetch each time."""
+    directory, _, _ = written(folder / "slice-0", "100B", tiny)
+    log = klog.Log.open(directory, config=_CONFIG)
+    chance, times = random.Random(7), 16 if tiny else 1024
+    offsets = [chance.randrange(log.log_end_offset) for _ in range(times)]
+    found = [log.fetch(offset, 64 << 10) for offset in offsets]
+    base = found[0].position.segment_base_offset
+    found = [one for one in found if one.position.segment_base_offset == base]  # one file, one map
+    offsets = [one.offset for one in found]
+    path = directory / f"{base:020}.log"
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    whole = memoryview(mapped)
+    places = [(one.position.position, one.position.position + one.size) for one in found]
+
+    def fetch() -> None:
+        for offset in offsets:
+            log.fetch(offset, 64 << 10).memory()
+
+    def memory() -> None:
+        for one in found:
+            one.memory()
+
+    def cut() -> None:
+        for start, stop in places:
+            whole[start:stop]
+
+    def check() -> None:
+        for offset, one, (start, stop) in zip(offsets, found, places, strict=True):
+            assert one.memory() == log.fetch(offset, 64 << 10).memory() == whole[start:stop]
+            assert stop > start
+
+    def close() -> None:
+        log.close()
+        whole.release()
+        mapped.close()
+
+    return Contest(
+        "slice 64KiB",
+        len(found),
+        0,
+        (
+            Contestant("klog FetchData.memory()", memory, goal=0.5),
+            Contestant("klog Log.fetch and its memory()", fetch),
+            Contestant("slice of a memoryview of mmap", cut),
+        ),
+        check,
+        close,
+    )
+
+
 def _lookup(tiny: bool, folder: Path) -> Contest:
     """Random offsets in the index of one segment, against the same search written in Python."""
-    directory, _, _ = _written(folder / "lookup-0", "100B", tiny)
+    directory, _, _ = written(folder / "lookup-0", "100B", tiny)
     base = min(path for path in directory.glob("*.index"))
     pair = IndexPair(str(base), str(base.with_suffix(".timeindex")), 0)
     view = mmap.mmap(os.open(base, os.O_RDONLY), 0, access=mmap.ACCESS_READ)
@@ -203,7 +298,7 @@ def _lookup(tiny: bool, folder: Path) -> Contest:
     )
 
 
-def _written(directory: Path, name: str, tiny: bool) -> tuple[Path, int, int]:
+def written(directory: Path, name: str, tiny: bool) -> tuple[Path, int, int]:
     """A closed log of 64 MiB (tiny: some KB): its directory, records and bytes on disk."""
     load = workload(name, tiny=tiny)
     tuples, times = load.tuples(), 40 if tiny else 64
@@ -263,5 +358,7 @@ FACTORIES: dict[str, Factory] = {
     "recover 100B": _recover,
     "read 100B": lambda tiny, folder: _read("100B", tiny, folder),
     "read 1KiB": lambda tiny, folder: _read("1KiB", tiny, folder),
+    "slice 64KiB": _slice,
+    "verify 100B": _verify,
     "lookup": _lookup,
 }

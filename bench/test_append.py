@@ -11,7 +11,7 @@ def test_append(contest, place, measure):
     measure(contest, place)
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", range(4))
 @pytest.mark.parametrize("contest", [f"append batches {size}" for size in ("16KiB", "64KiB", "1MiB")], indirect=True)
 def test_append_batches(contest, place, measure):
     measure(contest, place)

@@ -6,6 +6,8 @@ import pytest
 
 
 @pytest.mark.parametrize("place", range(2))
-@pytest.mark.parametrize("contest", [f"store {what} 100B" for what in ("append", "scan", "commit")], indirect=True)
+@pytest.mark.parametrize(
+    "contest", [f"store {what} 100B" for what in ("append", "tuples", "scan", "commit")], indirect=True
+)
 def test_store(contest, place, measure):
     measure(contest, place)

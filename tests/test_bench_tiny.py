@@ -56,7 +56,19 @@ def races(table: str, figures: dict[str, Any]) -> set[str]:
 def test_every_contest_races_and_is_drawn(tmp_path):
     table = run("-m", "bench.compare", "--tiny", "--without", "kafka", "--save", str(tmp_path / "figures.json"))
     figures = json.loads((tmp_path / "figures.json").read_text())
-    subjects = {"encode", "decode", "views", "validate", "crc32c", "append", "recover", "read", "lookup"}
+    subjects = {
+        "encode",
+        "decode",
+        "views",
+        "validate",
+        "crc32c",
+        "append",
+        "recover",
+        "read",
+        "verify",
+        "slice",
+        "lookup",
+    }
     assert races(table, figures) == subjects | {"compress", "decompress", "store"}
     if machine() in ("x86_64", "AMD64"):
         assert "crc32c kernels 1KiB" in table

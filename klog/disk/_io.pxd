@@ -16,5 +16,6 @@ cdef class LogFile:
     cdef readonly bint writable
     cdef bint real        # do its calls go to the kernel itself?
     cdef object map       # of _views, for as long as somebody may want it again
+    cdef object mapped    # memoryview of what of the map is known to be in the file
     cdef int write_at(self, const void *data, size_t size, int64_t position) except -1
     cdef int64_t read_at(self, void *buf, size_t size, int64_t position) except -1

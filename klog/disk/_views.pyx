@@ -12,7 +12,7 @@ large as the file may soon be: it goes with the last view of it and with the fil
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from klog.disk._io cimport LogFile
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
@@ -96,9 +96,8 @@ cdef class FileMap:
 
 
 @cython.final
-@cython.final
 cdef class FileView:
-    """A range of a map, with the read-only buffer protocol. It keeps the map."""
+    """What of a map was in the file when this was made, with the read-only buffer protocol. It keeps the map."""
 
     cdef FileMap map
     cdef uint8_t *data
@@ -129,11 +128,14 @@ def view_of(LogFile file, int64_t position, int64_t size):
         map.learn(file)
         if end > map.valid:
             return None
-    view = FileView.__new__(FileView)
-    view.map = map
-    view.data = map.data + position
-    view.size = size
-    return PyMemoryView_FromObject(view)
+    whole = file.mapped
+    if whole is None or end > PyMemoryView_GET_BUFFER(whole).len or PyMemoryView_GET_BUFFER(whole).buf != map.data:
+        view = FileView.__new__(FileView)
+        view.map = map
+        view.data = map.data
+        view.size = min(map.valid, map.size)
+        whole = file.mapped = PyMemoryView_FromObject(view)
+    return whole[position:end]  # sooner made than a view of an object of its own
 
 
 def begin_cut(int fd, int64_t size):

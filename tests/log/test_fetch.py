@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import klog
+from klog.disk import LogFile, view_of
 from klog.errors import CorruptBatch, OffsetOutOfRange
 from klog.log.fetching import FetchData, read_up_to
 from klog.log.watermark import OffsetMetadata
@@ -314,6 +315,28 @@ def test_a_view_keeps_its_bytes_while_the_log_goes_on(log: klog.Log) -> None:
     assert bytes(view) == before
     whole = log.fetch(10, 1 << 23)
     assert whole.size > 2 << 20 and bytes(whole.memory()) == Path(log.segments[-1].path).read_bytes()[: whole.size]
+
+
+def test_views_behind_what_was_known_of_a_file_that_grows(tmp_path: Path) -> None:
+    """What a view was cut out of may be looked at as well, and reaches no further than map and file."""
+    with one_log(tmp_path) as log:
+        for size in (10_000, 500_000, 100, *[900_000] * 4, 100):
+            log.append([(b"k", b"%d" % (size % 7) * size)])
+        stored = Path(log.segments[0].path).read_bytes()
+        file = log.segments[0].file
+        for start, end in ((0, 100), (400_000, 500_000), (3_000_000, len(stored)), (5, 5)):
+            view = view_of(file, start, end - start)
+            assert view is not None and view.readonly and bytes(view) == stored[start:end]
+            assert bytes(memoryview(view.obj)) == stored[: len(memoryview(view.obj))]
+        assert view_of(file, 0, len(stored) + 1) is None
+    path = tmp_path / "grows"
+    with path.open("wb") as grown:
+        grown.truncate(1000)
+        file = LogFile(os.open(path, os.O_RDONLY), str(path))
+        assert view_of(file, 0, 1000) == bytes(1000)
+        grown.truncate(5 << 20)
+        view = view_of(file, 1000, 1000)  # of the same map, which is shorter than the file has become
+        assert view is not None and bytes(memoryview(view.obj)) == bytes(1 << 20)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 4095, 4096, 4097, 100_000])
