@@ -12,7 +12,6 @@ does klog.
 
 from __future__ import annotations
 
-import bisect
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from klog.disk import LogFile, encrypts, send_slice, view_of, writable
 from klog.errors import CorruptBatch, OffsetOutOfRange
+from klog.log.segments import number_of
 from klog.log.watermark import OffsetMetadata
 from klog.segment import AbortedTransaction, Segment, span
 
@@ -151,7 +151,7 @@ def read_up_to(
     if offset > bound.offset:
         found.position = _place(segments, offset, found.log_end_offset)
         return
-    for segment in segments[_floor(segments, offset) :]:
+    for segment in segments[number_of(segments, offset) :]:
         size = segment.size
         if bound.is_message_only or segment.base_offset > bound.segment_base_offset:
             break
@@ -171,14 +171,9 @@ def read_up_to(
     found.position = _place(segments, offset, found.log_end_offset)
 
 
-def _floor(segments: Sequence[Segment], offset: int) -> int:
-    """Which segment an offset belongs to: the last one that begins at or below it, else the first."""
-    return max(bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
-
-
 def _place(segments: Sequence[Segment], offset: int, end: int) -> OffsetMetadata:
     """Where the first batch that reaches `offset` begins; where the last one below `end` ends, if there is none."""
-    for segment in segments[_floor(segments, offset) :]:
+    for segment in segments[number_of(segments, offset) :]:
         size = segment.size  # before next_offset: an append moves them in the other order
         if size and segment.next_offset > offset:
             header = segment.locate(offset)
@@ -194,7 +189,7 @@ def _aborted(log: LogView, segments: Sequence[Segment], found: FetchData, end: i
 
     Kafka: LocalLog.addAbortedTransactions.
     """
-    number = bisect.bisect_left(segments, found.position.segment_base_offset, key=lambda segment: segment.base_offset)
+    number = number_of(segments, found.position.segment_base_offset)
     upper = segments[number].index.upper_bound(found.position.position + found.size)
     if upper is None:
         upper = segments[number + 1].base_offset if number + 1 < len(segments) else end

@@ -192,8 +192,7 @@ class NamedReader:
 
     def _resolve(self, log: Log, position: Position) -> int:
         offset = resolve(log, position, log.log_start_offset, log.clock.wall_ms())
-        if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise OffsetOutOfRange(offset, log.log_start_offset, log.log_end_offset, log.name)
+        log.check_held(offset)
         return offset
 
     def _next_of(self, log: Log) -> int:

@@ -38,6 +38,19 @@ class FetchedChunk:
     stop: int
     aborted: tuple[tuple[int, int, int], ...] = ()
 
+    def records(self, *, include_control: bool = False) -> Iterator[Record]:
+        """What was asked for, as lazy records."""
+        return record_room.iter_records(
+            self.buffer,
+            start=self.start,
+            stop=self.stop,
+            include_control=include_control,
+            aborted=self.aborted,
+            path=self.path,
+            file_position=self.file_position,
+            lazy=True,
+        )
+
 
 class LogReader:
     """A range of one or several logs, read lazily and as often as you like. Any thread; one thread per iteration.
@@ -57,16 +70,7 @@ class LogReader:
 
     def __iter__(self) -> Iterator[Record]:
         for chunk in self.chunks():
-            yield from record_room.iter_records(
-                chunk.buffer,
-                start=chunk.start,
-                stop=chunk.stop,
-                include_control=self._include_control,
-                aborted=chunk.aborted,
-                path=chunk.path,
-                file_position=chunk.file_position,
-                lazy=True,
-            )
+            yield from chunk.records(include_control=self._include_control)
 
     @property
     def parts(self) -> tuple[tuple[LogView, int, int], ...]:

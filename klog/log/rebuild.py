@@ -11,7 +11,6 @@ Kafka: LogLoader, UnifiedLog.rebuildProducerState, LogSegment.recover.
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import logging
 import os
@@ -22,6 +21,7 @@ from klog.log.epochs import LeaderEpochs
 from klog.log.inputs import Findings, Inputs
 from klog.log.producers import Producers
 from klog.log.replay import replay
+from klog.log.segments import number_of
 from klog.log.snapshots import Snapshots, is_snapshot_size, read_snapshot
 from klog.segment import AbortedTransaction, Header, Scan, Segment, names, scan_headers
 
@@ -167,9 +167,9 @@ def _epoch_before(entries: Sequence[tuple[int, int]], offset: int) -> int:
 
 def _reaching(offset: int, segments: Sequence[Segment]) -> Header | None:
     """The first batch that ends at or behind an offset, None also where damage hides it: its readers will be told."""
-    at = bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    at = number_of(segments, offset)
     with contextlib.suppress(CorruptBatch, OSError):
-        for segment in segments[max(at, 0) : max(at, 0) + 2]:
+        for segment in segments[at : at + 2]:
             header = segment.locate(offset) if segment.size else None
             if segment is not segments[-1]:
                 segment.close()  # nothing of it is open before somebody reads there

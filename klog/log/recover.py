@@ -12,13 +12,13 @@ LogSegment.recover.
 
 from __future__ import annotations
 
-import bisect
 import os
 
 from klog.errors import CorruptIndex, CorruptLog
 from klog.log import gaps
 from klog.log.inputs import Findings, Inputs
 from klog.log.rebuild import Beside
+from klog.log.segments import number_of
 from klog.log.split import is_flipped, overflows, split_segment
 from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
 
@@ -40,7 +40,7 @@ def tail_position(segment: Segment) -> int:
 
 def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Beside) -> list[Segment]:
     """Check every segment from the one that holds the recovery point on; the segments that remain."""
-    at = max(bisect.bisect_right(segments, inputs.recovery_point, key=lambda segment: segment.base_offset) - 1, 0)
+    at = number_of(segments, inputs.recovery_point)
     beside.begin(segments, at, max(inputs.log_start_offset, segments[0].base_offset))
     done, waiting, made = segments[:at], segments[at:][::-1], set[Segment]()
     left = inputs.segments_left or (lambda _: None)

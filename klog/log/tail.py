@@ -11,10 +11,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from os import path
 from typing import TYPE_CHECKING
 
-from klog import record as record_room
 from klog.clock import SystemClock
 from klog.disk import Waiter
-from klog.errors import OffsetOutOfRange
 from klog.log.fetching import Isolation
 from klog.record import Record
 
@@ -55,20 +53,9 @@ class LogTail:
         """What has arrived since the last look, at most a chunk of it."""
         log = self._log
         log.refresh()
-        if not log.log_start_offset <= self._offset <= log.log_end_offset:
-            raise OffsetOutOfRange(self._offset, log.log_start_offset, log.log_end_offset, log.name)
+        log.check_held(self._offset)
         for chunk in log.chunks(self._offset, log.bound(self._isolation), self._isolation, _CHUNK_BYTES):
-            records = list(
-                record_room.iter_records(
-                    chunk.buffer,
-                    start=chunk.start,
-                    stop=chunk.stop,
-                    aborted=chunk.aborted,
-                    path=chunk.path,
-                    file_position=chunk.file_position,
-                    lazy=True,
-                )
-            )
+            records = list(chunk.records())
             self._offset = chunk.stop
             if records:
                 self._pause = _PAUSE_MIN

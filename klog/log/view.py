@@ -267,6 +267,11 @@ class LogView(LogState):
         """An offset, and where it is if the log holds it."""
         return marks.metadata_of(self, offset)
 
+    def check_held(self, offset: int) -> None:
+        """OffsetOutOfRange for one below the log start or above the log end, where nothing can be read, now or later."""
+        if not self._log_start_offset <= offset <= self._log_end_offset:
+            raise OffsetOutOfRange(offset, self._log_start_offset, self._log_end_offset, self.name)
+
     def bound(self, isolation: Isolation) -> int:
         """The exclusive bound of an isolation level."""
         if isolation == "log_end":
@@ -364,8 +369,7 @@ class LogView(LogState):
         bound = self.bound(isolation)
         first = resolve(self, start, self._log_start_offset, now)
         last = min(resolve(self, stop, bound, now), bound)
-        if not self._log_start_offset <= first <= self._log_end_offset:
-            raise OffsetOutOfRange(first, self._log_start_offset, self._log_end_offset, self.name)
+        self.check_held(first)
         return LogReader([(self, first, max(first, last))], isolation, include_control)
 
     def tail(
@@ -382,8 +386,7 @@ class LogView(LogState):
         """
         self._check_open()
         first = resolve(self, start, self._log_start_offset, self.clock.wall_ms())
-        if not self._log_start_offset <= first <= self._log_end_offset:
-            raise OffsetOutOfRange(first, self._log_start_offset, self._log_end_offset, self.name)
+        self.check_held(first)
         return LogTail(self, first, timeout, isolation)
 
     def chunks(
@@ -396,8 +399,7 @@ class LogView(LogState):
         self._check_open()
         offset = start
         while offset < stop:
-            if not self._log_start_offset <= offset <= self._log_end_offset:
-                raise OffsetOutOfRange(offset, self._log_start_offset, self._log_end_offset, self.name)
+            self.check_held(offset)
             moment = self._moment()
             try:
                 for chunk, next_offset in self._chunks(offset, stop, isolation, max_bytes):
