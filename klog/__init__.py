@@ -23,14 +23,13 @@ from klog.log import (
     AppendInfo,
     FetchData,
     Log,
-    LogManager,
     LogReader,
-    NamedReader,
     ProducerState,
     Recovery,
     TimestampOffset,
 )
-from klog.log import open_directory as open
+from klog.manager import LogManager, NamedReader
+from klog.manager import open_directory as open
 from klog.record import Record, RecordBatch, TimestampType
 
 if TYPE_CHECKING:

@@ -14,7 +14,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 EVERYWHERE = {"errors", "config", "clock", "scheduler", "progress", "_c"}
-ORDER = ["codec", "record", "disk", "segment", "log", "inspect", "importing", "spark", "demo", "cli", "__main__"]
+ORDER = [
+    "codec",
+    "record",
+    "disk",
+    "segment",
+    "log",
+    "manager",
+    "inspect",
+    "importing",
+    "spark",
+    "demo",
+    "cli",
+    "__main__",
+]
 # disk takes and gives bytes and segment puts record's batches on it: neither of record and disk knows the other.
 STRANGERS = {
     ("disk", "record"),

@@ -11,7 +11,8 @@ import click
 from klog.cli.output import json_list, json_option, jsonl_option, moment, printable, to_json
 
 if TYPE_CHECKING:
-    from klog.log import Log, LogManager
+    from klog.log import Log
+    from klog.manager import LogManager
     from klog.record import Record
 
 Isolation = Literal["log_end", "high_watermark", "read_committed"]

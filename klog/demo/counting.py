@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from klog.demo.narrator import Narrator, duration
 from klog.demo.place import FLIGHTS
-from klog.log import LogManager
+from klog.manager import LogManager
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from klog.demo.failure import DemoFailed
 from klog.demo.narrator import Narrator, duration, size
 from klog.demo.place import FLIGHTS, TELEMETRY
 from klog.demo.writer import RECORDS_PER_APPEND, report
-from klog.log import LogManager
+from klog.manager import LogManager
 from klog.progress import Event, Progress
 
 SEGMENT_BYTES = 32 << 20

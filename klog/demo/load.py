@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from klog.demo.events import Facts, FlightEvents
 from klog.demo.narrator import Narrator, duration, size, when
 from klog.demo.place import FLIGHTS
-from klog.log import LogManager
+from klog.manager import LogManager
 from klog.progress import Event, Progress
 
 PARTITIONS = 4

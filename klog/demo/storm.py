@@ -18,7 +18,7 @@ from itertools import pairwise
 from klog.demo.events import airline_names
 from klog.demo.narrator import Narrator, duration, when
 from klog.demo.place import FLIGHTS
-from klog.log import LogManager
+from klog.manager import LogManager
 
 START = 1360299600000  # 2013-02-08T05:00Z
 STOP = 1360472400000  # 2013-02-10T05:00Z

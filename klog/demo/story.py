@@ -16,7 +16,7 @@ import klog
 from klog.demo import analytics, counting, crash, events, load, place, storm
 from klog.demo.failure import DemoFailed
 from klog.demo.narrator import Narrator, duration
-from klog.log import LogManager
+from klog.manager import LogManager
 from klog.progress import Event, Progress
 
 

@@ -23,8 +23,8 @@ from klog.importing.errors import RowError, UnknownFormat
 from klog.importing.rows import Row, rows
 from klog.importing.source import FORMATS, Source
 from klog.importing.values import iso
-from klog.log import LogManager, open_directory
-from klog.log.topics import check_topic_name
+from klog.manager import LogManager, open_directory
+from klog.manager.topics import check_topic_name
 from klog.progress import Event, Progress
 from klog.record import encode
 

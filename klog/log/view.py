@@ -268,7 +268,7 @@ class LogView(LogState):
         return marks.metadata_of(self, offset)
 
     def check_held(self, offset: int) -> None:
-        """OffsetOutOfRange for one below the log start or above the log end, where nothing can be read, now or later."""
+        """OffsetOutOfRange for an offset below the log start or above the log end, where nothing is or will be."""
         if not self._log_start_offset <= offset <= self._log_end_offset:
             raise OffsetOutOfRange(offset, self._log_start_offset, self._log_end_offset, self.name)
 

@@ -26,20 +26,21 @@ from typing import TYPE_CHECKING
 
 from klog.disk import Files
 from klog.errors import CorruptCheckpoint, NewerFormat, StorageOffline, UnknownTopicOrPartition
-from klog.log import checkpoint, topic_life
+from klog.log import checkpoint
 from klog.log.checkpoint import Partition
-from klog.log.directories import LogDirectory, is_ordinary
 from klog.log.directory_names import DELETE, FUTURE, suffixed_name
 from klog.log.log import Log
 from klog.log.partition_life import rename_locked
 from klog.log.relocation import exchange_locked
+from klog.manager import topic_life
+from klog.manager.directories import LogDirectory, is_ordinary
 from klog.progress import Event, Progress
 from klog.segment import names
 
 if TYPE_CHECKING:
-    from klog.log.manager import LogManager
+    from klog.manager.manager import LogManager
 
-_log = logging.getLogger("klog.log")
+_log = logging.getLogger("klog.manager")
 NOTE = "klog-future.json"
 VERSION = 1
 _CHUNK_BYTES = 1 << 20

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     import pyarrow
 
     from klog.log.log import Log
-    from klog.log.manager import LogManager
+    from klog.manager.manager import LogManager
 
-_log = logging.getLogger("klog.log")
+_log = logging.getLogger("klog.manager")
 VERSION = 1
 Missing = Literal["error", "earliest", "latest"]
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")

@@ -30,22 +30,22 @@ from klog.errors import (
     StorageOffline,
     UnknownTopicOrPartition,
 )
-from klog.log import background, checkpoint, forks, gauges, moving, topic_life
-from klog.log._append import AppendInfo
-from klog.log.directories import LogDirectory, is_final, is_ordinary
+from klog.log import AppendInfo, checkpoint, forks
 from klog.log.fetching import Isolation
 from klog.log.load import Policy
-from klog.log.loading import Loading
 from klog.log.log import Log
-from klog.log.moving import Move
-from klog.log.pool import run_all
-from klog.log.positions import Missing, NamedReader, PositionFile, reader_names
 from klog.log.reader import LogReader
-from klog.log.start import Paths, as_paths, open_directories
 from klog.log.terms import DURABILITIES, Compression, Durability, Options, Records, check_records, settled
 from klog.log.times import Position
-from klog.log.topic_append import append_to_topic
-from klog.log.topics import TopicEntry, TopicFile
+from klog.manager import background, gauges, moving, topic_life
+from klog.manager.directories import LogDirectory, is_final, is_ordinary
+from klog.manager.loading import Loading
+from klog.manager.moving import Move
+from klog.manager.pool import run_all
+from klog.manager.positions import Missing, NamedReader, PositionFile, reader_names
+from klog.manager.start import Paths, as_paths, open_directories
+from klog.manager.topic_append import append_to_topic
+from klog.manager.topics import TopicEntry, TopicFile
 from klog.progress import Progress
 from klog.scheduler import Scheduler
 

@@ -12,8 +12,8 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptLog, StorageOffline
-from klog.log import loading
-from klog.log.pool import run_all
+from klog.manager import loading
+from klog.manager.pool import run_all
 from klog.progress import Event
 from tests.support.abandon import abandon
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from klog.log.log import Log
-    from klog.log.manager import LogManager
+    from klog.manager.manager import LogManager
 
 Gauges = dict[str, dict[str, int]]
 

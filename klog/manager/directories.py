@@ -37,7 +37,7 @@ from klog.segment import names
 if TYPE_CHECKING:
     from klog.log.log import Log
 
-_log = logging.getLogger("klog.log")
+_log = logging.getLogger("klog.manager")
 # What says that something has run out, or that somebody asked for the wrong thing: the disk is well.
 _PASSING = frozenset(
     {

@@ -136,7 +136,7 @@ def test_seek(logs: klog.LogManager) -> None:
         reader.seek(0, partition=7)
 
 
-def out_of_reach(logs: klog.LogManager, missing: Any) -> klog.log.positions.NamedReader:
+def out_of_reach(logs: klog.LogManager, missing: Any) -> klog.manager.positions.NamedReader:
     """A reader at offset 1 of partition 0, whose first records are gone."""
     reader = logs.reader("events", "r")
     next(iter(reader))

@@ -15,7 +15,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import ReadOnly, StorageOffline, UnknownTopicOrPartition
-from klog.log import moving
+from klog.manager import moving
 from klog.progress import Event
 from tests.support.abandon import abandon
 from tests.support.failing_files import FailingFiles

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from klog.errors import KlogError
-from klog.log._append import AppendInfo
-from klog.log._partition import split, split_rows
+from klog.log import AppendInfo
 from klog.log.log import Log
 from klog.log.reader import LogReader
 from klog.log.terms import Compression, Records, is_whole
+from klog.manager._partition import split, split_rows
 from klog.record import BatchGroup, RowSource, is_arrow
 
 STICKY_RECORDS = 10_000

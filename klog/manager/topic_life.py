@@ -22,18 +22,19 @@ from typing import TYPE_CHECKING, Any
 from klog.config import LogConfig, check_tiering
 from klog.disk import Files
 from klog.errors import DuplicateLog, StorageOffline, TopicExists
-from klog.log import checkpoint, moving
+from klog.log import checkpoint
 from klog.log.checkpoint import Partition
-from klog.log.directories import RESERVED_IDS, LogDirectory
 from klog.log.directory_names import DELETE, FUTURE, STRAY, suffixed_name
-from klog.log.topics import TopicEntry, check_topic_name
+from klog.manager import moving
+from klog.manager.directories import RESERVED_IDS, LogDirectory
+from klog.manager.topics import TopicEntry, check_topic_name
 from klog.segment import names
 
 if TYPE_CHECKING:
     from klog.log.log import Log
-    from klog.log.manager import LogManager
+    from klog.manager.manager import LogManager
 
-_log = logging.getLogger("klog.log")
+_log = logging.getLogger("klog.manager")
 Directory = str | os.PathLike[str] | uuid.UUID | None
 
 

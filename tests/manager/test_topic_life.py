@@ -283,7 +283,7 @@ def test_a_change_while_a_log_is_being_loaded_is_not_lost(
     tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LM9: a change during a load re-reads that topic alone; a broker-level one re-reads all."""
-    from klog.log import loading
+    from klog.manager import loading
 
     with opened(tmp_path) as logs:
         logs.create_topic("t")
@@ -319,7 +319,7 @@ def test_a_change_while_a_log_is_being_loaded_is_not_lost(
 
 def test_a_load_that_failed_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LM9: also when creation failed."""
-    from klog.log import loading
+    from klog.manager import loading
 
     with opened(tmp_path) as logs:
         logs.create_topic("t")

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, cast
 from klog.errors import InconsistentTopicId, LogClosed, StorageOffline
 from klog.log import checkpoint
 from klog.log.checkpoint import Partition
-from klog.log.directories import LogDirectory, is_final, is_ordinary
 from klog.log.log import Log
-from klog.log.pool import run_all
+from klog.manager.directories import LogDirectory, is_final, is_ordinary
+from klog.manager.pool import run_all
 from klog.progress import Event, Progress
 
 if TYPE_CHECKING:
-    from klog.log.manager import LogManager
+    from klog.manager.manager import LogManager
 
-_log = logging.getLogger("klog.log")
+_log = logging.getLogger("klog.manager")
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from klog.errors import CorruptCheckpoint, InvalidTopic, NewerFormat
 from klog.log.checkpoint import decode_uuid, encode_uuid
 from klog.log.directory_names import TOPIC
 
-_log = logging.getLogger("klog.log")
+_log = logging.getLogger("klog.manager")
 FILE = "klog-topics.json"
 VERSION = 1
 State = Literal["", "creating", "deleting"]

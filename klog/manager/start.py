@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from klog.disk import Files
 from klog.errors import StorageOffline
-from klog.log.directories import LogDirectory
+from klog.manager.directories import LogDirectory
 
-_log = logging.getLogger("klog.log")
+_log = logging.getLogger("klog.manager")
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 

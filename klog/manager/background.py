@@ -23,15 +23,15 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from klog.errors import KlogError
-from klog.log.directories import LogDirectory
 from klog.log.terms import INTERVAL_MS
+from klog.manager.directories import LogDirectory
 from klog.progress import Progress
 
 if TYPE_CHECKING:
     from klog.log.log import Log
-    from klog.log.manager import LogManager
+    from klog.manager.manager import LogManager
 
-_log = logging.getLogger("klog.log")
+_log = logging.getLogger("klog.manager")
 _NEVER_MS = 10 * 365 * 86_400_000  # a period of ten years and more is none
 
 

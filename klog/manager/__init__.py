@@ -1,0 +1,10 @@
+"""manager: the log directories of one process and the topics in them: loading, assignment, background work, stopping.
+
+Takes logs from the left; gives importing, spark, cli and users a LogManager.
+Its door: open_directory (klog.open), LogManager, NamedReader.
+"""
+
+from klog.manager.manager import LogManager, open_directory
+from klog.manager.positions import NamedReader
+
+__all__ = ["LogManager", "NamedReader", "open_directory"]
