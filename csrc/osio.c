@@ -2,19 +2,40 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <sys/sendfile.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #ifndef FALLOC_FL_KEEP_SIZE
 #define FALLOC_FL_KEEP_SIZE 0x01
 #endif
+#ifndef SYS_cachestat
+#define SYS_cachestat 451 /* of every architecture, as all calls above 424 */
+#endif
+#ifndef IOV_MAX
+#define IOV_MAX 1024
+#endif
+
+static int libc_cachestat(int fd, int64_t at, int64_t size, kl_cached_t *found) {
+    uint64_t range[2] = {(uint64_t)at, (uint64_t)size};
+    return (int)syscall(SYS_cachestat, (unsigned)fd, range, found, 0u);
+}
 
 const kl_io_t kl_io_libc = {
     .pread = pread,
     .pwrite = pwrite,
+    .preadv2 = preadv2,
+    .pwritev2 = pwritev2,
     .fsync = fsync,
     .fdatasync = fdatasync,
+    .sync_file_range = sync_file_range,
     .ftruncate = ftruncate,
     .fallocate = fallocate,
+    .fadvise = posix_fadvise,
+    .sendfile = sendfile,
+    .splice = splice,
+    .cachestat = libc_cachestat,
 };
 
 const kl_io_t *kl_io_kernel(void) {
@@ -53,6 +74,54 @@ int kl_pwrite(const kl_io_t *io, int fd, const void *buf, size_t size, int64_t a
     return 0;
 }
 
+/* Take n bytes off the front of the parts: those that are used up leave, empty ones with them. */
+static void use_up(struct iovec **parts, int *count, size_t n) {
+    while (*count > 0 && n >= (*parts)->iov_len) {
+        n -= (*parts)->iov_len;
+        (*parts)++;
+        (*count)--;
+    }
+    if (*count > 0) {
+        (*parts)->iov_base = (char *)(*parts)->iov_base + n;
+        (*parts)->iov_len -= n;
+    }
+}
+
+int64_t kl_preadv(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int flags) {
+    int64_t done = 0;
+    use_up(&parts, &n, 0);
+    while (n > 0) {
+        ssize_t got = io->preadv2(fd, parts, n < IOV_MAX ? n : IOV_MAX, at + done, flags);
+        if (got < 0) {
+            if (errno == EINTR)
+                continue;
+            return -errno;
+        }
+        if (got == 0)
+            break;
+        done += got;
+        use_up(&parts, &n, (size_t)got);
+    }
+    return done;
+}
+
+int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int flags) {
+    use_up(&parts, &n, 0);
+    while (n > 0) {
+        ssize_t put = io->pwritev2(fd, parts, n < IOV_MAX ? n : IOV_MAX, at, flags);
+        if (put < 0) {
+            if (errno == EINTR)
+                continue;
+            return -errno;
+        }
+        if (put == 0)
+            return -EIO;
+        at += put;
+        use_up(&parts, &n, (size_t)put);
+    }
+    return 0;
+}
+
 /* EINTR from fsync would leave the pages in doubt; Linux does not answer it for regular files.  No retry (S2). */
 int kl_fsync(const kl_io_t *io, int fd) {
     return io->fsync(fd) < 0 ? -errno : 0;
@@ -60,6 +129,14 @@ int kl_fsync(const kl_io_t *io, int fd) {
 
 int kl_fdatasync(const kl_io_t *io, int fd) {
     return io->fdatasync(fd) < 0 ? -errno : 0;
+}
+
+/* No retry here either: the wait takes an error away from whoever asks next (S4). */
+int kl_write_behind(const kl_io_t *io, int fd, int64_t at, int64_t size, int wait) {
+    unsigned flags = SYNC_FILE_RANGE_WRITE;
+    if (wait)
+        flags |= SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER;
+    return io->sync_file_range(fd, at, size, flags) < 0 ? -errno : 0;
 }
 
 int kl_ftruncate(const kl_io_t *io, int fd, int64_t size) {
@@ -78,4 +155,30 @@ int kl_fallocate(const kl_io_t *io, int fd, int keep_size, int64_t at, int64_t s
     if (r == 0 || errno == EOPNOTSUPP || errno == ENOSYS)
         return 0;
     return -errno;
+}
+
+int kl_fadvise(const kl_io_t *io, int fd, int64_t at, int64_t size, int advice) {
+    return -io->fadvise(fd, at, size, advice);
+}
+
+int64_t kl_sendfile(const kl_io_t *io, int to, int from, int64_t at, size_t size) {
+    ssize_t n;
+    do {
+        off_t place = at;
+        n = io->sendfile(to, from, &place, size);
+    } while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
+}
+
+int64_t kl_splice(const kl_io_t *io, int from, int64_t from_at, int to, int64_t to_at, size_t size, unsigned flags) {
+    ssize_t n;
+    do {
+        off_t from_place = from_at, to_place = to_at;
+        n = io->splice(from, from_at < 0 ? NULL : &from_place, to, to_at < 0 ? NULL : &to_place, size, flags);
+    } while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
+}
+
+int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found) {
+    return io->cachestat(fd, at, size, found) < 0 ? -errno : 0;
 }

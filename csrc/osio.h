@@ -11,13 +11,29 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+/* What of a range of a file is in the page cache, in pages.  The kernel's struct cachestat. */
+typedef struct kl_cached {
+    uint64_t cached;
+    uint64_t dirty;
+    uint64_t writeback;
+    uint64_t evicted;
+    uint64_t recently_evicted;
+} kl_cached_t;
+
 typedef struct kl_io {
     ssize_t (*pread)(int fd, void *buf, size_t size, off_t at);
     ssize_t (*pwrite)(int fd, const void *buf, size_t size, off_t at);
+    ssize_t (*preadv2)(int fd, const struct iovec *parts, int n, off_t at, int flags);
+    ssize_t (*pwritev2)(int fd, const struct iovec *parts, int n, off_t at, int flags);
     int (*fsync)(int fd);
     int (*fdatasync)(int fd);
+    int (*sync_file_range)(int fd, off_t at, off_t size, unsigned flags);
     int (*ftruncate)(int fd, off_t size);
     int (*fallocate)(int fd, int mode, off_t at, off_t size);
+    int (*fadvise)(int fd, off_t at, off_t size, int advice); /* answers errno, as posix_fadvise does */
+    ssize_t (*sendfile)(int to, int from, off_t *at, size_t size);
+    ssize_t (*splice)(int from, off_t *from_at, int to, off_t *to_at, size_t size, unsigned flags);
+    int (*cachestat)(int fd, int64_t at, int64_t size, kl_cached_t *found);
 } kl_io_t;
 
 extern const kl_io_t kl_io_libc;
@@ -31,11 +47,35 @@ int64_t kl_pread(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at);
 /* Write all of it: 0 or -errno.  On failure any part may have been written. */
 int kl_pwrite(const kl_io_t *io, int fd, const void *buf, size_t size, int64_t at);
 
+/* Read into n parts, one after the other, until they are full or the file ends: the number of bytes read, or -errno.
+ * The parts are used up: none of them is what it was. */
+int64_t kl_preadv(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int flags);
+
+/* Write n parts, one after the other: 0 or -errno.  On failure any part of them may have been written, and in any case
+ * the parts are used up.  flags: RWF_DONTCACHE and its like; -EOPNOTSUPP where the file system does not know them. */
+int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int flags);
+
 int kl_fsync(const kl_io_t *io, int fd);
 int kl_fdatasync(const kl_io_t *io, int fd);
+
+/* Begin to write a range to the disk, or wait until it is there.  An error of the wait is that of an fsync: final. */
+int kl_write_behind(const kl_io_t *io, int fd, int64_t at, int64_t size, int wait);
+
 int kl_ftruncate(const kl_io_t *io, int fd, int64_t size);
 
 /* Give blocks to [at, at + size).  keep_size: the file's length stays.  A file system that cannot is no failure: 0. */
 int kl_fallocate(const kl_io_t *io, int fd, int keep_size, int64_t at, int64_t size);
+
+/* posix_fadvise: 0 or -errno.  Only ever advice. */
+int kl_fadvise(const kl_io_t *io, int fd, int64_t at, int64_t size, int advice);
+
+/* One sendfile, continued after EINTR only: the number of bytes that went, 0 at the end of the file, or -errno. */
+int64_t kl_sendfile(const kl_io_t *io, int to, int from, int64_t at, size_t size);
+
+/* One splice, continued after EINTR only.  from_at, to_at: -1 for a pipe or a socket, which have no place. */
+int64_t kl_splice(const kl_io_t *io, int from, int64_t from_at, int to, int64_t to_at, size_t size, unsigned flags);
+
+/* size 0: to the end of the file.  -ENOSYS on kernels before 6.5, -EOPNOTSUPP on file systems without a page cache. */
+int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found);
 
 #endif

@@ -1,0 +1,56 @@
+"""Calls that the kernel interrupts, cuts short or refuses, through the table of functions that Files carries."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from klog.disk import RealFiles
+from tests.support.faulty_io import FaultyIo
+
+
+@pytest.fixture
+def kernel() -> Iterator[FaultyIo]:
+    with FaultyIo() as io:
+        yield io
+
+
+def test_interrupted_and_short_writes_go_on_where_they_stopped(tmp_path: Path, kernel: FaultyIo) -> None:
+    files = RealFiles(kernel.table)
+    file = files.open(str(tmp_path / "a"), write=True, create=True)
+    interrupted = kernel.rule("pwrite", error=errno.EINTR, times=2)
+    kernel.rule("pwrite", at_most=7, nth=3)
+    data = bytes(range(100))
+    file.write(data, 3)
+    assert (tmp_path / "a").read_bytes() == bytes(3) + data
+    assert kernel.hits(interrupted) == 2
+    assert kernel.calls("pwrite") == 2 + 15
+
+
+def test_interrupted_and_short_reads_go_on_where_they_stopped(tmp_path: Path, kernel: FaultyIo) -> None:
+    (tmp_path / "a").write_bytes(bytes(range(100)))
+    file = RealFiles(kernel.table).open(str(tmp_path / "a"))
+    kernel.rule("pread", error=errno.EINTR, times=1)
+    kernel.rule("pread", at_most=9, nth=2)
+    assert bytes(file.read(10, 80)) == bytes(range(10, 90))
+
+
+def test_a_failed_sync_is_asked_once_and_names_its_file(tmp_path: Path, kernel: FaultyIo) -> None:
+    files = RealFiles(kernel.table)
+    file = files.open(str(tmp_path / "a"), write=True, create=True)
+    kernel.rule("fdatasync", error=errno.EIO, times=1)
+    with pytest.raises(OSError, match="Input/output") as caught:
+        files.fdatasync(file)
+    assert caught.value.filename == str(tmp_path / "a")
+    assert kernel.calls("fdatasync") == 1
+
+
+def test_a_file_system_that_cannot_preallocate_is_no_failure(tmp_path: Path, kernel: FaultyIo) -> None:
+    file = RealFiles(kernel.table).open(str(tmp_path / "a"), write=True, create=True)
+    kernel.rule("fallocate", error=errno.EOPNOTSUPP)
+    file.preallocate(0, 1 << 20)
+    file.write(b"x", 0)
+    assert (tmp_path / "a").read_bytes() == b"x"

@@ -1,0 +1,109 @@
+"""A kernel that fails, tears and delays by rules: a table of functions in C, for RealFiles(table=...).
+
+What FailingFiles and CrashFiles do to calls of Python's, this does below all of klog's code, and without Python's lock:
+a slow fdatasync lets other threads run. One table per process, so one test at a time: `with FaultyIo() as io`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).resolve().parents[2]
+FUNCTIONS = (
+    "pread",
+    "pwrite",
+    "preadv2",
+    "pwritev2",
+    "fsync",
+    "fdatasync",
+    "sync_file_range",
+    "ftruncate",
+    "fallocate",
+    "fadvise",
+    "sendfile",
+    "splice",
+    "cachestat",
+)
+_RULES = 32
+ALWAYS = 1 << 62
+
+
+class _Rule(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("function", "first", "times", "error", "at_most", "delay_us")]
+
+
+_library: ctypes.CDLL | None = None
+
+
+def _load() -> ctypes.CDLL:
+    global _library
+    if _library is None:
+        sources = [str(ROOT / "tests" / "support" / "faulty_io.c"), str(ROOT / "csrc" / "osio.c")]
+        with tempfile.TemporaryDirectory(prefix="klog-faulty-") as folder:
+            target = str(Path(folder) / "faulty.so")
+            compiler = shlex.split(os.environ.get("CC", "cc"))
+            flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared", f"-I{ROOT / 'csrc'}"]
+            subprocess.run([*compiler, *flags, *sources, "-o", target], check=True)
+            _library = ctypes.CDLL(target)
+    return _library
+
+
+class FaultyIo:
+    """The table and its rules. Without a rule a call is the kernel's."""
+
+    def __init__(self) -> None:
+        library = _load()
+        self._rules = (_Rule * _RULES).in_dll(library, "faulty_rules")
+        self._calls = (ctypes.c_int64 * len(FUNCTIONS)).in_dll(library, "faulty_calls")
+        self._hits = (ctypes.c_int64 * _RULES).in_dll(library, "faulty_hits")
+        self.table = ctypes.addressof(ctypes.c_char.in_dll(library, "faulty_table"))
+        """What RealFiles and LogFile take as table=."""
+
+    def __enter__(self) -> Self:
+        self.heal()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.heal()
+
+    def heal(self) -> None:
+        """No rules, and all counts 0."""
+        ctypes.memset(self._rules, 0, ctypes.sizeof(self._rules))
+        ctypes.memset(self._calls, 0, ctypes.sizeof(self._calls))
+        ctypes.memset(self._hits, 0, ctypes.sizeof(self._hits))
+
+    def rule(
+        self,
+        function: str,
+        *,
+        error: int = 0,
+        at_most: int = -1,
+        delay_ms: float = 0,
+        nth: int = 1,
+        times: int = ALWAYS,
+    ) -> int:
+        """From the nth call from now on, `times` of them: wait, then fail, or move at most so many bytes. Its number."""
+        free = next(number for number, rule in enumerate(self._rules) if rule.times == 0)
+        index = FUNCTIONS.index(function)
+        first = self._calls[index] + nth
+        self._rules[free] = _Rule(index, first, times, error, at_most, int(delay_ms * 1000))
+        return free
+
+    def lift(self, number: int) -> None:
+        """Forget one rule."""
+        self._rules[number].times = 0
+
+    def calls(self, function: str) -> int:
+        """How often it was called since heal()."""
+        return int(self._calls[FUNCTIONS.index(function)])
+
+    def hits(self, number: int) -> int:
+        """How many calls a rule has met."""
+        return int(self._hits[number])
