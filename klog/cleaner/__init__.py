@@ -1,11 +1,11 @@
 """cleaner: of each key the latest record stays. Takes one log of the log room, gives it back smaller.
 
-    compact, CompactionStats     by hand: what Log.compact does
-    clean_round, RoundStats      one round, for whoever decides when
-    cleanable, dirt, Cleanable, Dirt, compaction_delay      what there is to clean (pure)
-    read_first_dirty, write_first_dirty      cleaner-offset-checkpoint
-    KeyMap                       key -> latest offset, in memory that is bounded
-    Overtaken                    the log has changed under a round; nothing is lost
+compact, CompactionStats     by hand: what Log.compact does
+clean_round, RoundStats      one round, for whoever decides when
+cleanable, dirt, Cleanable, Dirt, compaction_delay      what there is to clean (pure)
+read_first_dirty, write_first_dirty      cleaner-offset-checkpoint
+KeyMap                       key -> latest offset, in memory that is bounded
+Overtaken                    the log has changed under a round; nothing is lost
 """
 
 from klog.cleaner._keymap import KeyMap

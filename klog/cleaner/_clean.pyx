@@ -419,7 +419,6 @@ cdef class Rewriter(Walk):
     cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil:
         cdef kl_cleaned_t cleaned
         cdef const uint8_t *records = data + KL_BATCH_HEADER
-        cdef int64_t size
         cdef int status = self.choose(b, records, b.size - KL_BATCH_HEADER, False, False, &cleaned)
         if status != KL_OK:
             return status

@@ -1,5 +1,5 @@
-"""Log.compact: cleaning by hand, in this thread, whatever the dirty ratio is. Kafka has no such thing; the rules are its
-cleaner's."""
+"""Log.compact: cleaning by hand, in this thread, whatever the dirty ratio is. Kafka has no such thing; the rules are
+its cleaner's."""
 
 from __future__ import annotations
 
@@ -50,19 +50,17 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
         )
     if not log.config.compacts:
         raise PolicyViolation(
-            f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without compact: every record but the "
-            f"last one of each key would go, and all without a key"
+            f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without compact: every record "
+            f"but the last one of each key would go, and all without a key"
         )
     started = log.clock.monotonic()
     if roll and not dry_run and log.segments[-1].size:
         log.roll()
     size, records = log.size, log.count()
     done: list[RoundStats] = []
-    overtaken = 0
-    first_dirty = read_first_dirty(log)
+    overtaken = first_dirty = 0
+    range_ = _range(log, read_first_dirty(log))
     while rounds is None or len(done) < rounds:
-        range_ = _range(log, first_dirty)
-        first_dirty = range_.first_dirty
         if range_.cleanable_bytes == 0:
             break
         try:
@@ -78,14 +76,18 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
             overtaken += 1
             if overtaken > OVERTAKEN_MAX:
                 raise
+            range_ = _range(log, range_.first_dirty)
             continue
         done.append(stats)
-        if stats.end <= first_dirty:
-            break  # a map of no room for a single key
+        if stats.end <= range_.first_dirty:
+            break  # a map without room for a single key
         first_dirty = stats.end
         if dry_run:
             break  # the next round would begin with what this one leaves
         write_first_dirty(log, first_dirty)
+        range_ = _range(log, first_dirty)
+    if not done or not dry_run:
+        first_dirty = range_.first_dirty
     gone = sum(stats.bytes_read - stats.bytes_written for stats in done)
     dropped = sum(stats.records_dropped for stats in done)
     log._options.scheduler.run_due()

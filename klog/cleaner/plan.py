@@ -24,8 +24,8 @@ SPAN_MAX = 2**31 - 1  # offsets of a segment count from its base, in 32 bits
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """Where cleaning would begin and must stop. reset: the checkpoint named no offset of this log, and is to be put right
-    whatever becomes of the cleaning."""
+    """Where cleaning would begin and must stop. reset: the checkpoint named no offset of this log, and is to be put
+    right whatever becomes of the cleaning."""
 
     first_dirty: int
     first_uncleanable: int
@@ -84,8 +84,8 @@ def dirt(segments: Sequence[Segment], range_: Cleanable) -> Dirt:
 
 
 def compaction_delay(first_timestamps: Iterable[int], max_lag_ms: int, now_ms: int) -> int:
-    """For how many ms a dirty record has waited beyond max.compaction.lag.ms, 0 for none. first_timestamps: of the first
-    batch of each closed dirty segment; what is not above 0 says nothing."""
+    """For how many ms a dirty record has waited beyond max.compaction.lag.ms, 0 for none. first_timestamps: of the
+    first batch of each closed dirty segment; what is not above 0 says nothing."""
     earliest = min((stamp for stamp in first_timestamps if 0 < stamp < 2**63 - 1), default=None)
     return 0 if earliest is None else max(0, now_ms - max_lag_ms - earliest)
 

@@ -1,8 +1,8 @@
 """One round over one log: note the keys of its dirty part, rewrite what lies below the end of that, group by group.
 
-Only the swap of each group takes the log's lock; readers and appenders go on. Whatever goes wrong before a group's swap,
-a full disk or a damaged batch, leaves the log as it is: groups that are through stay cleaned, and the next round begins
-where this one did. Kafka: Cleaner.doClean.
+Only the swap of each group takes the log's lock; readers and appenders go on. Whatever goes wrong before a group's
+swap, a full disk or a damaged batch, leaves the log as it is: groups that are through stay cleaned, and the next round
+begins where this one did. Kafka: Cleaner.doClean.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _note_keys(
 
 
 def _legacy_horizon(log: Log, segments: Sequence[Segment], first_dirty: int) -> int:
-    """Tombstones of the old formats, which have no room for a horizon, go from segments that were last written by then."""
+    """Tombstones of the old formats, which have no room for a horizon, go from segments last written by then."""
     clean = [segment for segment in segments if segment.base_offset < first_dirty]
     return clean[-1].modified_ms - log.config.delete_retention_ms if clean else 0
 

@@ -60,26 +60,37 @@ def replace_locked(log: Log, cleaned: Segment, sources: Sequence[Segment], sizes
     live.size = cleaned.size
     live.next_offset = log._segments[first + len(sources)].base_offset
     live.txn_index.checked = True
-    log._finally(lambda: _swap(log, cleaned, live, sources))
+    _name_swaps(log, cleaned)
+    log._finally(lambda: _swap(log, live, sources))
     log._segments = (*log._segments[:first], live, *log._segments[first + len(sources) :])
     log._generation += 1
     log._aborted_finder.forget()
     return live
 
 
-def _swap(log: Log, cleaned: Segment, live: Segment, sources: Sequence[Segment]) -> None:
-    files, directory = log._options.files, log.path
+def _name_swaps(log: Log, cleaned: Segment) -> None:
+    """From .cleaned to .swap, durably. OSError of a rename: nothing of the log has changed, and nothing is left over;
+    of the sync: what a load would find is not known, and the log is offline."""
+    files = log._options.files
     cleaned.close()
-    swaps = [
-        (path, final + names.SWAP, final)
-        for path, final in zip(cleaned.paths, live.paths, strict=True)
-        if os.path.exists(path)
-    ]
-    for path, swap, _ in swaps:
-        files.rename(path, swap)
-    files.fsync_dir(directory)
+    renamed: list[str] = []
+    try:
+        for path in filter(os.path.exists, cleaned.paths):
+            swap = path.removesuffix(names.CLEANED) + names.SWAP
+            files.rename(path, swap)
+            renamed.append(swap)
+    except OSError:
+        for swap in renamed[::-1]:  # while a .cleaned is there, a load takes no .swap for complete
+            log._guard(lambda swap=swap: files.unlink(swap))  # type: ignore[misc]
+        raise
+    log._guard(lambda: files.fsync_dir(log.path))
+
+
+def _swap(log: Log, live: Segment, sources: Sequence[Segment]) -> None:
+    files = log._options.files
     with log._home_of_deleted().opening:  # who looks for a file of a source meanwhile finds it behind this
         remove_locked(log, sources, "compaction", kept_snapshot=live.base_offset)
-    for _, swap, final in swaps:
-        files.rename(swap, final)
-    files.fsync_dir(directory)
+    for path in live.paths:
+        if os.path.exists(path + names.SWAP):
+            files.rename(path + names.SWAP, path)
+    files.fsync_dir(log.path)

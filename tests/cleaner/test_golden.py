@@ -175,9 +175,7 @@ def test_each_round_on_the_way_is_kafkas(name: str, cases: dict[str, golden.Load
     assert next(planned, None) is None
 
 
-def test_a_damaged_batch_stops_the_cleaning_and_stays(
-    cases: dict[str, golden.LoaderCase], tmp_path: Path
-) -> None:
+def test_a_damaged_batch_stops_the_cleaning_and_stays(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
     """Kafka copies it on, or gives it a checksum that matches."""
     case = cases["flipped-bit"]
     directory = case.copy(tmp_path)
