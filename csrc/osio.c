@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,6 +23,11 @@ static int libc_cachestat(int fd, int64_t at, int64_t size, kl_cached_t *found) 
     return (int)syscall(SYS_cachestat, (unsigned)fd, range, found, 0u);
 }
 
+static ssize_t libc_send(int to, const void *data, size_t size, int flags) {
+    ssize_t n = send(to, data, size, flags);
+    return n < 0 && errno == ENOTSOCK ? write(to, data, size) : n;
+}
+
 const kl_io_t kl_io_libc = {
     .pread = pread,
     .pwrite = pwrite,
@@ -35,6 +41,7 @@ const kl_io_t kl_io_libc = {
     .fadvise = posix_fadvise,
     .sendfile = sendfile,
     .splice = splice,
+    .send = libc_send,
     .cachestat = libc_cachestat,
 };
 

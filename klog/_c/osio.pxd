@@ -8,3 +8,6 @@ cdef extern from "osio.h" nogil:
     int kl_pwrite(const kl_io_t *io, int fd, const void *buf, size_t size, int64_t at)
     int kl_fallocate(const kl_io_t *io, int fd, int keep_size, int64_t at, int64_t size)
     int kl_ftruncate(const kl_io_t *io, int fd, int64_t size)
+    ctypedef struct kl_cached_t:
+        unsigned long long cached
+    int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found)
