@@ -1,3 +1,4 @@
+# cython: auto_pickle=False
 """What of a file is in the page cache: asked of the kernel, page by page, or learned from reads that never wait.
 
 Asking brings nothing in. It is done without the GIL: the kernel walks over every page that is there.

@@ -186,68 +186,78 @@ def test_a_total_knows_what_all_of_its_parts_know() -> None:
 
 # ---- sampled reads -------------------------------------------------------------------------------------------------
 
+READ = 80 * PAGE  # more than what a plain read asks the page cache for, before it lets go of the lock
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    path = tmp_path / "large"
+    path.write_bytes(os.urandom(2 * READ))
+    make_cold(path)
+    return path
+
 
 def sixteen(sampler: ReadSampler, file: LogFile, position: int, size: int) -> list[bytes]:
     return [bytes(sampler.read(file, position, size)) for _ in range(16)]
 
 
-def test_one_read_of_sixteen_is_counted_and_all_give_the_same_bytes(path: Path, kernel: FaultyIo) -> None:
-    file, content = opened(path, kernel.table), path.read_bytes()
+def test_one_read_of_sixteen_is_counted_and_all_give_the_same_bytes(large: Path, kernel: FaultyIo) -> None:
+    file, content = opened(large, kernel.table), large.read_bytes()
     sampler = ReadSampler()
-    assert set(sixteen(sampler, file, 5, 3 * PAGE)) == {content[5 : 5 + 3 * PAGE]}
-    assert (sampler.reads, sampler.sampled_bytes, sampler.cached_bytes) == (16, 3 * PAGE, 3 * PAGE)
+    assert set(sixteen(sampler, file, 5, READ)) == {content[5 : 5 + READ]}
+    assert (sampler.reads, sampler.sampled_bytes, sampler.cached_bytes) == (16, READ, READ)
     assert (kernel.calls("preadv2"), kernel.calls("pread")) == (1, 15)
-    assert set(sixteen(sampler, file, len(content) - 10, PAGE)) == {content[-10:]}  # shorter at the end of the file
-    assert set(sixteen(sampler, file, 1 << 30, PAGE)) == {b""}
-    assert (sampler.sampled_bytes, sampler.cached_bytes) == (3 * PAGE + 10, 3 * PAGE + 10)
+    assert set(sixteen(sampler, file, len(content) - 10, READ)) == {content[-10:]}  # shorter at the end of the file
+    assert set(sixteen(sampler, file, 1 << 30, READ)) == {b""}
+    assert (sampler.sampled_bytes, sampler.cached_bytes) == (READ + 10, READ + 10)
 
 
-def test_what_is_not_in_memory_is_no_hit(path: Path) -> None:
-    content = path.read_bytes()
-    file, sampler = opened(path), ReadSampler()
+def test_what_is_not_in_memory_is_no_hit(large: Path) -> None:
+    content = large.read_bytes()
+    file, sampler = opened(large), ReadSampler()
     for _ in range(15):
         sampler.read(file, 0, 1)
-    make_cold(path)
-    make_hot(path, 0, 2 * PAGE)
-    assert bytes(sampler.read(file, 0, 8 * PAGE)) == content[: 8 * PAGE]
-    assert sampler.sampled_bytes == 8 * PAGE
+    make_cold(large)
+    make_hot(large, 0, 2 * PAGE)
+    assert bytes(sampler.read(file, 0, READ)) == content[:READ]
+    assert sampler.sampled_bytes == READ
     assert sampler.cached_bytes == 2 * PAGE
 
 
-def test_a_read_that_would_wait_goes_on_as_any_other(path: Path, kernel: FaultyIo) -> None:
-    content, file, sampler = path.read_bytes(), opened(path, kernel.table), ReadSampler()
+def test_a_read_that_would_wait_goes_on_as_any_other(large: Path, kernel: FaultyIo) -> None:
+    content, file, sampler = large.read_bytes(), opened(large, kernel.table), ReadSampler()
     kernel.rule("preadv2", error=errno.EINTR, times=1)
     kernel.rule("preadv2", error=errno.EAGAIN, nth=2, times=1)
     kernel.rule("preadv2", at_most=100, nth=3, times=1)
-    assert set(sixteen(sampler, file, 0, PAGE)) == {content[:PAGE]}
-    assert (sampler.sampled_bytes, sampler.cached_bytes) == (PAGE, 0)
-    assert set(sixteen(sampler, file, 0, PAGE)) == {content[:PAGE]}
-    assert (sampler.sampled_bytes, sampler.cached_bytes) == (2 * PAGE, 100)
+    assert set(sixteen(sampler, file, 0, READ)) == {content[:READ]}
+    assert (sampler.sampled_bytes, sampler.cached_bytes) == (READ, 0)
+    assert set(sixteen(sampler, file, 0, READ)) == {content[:READ]}
+    assert (sampler.sampled_bytes, sampler.cached_bytes) == (2 * READ, 100)
 
 
-def test_a_file_system_without_it_is_asked_once(path: Path, kernel: FaultyIo) -> None:
-    content, file, sampler = path.read_bytes(), opened(path, kernel.table), ReadSampler()
+def test_a_file_system_without_it_is_asked_once(large: Path, kernel: FaultyIo) -> None:
+    content, file, sampler = large.read_bytes(), opened(large, kernel.table), ReadSampler()
     kernel.rule("preadv2", error=errno.EOPNOTSUPP)
     for _ in range(4):
-        assert set(sixteen(sampler, file, 0, PAGE)) == {content[:PAGE]}
+        assert set(sixteen(sampler, file, 0, READ)) == {content[:READ]}
     assert kernel.calls("preadv2") == 1
     assert (sampler.sampled_bytes, sampler.cached_bytes) == (0, 0)
 
 
-def test_a_disks_error_is_the_plain_reads_to_tell(path: Path, kernel: FaultyIo) -> None:
-    content, file, sampler = path.read_bytes(), opened(path, kernel.table), ReadSampler()
+def test_a_disks_error_is_the_plain_reads_to_tell(large: Path, kernel: FaultyIo) -> None:
+    content, file, sampler = large.read_bytes(), opened(large, kernel.table), ReadSampler()
     kernel.rule("preadv2", error=errno.EIO, times=1)
-    assert set(sixteen(sampler, file, 0, PAGE)) == {content[:PAGE]}
+    assert set(sixteen(sampler, file, 0, READ)) == {content[:READ]}
     kernel.rule("preadv2", error=errno.EAGAIN)
     kernel.rule("pread", error=errno.EIO, nth=16)
     with pytest.raises(OSError, match="Input/output"):
-        sixteen(sampler, file, 0, PAGE)
+        sixteen(sampler, file, 0, READ)
 
 
-def test_a_slice_counts_as_its_first_byte_does(path: Path) -> None:
-    file, sampler = opened(path), ReadSampler()
-    make_cold(path)
-    make_hot(path, 5 * PAGE, PAGE)
+def test_a_slice_counts_as_its_first_byte_does(large: Path) -> None:
+    file, sampler = opened(large), ReadSampler()
+    make_cold(large)
+    make_hot(large, 5 * PAGE, PAGE)
     for _ in range(16):
         sampler.probe(file, 5 * PAGE, 1000)
     assert (sampler.sampled_bytes, sampler.cached_bytes) == (1000, 1000)
