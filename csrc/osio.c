@@ -13,6 +13,9 @@
 #ifndef SYS_cachestat
 #define SYS_cachestat 451 /* of every architecture, as all calls above 424 */
 #endif
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT 0x08
+#endif
 #ifndef IOV_MAX
 #define IOV_MAX 1024
 #endif
@@ -181,4 +184,13 @@ int64_t kl_splice(const kl_io_t *io, int from, int64_t from_at, int to, int64_t 
 
 int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found) {
     return io->cachestat(fd, at, size, found) < 0 ? -errno : 0;
+}
+
+int64_t kl_pread_cached(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at) {
+    ssize_t n;
+    do {
+        struct iovec part = {buf, size};
+        n = io->preadv2(fd, &part, 1, at, RWF_NOWAIT);
+    } while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
 }

@@ -78,4 +78,8 @@ int64_t kl_splice(const kl_io_t *io, int from, int64_t from_at, int to, int64_t 
 /* size 0: to the end of the file.  -ENOSYS on kernels before 6.5, -EOPNOTSUPP on file systems without a page cache. */
 int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found);
 
+/* Read what is in the page cache, up to the first byte that is not: how many bytes those were, or -errno.  It never
+ * waits for the disk, but may ask it to read ahead.  -EAGAIN: not even the first byte; -EOPNOTSUPP: cannot tell. */
+int64_t kl_pread_cached(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at);
+
 #endif
