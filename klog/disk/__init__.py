@@ -1,8 +1,8 @@
 """disk: bytes to and from the kernel. Takes paths and buffers, gives open files, mappings and syncs that mean it.
 
 The only room that makes system calls on files. Its door: Files (what a disk must do), RealFiles (this machine's),
-LogFile, HandleCache, DirectoryLock, read_whole, read_parts; what takes stored bytes on without a copy: view_of,
-send_slice; what sleeps until there is news: Bell, Waiter.
+LogFile, HandleCache, read_whole, read_parts; DirectoryLock and directory_turn, which keep processes apart; what takes
+stored bytes on without a copy: view_of, send_slice; what sleeps until there is news: Bell, Waiter.
 """
 
 from klog.disk._batch_read import read_parts
@@ -10,7 +10,7 @@ from klog.disk._io import AlignedBuffer, LogFile
 from klog.disk._views import view_of
 from klog.disk.files import Files, RealFiles, read_whole
 from klog.disk.handles import HandleCache
-from klog.disk.lock import DirectoryLock
+from klog.disk.lock import DirectoryLock, directory_turn
 from klog.disk.send import encrypts, send_slice, writable
 from klog.disk.watch import Bell, Waiter
 
@@ -23,6 +23,7 @@ __all__ = [
     "LogFile",
     "RealFiles",
     "Waiter",
+    "directory_turn",
     "encrypts",
     "read_parts",
     "read_whole",
