@@ -31,6 +31,7 @@ FUNCTIONS = (
     "splice",
     "send",
     "cachestat",
+    "mincore",
 )
 _RULES = 32
 ALWAYS = 1 << 62
