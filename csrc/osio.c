@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,6 +15,9 @@
 #ifndef SYS_cachestat
 #define SYS_cachestat 451 /* of every architecture, as all calls above 424 */
 #endif
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT 0x08
+#endif
 #ifndef IOV_MAX
 #define IOV_MAX 1024
 #endif
@@ -20,6 +25,22 @@
 static int libc_cachestat(int fd, int64_t at, int64_t size, kl_cached_t *found) {
     uint64_t range[2] = {(uint64_t)at, (uint64_t)size};
     return (int)syscall(SYS_cachestat, (unsigned)fd, range, found, 0u);
+}
+
+static ssize_t libc_send(int to, const void *data, size_t size, int flags) {
+    ssize_t n = send(to, data, size, flags);
+    return n < 0 && errno == ENOTSOCK ? write(to, data, size) : n;
+}
+
+static int libc_mincore(int fd, off_t at, size_t size, unsigned char *pages) {
+    void *start = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, at);
+    if (start == MAP_FAILED)
+        return -1;
+    int r = mincore(start, size, pages);
+    int kept = errno;
+    munmap(start, size);
+    errno = kept;
+    return r;
 }
 
 const kl_io_t kl_io_libc = {
@@ -35,7 +56,9 @@ const kl_io_t kl_io_libc = {
     .fadvise = posix_fadvise,
     .sendfile = sendfile,
     .splice = splice,
+    .send = libc_send,
     .cachestat = libc_cachestat,
+    .mincore = libc_mincore,
 };
 
 const kl_io_t *kl_io_kernel(void) {
@@ -122,6 +145,26 @@ int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at
     return 0;
 }
 
+int kl_write_zeros(const kl_io_t *io, int fd, int64_t at, int64_t size) {
+    static const char zeros[16 << 10];
+    struct iovec parts[64];
+    while (size > 0) {
+        int64_t put = 0;
+        int n = 0;
+        for (; n < 64 && put < size; n++) {
+            size_t some = size - put < (int64_t)sizeof zeros ? (size_t)(size - put) : sizeof zeros;
+            parts[n] = (struct iovec){(void *)zeros, some};
+            put += (int64_t)some;
+        }
+        int status = kl_pwritev(io, fd, parts, n, at, 0);
+        if (status < 0)
+            return status;
+        at += put;
+        size -= put;
+    }
+    return 0;
+}
+
 /* EINTR from fsync would leave the pages in doubt; Linux does not answer it for regular files.  No retry (S2). */
 int kl_fsync(const kl_io_t *io, int fd) {
     return io->fsync(fd) < 0 ? -errno : 0;
@@ -181,4 +224,17 @@ int64_t kl_splice(const kl_io_t *io, int from, int64_t from_at, int to, int64_t 
 
 int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found) {
     return io->cachestat(fd, at, size, found) < 0 ? -errno : 0;
+}
+
+int kl_mincore(const kl_io_t *io, int fd, int64_t at, size_t size, unsigned char *pages) {
+    return io->mincore(fd, at, size, pages) < 0 ? -errno : 0;
+}
+
+int64_t kl_pread_cached(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at) {
+    ssize_t n;
+    do {
+        struct iovec part = {buf, size};
+        n = io->preadv2(fd, &part, 1, at, RWF_NOWAIT);
+    } while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
 }

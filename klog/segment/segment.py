@@ -11,6 +11,7 @@ Kafka: LogSegment.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import random
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from klog.config import LogConfig
-from klog.disk import AlignedBuffer, Files, HandleCache, LogFile
+from klog.disk import AlignedBuffer, Files, HandleCache, LogFile, ReadSampler
 from klog.errors import CorruptBatch, CorruptIndex
 from klog.record import iter_records
 from klog.segment import names
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from klog.record import BatchTable
 
 _log = logging.getLogger("klog.segment")
-_PREALLOCATE_MIN, _PREALLOCATE_MAX = 64 << 10, 16 << 20
+_PREALLOCATE_MIN = 64 << 10
 _POSITION_MAX = 2**31 - 1
 _HEADER_BYTES = 61
 _NO_BATCH = 2**63 - 1
@@ -56,7 +57,7 @@ class Home:
     directory and config may be set anew: the segments follow. suffix: what stands behind the names of their files.
     """
 
-    __slots__ = ("config", "directory", "files", "handles", "opening", "suffix", "writable")
+    __slots__ = ("config", "directory", "files", "handles", "opening", "sampler", "suffix", "writable")
 
     def __init__(
         self, directory: str, config: LogConfig, files: Files, handles: HandleCache, *, writable: bool
@@ -68,6 +69,7 @@ class Home:
         self.writable = writable
         self.opening = threading.RLock()  # who opens an index, or renames the directory, holds it
         self.suffix = ""
+        self.sampler = ReadSampler()  # how much of what is read comes from the page cache
 
     def path(self, base_offset: int, kind: str) -> str:
         """A file of the segment of this base offset."""
@@ -75,9 +77,12 @@ class Home:
 
 
 class _Active:
-    """What a segment needs to take appends, and its bounds, worked out again when the log gets another config."""
+    """What a segment needs to take appends, and its bounds, worked out again when the log gets another config.
 
-    __slots__ = ("age_max_ms", "allocated", "config", "file", "index", "size_max")
+    allocated: below this byte it has blocks. stop: an append that ends beyond this byte needs more than a write.
+    """
+
+    __slots__ = ("age_max_ms", "allocated", "config", "file", "index", "size_max", "stop")
 
     def __init__(self, file: LogFile, index: IndexPair, allocated: int, config: LogConfig) -> None:
         self.file = file
@@ -92,6 +97,12 @@ class _Active:
         self.age_max_ms = age_max_ms - (random.randrange(jitter_ms) if jitter_ms else 0)
         self.size_max = config.segment_size
         self.config = config
+        self.stop = 0
+
+    def cut(self, size: int) -> None:
+        """The file has this length now."""
+        self.allocated = size
+        self.stop = 0
 
 
 class Segment:
@@ -253,7 +264,8 @@ class Segment:
     def activate(self) -> None:
         """Make this the segment that takes appends: file open for writing, indexes at full size.
 
-        With `preallocate` a new file has blocks for the whole segment. Its length is that of its batches all the same.
+        With `preallocate` a new file has blocks for the whole segment. Its length is that of its batches all the same,
+        but for klog.io.preallocate=zeros.
         """
         file = self.home.files.open(self.path, write=True, create=True)
         # An index that is larger than segment.index.bytes allows now keeps its entries, and is full.
@@ -279,7 +291,7 @@ class Segment:
         allocated = self.size
         if self.home.config.preallocate and self.size == 0:
             allocated = self.home.config.segment_size
-            file.preallocate(0, allocated)
+            file.preallocate(0, allocated, self.home.config.io.preallocate == "zeros")
         self._active = _Active(file, index, allocated, self.home.config)
         self._drop_handles()
 
@@ -410,19 +422,36 @@ class Segment:
         data = part(group, first, stop)
         active.index.reserve(stop - first)
         end = self.size + len(data)
-        if end > active.allocated:
-            self._allocate(active, end)
+        if end > active.stop:
+            self._make_room(active, end)
         active.file.write(data, self.size)
         active.index.add(group, first, stop, self.size)
         self.next_offset = next_offset(group, stop - 1)
         self.size = end
 
-    def _allocate(self, active: _Active, end: int) -> None:
-        """Blocks in steps that double from 64 KiB to 16 MiB: small logs stay small, large ones lie in one piece."""
-        step = min(max(active.allocated, _PREALLOCATE_MIN), _PREALLOCATE_MAX)
-        target = max(end, min(active.allocated + step, max(active.size_max, end)))
-        active.file.preallocate(active.allocated, target - active.allocated)
-        active.allocated = target
+    def _make_room(self, active: _Active, end: int) -> None:
+        """Before an append that ends at `end`: blocks, as the policy says. On a full disk the write itself decides."""
+        policy = active.config.io
+        if policy.preallocate == "none":
+            active.stop = _POSITION_MAX
+            return
+        if end > active.allocated:
+            target = self._target(active, end, policy.preallocate_step_bytes)
+            try:
+                zeros = policy.preallocate == "zeros"
+                active.file.preallocate(active.allocated, target - active.allocated, zeros)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                target = end
+            active.allocated = target
+        active.stop = active.allocated
+
+    @staticmethod
+    def _target(active: _Active, end: int, step_max: int) -> int:
+        """Steps that double from 64 KiB on: small logs stay small, large ones lie in one piece."""
+        step = min(max(active.allocated, _PREALLOCATE_MIN), step_max)
+        return max(end, min(active.allocated + step, max(active.size_max, end)))
 
     def mark(self) -> tuple[int, int, bytes]:
         """What rewind() needs."""
@@ -434,7 +463,7 @@ class Segment:
         self.size, self.next_offset, state = mark
         active.index.restore(state)
         self.home.files.truncate(active.file, self.size)
-        active.allocated = self.size
+        active.cut(self.size)
         self.home.files.fsync(active.file)
 
     @property
@@ -475,7 +504,7 @@ class Segment:
             active.index.set_max_timestamp(*self._youngest(active.index))
         self.home.files.truncate(active.file, end)
         self.home.files.fsync(active.file)
-        active.allocated = end
+        active.cut(end)
         return removed
 
     # ---- read --------------------------------------------------------------------------------------------------
@@ -615,7 +644,7 @@ class Segment:
         """
         wanted = min(max(max_bytes, _HEADER_BYTES), self.size - position)  # from less nobody sees how long a batch is
         while True:
-            chunk = self.file.read(position, wanted)
+            chunk = self.home.sampler.read(self.file, position, wanted)
             end, next_offset, needed = frame(chunk, self.path, position, self.next_offset, self.base_offset)
             if end:
                 return chunk, next_offset
