@@ -9,8 +9,8 @@
         for record in log.read():
             print(record.offset, record.key, record.value)
 
-The files are Kafka's own. Rooms, left to right: codec, record, disk, segment, log, cleaner; beside them inspect, importing,
-spark, demo, cli.
+The files are Kafka's own. Rooms, left to right: codec, record, disk, segment, log, cleaner; beside them inspect,
+importing, spark, demo, cli.
 """
 
 import logging as _logging
