@@ -1,27 +1,37 @@
 """disk: bytes to and from the kernel. Takes paths and buffers, gives open files, mappings and syncs that mean it.
 
 The only room that makes system calls on files. Its door: Files (what a disk must do), RealFiles (this machine's),
-LogFile, HandleCache, read_whole; DirectoryLock and directory_turn, which keep processes apart; what takes stored bytes
-on without a copy: view_of, send_slice; what sleeps until there is news: Bell, Waiter.
+LogFile, HandleCache, read_whole; past the page cache: DirectFile, DirectWriter, DirectReader, and WriteBehind, which
+keeps a growing file from filling it; DirectoryLock and directory_turn, which keep processes apart; what takes stored
+bytes on without a copy: view_of, send_slice; what sleeps until there is news: Bell, Waiter.
 """
 
+from klog.disk._direct import DirectFile
 from klog.disk._io import AlignedBuffer, LogFile
 from klog.disk._views import view_of
+from klog.disk.direct import DirectReader, DirectWriter
 from klog.disk.files import Files, RealFiles, read_whole
 from klog.disk.handles import HandleCache
 from klog.disk.lock import DirectoryLock, directory_turn
 from klog.disk.send import encrypts, send_slice, writable
 from klog.disk.watch import Bell, Waiter
+from klog.disk.write_behind import BehindCounts, WriteBackFailed, WriteBehind
 
 __all__ = [
     "AlignedBuffer",
+    "BehindCounts",
     "Bell",
+    "DirectFile",
+    "DirectReader",
+    "DirectWriter",
     "DirectoryLock",
     "Files",
     "HandleCache",
     "LogFile",
     "RealFiles",
     "Waiter",
+    "WriteBackFailed",
+    "WriteBehind",
     "directory_turn",
     "encrypts",
     "read_whole",
