@@ -1,13 +1,17 @@
 """disk: bytes to and from the kernel. Takes paths and buffers, gives open files, mappings and syncs that mean it.
 
 The only room that makes system calls on files. Its door: Files (what a disk must do), RealFiles (this machine's),
-LogFile, HandleCache, read_whole; past the page cache: DirectFile, DirectWriter, DirectReader, and WriteBehind, which
-keeps a growing file from filling it; DirectoryLock and directory_turn, which keep processes apart; what takes stored
-bytes on without a copy: view_of, send_slice; what sleeps until there is news: Bell, Waiter.
+LogFile, HandleCache, read_whole, read_parts; past the page cache: DirectFile, DirectWriter, DirectReader, and
+WriteBehind, which keeps a growing file from filling it; DirectoryLock and directory_turn, which keep processes apart;
+what takes stored bytes on without a copy: view_of, send_slice; what sleeps until there is news: Bell, Waiter; what
+counts how many bytes of reads came from memory: ReadSampler. What of a file is in the page cache is in the modules
+residency and monitor, loaded by those who look.
 """
 
+from klog.disk._batch_read import read_parts
 from klog.disk._direct import DirectFile
 from klog.disk._io import AlignedBuffer, LogFile
+from klog.disk._residency import ReadSampler
 from klog.disk._views import view_of
 from klog.disk.direct import DirectReader, DirectWriter
 from klog.disk.files import Files, RealFiles, read_whole
@@ -28,12 +32,14 @@ __all__ = [
     "Files",
     "HandleCache",
     "LogFile",
+    "ReadSampler",
     "RealFiles",
     "Waiter",
     "WriteBackFailed",
     "WriteBehind",
     "directory_turn",
     "encrypts",
+    "read_parts",
     "read_whole",
     "send_slice",
     "view_of",
