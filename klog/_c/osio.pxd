@@ -7,4 +7,5 @@ cdef extern from "osio.h" nogil:
     int64_t kl_pread(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at)
     int kl_pwrite(const kl_io_t *io, int fd, const void *buf, size_t size, int64_t at)
     int kl_fallocate(const kl_io_t *io, int fd, int keep_size, int64_t at, int64_t size)
+    int kl_fsync(const kl_io_t *io, int fd)
     int kl_ftruncate(const kl_io_t *io, int fd, int64_t size)

@@ -2,11 +2,12 @@
 
 The only room that makes system calls on files. Its door: Files (what a disk must do), RealFiles (this machine's),
 LogFile, HandleCache, DirectoryLock, read_whole; what takes stored bytes on without a copy: view_of, send_slice; what
-sleeps until there is news: Bell, Waiter.
+sleeps until there is news: Bell, Waiter; what an OSError means: is_final, os_error.
 """
 
 from klog.disk._io import AlignedBuffer, LogFile
 from klog.disk._views import view_of
+from klog.disk.faults import is_final, lacks_descriptors, naming_the_next_step, os_error
 from klog.disk.files import Files, RealFiles, read_whole
 from klog.disk.handles import HandleCache
 from klog.disk.lock import DirectoryLock
@@ -23,6 +24,10 @@ __all__ = [
     "RealFiles",
     "Waiter",
     "encrypts",
+    "is_final",
+    "lacks_descriptors",
+    "naming_the_next_step",
+    "os_error",
     "read_whole",
     "send_slice",
     "view_of",

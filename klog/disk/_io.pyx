@@ -12,7 +12,7 @@ from posix.unistd cimport close
 
 from klog._c.osio cimport kl_fallocate, kl_io_libc, kl_io_t, kl_pread, kl_pwrite
 
-import os
+from klog.disk.faults import os_error
 
 cdef extern from "stdlib.h" nogil:
     int posix_memalign(void **out, size_t alignment, size_t size)
@@ -28,10 +28,6 @@ cdef enum:
 # state that this module has; taken and given back under the GIL, which the build declares to need.
 cdef void *_pool[POOL_SLOTS]
 cdef int _pooled = 0
-
-
-cdef object os_error(int status, str path):
-    return OSError(-status, os.strerror(-status), path)
 
 
 @cython.final
@@ -121,7 +117,7 @@ cdef class LogFile:
             with nogil:
                 got = kl_pread(self.io, self.fd, buf, size, position)
         if got < 0:
-            raise os_error(<int>got, self.path)
+            raise os_error(<int>-got, self.path)
         return got
 
     def read(self, int64_t position, Py_ssize_t size):
@@ -150,7 +146,7 @@ cdef class LogFile:
             with nogil:
                 status = kl_pwrite(self.io, self.fd, data, size, position)
         if status < 0:
-            raise os_error(status, self.path)
+            raise os_error(-status, self.path)
         return 0
 
     def preallocate(self, int64_t position, int64_t size):
@@ -159,4 +155,4 @@ cdef class LogFile:
         with nogil:
             status = kl_fallocate(self.io, self.fd, 1, position, size)
         if status < 0:
-            raise os_error(status, self.path)
+            raise os_error(-status, self.path)

@@ -15,6 +15,7 @@ from typing import Protocol
 from klog.disk._io import LogFile
 from klog.disk._os import ffi, lib
 from klog.disk._views import begin_cut, end_cut
+from klog.disk.faults import naming_the_next_step, os_error
 
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -70,7 +71,8 @@ class RealFiles:
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
         flags = _OPEN | (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
-        fd = os.open(path, flags, 0o640)
+        with naming_the_next_step(path):
+            fd = os.open(path, flags, 0o640)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise OSError(errno.EINVAL, "not a regular file", path)
@@ -78,7 +80,7 @@ class RealFiles:
 
     def _check(self, status: int, path: str) -> None:
         if status < 0:
-            raise OSError(-status, os.strerror(-status), path)
+            raise os_error(-status, path)
 
     def fsync(self, file: LogFile) -> None:
         self._check(lib.kl_fsync(self._io, file.fileno()), file.path)
@@ -95,28 +97,36 @@ class RealFiles:
 
     def replace(self, path: str, data: bytes) -> None:
         temporary = path + ".tmp"
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        fd = os.open(temporary, _OPEN | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
+        with naming_the_next_step(temporary):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            fd = os.open(temporary, _OPEN | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
         file = LogFile(fd, temporary, True, self.table)
         try:
             file.write(data, 0)
             self.fsync(file)
+            with naming_the_next_step(path):
+                os.rename(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):  # a full disk has no room for it
+                os.unlink(temporary)
+            raise
         finally:
             file.close()
-        os.rename(temporary, path)
         self.fsync_dir(os.path.dirname(path))
 
     def fsync_dir(self, path: str) -> None:
-        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with naming_the_next_step(path):
+            fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self._check(lib.kl_fsync(self._io, fd), path)
         finally:
             os.close(fd)
 
     def rename(self, source: str, target: str) -> None:
-        os.rename(source, target)
+        with naming_the_next_step(source):
+            os.rename(source, target)
 
     def unlink(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with naming_the_next_step(path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -7,79 +7,17 @@ fsync takes the log offline, a full disk does not.
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.disk import LogFile, RealFiles
 from klog.errors import InvalidProducerEpoch, StorageOffline
 from tests.crash.workload import CONFIG, TOPIC, open_logs
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, transactional
-
-
-class FailingFile(LogFile):
-    disk: FailingFiles
-
-    def write(self, data: bytes, position: int) -> None:
-        if self.disk.fails("write"):
-            super().write(memoryview(data)[: len(memoryview(data)) // 2], position)  # a short write, then the error
-            raise OSError(self.disk.error, os.strerror(self.disk.error), self.path)
-        super().write(data, position)
-
-
-class FailingFiles(RealFiles):
-    def __init__(self, nth: int, error: int, *, forever: bool) -> None:
-        super().__init__()
-        self.nth, self.error, self.forever = nth, error, forever
-        self.armed = False
-        self.calls = 0
-        self.failed: list[str] = []
-
-    def fails(self, what: str) -> bool:
-        if not self.armed:
-            return False
-        self.calls += 1
-        if self.calls == self.nth or (self.forever and self.calls > self.nth):
-            self.failed.append(what)
-            return True
-        return False
-
-    def check(self, what: str, path: str) -> None:
-        if self.fails(what):
-            raise OSError(self.error, os.strerror(self.error), path)
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
-        if write:
-            self.check("open", path)
-        plain = super().open(path, write=write, create=create)
-        file = FailingFile(os.dup(plain.fileno()), path, write)
-        plain.close()
-        file.disk = self
-        return file
-
-    def fsync(self, file: LogFile) -> None:
-        self.check("fsync", file.path)
-        super().fsync(file)
-
-    def fdatasync(self, file: LogFile) -> None:
-        self.check("fsync", file.path)
-        super().fdatasync(file)
-
-    def truncate(self, file: LogFile, size: int) -> None:
-        self.check("truncate", file.path)
-        super().truncate(file, size)
-
-    def replace(self, path: str, data: bytes) -> None:
-        self.check("replace", path)
-        super().replace(path, data)
-
-    def fsync_dir(self, path: str) -> None:
-        self.check("fsync_dir", path)
-        super().fsync_dir(path)
+from tests.support.failing_files import FailingFiles
 
 
 def run(path: Path, files: FailingFiles) -> tuple[list[bytes], list[list[bytes]]]:
@@ -126,7 +64,7 @@ def run(path: Path, files: FailingFiles) -> tuple[list[bytes], list[list[bytes]]
 def test_every_failure_leaves_what_was_acknowledged(tmp_path: Path, error: int, forever: bool) -> None:
     for nth in range(1, 2000):
         path = tmp_path / str(nth)
-        files = FailingFiles(nth, error, forever=forever)
+        files = FailingFiles(nth, error, forever=forever, torn=True, armed=False)
         acknowledged, _ = run(path, files)
         with klog.open(path) as logs:
             found = [record.value for record in logs.log(TOPIC).read()]
@@ -138,7 +76,7 @@ def test_every_failure_leaves_what_was_acknowledged(tmp_path: Path, error: int, 
 
 
 def test_a_full_disk_refuses_the_append_and_takes_the_next_one(tmp_path: Path) -> None:
-    files = FailingFiles(1, errno.ENOSPC, forever=False)
+    files = FailingFiles(1, errno.ENOSPC, torn=True, armed=False)
     with open_logs(tmp_path / "data", files) as logs:
         logs.create_topic(TOPIC)
         log = logs.log(TOPIC)
@@ -152,7 +90,7 @@ def test_a_full_disk_refuses_the_append_and_takes_the_next_one(tmp_path: Path) -
 
 
 def test_a_failed_fsync_is_final_until_the_log_is_opened_again(tmp_path: Path) -> None:
-    files = FailingFiles(1, errno.EIO, forever=False)
+    files = FailingFiles(1, errno.EIO, torn=True, armed=False)
     logs = open_logs(tmp_path / "data", files)
     logs.create_topic(TOPIC)
     log = logs.log(TOPIC)
@@ -225,7 +163,7 @@ def run_encoded(path: Path, files: FailingFiles) -> list[bytes]:
 def test_every_failure_of_an_encoded_append(tmp_path: Path, forever: bool) -> None:
     for nth in range(1, 2000):
         path = tmp_path / str(nth)
-        files = FailingFiles(nth, errno.EIO, forever=forever)
+        files = FailingFiles(nth, errno.EIO, forever=forever, torn=True, armed=False)
         acknowledged = run_encoded(path, files)
         with klog.open(path, clock=ManualClock(NOW)) as logs:
             log = logs.log(TOPIC)
