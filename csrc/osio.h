@@ -55,6 +55,9 @@ int64_t kl_preadv(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t
  * the parts are used up.  flags: RWF_DONTCACHE and its like; -EOPNOTSUPP where the file system does not know them. */
 int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int flags);
 
+/* Write zeros to [at, at + size): 0 or -errno. */
+int kl_write_zeros(const kl_io_t *io, int fd, int64_t at, int64_t size);
+
 int kl_fsync(const kl_io_t *io, int fd);
 int kl_fdatasync(const kl_io_t *io, int fd);
 

@@ -1,8 +1,9 @@
 """disk: bytes to and from the kernel. Takes paths and buffers, gives open files, mappings and syncs that mean it.
 
 The only room that makes system calls on files. Its door: Files (what a disk must do), RealFiles (this machine's),
-LogFile, HandleCache, DirectoryLock, read_whole; what takes stored bytes on without a copy: view_of, send_slice; what
-sleeps until there is news: Bell, Waiter; what an OSError means: is_final, os_error.
+LogFile, HandleCache, read_whole; DirectoryLock and directory_turn, which keep processes apart; what takes stored bytes
+on without a copy: view_of, send_slice; what sleeps until there is news: Bell, Waiter; what an OSError means: is_final,
+os_error.
 """
 
 from klog.disk._io import AlignedBuffer, LogFile
@@ -10,7 +11,7 @@ from klog.disk._views import view_of
 from klog.disk.faults import is_final, lacks_descriptors, naming_the_next_step, os_error
 from klog.disk.files import Files, RealFiles, read_whole
 from klog.disk.handles import HandleCache
-from klog.disk.lock import DirectoryLock
+from klog.disk.lock import DirectoryLock, directory_turn
 from klog.disk.send import encrypts, send_slice, writable
 from klog.disk.watch import Bell, Waiter
 
@@ -23,6 +24,7 @@ __all__ = [
     "LogFile",
     "RealFiles",
     "Waiter",
+    "directory_turn",
     "encrypts",
     "is_final",
     "lacks_descriptors",

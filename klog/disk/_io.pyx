@@ -7,10 +7,21 @@ milliseconds, a short write microseconds. Calls that wait for the disk (fsync an
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
-from libc.stdlib cimport free
+from libc.stdlib cimport calloc, free
 from posix.unistd cimport close
 
-from klog._c.osio cimport kl_fallocate, kl_io_libc, kl_io_t, kl_pread, kl_pwrite
+from klog._c.osio cimport (
+    iovec,
+    kl_fadvise,
+    kl_fallocate,
+    kl_io_libc,
+    kl_io_t,
+    kl_pread,
+    kl_pwrite,
+    kl_pwritev,
+    kl_write_behind,
+    kl_write_zeros,
+)
 
 from klog.disk.faults import os_error
 
@@ -145,14 +156,72 @@ cdef class LogFile:
         else:
             with nogil:
                 status = kl_pwrite(self.io, self.fd, data, size, position)
+        return self.check(status)
+
+    def write_parts(self, parts, int64_t position):
+        """All of these buffers, one behind the other, in as few calls as the kernel takes; how many bytes. OSError: any
+        part of them may be there."""
+        cdef list given = list(parts)
+        cdef Py_ssize_t n = len(given), held = 0, number
+        cdef int64_t size = 0
+        cdef Py_buffer *views = <Py_buffer *>calloc(n + 1, sizeof(Py_buffer))
+        cdef iovec *vector = <iovec *>calloc(n + 1, sizeof(iovec))
+        try:
+            if views == NULL or vector == NULL:
+                raise MemoryError()
+            for number in range(n):
+                PyObject_GetBuffer(given[number], &views[number], PyBUF_SIMPLE)
+                held += 1
+                vector[number].iov_base, vector[number].iov_len = views[number].buf, <size_t>views[number].len
+                size += views[number].len
+            self.write_vector(vector, <int>n, size, position)
+        finally:
+            for number in range(held):
+                PyBuffer_Release(&views[number])
+            free(views)
+            free(vector)
+        return size
+
+    cdef int write_vector(self, iovec *vector, int n, int64_t size, int64_t position) except -1:
+        cdef int status
+        if self.fd < 0:
+            raise ValueError(f"{self.path} is closed")
+        if size <= HOLD_BYTES:
+            status = kl_pwritev(self.io, self.fd, vector, n, position, 0)
+        else:
+            with nogil:
+                status = kl_pwritev(self.io, self.fd, vector, n, position, 0)
+        return self.check(status)
+
+    cdef int check(self, int status) except -1:
         if status < 0:
             raise os_error(-status, self.path)
         return 0
 
-    def preallocate(self, int64_t position, int64_t size):
-        """Give blocks to a range behind the end; the file's length stays. Quietly nothing where the file system can't."""
+    def preallocate(self, int64_t position, int64_t size, bint zeros=False):
+        """Give blocks to a range behind the end.
+
+        The file's length stays, and where the file system cannot do that nothing happens; zeros: as written zeros,
+        which every file system can, and the length is that of the range.
+        """
         cdef int status
         with nogil:
-            status = kl_fallocate(self.io, self.fd, 1, position, size)
+            if zeros:
+                status = kl_write_zeros(self.io, self.fd, position, size)
+            else:
+                status = kl_fallocate(self.io, self.fd, 1, position, size)
+        self.check(status)
+
+    def write_behind(self, int64_t position, int64_t size, bint wait=False):
+        """Begin to write what is dirty of a range to the disk; wait: until it is there. OSError of the wait is that of
+        an fsync: final, and nobody else may ever hear of it."""
+        cdef int status
+        with nogil:
+            status = kl_write_behind(self.io, self.fd, position, size, wait)
         if status < 0:
-            raise os_error(-status, self.path)
+            raise os_error(-status, self.path, sync=wait)
+
+    def advise(self, int64_t position, int64_t size, int advice):
+        """posix_fadvise: os.POSIX_FADV_*. size 0 is to the end of the file. Only ever advice: what fails is ignored."""
+        with nogil:
+            kl_fadvise(self.io, self.fd, position, size, advice)

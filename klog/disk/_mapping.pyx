@@ -185,7 +185,7 @@ cdef class Mapping:
                 with nogil:
                     status = kl_fsync(self.io, fd)
             if status < 0:
-                raise os_error(-status, self.path)
+                raise os_error(-status, self.path, sync=True)
         finally:
             close(fd)
 

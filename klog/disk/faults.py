@@ -11,7 +11,7 @@ import os
 from types import TracebackType
 
 # What says that something has run out, or that somebody asked for the wrong thing: the disk is well. Of a failed sync
-# nothing is passing: what has run out there is room for bytes that were taken before.
+# nothing is passing: see FailedSync.
 _PASSING = frozenset(
     {
         errno.ENOSPC,
@@ -30,6 +30,7 @@ _PASSING = frozenset(
 _DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _LOOK = "look into the kernel's log (dmesg)"
 _LET_WRITE = "let this user write there: owner, mode, and lsattr for the immutable flag"
+_AFTER_SYNC = f"what was written may be lost: {_LOOK}, then open the log again, which checks what is there"
 _GONE = "bring the directory back or mount it again, then open the log again"
 _NEXT_STEPS = {
     errno.ENOSPC: "free space (or inodes: df -i) there, or shorten retention, then try again",
@@ -50,9 +51,13 @@ _NEXT_STEPS = {
 }
 
 
+class FailedSync(OSError):
+    """What the kernel answered to a sync, whatever it was: final, since bytes that were taken before are lost (S2)."""
+
+
 def is_final(error: OSError) -> bool:
     """Does this error say that the disk is broken, and not only that something has run out?"""
-    return error.errno not in _PASSING
+    return error.errno not in _PASSING or isinstance(error, FailedSync)
 
 
 def lacks_descriptors(error: OSError) -> bool:
@@ -60,10 +65,10 @@ def lacks_descriptors(error: OSError) -> bool:
     return error.errno in _DESCRIPTORS
 
 
-def os_error(number: int, path: str | None) -> OSError:
+def os_error(number: int, path: str | None, *, sync: bool = False) -> OSError:
     """The OSError of an errno, of the class that Python has for it, with the next step in its text."""
-    text, step = os.strerror(number), _NEXT_STEPS.get(number)
-    return OSError(number, text if step is None else f"{text}; {step}", path)
+    text, step = os.strerror(number), _AFTER_SYNC if sync else _NEXT_STEPS.get(number)
+    return (FailedSync if sync else OSError)(number, text if step is None else f"{text}; {step}", path)
 
 
 class naming_the_next_step:  # noqa: N801 - reads as what it does: with naming_the_next_step(path): os.mkdir(path)
@@ -80,5 +85,6 @@ class naming_the_next_step:  # noqa: N801 - reads as what it does: with naming_t
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, OSError) and error.errno is not None and "; " not in str(error.strerror):
             told = os_error(error.errno, error.filename or self._path)
-            told.filename2 = error.filename2
+            if error.filename2 is not None:  # of a rename
+                told.filename2 = error.filename2
             raise told from error.__cause__

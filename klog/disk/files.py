@@ -78,9 +78,9 @@ class RealFiles:
             raise OSError(errno.EINVAL, "not a regular file", path)
         return LogFile(fd, path, write, self.table)
 
-    def _check(self, status: int, path: str) -> None:
+    def _check(self, status: int, path: str, *, sync: bool = True) -> None:
         if status < 0:
-            raise os_error(-status, path)
+            raise os_error(-status, path, sync=sync)
 
     def fsync(self, file: LogFile) -> None:
         self._check(lib.kl_fsync(self._io, file.fileno()), file.path)
@@ -91,7 +91,7 @@ class RealFiles:
     def truncate(self, file: LogFile, size: int) -> None:
         cut = begin_cut(file.fileno(), size)
         try:
-            self._check(lib.kl_ftruncate(self._io, file.fileno(), size), file.path)
+            self._check(lib.kl_ftruncate(self._io, file.fileno(), size), file.path, sync=False)
         finally:
             end_cut(cut)
 

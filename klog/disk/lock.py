@@ -14,6 +14,7 @@ import fcntl
 import os
 import struct
 import weakref
+from collections.abc import Iterator
 
 from klog.clock import process_start_time
 from klog.disk.faults import naming_the_next_step
@@ -108,6 +109,20 @@ class DirectoryLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+@contextlib.contextmanager
+def directory_turn(path: str) -> Iterator[None]:
+    """An flock of a directory, waited for: whoever reads, changes and replaces a file in it does so one after another.
+
+    It is seen by klog alone, and not in the way of a DirectoryLock, whoever holds that.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _after_fork_in_child() -> None:

@@ -722,6 +722,11 @@ class Log(LogView):
         if disk and self._owner is not None:
             self._owner.failed(self, reason)
 
+    def _disk_failed(self, reason: str) -> None:
+        with self._lock:
+            if self._offline is None:
+                self._go_offline(reason)
+
     def _fail(self, reason: str, *, readable: bool) -> None:
         """Its directory is offline. Takes no lock, since another log of the directory may call it under its own."""
         if self._offline is None:

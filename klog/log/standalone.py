@@ -14,17 +14,17 @@ import fcntl
 import os
 import uuid
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from klog.clock import Clock
 from klog.config import LogConfig, split_config
-from klog.disk import DirectoryLock, Files, HandleCache, naming_the_next_step
+from klog.disk import DirectoryLock, Files, HandleCache, directory_turn, naming_the_next_step
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
 from klog.log import checkpoint
 from klog.log.directory_names import parse_directory_name
 from klog.log.load import Policy
-from klog.log.terms import DURABILITIES, Durability, Options, settled
+from klog.log.terms import Durability, Options, check_choices, settled
 from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class _Owner:
     def take_mark(self, key: checkpoint.Partition) -> None:
         """Remove the high watermark of the last stop, which would hide newer records from readers while we write."""
         path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
-        with self._checkpoints_locked():
+        with directory_turn(self._parent):
             marks = _offsets(path)
             self.mark_was_there = marks.pop(key, None) is not None
             if self.mark_was_there:
@@ -87,7 +87,7 @@ class _Owner:
     def lower(self, log: Log, recovery_point: int, log_start_offset: int) -> None:
         """A log is about to be cut: what its checkpoints promise beyond that is taken back first."""
         key = log.topic, log.partition
-        with self._checkpoints_locked():
+        with directory_turn(self._parent):
             for name, bound in ((checkpoint.RECOVERY_POINT, recovery_point), (checkpoint.LOG_START, log_start_offset)):
                 path = os.path.join(self._parent, name)
                 offsets = _offsets(path)
@@ -98,7 +98,7 @@ class _Owner:
         """A log has been deleted: a new one of its name begins at 0."""
         key = log.topic, log.partition
         try:
-            with self._checkpoints_locked():
+            with directory_turn(self._parent):
                 for name in (checkpoint.RECOVERY_POINT, checkpoint.LOG_START, checkpoint.HIGH_WATERMARK):
                     path = os.path.join(self._parent, name)
                     offsets = _offsets(path)
@@ -114,7 +114,7 @@ class _Owner:
         """Called by Log.close."""
         try:
             if clean:
-                with self._checkpoints_locked():
+                with directory_turn(self._parent):
                     self._write_checkpoints(log)
         finally:
             self._unlock()
@@ -140,16 +140,6 @@ class _Owner:
             text = checkpoint.clean_shutdown_text(self._aside)
             self._files.replace(checkpoint.clean_shutdown_path(self._parent), text)
             self._files.unlink(self._aside)
-
-    @contextlib.contextmanager
-    def _checkpoints_locked(self) -> Iterator[None]:
-        """The checkpoints are the whole log.dir's: writers of its other partitions wait."""
-        fd = os.open(self._parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
 
     def _unlock(self) -> None:
         if self._lock is not None:
@@ -200,12 +190,8 @@ def open_standalone(
     files: Files,
 ) -> L:
     """What Log.open documents."""
-
     path = os.path.abspath(path)
-    if recovery not in ("strict", "kafka"):
-        raise ValueError(f"recovery={recovery!r}: choose 'strict' or 'kafka'")
-    if durability not in DURABILITIES:
-        raise ValueError(f"durability={durability!r}: choose 'os', 'interval' or 'sync'")
+    check_choices(recovery, durability)
     parsed = parse_directory_name(os.path.basename(path))
     if parsed is None:
         raise InvalidTopic(f"{path} is no partition directory: its name must be <topic>-<number>, such as events-0")

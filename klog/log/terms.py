@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from klog.clock import Clock
 from klog.config import LogConfig
@@ -15,7 +15,6 @@ from klog.record import Lists, Record, Rows, is_arrow
 from klog.scheduler import Scheduler
 
 Durability = Literal["os", "interval", "sync"]
-DURABILITIES = ("os", "interval", "sync")
 INTERVAL_MS = 1000  # flush.ms of durability="interval", where nothing is said about flushes
 Compression = str | tuple[str, int] | None
 Records = Any  # what klog.record.encode takes: an iterable of records, Lists, anything of Arrow's
@@ -52,6 +51,14 @@ class Terms:
             config.message_timestamp_type == "LogAppendTime",
             config.compacts,
         )
+
+
+def check_choices(recovery: str, durability: str) -> None:
+    """ValueError for a word that neither knows."""
+    if recovery not in get_args(Policy):
+        raise ValueError(f"recovery={recovery!r}: choose 'strict' or 'kafka'")
+    if durability not in get_args(Durability):
+        raise ValueError(f"durability={durability!r}: choose 'os', 'interval' or 'sync'")
 
 
 def settled(config: LogConfig, durability: Durability) -> LogConfig:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from klog.clock import Clock
 from klog.config import LogConfig
-from klog.disk import Bell
+from klog.disk import Bell, is_final
 from klog.errors import (
     CorruptBatch,
     CorruptData,
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klog.log")
 
 
+_READS_FAILED_MAX = 3
 T = TypeVar("T")
 
 
@@ -95,6 +96,7 @@ class LogView(LogState):
         self._directory_mtime = -1
         self._checkpoint_states: dict[str, tuple[int, int] | None] = {}
         self._generation = 0
+        self._reads_failed = 0  # one after another
         self._forked = False
         self._closed = False
         forks.know(self)
@@ -405,6 +407,7 @@ class LogView(LogState):
                 for chunk, next_offset in self._chunks(offset, stop, isolation, max_bytes):
                     if not following.steady(self, moment):
                         break  # it may be a mixture of two moments: look again
+                    self._reads_failed = 0
                     yield chunk
                     offset = max(offset, next_offset)
                 else:
@@ -413,6 +416,18 @@ class LogView(LogState):
             except (CorruptData, FileNotFoundError):
                 if not following.overtaken(self, moment):
                     raise
+            except OSError as error:
+                self._read_failed(error)
+                raise
+
+    def _read_failed(self, error: OSError) -> None:
+        """Who reads is told of it; several in a row mean that the disk is broken, and so the log goes offline (P6)."""
+        self._reads_failed += is_final(error)
+        if self._reads_failed >= _READS_FAILED_MAX and not self.read_only and self._offline is None:
+            self._disk_failed(f"{self._reads_failed} reads in a row failed: {error}")
+
+    def _disk_failed(self, reason: str) -> None:
+        """What a writer does about it."""
 
     def _chunks(
         self, offset: int, stop: int, isolation: Isolation, max_bytes: int
@@ -478,11 +493,19 @@ class LogView(LogState):
         """Raw batches from the one that holds `offset` on: whole batches of one segment, at most max_bytes of them, or
         the first one alone where that is larger (min_one_message). Nothing at or beyond the isolation's bound: size 0.
 
-        Raises OffsetOutOfRange, CorruptBatch.
+        Raises OffsetOutOfRange, CorruptBatch, OSError (a disk that fails several times in a row takes the log offline).
         """
         self._check_open()
         offset = whole_number("offset", offset)
-        return self._steadily(lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
+        try:
+            found = self._steadily(lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self._read_failed(error)
+            raise
+        self._reads_failed = 0
+        return found
 
     def count(self, start: Position | None = None, stop: Position | None = None) -> int:
         """Number of records in [start, stop), control records not counted, from batch headers.

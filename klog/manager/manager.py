@@ -35,7 +35,7 @@ from klog.log.fetching import Isolation
 from klog.log.load import Policy
 from klog.log.log import Log
 from klog.log.reader import LogReader
-from klog.log.terms import DURABILITIES, Compression, Durability, Options, Records, check_records, settled
+from klog.log.terms import Compression, Durability, Options, Records, check_choices, check_records, settled
 from klog.log.times import Position
 from klog.manager import background, gauges, moving, topic_life
 from klog.manager.directories import LogDirectory, is_ordinary
@@ -100,10 +100,7 @@ class LogManager:
         files: Files,
     ) -> None:
         self._closed = True
-        if recovery not in ("strict", "kafka"):
-            raise ValueError(f"recovery={recovery!r}: choose 'strict' or 'kafka'")
-        if durability not in DURABILITIES:
-            raise ValueError(f"durability={durability!r}: choose 'os', 'interval' or 'sync'")
+        check_choices(recovery, durability)
         self._pid = os.getpid()
         self._read_only = read_only
         self._config = self._static_config = config

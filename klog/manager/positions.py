@@ -16,7 +16,6 @@ and with a manager that is read-only.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -25,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from klog.clock import SystemClock
-from klog.disk import Files
+from klog.disk import Files, directory_turn
 from klog.errors import CorruptCheckpoint, NewerFormat, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.log.checkpoint import encode_uuid
 from klog.log.fetching import Isolation
@@ -88,9 +87,7 @@ class PositionFile:
 
     def commit(self, topic: str, entry: TopicPositions) -> None:
         """N1, N2."""
-        fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        with directory_turn(self._directory):
             topics = {**self.load(), topic: entry}
             document = {
                 "version": VERSION,
@@ -104,8 +101,6 @@ class PositionFile:
                 },
             }
             self._files.replace(self.path, (json.dumps(document, indent=1) + "\n").encode())
-        finally:
-            os.close(fd)
 
 
 def _parsed(entry: Mapping[str, object]) -> TopicPositions:

@@ -15,9 +15,9 @@ import pytest
 
 from klog.errors import StorageOffline
 from tests.crash.life import CONFIG, TOPIC, Legal, Life, check, steps
-from tests.support.failing_files import FailingFiles
 from tests.crash.workload import open_logs
 from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.failing_files import FailingFiles
 
 
 def run_until(path: Path, stop_at: int | None) -> tuple[CrashFiles, list[Legal]]:

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from klog.disk import LogFile, RealFiles, os_error
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class FailingFile(LogFile):
@@ -23,6 +28,15 @@ class FailingFile(LogFile):
                 super().write(memoryview(data)[: len(memoryview(data)) // 2], position)
             raise
         super().write(data, position)
+
+    def write_parts(self, parts: Iterable[Buffer], position: int) -> int:
+        self.disk.check("write", self.path)
+        return super().write_parts(parts, position)
+
+    def preallocate(self, position: int, size: int, zeros: bool = False) -> None:
+        if zeros:
+            self.disk.check("write", self.path)
+        super().preallocate(position, size, zeros)
 
 
 class FailingFiles(RealFiles):
@@ -49,7 +63,7 @@ class FailingFiles(RealFiles):
         if mine or nth:
             self.failed.append(what)
             self.places.append(path)
-            raise os_error(self.error, path)
+            raise os_error(self.error, path, sync=what.startswith("fsync"))
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
         if write:

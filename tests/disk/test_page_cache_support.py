@@ -1,0 +1,46 @@
+"""The support that makes files cold and hot does what it says: every test of the page cache leans on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.page_cache import PAGE, make_cold, make_hot, resident_below, resident_pages
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(40 * PAGE + 1))
+    return path
+
+
+def test_a_file_gets_cold_and_hot(path: Path) -> None:
+    assert resident_pages(path) == [True] * 41
+    make_cold(path)
+    assert resident_pages(path) == [False] * 41
+    make_hot(path)
+    assert resident_pages(path) == [True] * 41
+
+
+def test_a_range_gets_hot_alone(path: Path) -> None:
+    make_cold(path)
+    make_hot(path, 7 * PAGE, 2 * PAGE)
+    assert [number for number, hot in enumerate(resident_pages(path)) if hot] == [7, 8]
+    make_cold(path, 7 * PAGE, PAGE)
+    assert [number for number, hot in enumerate(resident_pages(path)) if hot] == [8]
+
+
+def test_looking_warms_nothing(path: Path) -> None:
+    make_cold(path)
+    assert resident_below(path.parent) == resident_below(path.parent) == {str(path): [False] * 41}
+
+
+def test_what_is_mapped_and_in_use_cannot_be_made_cold(path: Path) -> None:
+    import mmap
+
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert mapped[0] == 0
+        with pytest.raises(AssertionError, match="stays in the page cache"):
+            make_cold(path)

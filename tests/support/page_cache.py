@@ -1,0 +1,80 @@
+"""Files made cold, or hot, in whole or in part; and what mincore(2) says of them, apart from klog's own calls.
+
+The kernel drops clean pages only, and none that somebody maps. Large folios are why a cold range begins and ends at
+2 MiB where it must be exact; make_hot() of a page brings in that page, without read-ahead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from pathlib import Path
+
+PAGE = mmap.PAGESIZE
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.mmap.restype = ctypes.c_void_p
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_ATTEMPTS = 50
+
+
+def make_cold(path: str | os.PathLike[str], position: int = 0, size: int = 0) -> None:
+    """Write the file to the disk and drop the range from the page cache; size 0: to its end. AssertionError if it stays.
+
+    Pages that were only just read wait in a list of one processor, from which the kernel does not drop them: so it is
+    asked more than once.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(fd)
+        for _ in range(_ATTEMPTS):
+            os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
+            if not any(_pages_of(fd)[position // PAGE : -(-(position + size) // PAGE) if size else None]):
+                return
+    finally:
+        os.close(fd)
+    raise AssertionError(f"{os.fspath(path)} stays in the page cache: is it mapped, or on tmpfs?")
+
+
+def make_hot(path: str | os.PathLike[str], position: int = 0, size: int = 0) -> None:
+    """Read the range, and nothing around it, into the page cache; size 0: to the end of the file."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        end = position + size if size else os.fstat(fd).st_size
+        for at in range(position, end, 1 << 20):
+            os.pread(fd, min(1 << 20, end - at), at)
+    finally:
+        os.close(fd)
+
+
+def resident_pages(path: str | os.PathLike[str]) -> list[bool]:
+    """For each page of the file: is it in the page cache? Asking brings none in."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _pages_of(fd)
+    finally:
+        os.close(fd)
+
+
+def resident_below(directory: str | os.PathLike[str]) -> dict[str, list[bool]]:
+    """{path: its pages} of every file in a tree."""
+    return {str(path): resident_pages(path) for path in sorted(Path(directory).rglob("*")) if path.is_file()}
+
+
+def _pages_of(fd: int) -> list[bool]:
+    size = os.fstat(fd).st_size
+    if size == 0:
+        return []
+    start = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    if start == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "mmap")
+    pages = ctypes.create_string_buffer(-(-size // PAGE))
+    try:
+        if _libc.mincore(start, size, pages) < 0:
+            raise OSError(ctypes.get_errno(), "mincore")
+    finally:
+        _libc.munmap(start, size)
+    return [bool(page & 1) for page in pages.raw[: -(-size // PAGE)]]
