@@ -15,6 +15,7 @@ cdef class LogFile:
     cdef readonly str path
     cdef readonly bint writable
     cdef bint real        # do its calls go to the kernel itself?
+    cdef bint asked_in_vain  # does its file system not tell what is in the page cache?
     cdef object map       # of _views, for as long as somebody may want it again
     cdef object mapped    # memoryview of what of the map is known to be in the file
     cdef int write_at(self, const void *data, size_t size, int64_t position) except -1

@@ -1,7 +1,9 @@
 """Short kernel calls under the GIL: append and pread on one open file; and the aligned memory they read into.
 
 A call gives up the GIL only when it moves more than HOLD_BYTES: taking it back beside a busy Python thread costs
-milliseconds, a short write microseconds. Calls that wait for the disk (fsync and its like) are in files.py, over cffi.
+milliseconds, a short write microseconds. A read keeps it for what the page cache has (READ_HOLD_BYTES and less), and
+gives it up for what must come from the disk: the kernel is asked first for what it can give without waiting. Calls that
+wait for the disk (fsync and its like) are in files.py, over cffi.
 """
 
 cimport cython
@@ -17,11 +19,14 @@ from klog._c.osio cimport (
     kl_io_libc,
     kl_io_t,
     kl_pread,
+    kl_pread_cached,
     kl_pwrite,
     kl_pwritev,
     kl_write_behind,
     kl_write_zeros,
 )
+
+import errno
 
 from klog.disk.faults import os_error
 
@@ -30,6 +35,7 @@ cdef extern from "stdlib.h" nogil:
 
 cdef enum:
     HOLD_BYTES = 65536
+    READ_HOLD_BYTES = 262144      # some 15 microseconds out of the page cache
     PAGE = 4096
     POOL_SLOTS = 8
     POOL_BYTES = 1 << 20
@@ -45,22 +51,23 @@ cdef int _pooled = 0
 cdef class AlignedBuffer:
     """size bytes that begin on a page boundary, with the read-only buffer protocol.
 
-    64 bytes behind the end are there and zero, so that C may look a little past a record.
+    64 bytes behind the end are there and zero, so that C may look a little past a record. exact: one of many, which takes
+    no more memory than that.
     """
 
-    def __cinit__(self, Py_ssize_t size):
+    def __cinit__(self, Py_ssize_t size, bint exact=False):
         global _pooled
         cdef void *memory = NULL
         if size < 0:
             raise ValueError("a buffer has no negative size")
         self.size = size
         self.capacity = size + 64 if size > POOL_BYTES else POOL_BYTES + 64
-        if self.capacity == POOL_BYTES + 64 and size <= POOL_BYTES and _pooled > 0:
+        if exact or size < PAGE:
+            self.capacity = size + 64
+        elif size <= POOL_BYTES and _pooled > 0:
             _pooled -= 1
             self.data = <uint8_t *>_pool[_pooled]
             return
-        if size < PAGE:
-            self.capacity = size + 64
         if posix_memalign(&memory, PAGE, self.capacity) != 0:
             raise MemoryError()
         self.data = <uint8_t *>memory
@@ -119,17 +126,24 @@ cdef class LogFile:
         return self.fd
 
     cdef int64_t read_at(self, void *buf, size_t size, int64_t position) except -1:
-        cdef int64_t got
+        cdef int64_t got = 0, more
         if self.fd < 0:
             raise ValueError(f"{self.path} is closed")
-        if size <= HOLD_BYTES // 4:
-            got = kl_pread(self.io, self.fd, buf, size, position)
+        if size <= READ_HOLD_BYTES and not self.asked_in_vain:
+            got = kl_pread_cached(self.io, self.fd, buf, size, position)
+            if got == <int64_t>size:
+                return got
+            if got == -errno.EOPNOTSUPP:  # some file systems never say
+                self.asked_in_vain = True
+            got = max(got, 0)
+        if self.asked_in_vain and size <= HOLD_BYTES // 4:
+            more = kl_pread(self.io, self.fd, buf, size, position)
         else:
             with nogil:
-                got = kl_pread(self.io, self.fd, buf, size, position)
-        if got < 0:
-            raise os_error(<int>-got, self.path)
-        return got
+                more = kl_pread(self.io, self.fd, <uint8_t *>buf + got, size - got, position + got)
+        if more < 0:
+            raise os_error(<int>-more, self.path)
+        return got + more
 
     def read(self, int64_t position, Py_ssize_t size):
         """Up to size bytes from position, as an AlignedBuffer; shorter only at the end of the file."""

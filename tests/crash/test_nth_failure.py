@@ -6,18 +6,33 @@ fsync takes the log offline, a full disk does not.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.disk import RealFiles
 from klog.errors import InvalidProducerEpoch, StorageOffline
 from tests.crash.workload import CONFIG, TOPIC, open_logs
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, transactional
 from tests.support.failing_files import FailingFiles
+from tests.support.faulty_io import FaultyIo
+
+
+@pytest.fixture
+def quick_path(tmp_path: Path) -> Iterator[Path]:
+    """Where a sync costs nothing, if there is such a place."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
+        yield Path(path)
 
 
 def run(path: Path, files: FailingFiles) -> tuple[list[bytes], list[list[bytes]]]:
@@ -61,9 +76,9 @@ def run(path: Path, files: FailingFiles) -> tuple[list[bytes], list[list[bytes]]
 
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "for-good"])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
-def test_every_failure_leaves_what_was_acknowledged(tmp_path: Path, error: int, forever: bool) -> None:
+def test_every_failure_leaves_what_was_acknowledged(quick_path: Path, error: int, forever: bool) -> None:
     for nth in range(1, 2000):
-        path = tmp_path / str(nth)
+        path = quick_path / str(nth)
         files = FailingFiles(nth, error, forever=forever, torn=True, armed=False)
         acknowledged, _ = run(path, files)
         with klog.open(path) as logs:
@@ -107,6 +122,81 @@ def test_a_failed_fsync_is_final_until_the_log_is_opened_again(tmp_path: Path) -
     with klog.open(tmp_path / "data") as again:
         assert not again.log(TOPIC).recovery.clean_shutdown
         assert [record.value for record in again.log(TOPIC).read()] == [b"kept"]
+
+
+# ---- the Nth call of the kernel ---------------------------------------------------------------------------------------
+
+# What a table of calls does, under each policy that makes it do it.
+POLICIES: dict[str, dict[str, object]] = {
+    "default": {},
+    "zeros": {"klog.io.preallocate": "zeros", "klog.io.preallocate.step.bytes": 4096},
+    "no blocks ahead": {"klog.io.preallocate": "none"},
+}
+CALLS = ("pwrite", "pwritev2", "fdatasync", "fsync", "ftruncate", "fallocate", "sync_file_range")
+ERRORS = {"ENOSPC": errno.ENOSPC, "EDQUOT": errno.EDQUOT, "EIO": errno.EIO, "EINTR": errno.EINTR, "short": 0}
+
+
+def life(path: Path, files: RealFiles, config: dict[str, object], arm: Callable[[], object]) -> list[bytes]:
+    """What was acknowledged of appends that roll, flushes and a clean stop, on a disk that arm() makes fail."""
+    acknowledged: list[bytes] = []
+    logs = open_logs(path, files)
+    try:
+        logs.create_topic(TOPIC, config={**CONFIG, **config})
+        log = logs.log(TOPIC)
+        log.append([(None, b"first")])
+        acknowledged.append(b"first")
+        arm()
+        for number in range(8):
+            values = [b"%d.%d" % (number, i) + b"y" * 90 for i in range(1 + number % 4)]
+            try:
+                log.append([(None, value) for value in values])
+                acknowledged += values
+            except (OSError, StorageOffline) as error:
+                assert log.log_end_offset == len(acknowledged)
+                if isinstance(error, StorageOffline):
+                    break
+            if number % 3 == 2:
+                with contextlib.suppress(OSError, StorageOffline):
+                    log.flush()
+        assert [record.value for record in log.read()] == acknowledged
+        with contextlib.suppress(OSError):
+            logs.close()
+    finally:
+        abandon(logs)
+    return acknowledged
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", ERRORS)
+@pytest.mark.parametrize("call", CALLS)
+def test_the_nth_call_of_the_kernel_fails(quick_path: Path, call: str, kind: str, policy: str) -> None:
+    """F15, F19, F23: for N = 1, 2, ... until a life goes by untouched."""
+    if kind == "short" and not call.startswith("pwrite"):
+        return  # only writes are cut short
+    with FaultyIo() as kernel:
+        for nth in range(1, 200):
+            kernel.heal()
+            path = quick_path / str(nth)
+            rules: list[int] = []
+
+            def arm(nth: int = nth, rules: list[int] = rules) -> None:
+                at_most = 3 if kind == "short" else -1
+                rules.append(kernel.rule(call, error=ERRORS[kind], at_most=at_most, nth=nth, times=1))
+
+            acknowledged = life(path, RealFiles(kernel.table), POLICIES[policy], arm)
+            met = kernel.hits(rules[0])
+            kernel.heal()
+            with klog.open(path) as logs:
+                log = logs.log(TOPIC)
+                assert [record.value for record in log.read()] == acknowledged, f"nth={nth}"
+                assert not [problem for problem in log.verify().problems if problem.kind != "leftover"]
+            shutil.rmtree(path)
+            if not met:
+                return
+    raise AssertionError("no run went through untouched")
+
+
+# ---- encoded batches ----------------------------------------------------------------------------------------------------
 
 
 def send(log: klog.Log, number: int) -> list[bytes]:
@@ -160,9 +250,9 @@ def run_encoded(path: Path, files: FailingFiles) -> list[bytes]:
 
 
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "for-good"])
-def test_every_failure_of_an_encoded_append(tmp_path: Path, forever: bool) -> None:
+def test_every_failure_of_an_encoded_append(quick_path: Path, forever: bool) -> None:
     for nth in range(1, 2000):
-        path = tmp_path / str(nth)
+        path = quick_path / str(nth)
         files = FailingFiles(nth, errno.EIO, forever=forever, torn=True, armed=False)
         acknowledged = run_encoded(path, files)
         with klog.open(path, clock=ManualClock(NOW)) as logs:

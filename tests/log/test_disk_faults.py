@@ -110,6 +110,11 @@ def values(log: klog.Log) -> list[bytes]:
     return [record.value for record in log.read()]
 
 
+def cold(kernel: FaultyIo) -> None:
+    """No read is served from memory, which would ask no disk."""
+    kernel.rule("preadv2", error=errno.EAGAIN)
+
+
 def assert_helps(error: OSError, path: Path) -> None:
     """It names a file of the log, and ends with something to do."""
     assert error.filename is not None and Path(error.filename).is_relative_to(path.parent), error
@@ -135,6 +140,8 @@ def test_an_error_of_the_kernel(tmp_path: Path, kernel: FaultyIo, case: Case) ->
     log.append([(b"k", b"last")])
     acknowledged, end = values(log), log.log_end_offset
     operation = OPERATIONS[case.operation]
+    if case.call == "pread":
+        cold(kernel)
     rule = kernel.rule(case.call, error=case.error, at_most=case.at_most, nth=case.nth,
                        times=1 if case.error == errno.EINTR and case.outcome == "went on" else ALWAYS)  # fmt: skip
     if case.outcome == "went on":
@@ -182,6 +189,7 @@ def test_reads_that_fail_one_after_another_take_the_log_offline(tmp_path: Path, 
         log.append([(b"k", b"v")])
         for times in (2, 2, 3):
             assert log.offline is None
+            cold(kernel)
             kernel.rule("pread", error=errno.EIO)
             for _ in range(times):
                 with pytest.raises(OSError, match="dmesg"):
@@ -198,6 +206,7 @@ def test_a_reader_beside_the_writer_is_only_told(tmp_path: Path, kernel: FaultyI
     with opened(tmp_path / "t-0") as log:
         log.append([(b"k", b"v")])
         with opened(tmp_path / "t-0", read_only=True, files=RealFiles(kernel.table)) as reader:
+            cold(kernel)
             kernel.rule("pread", error=errno.EIO)
             for _ in range(5):
                 with pytest.raises(OSError, match="dmesg"):
@@ -246,6 +255,7 @@ def test_a_failed_open_lets_go_and_the_next_one_finds_everything(
     log._abandon()
     with open(max(path.glob("*.log")), "ab") as torn:
         torn.write(b"torn")
+    cold(kernel)
     kernel.rule(call, error=error)
     with pytest.raises(OSError, match=r"\[Errno") as caught:
         opened(path, files=RealFiles(kernel.table))
