@@ -39,7 +39,7 @@ class Meters(Counters):
             self.refusals[name] = self.refusals.get(name, 0) + count
 
 
-def metrics_of(log: LogView, meters: Meters | None) -> dict[str, int]:
+def metrics_of(log: LogView, meters: Meters | None, page_cache: bool = False) -> dict[str, int]:
     """What Log.metrics() documents."""
     gauges = {
         "NumLogSegments": len(log.segments),
@@ -48,6 +48,7 @@ def metrics_of(log: LogView, meters: Meters | None) -> dict[str, int]:
         "Size": log.size,
         "LastStableOffsetLag": log.high_watermark - log.last_stable_offset,
         "ProducerIdCount": len(log.producers),
+        **_page_cache(log, page_cache),
     }
     if meters is None:
         return gauges
@@ -58,3 +59,22 @@ def metrics_of(log: LogView, meters: Meters | None) -> dict[str, int]:
         "ReplicationBytesInPerSec": meters.replicated_bytes_in,
         **meters.refusals,
     }
+
+
+def _page_cache(log: LogView, look: bool) -> dict[str, int]:
+    """What came from memory; look: also what is there now, as far as this kernel tells."""
+    sampler = log._home.sampler if log._home is not None else None
+    found = {
+        "PageCacheSampledReadBytes": sampler.sampled_bytes if sampler else 0,
+        "PageCacheHitReadBytes": sampler.cached_bytes if sampler else 0,
+    }
+    if look:
+        now = log.page_cache().residency
+        seen = {
+            "PageCacheBytes": now.cached_bytes,
+            "PageCacheDirtyBytes": now.dirty_bytes,
+            "PageCacheWritebackBytes": now.writeback_bytes,
+            "PageCacheEvictedBytes": now.evicted_bytes,
+        }
+        found.update((name, value) for name, value in seen.items() if value is not None)
+    return found
