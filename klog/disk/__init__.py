@@ -11,7 +11,7 @@ from klog.disk._batch_read import read_parts
 from klog.disk._io import AlignedBuffer, LogFile
 from klog.disk._residency import ReadSampler
 from klog.disk._views import view_of
-from klog.disk.faults import is_final, lacks_descriptors, naming_the_next_step, os_error
+from klog.disk.faults import is_final, is_full, lacks_descriptors, naming_the_next_step, os_error
 from klog.disk.files import Files, RealFiles, read_whole
 from klog.disk.handles import HandleCache
 from klog.disk.lock import DirectoryLock, directory_turn
@@ -31,6 +31,7 @@ __all__ = [
     "directory_turn",
     "encrypts",
     "is_final",
+    "is_full",
     "lacks_descriptors",
     "naming_the_next_step",
     "os_error",

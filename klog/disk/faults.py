@@ -27,6 +27,7 @@ _PASSING = frozenset(
         errno.EINVAL,
     }
 )
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _LOOK = "look into the kernel's log (dmesg)"
 _LET_WRITE = "let this user write there: owner, mode, and lsattr for the immutable flag"
@@ -60,9 +61,14 @@ def is_final(error: OSError) -> bool:
     return error.errno not in _PASSING or isinstance(error, FailedSync)
 
 
+def is_full(error: OSError) -> bool:
+    """Is there no room, on the disk or in a quota? Of a failed sync that is not the point."""
+    return error.errno in _FULL and not isinstance(error, FailedSync)
+
+
 def lacks_descriptors(error: OSError) -> bool:
     """Was no file opened because there are too many? No sync answers that, so none has failed."""
-    return error.errno in _DESCRIPTORS
+    return error.errno in _DESCRIPTORS and not isinstance(error, FailedSync)
 
 
 def os_error(number: int, path: str | None, *, sync: bool = False) -> OSError:

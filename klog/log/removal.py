@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from klog.disk import is_full
 from klog.segment import Segment
 
 if TYPE_CHECKING:
@@ -36,9 +37,18 @@ def remove_locked(log: Log, segments: Sequence[Segment], reason: str) -> None:
     doomed: list[str] = []
     home = log._home_of_deleted()
     for segment in segments:
-        segment.move_to(home)
+        paths = segment.paths
+        try:
+            segment.move_to(home)
+            snapshot = log._producers.remove_and_mark_for_deletion(segment.base_offset)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            for path in (*paths, *segment.paths):  # no room for a name, where room is what the removal is to make
+                files.unlink(path)
+            log._producers.take_back_snapshot(segment.base_offset)
+            snapshot = None
         doomed += (os.path.basename(path) for path in segment.paths)
-        snapshot = log._producers.remove_and_mark_for_deletion(segment.base_offset)
         doomed += [] if snapshot is None else [os.path.basename(snapshot)]
     files.fsync_dir(log._directory)
     unlink_later_locked(log, doomed)

@@ -43,6 +43,7 @@ class FailingFiles(RealFiles):
     """nth: 0 for none. under: paths below which every operation fails, from the moment they are put in.
 
     torn: half of a write that fails is in the file. Nothing is counted, and no Nth operation fails, until it is armed.
+    only: kinds of operations, where no others are to fail.
     failed: the kinds of the operations that have failed; places: their paths.
     """
 
@@ -52,11 +53,14 @@ class FailingFiles(RealFiles):
         super().__init__()
         self.nth, self.error, self.forever, self.torn, self.armed = nth, error, forever, torn, armed
         self.under: list[str] = []
+        self.only: tuple[str, ...] = ()
         self.calls = 0
         self.failed: list[str] = []
         self.places: list[str] = []
 
     def check(self, what: str, path: str) -> None:
+        if self.only and what not in self.only:
+            return
         self.calls += self.armed
         mine = any(path == place or path.startswith(place + "/") for place in self.under)
         nth = self.armed and self.nth and (self.calls == self.nth or (self.forever and self.calls > self.nth))
