@@ -48,6 +48,9 @@ def metrics_of(log: LogView, meters: Meters | None, page_cache: bool = False) ->
         "Size": log.size,
         "LastStableOffsetLag": log.high_watermark - log.last_stable_offset,
         "ProducerIdCount": len(log.producers),
+        "FetchBytesSendfile": log._sends.sendfile,
+        "FetchBytesSplice": log._sends.splice,
+        "FetchBytesCopied": log._sends.copied,
         **_page_cache(log, page_cache),
     }
     if meters is None:
