@@ -25,6 +25,7 @@ from bench import (
     log_contests,
     lookup_contests,
     plot,
+    send_contests,
     store_contests,
     table,
     thread_contests,
@@ -41,6 +42,7 @@ FACTORIES: dict[str, Factory] = {
     **engine_contests.FACTORIES,
     **log_contests.FACTORIES,
     **lookup_contests.FACTORIES,
+    **send_contests.FACTORIES,
     **store_contests.FACTORIES,
     **thread_contests.FACTORIES,
 }
