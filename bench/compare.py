@@ -26,6 +26,7 @@ from bench import (
     lookup_contests,
     plot,
     store_contests,
+    sustained_contests,
     table,
     thread_contests,
 )
@@ -42,6 +43,7 @@ FACTORIES: dict[str, Factory] = {
     **log_contests.FACTORIES,
     **lookup_contests.FACTORIES,
     **store_contests.FACTORIES,
+    **sustained_contests.FACTORIES,
     **thread_contests.FACTORIES,
 }
 ROOT = Path(__file__).resolve().parent.parent
