@@ -27,6 +27,7 @@ from bench import (
     plot,
     send_contests,
     store_contests,
+    sustained_contests,
     table,
     thread_contests,
 )
@@ -44,6 +45,7 @@ FACTORIES: dict[str, Factory] = {
     **lookup_contests.FACTORIES,
     **send_contests.FACTORIES,
     **store_contests.FACTORIES,
+    **sustained_contests.FACTORIES,
     **thread_contests.FACTORIES,
 }
 ROOT = Path(__file__).resolve().parent.parent

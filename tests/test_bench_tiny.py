@@ -63,6 +63,7 @@ def test_every_contest_races_and_is_drawn(tmp_path):
         "validate",
         "crc32c",
         "append",
+        "sustained",
         "recover",
         "read",
         "verify",
