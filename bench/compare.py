@@ -26,7 +26,9 @@ from bench import (
     log_contests,
     lookup_contests,
     plot,
+    send_contests,
     store_contests,
+    sustained_contests,
     table,
     thread_contests,
 )
@@ -43,7 +45,9 @@ FACTORIES: dict[str, Factory] = {
     **cleaner_contests.FACTORIES,
     **log_contests.FACTORIES,
     **lookup_contests.FACTORIES,
+    **send_contests.FACTORIES,
     **store_contests.FACTORIES,
+    **sustained_contests.FACTORIES,
     **thread_contests.FACTORIES,
 }
 ROOT = Path(__file__).resolve().parent.parent
