@@ -264,8 +264,8 @@ class ReadFailed(KlogError, OSError):
         self.position = position
         super().__init__(
             number,
-            f"{os.strerror(number)} at byte {position}: look into the kernel's log, and restore the file from a replica "
-            f"or a backup if the disk keeps failing there",
+            f"{os.strerror(number)} at byte {position}: look into the kernel's log, and restore the file from a "
+            f"replica or a backup if the disk keeps failing there",
             path,
         )
 

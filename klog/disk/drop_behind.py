@@ -23,7 +23,7 @@ _PAGE = 4096
 
 
 def cold_ranges(file: LogFile, start: int, stop: int) -> list[tuple[int, int]]:
-    """The parts of [start, stop) of which nothing is in the page cache, to 64 KiB; none where the kernel does not say."""
+    """The parts of [start, stop) of which nothing is in memory, to 64 KiB; none where the kernel does not say."""
     found: list[tuple[int, int]] = []
     waiting = [(start // _GRAIN * _GRAIN, stop)] if stop > start else []
     try:
@@ -63,6 +63,10 @@ class DropBehind:
         if self._reached - self._done >= _STEP:
             self._drop(self._done, self._reached)
             self._done = self._reached
+
+    def moved(self, count: int) -> None:
+        """The scan has gone so many bytes further."""
+        self.passed(self._reached + count)
 
     def finish(self) -> None:
         """The scan is over, wherever it stopped. The file is still open."""

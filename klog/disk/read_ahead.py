@@ -3,12 +3,12 @@
     read      [----)[----)[----)[----)
     asked for             [-------)[---------------)        64 KiB, then twice as much each time, up to the bound
 
-  A1  nothing is asked for before a second read goes on where the first one ended; a jump begins anew
+  A1  nothing is asked for before a second read goes on where the first one ended, or within it; a jump begins anew
   A2  no byte is asked for twice in a row of reads, and none at or beyond the end that the reader named
   A3  asking never waits for the disk: it is advice (POSIX_FADV_WILLNEED), given without the GIL
 
-The kernel reads ahead on its own, by what it is told for the device (/sys/block/*/queue/read_ahead_kb), and does so with
-larger folios than advice gets. This is for devices where that window is small against what is read at once.
+The kernel reads ahead on its own, by what it is told for the device (/sys/block/*/queue/read_ahead_kb), and does so
+with larger folios than advice gets. This is for devices where that window is small against what is read at once.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class ReadAhead:
         self._file = file
         self._end = end
         self._bound = max(bound, WINDOW_MIN)
-        self._next = -1  # where a read in order would begin
+        self._last = (0, -1)  # the read before: its first byte, and the one behind it
         self._asked = 0  # up to here the kernel has been asked
         self._window = WINDOW_MIN
 
     def before(self, position: int, size: int) -> None:
         """A read of these bytes is about to happen."""
-        here, self._next = self._next, position + size
-        if position != here:
+        (start, stop), self._last = self._last, (position, position + size)
+        if not start < position <= stop:  # a batch that was cut off is read again: so much may overlap
             self._asked, self._window = position + size, WINDOW_MIN
             return
         if position + size + self._window // 2 <= self._asked:
             return  # half of what was asked for is still ahead
-        start = max(self._asked, position + size) // _PAGE * _PAGE
+        start = -(-max(self._asked, position + size) // _PAGE) * _PAGE
         stop = min(-(-(start + self._window) // _PAGE) * _PAGE, self._end)
         if stop > start:
             self._file.advise(start, stop - start, os.POSIX_FADV_WILLNEED)

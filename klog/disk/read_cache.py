@@ -5,7 +5,8 @@ O_DIRECT has fetched from the disk, and what was decompressed.
 
   K1  never more than `bytes_max` bytes; the value used longest ago leaves first, one older than `age_max_ms` counts as
       not there
-  K2  a value is kept under all that it depends on. Whoever changes what it was made of calls clear() or drop()
+  K2  a value is kept under all that it depends on. Whoever changes what it was made of calls clear(), or
+      retain()
 
 Any thread. Values are shared: nobody changes one. Time is the injected clock's.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import Any, NamedTuple
 
 from klog.clock import Clock
@@ -70,10 +71,10 @@ class ReadCache:
                 self._take_out_locked(next(iter(self._held)))
                 self._evictions += 1
 
-    def drop(self, owner: Hashable) -> None:
-        """Forget all that is kept for an owner."""
+    def retain(self, owners: Collection[Hashable]) -> None:
+        """Forget what is kept for anybody else."""
         with self._lock:
-            for name in [name for name in self._held if name[0] == owner]:
+            for name in [name for name in self._held if name[0] not in owners]:
                 self._take_out_locked(name)
 
     def clear(self) -> None:

@@ -710,6 +710,10 @@ class Log(LogView):
         if disk and self._owner is not None:
             self._owner.failed(self, reason)
 
+    def _give_up_reading(self, reason: str) -> None:
+        if not self.read_only and self._offline is None:
+            self._go_offline(reason)
+
     def _fail(self, reason: str, *, readable: bool) -> None:
         """Its directory is offline. Takes no lock, since another log of the directory may call it under its own."""
         if self._offline is None:

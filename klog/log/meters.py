@@ -48,6 +48,7 @@ def metrics_of(log: LogView, meters: Meters | None) -> dict[str, int]:
         "Size": log.size,
         "LastStableOffsetLag": log.high_watermark - log.last_stable_offset,
         "ProducerIdCount": len(log.producers),
+        **_read_cache(log),
     }
     if meters is None:
         return gauges
@@ -57,4 +58,19 @@ def metrics_of(log: LogView, meters: Meters | None) -> dict[str, int]:
         "MessagesInPerSec": meters.messages_in,
         "ReplicationBytesInPerSec": meters.replicated_bytes_in,
         **meters.refusals,
+    }
+
+
+def _read_cache(log: LogView) -> dict[str, int]:
+    """Of a log that has one (klog.io.read.cache.bytes)."""
+    if not log.config.io.read_cache_bytes:
+        return {}
+    counts = log._reading.counts()
+    return {
+        "ReadCacheHits": counts.hits,
+        "ReadCacheMisses": counts.misses,
+        "ReadCacheEvictions": counts.evictions,
+        "ReadCacheExpirations": counts.expirations,
+        "ReadCacheEntries": counts.entries,
+        "ReadCacheBytes": counts.bytes,
     }
