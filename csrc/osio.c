@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,6 +25,11 @@
 static int libc_cachestat(int fd, int64_t at, int64_t size, kl_cached_t *found) {
     uint64_t range[2] = {(uint64_t)at, (uint64_t)size};
     return (int)syscall(SYS_cachestat, (unsigned)fd, range, found, 0u);
+}
+
+static ssize_t libc_send(int to, const void *data, size_t size, int flags) {
+    ssize_t n = send(to, data, size, flags);
+    return n < 0 && errno == ENOTSOCK ? write(to, data, size) : n;
 }
 
 static int libc_mincore(int fd, off_t at, size_t size, unsigned char *pages) {
@@ -50,6 +56,7 @@ const kl_io_t kl_io_libc = {
     .fadvise = posix_fadvise,
     .sendfile = sendfile,
     .splice = splice,
+    .send = libc_send,
     .cachestat = libc_cachestat,
     .mincore = libc_mincore,
 };

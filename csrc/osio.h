@@ -33,6 +33,7 @@ typedef struct kl_io {
     int (*fadvise)(int fd, off_t at, off_t size, int advice); /* answers errno, as posix_fadvise does */
     ssize_t (*sendfile)(int to, int from, off_t *at, size_t size);
     ssize_t (*splice)(int from, off_t *from_at, int to, off_t *to_at, size_t size, unsigned flags);
+    ssize_t (*send)(int to, const void *data, size_t size, int flags); /* flags are for sockets: others are written to */
     int (*cachestat)(int fd, int64_t at, int64_t size, kl_cached_t *found);
     int (*mincore)(int fd, off_t at, size_t size, unsigned char *pages); /* maps the range for as long as it looks */
 } kl_io_t;

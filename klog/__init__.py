@@ -22,8 +22,10 @@ from klog.errors import KlogError
 from klog.log import (
     AppendInfo,
     FetchData,
+    FetchRange,
     Log,
     LogReader,
+    Outgoing,
     ProducerState,
     Recovery,
     TimestampOffset,
@@ -39,6 +41,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AppendInfo",
     "FetchData",
+    "FetchRange",
     "KlogError",
     "Log",
     "LogConfig",
@@ -46,6 +49,7 @@ __all__ = [
     "LogReader",
     "ManagerConfig",
     "NamedReader",
+    "Outgoing",
     "ProducerState",
     "Record",
     "RecordBatch",

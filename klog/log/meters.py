@@ -39,7 +39,7 @@ class Meters(Counters):
             self.refusals[name] = self.refusals.get(name, 0) + count
 
 
-def metrics_of(log: LogView, meters: Meters | None) -> dict[str, int]:
+def metrics_of(log: LogView, meters: Meters | None, page_cache: bool = False) -> dict[str, int]:
     """What Log.metrics() documents."""
     gauges = {
         "NumLogSegments": len(log.segments),
@@ -49,6 +49,10 @@ def metrics_of(log: LogView, meters: Meters | None) -> dict[str, int]:
         "LastStableOffsetLag": log.high_watermark - log.last_stable_offset,
         "ProducerIdCount": len(log.producers),
         **_read_cache(log),
+        "FetchBytesSendfile": log._sends.sendfile,
+        "FetchBytesSplice": log._sends.splice,
+        "FetchBytesCopied": log._sends.copied,
+        **_page_cache(log, page_cache),
     }
     if meters is None:
         return gauges
@@ -65,7 +69,7 @@ def _read_cache(log: LogView) -> dict[str, int]:
     """Of a log that has one (klog.io.read.cache.bytes)."""
     if not log.config.io.read_cache_bytes:
         return {}
-    counts = log._reading.counts()
+    counts = log._reading.counts(log)
     return {
         "ReadCacheHits": counts.hits,
         "ReadCacheMisses": counts.misses,
@@ -74,3 +78,22 @@ def _read_cache(log: LogView) -> dict[str, int]:
         "ReadCacheEntries": counts.entries,
         "ReadCacheBytes": counts.bytes,
     }
+
+
+def _page_cache(log: LogView, look: bool) -> dict[str, int]:
+    """What came from memory; look: also what is there now, as far as this kernel tells."""
+    sampler = log._home.sampler if log._home is not None else None
+    found = {
+        "PageCacheSampledReadBytes": sampler.sampled_bytes if sampler else 0,
+        "PageCacheHitReadBytes": sampler.cached_bytes if sampler else 0,
+    }
+    if look:
+        now = log.page_cache().residency
+        seen = {
+            "PageCacheBytes": now.cached_bytes,
+            "PageCacheDirtyBytes": now.dirty_bytes,
+            "PageCacheWritebackBytes": now.writeback_bytes,
+            "PageCacheEvictedBytes": now.evicted_bytes,
+        }
+        found.update((name, value) for name, value in seen.items() if value is not None)
+    return found

@@ -19,8 +19,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
-from klog.disk import AlignedBuffer
-from klog.disk._direct_read import open_direct, read_direct
+from klog.disk import AlignedBuffer, open_direct, read_direct
 from klog.disk.drop_behind import DropBehind
 from klog.disk.read_ahead import ReadAhead
 from klog.disk.read_cache import CacheCounts, ReadCache
@@ -88,9 +87,10 @@ class Reading:
             self._of = of
         return cache
 
-    def counts(self) -> CacheCounts:
+    def counts(self, log: LogView) -> CacheCounts:
         """Of the cache."""
-        return _NO_COUNTS if self._cache is None else self._cache.counts()
+        cache = self.cache(log)
+        return _NO_COUNTS if cache is None else cache.counts()
 
     def failed(self, log: LogView, error: ReadFailed) -> None:
         """The disk did not give what a reader asked for."""

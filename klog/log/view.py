@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from klog.clock import Clock
 from klog.config import LogConfig
-from klog.disk import Bell
+from klog.disk import Bell, SendCounts
 from klog.errors import (
     CorruptBatch,
     CorruptData,
@@ -52,6 +52,7 @@ from klog.log.offset_lookup import (
     offsets_before,
 )
 from klog.log.producers import ProducerState
+from klog.log.ranges import FetchRange, fetch_range
 from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_ranges
 from klog.log.reading import Reading
 from klog.log.segments import number_of
@@ -63,6 +64,7 @@ from klog.segment import AbortedTransaction, Home, Segment
 
 if TYPE_CHECKING:
     from klog.inspect import Report
+    from klog.log.page_cache import LogPageCache
     from klog.progress import Progress
 
 _log = logging.getLogger("klog.log")
@@ -77,6 +79,7 @@ class LogView(LogState):
     def __init__(self, directory: str, options: Options) -> None:
         self._pid = os.getpid()
         self._lock = threading.RLock()
+        self._sends = SendCounts()
         self._bell = Bell()  # rung when there is something new to read
         self._closed = True
         self._unreadable: str | None = None  # why it may not even be read: its directory has failed
@@ -290,9 +293,26 @@ class LogView(LogState):
         """Bytes of all .log files."""
         return sum(segment.size for segment in self._segments)
 
-    def metrics(self) -> dict[str, int]:
-        """Gauges, and of a log that is written the counters since it was opened, under the names of Kafka's metrics."""
-        return metrics_of(self, None if self.read_only else self._meters)
+    def metrics(self, *, page_cache: bool = False) -> dict[str, int]:
+        """Gauges, and of a log that is written the counters since it was opened, under the names of Kafka's metrics.
+
+        PageCacheSampledReadBytes and PageCacheHitReadBytes: of the bytes that were read, one read in sixteen, how many
+        came from memory. page_cache: also PageCacheBytes, PageCacheDirtyBytes, PageCacheWritebackBytes and
+        PageCacheEvictedBytes, for which the kernel is asked about every segment; see page_cache().
+        """
+        return metrics_of(self, None if self.read_only else self._meters, page_cache)
+
+    def page_cache(self, *, cells: int = 0) -> LogPageCache:
+        """What of the log is in the page cache, segment by segment: cached, dirty, being written, evicted. Nothing is
+        read for it. cells: into how many parts each segment is divided to show which are hot; 0: none.
+
+        Raises PermissionError where the kernel does not tell: it tells who may write the files.
+        """
+        self._check_open()
+        from klog.log.page_cache import look
+
+        segments = [(segment.base_offset, segment.path) for segment in self._segments]
+        return look(self._options.files, self.topic, self.partition, self._directory, segments, cells)
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -512,6 +532,16 @@ class LogView(LogState):
         self._check_open()
         offset = whole_number("offset", offset)
         return self._steadily(lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
+
+    def fetch_range(self, start: int, stop: int | None = None, *, isolation: Isolation = "log_end") -> FetchRange:
+        """Raw batches of all of [start, stop), or up to the isolation's bound: the slices of every segment in it, to be
+        sent one after the other. Whole batches: the last one may reach beyond stop.
+
+        Raises OffsetOutOfRange, CorruptBatch.
+        """
+        self._check_open()
+        start, stop = whole_number("start", start), None if stop is None else whole_number("stop", stop)
+        return self._steadily(lambda: fetch_range(self, start, stop, isolation))
 
     def count(self, start: Position | None = None, stop: Position | None = None) -> int:
         """Number of records in [start, stop), control records not counted, from batch headers.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from klog.log.log import Log
+    from klog.log.page_cache import LogPageCache
     from klog.manager.manager import LogManager
 
 Gauges = dict[str, dict[str, int]]
@@ -35,4 +36,22 @@ def _of(logs: dict[str, Log]) -> Gauges:
         "LogStartOffset": {name: log.log_start_offset for name, log in logs.items()},
         "LogEndOffset": {name: log.log_end_offset for name, log in logs.items()},
         "Size": {name: log.size for name, log in logs.items()},
+        "FetchBytesSendfile": {name: log._sends.sendfile for name, log in logs.items()},
+        "FetchBytesSplice": {name: log._sends.splice for name, log in logs.items()},
+        "FetchBytesCopied": {name: log._sends.copied for name, log in logs.items()},
     }
+
+
+def page_cache(manager: LogManager, topic: str | None, cells: int) -> list[LogPageCache]:
+    """What LogManager.page_cache documents."""
+    from klog.log.page_cache import listed, look
+
+    if topic is not None and topic not in manager._list():
+        raise manager._unknown(topic)
+    found = []
+    for directory in manager._online():
+        for name, partition in directory.entries().live:
+            if topic is None or name == topic:
+                path = directory.partition_path(name, partition)
+                found.append(look(manager._files, name, partition, path, listed(path), cells))
+    return sorted(found, key=lambda log: (log.topic, log.partition))

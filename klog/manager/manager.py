@@ -17,7 +17,7 @@ import uuid
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from klog.clock import Clock, SystemClock
 from klog.config import LogConfig, ManagerConfig, check_tiering
@@ -48,6 +48,9 @@ from klog.manager.topic_append import append_to_topic
 from klog.manager.topics import TopicEntry, TopicFile
 from klog.progress import Progress
 from klog.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from klog.log.page_cache import LogPageCache
 
 
 def open_directory(
@@ -242,6 +245,15 @@ class LogManager:
         each log that is loaded; during load_all() also remainingLogsToRecover and remainingSegmentsToRecover.
         """
         return gauges.read(self)
+
+    def page_cache(self, topic: str | None = None, *, cells: int = 0) -> list[LogPageCache]:
+        """What of each partition is in the page cache, as Log.page_cache() says it, sorted by topic and partition. No
+        log is loaded and nothing is read for it.
+
+        Raises UnknownTopicOrPartition, PermissionError.
+        """
+        self._check_open()
+        return gauges.page_cache(self, topic, cells)
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 

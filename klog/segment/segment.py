@@ -17,10 +17,11 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from klog.config import LogConfig
-from klog.disk import AlignedBuffer, Files, HandleCache, LogFile
+from klog.disk import AlignedBuffer, Files, HandleCache, LogFile, ReadSampler
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptBatch, CorruptIndex
 from klog.record import iter_records
@@ -58,7 +59,7 @@ class Home:
     directory and config may be set anew: the segments follow. suffix: what stands behind the names of their files.
     """
 
-    __slots__ = ("config", "directory", "files", "handles", "opening", "suffix", "writable")
+    __slots__ = ("config", "directory", "files", "handles", "opening", "sampler", "suffix", "writable")
 
     def __init__(
         self, directory: str, config: LogConfig, files: Files, handles: HandleCache, *, writable: bool
@@ -70,6 +71,7 @@ class Home:
         self.writable = writable
         self.opening = threading.RLock()  # who opens an index, or renames the directory, holds it
         self.suffix = ""
+        self.sampler = ReadSampler()  # how much of what is read comes from the page cache
 
     def path(self, base_offset: int, kind: str) -> str:
         """A file of the segment of this base offset."""
@@ -647,7 +649,7 @@ class Segment:
         read: what reads (position, size) of the file, if not the file itself. Raises CorruptBatch where no whole batch
         begins at position.
         """
-        read = self.file.read if read is None else read
+        read = partial(self.home.sampler.read, self.file) if read is None else read
         wanted = min(max(max_bytes, _HEADER_BYTES), self.size - position)  # from less nobody sees how long a batch is
         while True:
             chunk = read(position, wanted)
