@@ -165,6 +165,47 @@ int kl_write_zeros(const kl_io_t *io, int fd, int64_t at, int64_t size) {
     return 0;
 }
 
+int64_t kl_pread_direct(const kl_io_t *io, int direct, int fd, void *buf, size_t size, int64_t at) {
+    size_t done = 0;
+    while (done < size && done % KL_DIRECT_ALIGN == 0) {
+        ssize_t n = io->pread(direct, (char *)buf + done, size - done, at + (int64_t)done);
+        if (n == 0)
+            return (int64_t)done;
+        if (n < 0 && errno == EINVAL)
+            break;
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0)
+            done += (size_t)n;
+    }
+    int64_t rest = kl_pread(io, fd, (char *)buf + done, size - done, at + (int64_t)done);
+    return rest < 0 ? rest : (int64_t)done + rest;
+}
+
+int64_t kl_pwrite_direct(const kl_io_t *io, int direct, int fd, const void *buf, size_t size, int64_t at) {
+    size_t done = 0;
+    while (done < size) {
+        ssize_t n = io->pwrite(direct, (const char *)buf + done, size - done, at + (int64_t)done);
+        if (n == 0 || (n < 0 && errno == EINVAL))
+            break;
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0) {
+            done += (size_t)n;
+            if (done % KL_DIRECT_ALIGN) { /* a part of a block is not to be gone on from: it is written again */
+                done -= done % KL_DIRECT_ALIGN;
+                break;
+            }
+        }
+    }
+    if (done < size) {
+        int status = kl_pwrite(io, fd, (const char *)buf + done, size - done, at + (int64_t)done);
+        if (status < 0)
+            return status;
+    }
+    return (int64_t)done;
+}
+
 /* EINTR from fsync would leave the pages in doubt; Linux does not answer it for regular files.  No retry (S2). */
 int kl_fsync(const kl_io_t *io, int fd) {
     return io->fsync(fd) < 0 ? -errno : 0;
@@ -237,20 +278,4 @@ int64_t kl_pread_cached(const kl_io_t *io, int fd, void *buf, size_t size, int64
         n = io->preadv2(fd, &part, 1, at, RWF_NOWAIT);
     } while (n < 0 && errno == EINTR);
     return n < 0 ? -errno : n;
-}
-
-int64_t kl_pread_direct(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at) {
-    size_t done = 0;
-    while (done < size) {
-        ssize_t n = io->pread(fd, (char *)buf + done, size - done, at + (int64_t)done);
-        if (n < 0) {
-            if (errno == EINTR)
-                continue;
-            return -errno;
-        }
-        done += (size_t)n;
-        if (n == 0 || n % 4096)
-            break;
-    }
-    return (int64_t)done;
 }

@@ -231,6 +231,14 @@ TOPIC_KEYS: dict[str, Key] = {
         ),
         # Of klog alone: io_policy.py.
         Key(
+            "klog.io.write",
+            "string",
+            "buffered",
+            "by the page cache, or past it; from the next segment on",
+            choices=("buffered", "dontcache", "direct"),
+        ),
+        _long("klog.io.write.behind.bytes", 0, "what is further behind the log end leaves the page cache; 0 never", 0),
+        Key(
             "klog.io.preallocate",
             "string",
             "steps",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from klog.clock import Clock, SystemClock
 from klog.config import LogConfig
-from klog.disk import Files, RealFiles
+from klog.disk import Files, RealFiles, WriteBackFailed
 from klog.errors import (
     ForkedHandle,
     ReadOnly,
@@ -333,6 +333,8 @@ class Log(LogView):
         Durably: what was taken back must not come back behind the next append (P3).
         """
         self._producers.end_offset = self._log_end_offset
+        if isinstance(error, WriteBackFailed):  # that of an fsync, and nobody hears of it again
+            self._go_offline(str(error))
         if self._offline is not None:
             return
         self._offline = f"{error!r}, not undone yet"

@@ -56,8 +56,13 @@ def metrics_of(log: LogView, meters: Meters | None, page_cache: bool = False) ->
     }
     if meters is None:
         return gauges
+    written = log.segments[-1].written
     return {
         **gauges,
+        "WriteBehindBytes": written.written,
+        "DropBehindBytes": written.dropped,
+        "DirectWriteBytes": written.direct,
+        "WriteFallbacks": written.fallbacks,
         "BytesInPerSec": meters.bytes_in,
         "MessagesInPerSec": meters.messages_in,
         "ReplicationBytesInPerSec": meters.replicated_bytes_in,

@@ -14,12 +14,11 @@ read in between, are a disk that has gone: the directory goes offline, as after 
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
-from klog.disk import AlignedBuffer, open_direct, read_direct
+from klog.disk import AlignedBuffer
 from klog.disk.drop_behind import DropBehind
 from klog.disk.read_ahead import ReadAhead
 from klog.disk.read_cache import CacheCounts, ReadCache
@@ -112,9 +111,9 @@ class Way:
         self._read: Callable[[int, int], AlignedBuffer] | None = None
         self._ahead: ReadAhead | None = None
         self._behind = behind
-        direct = open_direct(segment.path, segment.home.files.table) if io.read == "direct" else None
-        if direct is not None:
-            self._read = functools.partial(read_direct, direct)
+        if io.read == "direct":
+            with segment.home.opening:  # while this is held, the directory gets no other name
+                self._read = segment.home.files.open_direct(segment.path).read
             return
         if io.read_ahead_bytes:
             self._ahead = ReadAhead(segment.file, segment.size, io.read_ahead_bytes)
@@ -141,7 +140,8 @@ class Way:
             return self._segment.read_chunk(position, max_bytes, self._read)
         key = self._generation, position, max_bytes
         found: tuple[AlignedBuffer, int] | None = self._cache.find(self._segment, key)
-        if found is None:
+        if found is None or 2 * len(found[0]) < min(max_bytes, self._segment.size - position):
+            # Nothing, or little: it was the end of the segment, which has grown.
             found = self._segment.read_chunk(position, max_bytes, self._read)
             if found[1] <= self._log.log_end_offset and self._log._generation == self._generation:
                 self._cache.keep(self._segment, key, found, len(found[0]))
