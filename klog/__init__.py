@@ -9,8 +9,8 @@
         for record in log.read():
             print(record.offset, record.key, record.value)
 
-The files are Kafka's own. Rooms, left to right: codec, record, disk, segment, log; beside them inspect, importing,
-spark, demo, cli.
+The files are Kafka's own. Rooms, left to right: codec, record, disk, segment, log, cleaner; beside them inspect,
+importing, spark, demo, cli.
 """
 
 import logging as _logging
@@ -35,11 +35,13 @@ from klog.manager import open_directory as open
 from klog.record import Record, RecordBatch, TimestampType
 
 if TYPE_CHECKING:
+    from klog.cleaner import CompactionStats
     from klog.inspect import verify
 
 __version__ = "0.1.0"
 __all__ = [
     "AppendInfo",
+    "CompactionStats",
     "FetchData",
     "FetchRange",
     "KlogError",
@@ -71,4 +73,8 @@ def __getattr__(name: str) -> Any:
         from klog.inspect import verify
 
         return verify
+    if name == "CompactionStats":  # of what few processes do
+        from klog.cleaner import CompactionStats
+
+        return CompactionStats
     raise AttributeError(f"module 'klog' has no attribute {name!r}")

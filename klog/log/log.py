@@ -65,6 +65,9 @@ from klog.segment import next_offset as group_next_offset
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from klog.cleaner import CompactionStats
+    from klog.progress import Progress
+
 _log = logging.getLogger("klog.log")
 GROUP_BYTES = 8 << 20
 _TIMESTAMP_LOW, _TIMESTAMP_HIGH = -(2**63), 2**63 - 1
@@ -463,6 +466,24 @@ class Log(LogView):
             count = retention.apply_locked(self)
         self._options.scheduler.run_due()
         return count
+
+    def compact(
+        self, *, roll: bool = False, rounds: int | None = None, dry_run: bool = False, progress: Progress | None = None
+    ) -> CompactionStats:
+        """Keep of each key the latest record alone, now, whatever the dirty ratio is; by the rules and the words of the
+        configuration, as Kafka's cleaner would.
+
+        The active segment is not touched: roll closes it first. rounds: at most so many, where the map of keys
+        (log.cleaner.dedupe.buffer.size) is too small for one; None is as many as it takes. dry_run reads, writes
+        nothing, and says what one round would do. Others go on reading and appending.
+
+        Raises CorruptBatch at damage, which stays as it is and where it is, ConfigUnknown, PolicyViolation where
+        cleanup.policy has no `compact`, OSError (a full disk: the log is as it was).
+        """
+        from klog.cleaner import compact
+
+        self._check_writable()
+        return compact(self, roll=roll, rounds=rounds, dry_run=dry_run, progress=progress)
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
         """(epoch, offset): the largest known epoch at or below this one, and where it ended; (-1, -1) if unknown.

@@ -372,11 +372,16 @@ class Segment:
         which a load removes. No file is created. Who reads in the segment goes on: open handles stay open, new ones are
         found under the new names."""
         self.close()
-        before, self.home, self._txn_index = self.paths, home, None
-        for old, new in zip(before, self.paths, strict=True):
-            if os.path.exists(old):
-                home.files.unlink(new)  # of an earlier segment of this base: never the target of a rename
-                home.files.rename(old, new)
+        before, left, self.home, self._txn_index = self.paths, self.home, home, None
+        try:
+            for old, new in zip(before, self.paths, strict=True):
+                if os.path.exists(old):
+                    home.files.unlink(new)  # of an earlier segment of this base: never the target of a rename
+                    home.files.rename(old, new)
+        except OSError:
+            if os.path.exists(before[0]):
+                self.home = left  # where its .log still is: who reads in it goes on
+            raise
 
     # ---- append ------------------------------------------------------------------------------------------------
 
