@@ -25,7 +25,9 @@ from bench import (
     log_contests,
     lookup_contests,
     plot,
+    send_contests,
     store_contests,
+    sustained_contests,
     table,
     thread_contests,
 )
@@ -41,7 +43,9 @@ FACTORIES: dict[str, Factory] = {
     **engine_contests.FACTORIES,
     **log_contests.FACTORIES,
     **lookup_contests.FACTORIES,
+    **send_contests.FACTORIES,
     **store_contests.FACTORIES,
+    **sustained_contests.FACTORIES,
     **thread_contests.FACTORIES,
 }
 ROOT = Path(__file__).resolve().parent.parent

@@ -63,10 +63,12 @@ def test_every_contest_races_and_is_drawn(tmp_path):
         "validate",
         "crc32c",
         "append",
+        "sustained",
         "recover",
         "read",
         "verify",
         "slice",
+        "send",
         "lookup",
     }
     assert races(table, figures) == subjects | {"compress", "decompress", "store"}

@@ -41,6 +41,8 @@ def test_zeros_lie_ahead_while_the_log_is_written_and_go_when_it_is_closed(tmp_p
         log.append([(None, LARGE), (None, LARGE)])
         assert path.stat().st_size == max(128 << 10, log.size)
         assert values(log) == [b"first", LARGE, LARGE]
+        assert log.verify().ok
+        assert not klog.verify(tmp_path).ok  # which does not know where the log ends
         log.truncate_to(1)
         log.append([(None, b"second")])
         assert path.stat().st_size > log.size
