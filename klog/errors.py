@@ -260,17 +260,12 @@ class ReadFailed(KlogError, OSError):
 
     code = 56
 
-    def __init__(self, number: int, path: str, position: int) -> None:
+    def __init__(self, number: int, text: str, path: str, position: int) -> None:
         self.position = position
-        super().__init__(
-            number,
-            f"{os.strerror(number)} at byte {position}: look into the kernel's log, and restore the file from a "
-            f"replica or a backup if the disk keeps failing there",
-            path,
-        )
+        super().__init__(number, text, path)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.errno, self.filename, self.position)
+        return type(self), (self.errno, self.strerror, self.filename, self.position)
 
 
 class DuplicateLog(KlogError):

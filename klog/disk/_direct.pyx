@@ -20,7 +20,7 @@ from libc.stdint cimport int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy
 from posix.unistd cimport close
 
-from klog.errors import ReadFailed
+from klog.disk.faults import read_error
 
 cdef enum:
     DIRECT_MIN = 65536
@@ -155,6 +155,6 @@ cdef class DirectFile(LogFile):
         with nogil:
             got = kl_pread_direct(self.io, self.direct, self.fd, buf, size, position)
         if got < 0:
-            raise ReadFailed(<int>-got, self.path, position)
+            raise read_error(<int>-got, self.path, position)
         self.direct_bytes_read += got
         return got

@@ -1,20 +1,16 @@
 """How stored batches come from the disk to a reader: the reading half of a log's IoPolicy.
 
-  R1  a chunk from the cache is what a read of the file would have given. It is kept under its segment, its place and
-      the log's generation, which a truncation moves before it cuts; and only when all of it lies below the log end, so
-      that nothing of an append that may be taken back is ever kept
-  R2  plain records are kept under the checksum, size and place of the batch that they were decompressed from: whoever
-      asks has that batch before him, and its checksum checked
-  R3  bounds are the reader's: what is kept knows of no high watermark, and every reader cuts it at its own
-  R4  a scan keeps nothing and drops behind what it brought in: it is not coming back
-
-A read that the disk refuses fails alone, and the log stays open. READ_FAILURES_MAX of them in a row, without one good
-read in between, are a disk that has gone: the directory goes offline, as after a failed write.
+R1  a chunk from the cache is what a read of the file would have given. It is kept under its segment, its place and
+    the log's generation, which a truncation moves before it cuts; and only when all of it lies below the log end, so
+    that nothing of an append that may be taken back is ever kept
+R2  plain records are kept under the checksum, size and place of the batch that they were decompressed from: whoever
+    asks has that batch before him, and its checksum checked
+R3  bounds are the reader's: what is kept knows of no high watermark, and every reader cuts it at its own
+R4  a scan keeps nothing and drops behind what it brought in: it is not coming back
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,14 +18,11 @@ from klog.disk import AlignedBuffer
 from klog.disk.drop_behind import DropBehind
 from klog.disk.read_ahead import ReadAhead
 from klog.disk.read_cache import CacheCounts, ReadCache
-from klog.errors import ReadFailed
 from klog.segment import Segment
 
 if TYPE_CHECKING:
     from klog.log.view import LogView
 
-_log = logging.getLogger("klog.log")
-READ_FAILURES_MAX = 5
 _NO_COUNTS = CacheCounts(0, 0, 0, 0, 0, 0)
 
 
@@ -55,7 +48,6 @@ class Reading:
     """What one log's readers share. Any thread."""
 
     def __init__(self) -> None:
-        self.failures = 0  # in a row
         self._cache: ReadCache | None = None
         self._terms = (0, 0)  # of the cache
         self._of: tuple[int, object] = (0, ())  # generation and segments that the cache has values of
@@ -90,13 +82,6 @@ class Reading:
         """Of the cache."""
         cache = self.cache(log)
         return _NO_COUNTS if cache is None else cache.counts()
-
-    def failed(self, log: LogView, error: ReadFailed) -> None:
-        """The disk did not give what a reader asked for."""
-        self.failures += 1
-        _log.error("event=read_failed log=%s in_a_row=%d reason=%s", log.name, self.failures, error)
-        if self.failures >= READ_FAILURES_MAX:
-            log._give_up_reading(f"{self.failures} reads in a row failed, the last one: {error}")
 
 
 class Way:
