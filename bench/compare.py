@@ -18,6 +18,7 @@ from pathlib import Path
 from bench import (
     append_contests,
     checksum_contests,
+    cleaner_contests,
     codec_contests,
     compression_contests,
     engine_contests,
@@ -36,6 +37,7 @@ FACTORIES: dict[str, Factory] = {
     **codec_contests.FACTORIES,
     **append_contests.FACTORIES,
     **checksum_contests.FACTORIES,
+    **cleaner_contests.FACTORIES,
     **compression_contests.FACTORIES,
     **kafka_contests.FACTORIES,
     **engine_contests.FACTORIES,
