@@ -1,4 +1,4 @@
-"""Compaction, against its peers: see cleaner_contests.py."""
+"""Compaction, against its peers: see compaction_contests.py."""
 
 from __future__ import annotations
 

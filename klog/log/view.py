@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from klog.clock import Clock
 from klog.config import LogConfig
-from klog.disk import Bell, SendCounts
+from klog.disk import Bell, SendCounts, is_final
 from klog.errors import (
     CorruptBatch,
     CorruptData,
@@ -53,6 +53,7 @@ from klog.log.offset_lookup import (
 from klog.log.producers import ProducerState
 from klog.log.ranges import FetchRange, fetch_range
 from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_ranges
+from klog.log.reading import Reading
 from klog.log.segments import number_of
 from klog.log.tail import LogTail
 from klog.log.terms import Options
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klog.log")
 
 
+_READS_FAILED_MAX = 3
 T = TypeVar("T")
 
 
@@ -87,6 +89,7 @@ class LogView(LogState):
         self._home: Home | None = None
         self._aborted_finder = AbortedFinder()
         self._newest = NewestBefore()
+        self._reading = Reading()
         loaded = self._load()
         self._take(loaded)
         self._recovery_point = loaded.recovery_point
@@ -98,6 +101,7 @@ class LogView(LogState):
         self._directory_mtime = -1
         self._checkpoint_states: dict[str, tuple[int, int] | None] = {}
         self._generation = 0
+        self._reads_failed = 0  # one after another
         self._forked = False
         self._closed = False
         forks.know(self)
@@ -378,11 +382,13 @@ class LogView(LogState):
         *,
         isolation: Isolation = "high_watermark",
         include_control: bool = False,
+        scan: bool = False,
     ) -> LogReader:
         """The records of [start, stop): an offset, "earliest", "latest", an aware datetime, ISO text or "-3h" each.
 
         Iterate it for Record objects, or ask it for .batches(), .to_arrow(). The end is fixed now: records appended
-        later are not in it. Raises OffsetOutOfRange, ValueError.
+        later are not in it. scan: you are not coming back to them soon; what this brings into the page cache goes again
+        behind it (klog.io.scan.drop.behind). Raises OffsetOutOfRange, ValueError; while you read, ReadFailed.
         """
         self._check_open()
         now = self.clock.wall_ms()
@@ -390,7 +396,7 @@ class LogView(LogState):
         first = resolve(self, start, self._log_start_offset, now)
         last = min(resolve(self, stop, bound, now), bound)
         self.check_held(first)
-        return LogReader([(self, first, max(first, last))], isolation, include_control)
+        return LogReader([(self, first, max(first, last))], isolation, include_control, scan)
 
     def tail(
         self,
@@ -410,7 +416,13 @@ class LogView(LogState):
         return LogTail(self, first, timeout, isolation)
 
     def chunks(
-        self, start: int, stop: int, isolation: Isolation = "log_end", max_bytes: int = CHUNK_BYTES
+        self,
+        start: int,
+        stop: int,
+        isolation: Isolation = "log_end",
+        max_bytes: int = CHUNK_BYTES,
+        *,
+        scan: bool = False,
     ) -> Iterator[FetchedChunk]:
         """Raw batches of [start, stop), chunk by chunk.
 
@@ -422,9 +434,10 @@ class LogView(LogState):
             self.check_held(offset)
             moment = self._moment()
             try:
-                for chunk, next_offset in self._chunks(offset, stop, isolation, max_bytes):
+                for chunk, next_offset in self._chunks(offset, stop, isolation, max_bytes, scan):
                     if not following.steady(self, moment):
                         break  # it may be a mixture of two moments: look again
+                    self._reads_failed = 0
                     yield chunk
                     offset = max(offset, next_offset)
                 else:
@@ -433,47 +446,85 @@ class LogView(LogState):
             except (CorruptData, FileNotFoundError):
                 if not following.overtaken(self, moment):
                     raise
+            except OSError as error:
+                self._read_failed(error)
+                raise
+
+    def _read_failed(self, error: OSError) -> None:
+        """Who reads is told of it; several in a row mean that the disk is broken, and so the log goes offline (P6)."""
+        self._reads_failed += is_final(error)
+        if self._reads_failed >= _READS_FAILED_MAX and not self.read_only and self._offline is None:
+            self._disk_failed(f"{self._reads_failed} reads in a row failed: {error}")
+
+    def _noting(self, look: Callable[[], T]) -> T:
+        """_steadily(look), and whether the disk could read."""
+        try:
+            found = self._steadily(look)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self._read_failed(error)
+            raise
+        self._reads_failed = 0
+        return found
+
+    def _disk_failed(self, reason: str) -> None:
+        """What a writer does about it."""
 
     def _chunks(
-        self, offset: int, stop: int, isolation: Isolation, max_bytes: int
+        self, offset: int, stop: int, isolation: Isolation, max_bytes: int, scan: bool
     ) -> Iterator[tuple[FetchedChunk, int]]:
         """Each chunk, and the offset behind it."""
         producers = self._has_producers()
         while offset < stop:
+            behind = None
+            if scan and (segments := self._segments):
+                guess = segments[number_of(segments, offset)]
+                behind = self._reading.behind(self, guess)
             found = self._locate(offset)
             if found is None:
                 return
             segment, position = found
+            if behind is not None and segment is not guess:
+                behind.finish()
+                behind = self._reading.behind(self, segment)
             if offset < segment.base_offset and offset < self._log_start_offset:
                 return  # what comes next is gone; in a segment that is, who has begun to read it may go on
             located = position
-            while offset < stop and position < segment.size:
-                try:
-                    chunk, next_offset = segment.read_chunk(position, max_bytes)
-                except CorruptBatch as error:
-                    if segment is self._segments[-1] or offset < segment.next_offset:
-                        raise
-                    # Bytes behind the last record of a closed segment: nothing is missing, the next one goes on.
-                    _log.warning("event=trailing_bytes reason=%s", error)
-                    break
-                if position > located and (base := int.from_bytes(memoryview(chunk)[:8])) < offset:
-                    raise CorruptBatch(
-                        f"a batch begins at offset {base}, but the one before it reaches {offset - 1}: "
-                        f"run `klog verify`",
-                        path=segment.path,
-                        position=position,
-                        offset=base,
-                        kind="offset_order",
+            with self._reading.way(self, segment, scan, behind) as way:
+                while offset < stop and position < segment.size:
+                    try:
+                        chunk, next_offset = way.chunk(position, max_bytes)
+                    except CorruptBatch as error:
+                        if segment is self._segments[-1] or offset < segment.next_offset:
+                            raise
+                        # Bytes behind the last record of a closed segment: nothing is missing, the next one goes on.
+                        _log.warning("event=trailing_bytes reason=%s", error)
+                        break
+                    if position > located and (base := int.from_bytes(memoryview(chunk)[:8])) < offset:
+                        raise CorruptBatch(
+                            f"a batch begins at offset {base}, but the one before it reaches {offset - 1}: "
+                            f"run `klog verify`",
+                            path=segment.path,
+                            position=position,
+                            offset=base,
+                            kind="offset_order",
+                        )
+                    aborted: Sequence[AbortedTransaction] = ()
+                    if isolation == "read_committed":
+                        aborted = self._aborted(offset, next_offset, producers)
+                    fetched = FetchedChunk(
+                        chunk,
+                        segment.path,
+                        position,
+                        offset,
+                        min(stop, next_offset),
+                        aborted_ranges(aborted),
+                        way.payloads,
                     )
-                aborted: Sequence[AbortedTransaction] = ()
-                if isolation == "read_committed":
-                    aborted = self._aborted(offset, next_offset, producers)
-                fetched = FetchedChunk(
-                    chunk, segment.path, position, offset, min(stop, next_offset), aborted_ranges(aborted)
-                )
-                yield fetched, next_offset
-                position += len(chunk)
-                offset = max(offset, next_offset)
+                    yield fetched, next_offset
+                    position += len(chunk)
+                    offset = max(offset, next_offset)
             offset = max(offset, segment.next_offset)
 
     def _locate(self, offset: int) -> tuple[Segment, int] | None:
@@ -498,11 +549,11 @@ class LogView(LogState):
         """Raw batches from the one that holds `offset` on: whole batches of one segment, at most max_bytes of them, or
         the first one alone where that is larger (min_one_message). Nothing at or beyond the isolation's bound: size 0.
 
-        Raises OffsetOutOfRange, CorruptBatch.
+        Raises OffsetOutOfRange, CorruptBatch, OSError (a disk that fails several times in a row takes the log offline).
         """
         self._check_open()
         offset = whole_number("offset", offset)
-        return self._steadily(lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
+        return self._noting(lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
 
     def fetch_range(self, start: int, stop: int | None = None, *, isolation: Isolation = "log_end") -> FetchRange:
         """Raw batches of all of [start, stop), or up to the isolation's bound: the slices of every segment in it, to be
@@ -512,7 +563,7 @@ class LogView(LogState):
         """
         self._check_open()
         start, stop = whole_number("start", start), None if stop is None else whole_number("stop", stop)
-        return self._steadily(lambda: fetch_range(self, start, stop, isolation))
+        return self._noting(lambda: fetch_range(self, start, stop, isolation))
 
     def count(self, start: Position | None = None, stop: Position | None = None) -> int:
         """Number of records in [start, stop), control records not counted, from batch headers.
@@ -550,10 +601,22 @@ class LogView(LogState):
         return offsets_before(self, whole_number("ms", ms), count)
 
     def verify(self, progress: Progress | None = None) -> Report:
-        """Check every invariant of the directory, reading all of it and changing nothing."""
+        """Check every invariant of the directory, reading all of it and changing nothing.
+
+        What lies behind the end of a log that is being written, zeros ahead of it above all, is not of the log.
+        """
         from klog.inspect import verify
 
-        return verify(self._directory, progress=progress)
+        active = None if self.read_only or not self._segments else self._segments[-1]
+        end = 0 if active is None else active.size
+        report = verify(self._directory, progress=progress)
+        if active is not None and active.active:
+            report.problems = [
+                one
+                for one in report.problems
+                if not (one.kind == "length" and one.path == active.path and (one.position or 0) >= end)
+            ]
+        return report
 
     # ---- following another process -----------------------------------------------------------------------------------
 
