@@ -272,12 +272,14 @@ def take_over(manager: LogManager) -> None:
 
 
 def _set_strays_aside(manager: LogManager) -> None:
-    """Rename what klog knows to be of no topic. Raises DuplicateLog where one partition is there twice all the same."""
+    """Rename what klog knows to be of no topic. Raises DuplicateLog where one partition is there twice all the same.
+
+    A partition's own id is read only where it decides something: there may be thousands of them at a start."""
     homes: dict[Partition, list[LogDirectory]] = {}
+    deleted = manager._topic_file.deleted
     for directory in manager._online():
         for key in directory.entries().live:
-            topic_id = checkpoint.read_topic_id(directory.partition_path(*key))
-            if topic_id is not None and topic_id in manager._topic_file.deleted:
+            if deleted and checkpoint.read_topic_id(directory.partition_path(*key)) in deleted:
                 set_aside(manager, directory, key)
             else:
                 homes.setdefault(key, []).append(directory)
