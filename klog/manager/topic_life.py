@@ -153,9 +153,7 @@ def _undo_creation(manager: LogManager, name: str) -> None:
 def delete(manager: LogManager, name: str) -> None:
     """What LogManager.delete_topic documents."""
     with manager._lock:
-        partitions = manager.topics().get(name)
-        if partitions is None:
-            raise manager._unknown(name)
+        partitions = manager._partitions(name)
         manager._loading.wait_until_loaded({(name, partition) for partition in partitions})
         moving.give_up(manager, name)
         entry = manager._topic_file.entries.get(name)
