@@ -339,9 +339,7 @@ class LogManager:
         """
         self._check_usable()
         with self._lock:
-            partitions = self.topics().get(name)
-            if partitions is None:
-                raise self._unknown(name)
+            partitions = self._partitions(name)
             entry = self._topic_file.entries.get(name)
             before = LogConfig(entry.config) if entry else None
             altered = (before or LogConfig()).replace(config)
@@ -367,6 +365,13 @@ class LogManager:
             self._changes = {name: value for name, value in merged.items() if value is not None}
             self._loading.configuration_changed(None)
             return self._config
+
+    def _partitions(self, topic: str) -> list[int]:
+        """A topic's partitions. Raises UnknownTopicOrPartition."""
+        partitions = self.topics().get(topic)
+        if partitions is None:
+            raise self._unknown(topic)
+        return partitions
 
     def _unknown(self, topic: str, partition: int | None = None) -> UnknownTopicOrPartition:
         topics = self.topics()
@@ -474,9 +479,7 @@ class LogManager:
         Raises UnknownTopicOrPartition, and what Log.append raises; records are numbered as the caller gave them.
         """
         self._check_writable()
-        partitions = self.topics().get(topic)
-        if partitions is None:
-            raise self._unknown(topic)
+        partitions = self._partitions(topic)
         check_records(records)
         chosen = [self.log(topic, partition) for partition in partitions]
 
@@ -499,9 +502,7 @@ class LogManager:
     ) -> LogReader:
         """The records of a topic, partition after partition, as Log.read gives them."""
         self._check_open()
-        partitions = self.topics().get(topic)
-        if partitions is None:
-            raise self._unknown(topic)
+        partitions = self._partitions(topic)
         chosen: Iterable[int] = partitions if partition is None else (partition,)
         parts = [
             part for number in chosen for part in self.log(topic, number).read(start, stop, isolation=isolation).parts
@@ -526,8 +527,7 @@ class LogManager:
         Raises UnknownTopicOrPartition, CorruptCheckpoint, NewerFormat, ValueError.
         """
         self._check_open()
-        if topic not in self.topics():
-            raise self._unknown(topic)
+        self._partitions(topic)
         return NamedReader(self, PositionFile(self.path, name, self._files), topic, start, missing, isolation)
 
     def readers(self) -> dict[str, dict[str, dict[int, int]]]:
