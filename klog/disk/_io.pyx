@@ -30,7 +30,7 @@ from klog._c.osio cimport (
 
 import errno
 
-from klog.disk.faults import os_error
+from klog.disk.faults import os_error, read_error
 
 cdef extern from "stdlib.h" nogil:
     int posix_memalign(void **out, size_t alignment, size_t size)
@@ -54,7 +54,7 @@ cdef class AlignedBuffer:
     """size bytes that begin on a page boundary, with the read-only buffer protocol.
 
     64 bytes behind the end are there and zero, so that C may look a little past a record. exact: one of many, which takes
-    no more memory than that.
+    no more memory than that and begins at a multiple of 64.
     """
 
     def __cinit__(self, Py_ssize_t size, bint exact=False):
@@ -70,7 +70,7 @@ cdef class AlignedBuffer:
             _pooled -= 1
             self.data = <uint8_t *>_pool[_pooled]
             return
-        if posix_memalign(&memory, PAGE, self.capacity) != 0:
+        if posix_memalign(&memory, 64 if exact else PAGE, self.capacity) != 0:
             raise MemoryError()
         self.data = <uint8_t *>memory
 
@@ -144,7 +144,7 @@ cdef class LogFile:
             with nogil:
                 more = kl_pread(self.io, self.fd, <uint8_t *>buf + got, size - got, position + got)
         if more < 0:
-            raise os_error(<int>-more, self.path)
+            raise read_error(<int>-more, self.path, position)
         return got + more
 
     def read(self, int64_t position, Py_ssize_t size):
