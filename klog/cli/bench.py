@@ -18,7 +18,11 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 @click.group("bench")
 def command() -> None:
-    """Measure this machine."""
+    """Measure this machine.
+
+    \b
+    klog bench disk /var/lib/klog
+    """
 
 
 @command.command("disk")
