@@ -207,6 +207,8 @@ class LogView(LogState):
         self._lock = threading.RLock()
         self._bell.renew()
         self._options.handles.renew()
+        if self._commits is not None:
+            self._commits.renew()
         self._forked = not self.read_only
 
     def __reduce__(self) -> NoReturn:
