@@ -13,6 +13,9 @@
 #ifndef SYS_cachestat
 #define SYS_cachestat 451 /* of every architecture, as all calls above 424 */
 #endif
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT 0x08
+#endif
 #ifndef IOV_MAX
 #define IOV_MAX 1024
 #endif
@@ -122,6 +125,26 @@ int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at
     return 0;
 }
 
+int kl_write_zeros(const kl_io_t *io, int fd, int64_t at, int64_t size) {
+    static const char zeros[16 << 10];
+    struct iovec parts[64];
+    while (size > 0) {
+        int64_t put = 0;
+        int n = 0;
+        for (; n < 64 && put < size; n++) {
+            size_t some = size - put < (int64_t)sizeof zeros ? (size_t)(size - put) : sizeof zeros;
+            parts[n] = (struct iovec){(void *)zeros, some};
+            put += (int64_t)some;
+        }
+        int status = kl_pwritev(io, fd, parts, n, at, 0);
+        if (status < 0)
+            return status;
+        at += put;
+        size -= put;
+    }
+    return 0;
+}
+
 /* EINTR from fsync would leave the pages in doubt; Linux does not answer it for regular files.  No retry (S2). */
 int kl_fsync(const kl_io_t *io, int fd) {
     return io->fsync(fd) < 0 ? -errno : 0;
@@ -181,4 +204,13 @@ int64_t kl_splice(const kl_io_t *io, int from, int64_t from_at, int to, int64_t 
 
 int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found) {
     return io->cachestat(fd, at, size, found) < 0 ? -errno : 0;
+}
+
+int64_t kl_pread_cached(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at) {
+    ssize_t n;
+    do {
+        struct iovec part = {buf, size};
+        n = io->preadv2(fd, &part, 1, at, RWF_NOWAIT);
+    } while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
 }

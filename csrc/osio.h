@@ -55,6 +55,9 @@ int64_t kl_preadv(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t
  * the parts are used up.  flags: RWF_DONTCACHE and its like; -EOPNOTSUPP where the file system does not know them. */
 int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int flags);
 
+/* Write zeros to [at, at + size): 0 or -errno. */
+int kl_write_zeros(const kl_io_t *io, int fd, int64_t at, int64_t size);
+
 int kl_fsync(const kl_io_t *io, int fd);
 int kl_fdatasync(const kl_io_t *io, int fd);
 
@@ -77,5 +80,9 @@ int64_t kl_splice(const kl_io_t *io, int from, int64_t from_at, int to, int64_t 
 
 /* size 0: to the end of the file.  -ENOSYS on kernels before 6.5, -EOPNOTSUPP on file systems without a page cache. */
 int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found);
+
+/* Read what is in the page cache, up to the first byte that is not: how many bytes those were, or -errno.  It never
+ * waits for the disk, but may ask it to read ahead.  -EAGAIN: not even the first byte; -EOPNOTSUPP: cannot tell. */
+int64_t kl_pread_cached(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at);
 
 #endif

@@ -20,6 +20,7 @@ ORDER = [
     "disk",
     "segment",
     "log",
+    "cleaner",
     "manager",
     "inspect",
     "importing",

@@ -19,7 +19,8 @@ HEAD = """\
 
 Written by `python tools/config_docs.py` from the tables in `klog/config`.
 
-Every key has Kafka's name. Where Python wants a name, dots become underscores: `klog.LogConfig(segment_bytes=1 << 26)`.
+Every key has Kafka's name; those that begin with `klog.` are klog's own. Where Python wants a name, dots become
+underscores: `klog.LogConfig(segment_bytes=1 << 26)`.
 An unknown key is an error that names the nearest known one; in a `server.properties`, which says much that is no log's
 business, unknown keys are one warning. `LogConfig.from_properties(path)` and `ManagerConfig.from_properties(path)` read
 such files, `to_properties()` writes them.

@@ -1,11 +1,22 @@
 """Configuration under Kafka's names: LogConfig for one log, ManagerConfig for a log.dir.
 
+IoPolicy is what LogConfig.io gives.
 Both are frozen; both take Kafka's property names ("segment.bytes") and snake_case ("segment_bytes"); an unknown key is
 an InvalidConfig that names the nearest known one. Kafka: LogConfig, TopicConfig, ServerLogConfigs.
 """
 
 from klog.config.broker_table import BROKER_KEYS
+from klog.config.io_policy import IoPolicy
 from klog.config.model import LogConfig, ManagerConfig, check_tiering, split_config
 from klog.config.table import TOPIC_KEYS, Key
 
-__all__ = ["BROKER_KEYS", "TOPIC_KEYS", "Key", "LogConfig", "ManagerConfig", "check_tiering", "split_config"]
+__all__ = [
+    "BROKER_KEYS",
+    "TOPIC_KEYS",
+    "IoPolicy",
+    "Key",
+    "LogConfig",
+    "ManagerConfig",
+    "check_tiering",
+    "split_config",
+]

@@ -11,10 +11,12 @@ import abc
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 from klog.config.broker_table import BROKER_KEYS
+from klog.config.io_policy import IoPolicy
 from klog.config.nearest import nearest
 from klog.config.properties import format_properties, read_properties
 from klog.config.table import REMOVED, SEGMENT_BYTES_KAFKA, SYNONYMS, TOPIC_KEYS, Key
@@ -174,6 +176,11 @@ class LogConfig(_Config):
     def deletes(self) -> bool:
         """Does cleanup.policy include delete?"""
         return "delete" in self._values["cleanup.policy"]
+
+    @cached_property
+    def io(self) -> IoPolicy:
+        """How its bytes go to the disk and come from it: the `klog.io.*` keys."""
+        return IoPolicy.of(self._values)
 
     def replace(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Self:
         """This configuration with some keys set anew; None takes a key back to its default."""

@@ -229,6 +229,15 @@ TOPIC_KEYS: dict[str, Key] = {
             14,
             INT_MAX,
         ),
+        # Of klog alone: io_policy.py.
+        Key(
+            "klog.io.preallocate",
+            "string",
+            "steps",
+            "blocks ahead of the log end: in steps, as written zeros, or none",
+            choices=("steps", "none", "zeros"),
+        ),
+        _int("klog.io.preallocate.step.bytes", 16 << 20, "largest step; the first is 64 KiB, each doubles", 4096),
     )
 }
 

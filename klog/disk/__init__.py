@@ -1,10 +1,11 @@
 """disk: bytes to and from the kernel. Takes paths and buffers, gives open files, mappings and syncs that mean it.
 
 The only room that makes system calls on files. Its door: Files (what a disk must do), RealFiles (this machine's),
-LogFile, HandleCache, read_whole; DirectoryLock and directory_turn, which keep processes apart; what takes stored bytes
-on without a copy: view_of, send_slice; what sleeps until there is news: Bell, Waiter.
+LogFile, HandleCache, read_whole, read_parts; DirectoryLock and directory_turn, which keep processes apart; what takes
+stored bytes on without a copy: view_of, send_slice; what sleeps until there is news: Bell, Waiter.
 """
 
+from klog.disk._batch_read import read_parts
 from klog.disk._io import AlignedBuffer, LogFile
 from klog.disk._views import view_of
 from klog.disk.files import Files, RealFiles, read_whole
@@ -24,6 +25,7 @@ __all__ = [
     "Waiter",
     "directory_turn",
     "encrypts",
+    "read_parts",
     "read_whole",
     "send_slice",
     "view_of",

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t
 
-from klog._c.osio cimport kl_io_t
+from klog._c.osio cimport iovec, kl_io_t
 
 
 cdef class AlignedBuffer:
@@ -15,7 +15,10 @@ cdef class LogFile:
     cdef readonly str path
     cdef readonly bint writable
     cdef bint real        # do its calls go to the kernel itself?
+    cdef bint asked_in_vain  # does its file system not tell what is in the page cache?
     cdef object map       # of _views, for as long as somebody may want it again
     cdef object mapped    # memoryview of what of the map is known to be in the file
     cdef int write_at(self, const void *data, size_t size, int64_t position) except -1
     cdef int64_t read_at(self, void *buf, size_t size, int64_t position) except -1
+    cdef int write_vector(self, iovec *vector, int n, int64_t size, int64_t position) except -1
+    cdef int check(self, int status) except -1

@@ -1,17 +1,32 @@
 """Short kernel calls under the GIL: append and pread on one open file; and the aligned memory they read into.
 
 A call gives up the GIL only when it moves more than HOLD_BYTES: taking it back beside a busy Python thread costs
-milliseconds, a short write microseconds. Calls that wait for the disk (fsync and its like) are in files.py, over cffi.
+milliseconds, a short write microseconds. A read keeps it for what the page cache has (READ_HOLD_BYTES and less), and
+gives it up for what must come from the disk: the kernel is asked first for what it can give without waiting. Calls that
+wait for the disk (fsync and its like) are in files.py, over cffi.
 """
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
-from libc.stdlib cimport free
+from libc.stdlib cimport calloc, free
 from posix.unistd cimport close
 
-from klog._c.osio cimport kl_fallocate, kl_io_libc, kl_io_t, kl_pread, kl_pwrite
+from klog._c.osio cimport (
+    iovec,
+    kl_fadvise,
+    kl_fallocate,
+    kl_io_libc,
+    kl_io_t,
+    kl_pread,
+    kl_pread_cached,
+    kl_pwrite,
+    kl_pwritev,
+    kl_write_behind,
+    kl_write_zeros,
+)
 
+import errno
 import os
 
 cdef extern from "stdlib.h" nogil:
@@ -19,6 +34,7 @@ cdef extern from "stdlib.h" nogil:
 
 cdef enum:
     HOLD_BYTES = 65536
+    READ_HOLD_BYTES = 262144      # some 15 microseconds out of the page cache
     PAGE = 4096
     POOL_SLOTS = 8
     POOL_BYTES = 1 << 20
@@ -38,22 +54,23 @@ cdef object os_error(int status, str path):
 cdef class AlignedBuffer:
     """size bytes that begin on a page boundary, with the read-only buffer protocol.
 
-    64 bytes behind the end are there and zero, so that C may look a little past a record.
+    64 bytes behind the end are there and zero, so that C may look a little past a record. exact: one of many, which takes
+    no more memory than that.
     """
 
-    def __cinit__(self, Py_ssize_t size):
+    def __cinit__(self, Py_ssize_t size, bint exact=False):
         global _pooled
         cdef void *memory = NULL
         if size < 0:
             raise ValueError("a buffer has no negative size")
         self.size = size
         self.capacity = size + 64 if size > POOL_BYTES else POOL_BYTES + 64
-        if self.capacity == POOL_BYTES + 64 and size <= POOL_BYTES and _pooled > 0:
+        if exact or size < PAGE:
+            self.capacity = size + 64
+        elif size <= POOL_BYTES and _pooled > 0:
             _pooled -= 1
             self.data = <uint8_t *>_pool[_pooled]
             return
-        if size < PAGE:
-            self.capacity = size + 64
         if posix_memalign(&memory, PAGE, self.capacity) != 0:
             raise MemoryError()
         self.data = <uint8_t *>memory
@@ -112,17 +129,24 @@ cdef class LogFile:
         return self.fd
 
     cdef int64_t read_at(self, void *buf, size_t size, int64_t position) except -1:
-        cdef int64_t got
+        cdef int64_t got = 0, more
         if self.fd < 0:
             raise ValueError(f"{self.path} is closed")
-        if size <= HOLD_BYTES // 4:
-            got = kl_pread(self.io, self.fd, buf, size, position)
+        if size <= READ_HOLD_BYTES and not self.asked_in_vain:
+            got = kl_pread_cached(self.io, self.fd, buf, size, position)
+            if got == <int64_t>size:
+                return got
+            if got == -errno.EOPNOTSUPP:  # some file systems never say
+                self.asked_in_vain = True
+            got = max(got, 0)
+        if self.asked_in_vain and size <= HOLD_BYTES // 4:
+            more = kl_pread(self.io, self.fd, buf, size, position)
         else:
             with nogil:
-                got = kl_pread(self.io, self.fd, buf, size, position)
-        if got < 0:
-            raise os_error(<int>got, self.path)
-        return got
+                more = kl_pread(self.io, self.fd, <uint8_t *>buf + got, size - got, position + got)
+        if more < 0:
+            raise os_error(<int>more, self.path)
+        return got + more
 
     def read(self, int64_t position, Py_ssize_t size):
         """Up to size bytes from position, as an AlignedBuffer; shorter only at the end of the file."""
@@ -149,14 +173,71 @@ cdef class LogFile:
         else:
             with nogil:
                 status = kl_pwrite(self.io, self.fd, data, size, position)
+        return self.check(status)
+
+    def write_parts(self, parts, int64_t position):
+        """All of these buffers, one behind the other, in as few calls as the kernel takes; how many bytes. OSError: any
+        part of them may be there."""
+        cdef list given = list(parts)
+        cdef Py_ssize_t n = len(given), held = 0, number
+        cdef int64_t size = 0
+        cdef Py_buffer *views = <Py_buffer *>calloc(n + 1, sizeof(Py_buffer))
+        cdef iovec *vector = <iovec *>calloc(n + 1, sizeof(iovec))
+        try:
+            if views == NULL or vector == NULL:
+                raise MemoryError()
+            for number in range(n):
+                PyObject_GetBuffer(given[number], &views[number], PyBUF_SIMPLE)
+                held += 1
+                vector[number].iov_base, vector[number].iov_len = views[number].buf, <size_t>views[number].len
+                size += views[number].len
+            self.write_vector(vector, <int>n, size, position)
+        finally:
+            for number in range(held):
+                PyBuffer_Release(&views[number])
+            free(views)
+            free(vector)
+        return size
+
+    cdef int write_vector(self, iovec *vector, int n, int64_t size, int64_t position) except -1:
+        cdef int status
+        if self.fd < 0:
+            raise ValueError(f"{self.path} is closed")
+        if size <= HOLD_BYTES:
+            status = kl_pwritev(self.io, self.fd, vector, n, position, 0)
+        else:
+            with nogil:
+                status = kl_pwritev(self.io, self.fd, vector, n, position, 0)
+        return self.check(status)
+
+    cdef int check(self, int status) except -1:
         if status < 0:
             raise os_error(status, self.path)
         return 0
 
-    def preallocate(self, int64_t position, int64_t size):
-        """Give blocks to a range behind the end; the file's length stays. Quietly nothing where the file system can't."""
+    def preallocate(self, int64_t position, int64_t size, bint zeros=False):
+        """Give blocks to a range behind the end.
+
+        The file's length stays, and where the file system cannot do that nothing happens; zeros: as written zeros,
+        which every file system can, and the length is that of the range.
+        """
         cdef int status
         with nogil:
-            status = kl_fallocate(self.io, self.fd, 1, position, size)
-        if status < 0:
-            raise os_error(status, self.path)
+            if zeros:
+                status = kl_write_zeros(self.io, self.fd, position, size)
+            else:
+                status = kl_fallocate(self.io, self.fd, 1, position, size)
+        self.check(status)
+
+    def write_behind(self, int64_t position, int64_t size, bint wait=False):
+        """Begin to write what is dirty of a range to the disk; wait: until it is there. OSError of the wait is that of
+        an fsync: final, and nobody else may ever hear of it."""
+        cdef int status
+        with nogil:
+            status = kl_write_behind(self.io, self.fd, position, size, wait)
+        self.check(status)
+
+    def advise(self, int64_t position, int64_t size, int advice):
+        """posix_fadvise: os.POSIX_FADV_*. size 0 is to the end of the file. Only ever advice: what fails is ignored."""
+        with nogil:
+            kl_fadvise(self.io, self.fd, position, size, advice)

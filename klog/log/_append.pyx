@@ -374,9 +374,9 @@ cdef class Tail:
                     int64_t now) except -1:
         """A8 and A10, or False and nothing of them."""
         cdef kl_batch_t b
-        cdef int64_t size = self.segment.size, allocated = self.active.allocated
+        cdef int64_t size = self.segment.size, stop = self.active.stop
         cdef int64_t end = size + batches.nbytes, next_offset = last_offset + 1, waited = 0
-        if end > allocated or batches.nbytes > self.segment_bytes:
+        if end > stop or batches.nbytes > self.segment_bytes:
             return False
         if next_offset - log._recovery_point >= self.flush_messages:
             return False

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from klog.disk import LogFile
+from klog.disk import AlignedBuffer, LogFile, read_parts
 from klog.log.epochs import LeaderEpochs
 from klog.log.producer_entry import BATCHES_KEPT
 from klog.log.producers import Producers
 from klog.record import decode
 from klog.segment import AbortedTransaction, Header
+
+_MARKERS_AT_ONCE = 256
 
 
 def replay(
@@ -30,7 +32,9 @@ def replay(
             of_producers.append(header)
     if producers is None:
         return aborted
-    for header in _remembered(of_producers):
+    remembered = _remembered(of_producers)
+    markers = _Markers(file, [header for header in remembered if header.is_control and header.count])
+    for header in remembered:
         if not header.is_control:
             producers.update_data(
                 header.producer_id,
@@ -45,7 +49,7 @@ def replay(
         if header.count == 0:
             producers.note_emptied(header.producer_id)
             continue  # by the cleaner: its outcome has been applied long ago
-        ended = _marker(header, file, producers)
+        ended = _end(header, markers.next(), file.path, producers)
         if ended is not None:
             aborted.append(ended)
     return aborted
@@ -73,8 +77,27 @@ def _remembered(headers: list[Header]) -> list[Header]:
     return kept
 
 
-def _marker(header: Header, file: LogFile, producers: Producers) -> AbortedTransaction | None:
-    batch = next(decode(file.read(header.position, header.size), path=file.path, file_position=header.position))
+class _Markers:
+    """The bytes of markers, one after the other: neighbours are read together."""
+
+    def __init__(self, file: LogFile, headers: list[Header]) -> None:
+        self._file = file
+        self._left = [(header.position, header.size) for header in reversed(headers)]
+        self._read: list[AlignedBuffer | OSError] = []
+
+    def next(self) -> AlignedBuffer:
+        """The next one's. Raises OSError."""
+        if not self._read:
+            some = [self._left.pop() for _ in range(min(_MARKERS_AT_ONCE, len(self._left)))]
+            self._read = read_parts(self._file, some)[::-1]
+        found = self._read.pop()
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+
+def _end(header: Header, marker: AlignedBuffer, path: str, producers: Producers) -> AbortedTransaction | None:
+    batch = next(decode(marker, path=path, file_position=header.position))
     for record in batch:
         if record.control_type not in ("commit", "abort"):
             return None

@@ -11,6 +11,7 @@ Kafka: LogSegment.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import random
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from klog.record import BatchTable
 
 _log = logging.getLogger("klog.segment")
-_PREALLOCATE_MIN, _PREALLOCATE_MAX = 64 << 10, 16 << 20
+_PREALLOCATE_MIN = 64 << 10
 _POSITION_MAX = 2**31 - 1
 _HEADER_BYTES = 61
 _NO_BATCH = 2**63 - 1
@@ -75,9 +76,12 @@ class Home:
 
 
 class _Active:
-    """What a segment needs to take appends, and its bounds, worked out again when the log gets another config."""
+    """What a segment needs to take appends, and its bounds, worked out again when the log gets another config.
 
-    __slots__ = ("age_max_ms", "allocated", "config", "file", "index", "size_max")
+    allocated: below this byte it has blocks. stop: an append that ends beyond this byte needs more than a write.
+    """
+
+    __slots__ = ("age_max_ms", "allocated", "config", "file", "index", "size_max", "stop")
 
     def __init__(self, file: LogFile, index: IndexPair, allocated: int, config: LogConfig) -> None:
         self.file = file
@@ -92,6 +96,12 @@ class _Active:
         self.age_max_ms = age_max_ms - (random.randrange(jitter_ms) if jitter_ms else 0)
         self.size_max = config.segment_size
         self.config = config
+        self.stop = 0
+
+    def cut(self, size: int) -> None:
+        """The file has this length now."""
+        self.allocated = size
+        self.stop = 0
 
 
 class Segment:
@@ -253,7 +263,8 @@ class Segment:
     def activate(self) -> None:
         """Make this the segment that takes appends: file open for writing, indexes at full size.
 
-        With `preallocate` a new file has blocks for the whole segment. Its length is that of its batches all the same.
+        With `preallocate` a new file has blocks for the whole segment. Its length is that of its batches all the same,
+        but for klog.io.preallocate=zeros.
         """
         file = self.home.files.open(self.path, write=True, create=True)
         # An index that is larger than segment.index.bytes allows now keeps its entries, and is full.
@@ -279,7 +290,7 @@ class Segment:
         allocated = self.size
         if self.home.config.preallocate and self.size == 0:
             allocated = self.home.config.segment_size
-            file.preallocate(0, allocated)
+            file.preallocate(0, allocated, self.home.config.io.preallocate == "zeros")
         self._active = _Active(file, index, allocated, self.home.config)
         self._drop_handles()
 
@@ -405,19 +416,36 @@ class Segment:
         data = part(group, first, stop)
         active.index.reserve(stop - first)
         end = self.size + len(data)
-        if end > active.allocated:
-            self._allocate(active, end)
+        if end > active.stop:
+            self._make_room(active, end)
         active.file.write(data, self.size)
         active.index.add(group, first, stop, self.size)
         self.next_offset = next_offset(group, stop - 1)
         self.size = end
 
-    def _allocate(self, active: _Active, end: int) -> None:
-        """Blocks in steps that double from 64 KiB to 16 MiB: small logs stay small, large ones lie in one piece."""
-        step = min(max(active.allocated, _PREALLOCATE_MIN), _PREALLOCATE_MAX)
-        target = max(end, min(active.allocated + step, max(active.size_max, end)))
-        active.file.preallocate(active.allocated, target - active.allocated)
-        active.allocated = target
+    def _make_room(self, active: _Active, end: int) -> None:
+        """Before an append that ends at `end`: blocks, as the policy says. On a full disk the write itself decides."""
+        policy = active.config.io
+        if policy.preallocate == "none":
+            active.stop = _POSITION_MAX
+            return
+        if end > active.allocated:
+            target = self._target(active, end, policy.preallocate_step_bytes)
+            try:
+                zeros = policy.preallocate == "zeros"
+                active.file.preallocate(active.allocated, target - active.allocated, zeros)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                target = end
+            active.allocated = target
+        active.stop = active.allocated
+
+    @staticmethod
+    def _target(active: _Active, end: int, step_max: int) -> int:
+        """Steps that double from 64 KiB on: small logs stay small, large ones lie in one piece."""
+        step = min(max(active.allocated, _PREALLOCATE_MIN), step_max)
+        return max(end, min(active.allocated + step, max(active.size_max, end)))
 
     def mark(self) -> tuple[int, int, bytes]:
         """What rewind() needs."""
@@ -429,7 +457,7 @@ class Segment:
         self.size, self.next_offset, state = mark
         active.index.restore(state)
         self.home.files.truncate(active.file, self.size)
-        active.allocated = self.size
+        active.cut(self.size)
         self.home.files.fsync(active.file)
 
     @property
@@ -470,7 +498,7 @@ class Segment:
             active.index.set_max_timestamp(*self._youngest(active.index))
         self.home.files.truncate(active.file, end)
         self.home.files.fsync(active.file)
-        active.allocated = end
+        active.cut(end)
         return removed
 
     # ---- read --------------------------------------------------------------------------------------------------

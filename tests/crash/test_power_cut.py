@@ -16,25 +16,36 @@ import pytest
 from tests.crash.workload import Expected, check, steps
 from tests.support.crash_files import CrashFiles, PowerCut
 
+Policy = dict[str, object]
+POLICIES: dict[str, Policy] = {
+    "zeros": {"klog.io.preallocate": "zeros"},
+    "none": {"klog.io.preallocate": "none"},
+}
+"""Ways to the disk beside the default, which the tests without a policy take."""
 
-def run_until(path: Path, stop_at: int | None, durability: str) -> tuple[CrashFiles, Expected]:
+
+def run_until(
+    path: Path, stop_at: int | None, durability: str, policy: Policy | None = None
+) -> tuple[CrashFiles, Expected]:
     files, expected = CrashFiles(stop_at), Expected()
     try:
-        for _ in steps(path, files, expected, durability):
+        for _ in steps(path, files, expected, durability, policy):
             pass
     except PowerCut:
         pass
     return files, expected
 
 
-def cut_everywhere(tmp_path: Path, durability: str, stride: int, first: int, randoms: int) -> int:
-    whole, expected = run_until(tmp_path / "whole", None, durability)
-    assert whole.steps > 150
+def cut_everywhere(
+    tmp_path: Path, durability: str, stride: int, first: int, randoms: int, policy: Policy | None = None
+) -> int:
+    whole, expected = run_until(tmp_path / "whole", None, durability, policy)
+    assert whole.steps > 140
     assert check(tmp_path / "whole", expected, len(expected.values)) == len(expected.values)
     states = 0
     for stop_at in range(first, whole.steps, stride):
         path = tmp_path / f"run-{stop_at}"
-        files, expected = run_until(path, stop_at, durability)
+        files, expected = run_until(path, stop_at, durability, policy)
         if not path.exists():
             continue
         for name, state in files.states(path, tmp_path / "states", stop_at, randoms):
@@ -42,7 +53,9 @@ def cut_everywhere(tmp_path: Path, durability: str, stride: int, first: int, ran
             try:
                 check(state, expected, promised)
             except BaseException as error:
-                error.add_note(f"stop_at={stop_at} state={name} durability={durability} last ops: {files.log[-6:]}")
+                error.add_note(
+                    f"stop_at={stop_at} state={name} durability={durability} policy={policy} last ops: {files.log[-6:]}"
+                )
                 raise
             states += 1
         shutil.rmtree(tmp_path / "states", ignore_errors=True)
@@ -57,8 +70,24 @@ def test_a_cut_at_a_sample_of_operations_leaves_a_prefix_with_all_that_was_promi
     assert cut_everywhere(tmp_path, durability, stride=5, first=0, randoms=1) > 100
 
 
+@pytest.mark.parametrize("durability", ["os", "sync"])
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_so_it_does_whichever_way_the_bytes_take(tmp_path: Path, durability: str, policy: Policy) -> None:
+    assert cut_everywhere(tmp_path, durability, stride=11, first=3, randoms=1, policy=policy) > 40
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("durability", ["os", "sync"])
 def test_a_cut_at_every_operation_leaves_a_prefix_with_all_that_was_promised(tmp_path: Path, durability: str) -> None:
     seed = int(os.environ.get("KLOG_CRASH_SEED", "0"))
     assert cut_everywhere(tmp_path, durability, stride=1, first=seed % 2, randoms=6) > 800
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("durability", ["os", "sync"])
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_at_every_operation_it_does_whichever_way_the_bytes_take(
+    tmp_path: Path, durability: str, policy: Policy
+) -> None:
+    seed = int(os.environ.get("KLOG_CRASH_SEED", "0"))
+    assert cut_everywhere(tmp_path, durability, stride=1, first=seed % 2, randoms=6, policy=policy) > 800

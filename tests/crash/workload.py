@@ -7,7 +7,7 @@ acknowledged, how many flush() or close() has promised to survive a power cut.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import klog
@@ -33,14 +33,19 @@ def open_logs(path: Path, files: Files | None = None, **options: object) -> klog
     return klog.open(path, create=True, files=files, clock=ManualClock(), **options)
 
 
-def steps(path: Path, files: Files, expected: Expected, durability: str) -> Iterator[None]:
-    """A writer's life, one operation per step: appends that roll, flushes, a clean stop, a start, more appends."""
+def steps(
+    path: Path, files: Files, expected: Expected, durability: str, policy: Mapping[str, object] | None = None
+) -> Iterator[None]:
+    """A writer's life, one operation per step: appends that roll, flushes, a clean stop, a start, more appends.
+
+    policy: klog.io.* keys of the topic.
+    """
     serial = 0
     for life in range(2):
         logs = open_logs(path, files, durability=durability)
         try:
             if TOPIC not in logs.topics():
-                logs.create_topic(TOPIC, config=CONFIG)
+                logs.create_topic(TOPIC, config={**CONFIG, **(policy or {})})
             log = logs.log(TOPIC)
             yield
             for size in (1, 3, 1, 12, 2, 1, 6):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,9 +35,48 @@ def test_interrupted_and_short_writes_go_on_where_they_stopped(tmp_path: Path, k
 def test_interrupted_and_short_reads_go_on_where_they_stopped(tmp_path: Path, kernel: FaultyIo) -> None:
     (tmp_path / "a").write_bytes(bytes(range(100)))
     file = RealFiles(kernel.table).open(str(tmp_path / "a"))
+    kernel.rule("preadv2", error=errno.EINTR, times=1)
+    kernel.rule("preadv2", at_most=11, nth=2)
     kernel.rule("pread", error=errno.EINTR, times=1)
     kernel.rule("pread", at_most=9, nth=2)
     assert bytes(file.read(10, 80)) == bytes(range(10, 90))
+    assert kernel.calls("preadv2") == 2
+    assert kernel.calls("pread") == 1 + 8
+
+
+@pytest.mark.parametrize("error", [errno.EAGAIN, errno.EOPNOTSUPP, errno.EIO])
+def test_a_read_that_the_page_cache_cannot_answer_asks_the_disk(tmp_path: Path, kernel: FaultyIo, error: int) -> None:
+    (tmp_path / "a").write_bytes(bytes(range(100)))
+    file = RealFiles(kernel.table).open(str(tmp_path / "a"))
+    kernel.rule("preadv2", error=error)
+    for _ in range(3):
+        assert bytes(file.read(10, 80)) == bytes(range(10, 90))
+    assert kernel.calls("preadv2") == (1 if error == errno.EOPNOTSUPP else 3)
+
+
+def test_a_short_read_that_is_in_the_page_cache_is_one_call(tmp_path: Path, kernel: FaultyIo) -> None:
+    (tmp_path / "a").write_bytes(bytes(300_000))
+    file = RealFiles(kernel.table).open(str(tmp_path / "a"))
+    assert len(file.read(0, 262_144)) == 262_144
+    assert (kernel.calls("preadv2"), kernel.calls("pread")) == (1, 0)
+    assert len(file.read(0, 262_145)) == 262_145
+    assert (kernel.calls("preadv2"), kernel.calls("pread")) == (1, 1)
+
+
+def test_other_threads_run_while_a_cold_read_waits(tmp_path: Path, kernel: FaultyIo) -> None:
+    """D6: what the page cache has not is read without Python's lock, however short it is."""
+    (tmp_path / "a").write_bytes(bytes(100))
+    file = RealFiles(kernel.table).open(str(tmp_path / "a"))
+    kernel.rule("preadv2", error=errno.EAGAIN)
+    kernel.rule("pread", delay_ms=200)
+    reader = threading.Thread(target=file.read, args=(0, 61))
+    reader.start()
+    turns = 0
+    while reader.is_alive():
+        turns += 1
+        time.sleep(0.001)
+    reader.join()
+    assert turns > 5
 
 
 def test_a_failed_sync_is_asked_once_and_names_its_file(tmp_path: Path, kernel: FaultyIo) -> None:

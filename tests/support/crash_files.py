@@ -13,10 +13,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from klog.disk import LogFile, RealFiles
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 INDEXES = (".index", ".timeindex")
 
@@ -51,8 +55,18 @@ class CrashFile(LogFile):
         super().write(data, position)
         self.disk.inode(self.path).pending.append((position, bytes(data)))
 
-    def preallocate(self, position: int, size: int) -> None:
-        """Changes no byte and no length."""
+    def write_parts(self, parts: Iterable[Buffer], position: int) -> int:
+        """A cut may leave any of the parts."""
+        at = position
+        for part in parts:
+            self.write(bytes(part), at)
+            at += len(memoryview(part))
+        return at - position
+
+    def preallocate(self, position: int, size: int, zeros: bool = False) -> None:
+        """Blocks alone change no byte and no length."""
+        if zeros:
+            self.write(bytes(size), position)
 
 
 class CrashFiles(RealFiles):

@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from klog.disk import LogFile, RealFiles
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class FailingFile(LogFile):
@@ -17,6 +22,15 @@ class FailingFile(LogFile):
     def write(self, data: bytes, position: int) -> None:
         self.disk.check("write", self.path)
         super().write(data, position)
+
+    def write_parts(self, parts: Iterable[Buffer], position: int) -> int:
+        self.disk.check("write", self.path)
+        return super().write_parts(parts, position)
+
+    def preallocate(self, position: int, size: int, zeros: bool = False) -> None:
+        if zeros:
+            self.disk.check("write", self.path)
+        super().preallocate(position, size, zeros)
 
 
 class FailingFiles(RealFiles):

@@ -1,0 +1,85 @@
+/* What the cleaner knows of keys: a keyed 128-bit hash of each -> the last offset seen for it, in memory that the caller
+ * brings.
+ *
+ *   table := entry{slots + tail + 1}          entry := high:u64 low:u64 offset+1:u64     24 bytes, zeros where empty
+ *
+ *   K1  entries stand in the order of their hashes, each at or behind its home, home = high * slots / 2^64; between its
+ *       home and itself no slot is empty
+ *   K2  so a search for a key that is not there ends at the first larger hash, long before the first empty slot
+ *   K3  the last slot of the table is always empty: no search needs a bound
+ *   K4  the table begins small and doubles in place, as it fills, up to slots_max: few keys stay in the processor's cache
+ *
+ * The hash is keyed with a secret of the run.  Whoever writes keys without knowing it cannot make two of them one, which
+ * would lose records: a seeded hash such as XXH3 does not promise that.  Equal hashes are taken for equal keys; among 10^8
+ * honest keys two collide with a chance of 10^-22.
+ *
+ * One writer at a time.  Kafka: SkimpyOffsetMap (MD5, double hashing, fixed size).
+ */
+#ifndef KL_KEYMAP_H
+#define KL_KEYMAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    KL_KEYMAP_ENTRY = 24,
+    KL_KEYMAP_GROUP = 16, /* keys in flight at once: while one hash is made, the slots of those before come from memory */
+    KL_KEYMAP_SLOTS_FIRST = 4096, /* at most, at the beginning */
+    KL_KEYMAP_TAIL = 8192, /* slots behind the last home; fewer in a table of fewer slots */
+};
+
+typedef struct {
+    const uint8_t *at; /* may be NULL where size is 0 */
+    size_t size;
+} kl_key_t;
+
+typedef struct {
+    uint64_t high, low;
+} kl_hash_t;
+
+typedef struct kl_keyhash kl_keyhash_t;
+typedef void (*kl_keyhash_fn)(const kl_keyhash_t *hash, const kl_key_t *keys, int32_t n, kl_hash_t *out);
+
+struct kl_keyhash {
+    uint8_t rounds[11][16]; /* AES round keys */
+    uint8_t whole[16], cut[16]; /* CMAC's two subkeys: for a last block of 16 bytes, and for one of fewer */
+    uint64_t k0, k1; /* SipHash */
+    kl_keyhash_fn many;
+};
+
+/* Ready to hash under a 16-byte secret by one kernel: 0 SipHash-1-3-128, 1 AES-128-CMAC (RFC 4493); -1 the fastest here.
+ * Answers the kernel's name, NULL (and *hash untouched) for one that this processor cannot run. */
+const char *kl_keyhash_init(kl_keyhash_t *hash, const uint8_t secret[16], int kernel);
+
+/* SipHash with any number of rounds: for checking against the vectors of its authors. out has 16 bytes. */
+void kl_siphash128(const uint8_t secret[16], const uint8_t *at, size_t size, int rounds, int last_rounds, uint8_t *out);
+
+typedef struct {
+    uint64_t high, low, offset_1;
+} kl_entry_t;
+
+typedef struct {
+    kl_keyhash_t hash;
+    kl_entry_t *entries;
+    int64_t slots;     /* homes there are now */
+    int64_t slots_max;
+    int64_t limit;     /* keys at most */
+    int64_t size;      /* keys */
+    int64_t grow_at;   /* keys that make it double */
+    int halvings;      /* how often it still can */
+} kl_keymap_t;
+
+/* Bytes that a table of at most so many slots takes, zeroed by the caller. */
+size_t kl_keymap_bytes(int64_t slots_max);
+
+/* An empty map in zeroed memory.  slots_max >= 1, 0 <= limit <= slots_max. hash has been set by kl_keyhash_init. */
+void kl_keymap_init(kl_keymap_t *map, void *memory, int64_t slots_max, int64_t limit);
+
+/* Note n <= KL_KEYMAP_GROUP keys in order, each with its offset (>= 0); for a key that is there already the new offset
+ * counts.  Answers how many went in: fewer than n where the map is full before that key, known or not, as in Kafka. */
+int32_t kl_keymap_put(kl_keymap_t *map, const kl_key_t *keys, const int64_t *offsets, int32_t n);
+
+/* The offsets of n <= KL_KEYMAP_GROUP keys, -1 for one that is not there. */
+void kl_keymap_get(const kl_keymap_t *map, const kl_key_t *keys, int32_t n, int64_t *offsets);
+
+#endif

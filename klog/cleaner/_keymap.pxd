@@ -1,0 +1,11 @@
+from klog._c.keymap cimport kl_keymap_t
+from libc.stdint cimport int64_t
+
+
+cdef class KeyMap:
+    """The map in C, and the memory it lies in. Who works on `map` without the GIL keeps the object alive, and is alone."""
+    cdef kl_keymap_t map
+    cdef void *memory
+    cdef size_t mapped
+    cdef readonly str kernel
+    cdef public int64_t latest_offset

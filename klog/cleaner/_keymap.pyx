@@ -1,0 +1,150 @@
+# cython: auto_pickle=False
+"""Key -> latest offset, for one run of the cleaner: csrc/keymap.h in memory of its own, in huge pages where there are any.
+
+24 bytes a slot; slots and limit are Kafka's: slots = memory / 24, as many keys as slots x load factor. The pages come as
+the table grows into them, and only up to 192 KiB more than memory_bytes are ever asked for.
+"""
+
+cimport cython
+from klog._c.keymap cimport (
+    KL_KEYMAP_ENTRY, KL_KEYMAP_GROUP, kl_hash_t, kl_key_t, kl_keyhash_init, kl_keyhash_t, kl_keymap_bytes, kl_keymap_get,
+    kl_keymap_init, kl_keymap_put,
+)
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+import os
+
+cdef extern from "sys/mman.h" nogil:
+    enum:
+        PROT_READ
+        PROT_WRITE
+        MAP_PRIVATE
+        MAP_ANONYMOUS
+        MAP_NORESERVE
+        MADV_HUGEPAGE
+    void *MAP_FAILED
+    void *mmap(void *at, size_t size, int protection, int flags, int fd, int64_t offset)
+    int munmap(void *at, size_t size)
+    int madvise(void *at, size_t size, int advice)
+
+cdef tuple KERNELS = ("siphash-1-3-128", "aes-128-cmac")
+
+
+cdef const char *begin_hash(kl_keyhash_t *hash, bytes secret, str kernel) except NULL:
+    cdef const char *name
+    if len(secret) != 16:
+        raise ValueError(f"a secret of {len(secret)} bytes: 16")
+    if kernel is not None and kernel not in KERNELS:
+        raise ValueError(f"no kernel {kernel!r}: one of {', '.join(KERNELS)}")
+    name = kl_keyhash_init(hash, <const uint8_t *>secret, -1 if kernel is None else KERNELS.index(kernel))
+    if name == NULL:
+        raise ValueError(f"this processor cannot run {kernel}")
+    return name
+
+
+def hash_key(bytes key, bytes secret, str kernel=None):
+    """The 16 bytes that stand for a key under a secret. A kernel by name serves to check it."""
+    cdef kl_keyhash_t hash
+    cdef kl_key_t wanted
+    cdef kl_hash_t out
+    begin_hash(&hash, secret, kernel)
+    wanted.at = <const uint8_t *>key
+    wanted.size = <size_t>len(key)
+    hash.many(&hash, &wanted, 1, &out)
+    return (<uint8_t *>&out)[:16]
+
+
+@cython.final
+cdef class KeyMap:
+    """At most slots x load_factor keys in memory_bytes; latest_offset is the last one put or noted, -1 at first.
+
+    One user at a time. secret and kernel are for tests: by themselves 16 random bytes, and the fastest here.
+    """
+
+    def __cinit__(self, int64_t memory_bytes, double load_factor=0.9, *, bytes secret=None, str kernel=None):
+        cdef int64_t slots = memory_bytes // KL_KEYMAP_ENTRY
+        cdef void *memory
+        self.memory = NULL
+        if not 0 < load_factor <= 1 or slots < 1 or slots > (<int64_t>1 << 40):
+            raise ValueError(f"{memory_bytes} bytes at load {load_factor}: at least 24, and a load in (0, 1]")
+        self.kernel = begin_hash(&self.map.hash, os.urandom(16) if secret is None else secret, kernel).decode("ascii")
+        self.mapped = kl_keymap_bytes(slots)
+        memory = mmap(NULL, self.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+        if memory == MAP_FAILED:
+            raise MemoryError(f"no {self.mapped} bytes for the offset map: lower log.cleaner.dedupe.buffer.size")
+        self.memory = memory
+        if self.mapped >= (<size_t>1 << 21):
+            madvise(memory, self.mapped, MADV_HUGEPAGE)  # a tenth faster; without them it works all the same
+        kl_keymap_init(&self.map, memory, slots, <int64_t>(slots * load_factor))
+        self.latest_offset = -1
+
+    def __dealloc__(self):
+        if self.memory != NULL:
+            munmap(self.memory, self.mapped)
+
+    def __len__(self):
+        return self.map.size
+
+    @property
+    def slots(self):
+        """Keys that its memory has room for."""
+        return self.map.slots_max
+
+    @property
+    def keys_max(self):
+        """Keys that it takes: slots x load factor."""
+        return self.map.limit
+
+    @property
+    def full(self):
+        """Does it take no more?"""
+        return self.map.size >= self.map.limit
+
+    @property
+    def utilization(self):
+        """Keys / slots."""
+        return self.map.size / <double>self.map.slots_max
+
+    def put(self, keys, offsets):
+        """Note keys (a list of bytes), each with its offset, in order: how many went in before the map was full."""
+        cdef kl_key_t group[KL_KEYMAP_GROUP]
+        cdef int64_t numbers[KL_KEYMAP_GROUP]
+        cdef Py_ssize_t done = 0, n = len(keys)
+        cdef int32_t count, put, i
+        while done < n:
+            count = <int32_t>min(n - done, KL_KEYMAP_GROUP)
+            for i in range(count):
+                point(&group[i], keys[done + i])
+                numbers[i] = offsets[done + i]
+                if numbers[i] < 0:
+                    raise ValueError(f"offset {numbers[i]}")
+            put = kl_keymap_put(&self.map, group, numbers, count)
+            if put:
+                self.latest_offset = numbers[put - 1]
+            done += put
+            if put < count:
+                break
+        return done
+
+    def get(self, keys):
+        """The offsets of keys (a list of bytes), -1 for one that is not there."""
+        cdef kl_key_t group[KL_KEYMAP_GROUP]
+        cdef int64_t numbers[KL_KEYMAP_GROUP]
+        cdef Py_ssize_t done = 0, n = len(keys)
+        cdef int32_t count, i
+        found = []
+        while done < n:
+            count = <int32_t>min(n - done, KL_KEYMAP_GROUP)
+            for i in range(count):
+                point(&group[i], keys[done + i])
+            kl_keymap_get(&self.map, group, count, numbers)
+            for i in range(count):
+                found.append(numbers[i])
+            done += count
+        return found
+
+
+cdef int point(kl_key_t *key, bytes value) except -1:
+    key.at = <const uint8_t *>value
+    key.size = <size_t>len(value)
+    return 0

@@ -1,0 +1,32 @@
+"""How a log's bytes go to the disk and come from it: the `klog.io.*` keys of a topic as one object.
+
+Every policy keeps the promises of append and flush, and writes the same bytes. They differ in what they leave in the
+page cache, and in what they make others wait for. docs/io.md says which is for what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Self
+
+Preallocate = Literal["steps", "none", "zeros"]
+
+
+@dataclass(frozen=True, slots=True)
+class IoPolicy:
+    """LogConfig.io. A field per key, without the `klog.io.` in front.
+
+    preallocate             steps: blocks ahead of the log end, in steps that double; the file's length stays that of
+                            its batches. zeros: the same steps as written zeros, for file systems that cannot give
+                            blocks alone; the length runs ahead until roll or close. none: the file grows write by write
+    preallocate_step_bytes  the largest step
+    """
+
+    preallocate: Preallocate = "steps"
+    preallocate_step_bytes: int = 16 << 20
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The policy among the values of a topic."""
+        return cls(**{one.name: values["klog.io." + one.name.replace("_", ".")] for one in fields(cls)})

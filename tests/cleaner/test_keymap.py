@@ -1,0 +1,136 @@
+"""The map of keys against a dict; its hashes against what others say they are."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klog.cleaner import KeyMap
+from klog.cleaner._keymap import hash_key
+from tests.support.siphash import siphash128
+
+SLOT = 24
+SECRET = bytes(range(16))
+KERNELS = ["siphash-1-3-128", "aes-128-cmac"]
+
+
+def kernels() -> list[str]:
+    return [name for name in KERNELS if name == KERNELS[0] or KeyMap(SLOT).kernel == name]
+
+
+@pytest.mark.parametrize("items", [10, 100, 1000, 5000])
+@pytest.mark.parametrize("kernel", kernels())
+def test_every_key_is_found_at_its_offset(items: int, kernel: str) -> None:
+    """OM1"""
+    keys = [b"key-%d" % i for i in range(items)]
+    found = KeyMap(2 * SLOT * items, kernel=kernel)
+    assert found.put(keys, range(items)) == items
+    assert found.get(keys) == list(range(items))
+    assert found.get([b"another", b""]) == [-1, -1]
+    assert (len(found), found.latest_offset, found.utilization) == (items, items - 1, 0.5)
+
+
+def test_what_a_full_map_does() -> None:
+    """OM3: a search for what is missing ends, nothing more goes in, known or not."""
+    found = KeyMap(4 * SLOT, 1.0)
+    assert found.put([b"a", b"b", b"c", b"d", b"e"], range(5)) == 4
+    assert found.full
+    assert (found.get([b"missing"]), found.get([b"d"]), found.latest_offset) == ([-1], [3], 3)
+    assert found.put([b"a"], [9]) == 0
+    assert found.get([b"a"]) == [0]
+
+
+@pytest.mark.parametrize(
+    ("slots", "load", "keys"), [(20, 0.9, 18), (3, 0.75, 2), (1, 0.9, 0), (1, 1.0, 1), (5000, 0.9, 4500)]
+)
+def test_keys_are_slots_times_the_load_factor(slots: int, load: float, keys: int) -> None:
+    """Kafka's number of keys, of which its rounds depend."""
+    found = KeyMap(slots * SLOT + 23, load)
+    assert (found.slots, found.keys_max) == (slots, keys)
+    names = [b"%d" % i for i in range(keys + 5)]
+    assert found.put(names, range(keys + 5)) == keys
+    assert found.get(names) == [*range(keys), *[-1] * 5]
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=40), st.integers(0, 2**62)), max_size=300),
+    st.integers(1, 400),
+    st.sampled_from(kernels()),
+)
+def test_the_latest_offset_of_a_key_counts(puts: list[tuple[bytes, int]], slots: int, kernel: str) -> None:
+    model: dict[bytes, int] = {}
+    fits = 0
+    found = KeyMap(SLOT * slots, 1.0, kernel=kernel)
+    for key, offset in puts:
+        if len(model) == slots:
+            break
+        model[key] = offset
+        fits += 1
+    assert found.put([key for key, _ in puts], [offset for _, offset in puts]) == fits
+    asked = sorted({key for key, _ in puts} | {b"", b"?"})
+    assert found.get(asked) == [model.get(key, -1) for key in asked]
+    assert len(found) == len(model)
+
+
+def test_it_grows_many_times_and_loses_nothing() -> None:
+    numbers = random.Random(11)
+    found, model = KeyMap(SLOT * 300_001), {}
+    for start in range(0, 260_000, 1000):
+        keys = [b"%d" % numbers.randrange(200_000) for _ in range(1000)]
+        assert found.put(keys, range(start, start + 1000)) == 1000
+        model.update(zip(keys, range(start, start + 1000), strict=True))
+    names = [b"%d" % i for i in range(200_000)]
+    assert found.get(names) == [model.get(name, -1) for name in names]
+
+
+def test_keys_that_collide_in_a_hash_without_a_secret_do_not_here() -> None:
+    """Blocks that any two of a checksum's keys could be swapped for: no two keys are one, whatever the secret."""
+    keys = [bytes(a) + bytes(b) for a in ([0] * 16, [1] * 16) for b in ([0] * n for n in range(40))]
+    keys += [key + b"\x80" for key in keys]
+    for _ in range(20):
+        found = KeyMap(SLOT * 1000)
+        found.put(keys, range(len(keys)))
+        assert len(found) == len(set(keys))
+
+
+def test_each_map_has_a_secret_of_its_own() -> None:
+    assert hash_key(b"k", SECRET) != hash_key(b"k", SECRET[::-1])
+    with pytest.raises(ValueError, match="16"):
+        hash_key(b"k", b"short")
+    with pytest.raises(ValueError, match="kernel"):
+        hash_key(b"k", SECRET, "xxh3")
+    for wrong in (0, 23, -24):
+        with pytest.raises(ValueError, match="bytes"):
+            KeyMap(wrong)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 20, 31, 33, 64, 200])
+def test_siphash_is_what_it_is_elsewhere(size: int) -> None:
+    key = bytes(i % 256 for i in range(size))
+    assert hash_key(key, SECRET, KERNELS[0]) == siphash128(SECRET, key, 1, 3)
+
+
+def test_the_model_of_siphash_knows_the_authors_vectors() -> None:
+    assert siphash128(SECRET, b"", 2, 4).hex() == "a3817f04ba25a8e66df67214c7550293"
+    assert siphash128(SECRET, bytes(range(8)), 2, 4).hex() == "3b62a9ba6258f5610f83e264f31497b4"
+
+
+@pytest.mark.skipif("aes-128-cmac" not in kernels(), reason="needs: AES instructions")
+@pytest.mark.parametrize(
+    ("size", "mac"),
+    [
+        (0, "bb1d6929e95937287fa37d129b756746"),
+        (16, "070a16b46b4d4144f79bdd9dd04a287c"),
+        (40, "dfa66747de9ae63030ca32611497c827"),
+        (64, "51f0bebf7e3b9d92fc49741779363cfe"),
+    ],
+)
+def test_cmac_is_that_of_rfc_4493(size: int, mac: str) -> None:
+    message = bytes.fromhex(
+        "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51"
+        "30c81c46a35ce411e5fbc1191a0a52eff69f2445df4f9b17ad2b417be66c3710"
+    )
+    assert hash_key(message[:size], bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c"), KERNELS[1]).hex() == mac
