@@ -435,7 +435,7 @@ cdef Tail new_tail(LogState log):
     active = segment._active
     if (
         log.read_only or active is None or not entries or log._options.durability != "os"
-        or config.flush_ms != INT64_MAX or active.config is not config or log._log_end_offset < segment.base_offset
+        or config.flush_ms != INT64_MAX or config.klog_flush_bytes or active.config is not config or log._log_end_offset < segment.base_offset
     ):
         return None
     tail = Tail.__new__(Tail)

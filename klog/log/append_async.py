@@ -37,4 +37,4 @@ async def append_async(log: Log, records: Records, compression: Compression) -> 
 def may_flush(log: Log) -> bool:
     """Can an append be the one that has to flush?"""
     config = log.config
-    return bool(config.flush_ms != LONG_MAX or config.flush_messages != LONG_MAX)
+    return bool(config.flush_ms != LONG_MAX or config.flush_messages != LONG_MAX or config.klog_flush_bytes)

@@ -32,6 +32,7 @@ from klog.errors import (
     UnexpectedAppendOffset,
 )
 from klog.log._append import AppendInfo, followed, led
+from klog.log.flushing import flush_if_due_locked
 from klog.log.producer_append import ProducerAppend
 from klog.log.producer_entry import DataBatch, last_sequence_of
 from klog.log.segments import check_reached
@@ -60,6 +61,7 @@ def lead_locked(log: Log, batch: ValidatedBatch | None, epoch: int, origin: str,
         return _duplicate(log, batch, duplicate, epoch)
     log._meters.messages_in += batch.count
     log._meters.bytes_in += batch.nbytes
+    _flush_if_due(log, now)
     return led(batch, epoch, log._log_start_offset)
 
 
@@ -83,7 +85,14 @@ def follow_locked(log: Log, batches: EncodedBatches, origin: str, now: int) -> A
             take_back_epochs(log, known)
         raise
     log._meters.replicated_bytes_in += batches.nbytes
+    _flush_if_due(log, now)
     return followed(batches, log._log_start_offset)
+
+
+def _flush_if_due(log: Log, now: int) -> None:
+    """A11; a commit does it once, behind all its appends."""
+    if log._written_end < 0:
+        flush_if_due_locked(log, now)
 
 
 def _nothing(log: Log) -> AppendInfo:
@@ -146,7 +155,7 @@ def _append_locked(
     origin: str,
     now: int,
 ) -> DataBatch | None:
-    """A5 to A11; the remembered batch if this one is a duplicate. base_offset: of a segment that begins with these."""
+    """A5 to A10; the remembered batch if this one is a duplicate. base_offset: of a segment that begins with these."""
     size, end = batches.nbytes, log._append_end
     if size > log._config.segment_size:
         raise RecordBatchTooLarge(
@@ -188,8 +197,6 @@ def _append_locked(
         else:
             log._producers.on_high_watermark_updated(log.high_watermark)  # of which it may have been kept
         raise
-    if log._written_end < 0:
-        log._flush_if_due_locked(now)
     return None
 
 

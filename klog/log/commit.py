@@ -18,6 +18,7 @@ from klog.errors import KlogError, StorageOffline
 from klog.log._append import AppendInfo
 from klog.log._commit import Ticket
 from klog.log.append_batches import take_back_epochs
+from klog.log.flushing import flush_if_due_locked
 from klog.record import join_groups
 
 if TYPE_CHECKING:
@@ -51,11 +52,12 @@ def commit_locked(log: Log, tickets: list[Ticket]) -> int:
             began = log.clock.monotonic()
             log._guard(log._segments[-1].sync_data)
             took = log.clock.monotonic() - began
+            meters.flush_times.note(took)
         if log._offline is None:
             log._written_end = -1
             if written > end:
                 log._advance_end_locked(written)
-            log._flush_if_due_locked(log.clock.wall_ms())
+            flush_if_due_locked(log, log.clock.wall_ms())
             return round(took * 1e9)
         raise StorageOffline(f"{log.name} is offline since {log._offline}: close it and open it again")
     except BaseException as error:

@@ -31,7 +31,7 @@ from klog.errors import (
     StorageOffline,
     UnknownTopicOrPartition,
 )
-from klog.log import checkpoint, gaps, marks, partition_life, retention, truncation, watermark
+from klog.log import checkpoint, flushing, gaps, marks, partition_life, retention, truncation, watermark
 from klog.log._append import AppendInfo, append_batches
 from klog.log._commit import CommitQueue, Ticket
 from klog.log.append_batches import Origin, Pending
@@ -43,7 +43,7 @@ from klog.log.load import (
 from klog.log.meters import Meters
 from klog.log.reader import LogReader
 from klog.log.removal import unlink_later_locked
-from klog.log.segments import check_reached, number_of
+from klog.log.segments import check_reached
 from klog.log.terms import (
     NO_BOUND,
     Compression,
@@ -91,6 +91,7 @@ class Log(LogView):
         self._deleted: Home | None = None
         self._expiry: Task | None = None
         self._handlers_closed = False
+        self._turn = flushing.Turn()
         self._applied: list[Pending] = []  # what the commit under way has done to producers
         super().__init__(directory, options)
         if options.durability == "sync" and not options.read_only:
@@ -307,10 +308,10 @@ class Log(LogView):
             if self._append_end == first:
                 self._undo_locked(before, mark, error)
             raise
-        if self._written_end < 0:
-            self._flush_if_due_locked(now)
         self._meters.messages_in += group.count
         self._meters.bytes_in += group.nbytes
+        if self._written_end < 0:
+            flushing.flush_if_due_locked(self, now)
         return AppendInfo(
             first,
             self._append_end - 1,
@@ -321,11 +322,6 @@ class Log(LogView):
             valid_bytes=group.nbytes,
             last_leader_epoch=epoch,
         )
-
-    def _flush_if_due_locked(self, now: int) -> None:
-        unflushed, waited = self._log_end_offset - self._recovery_point, now - self._flushed_ms
-        if unflushed >= self._config.flush_messages or waited >= self._config.flush_ms:
-            self.flush()
 
     def _appended_locked(self, end: int, pending: Pending | None = None) -> None:
         """What an append has written ends here: the log does, or will when its commit has synced."""
@@ -371,6 +367,8 @@ class Log(LogView):
         Durably: what was taken back must not come back behind the next append (P3).
         """
         end = self._producers.end_offset = self._append_end
+        with contextlib.suppress(StorageOffline):
+            flushing.wait_locked(self)
         if self._offline is not None:
             return
         self._offline = f"{error!r}, not undone yet"
@@ -441,6 +439,7 @@ class Log(LogView):
             raise ValueError(f"offset={offset}: a log cannot end below 0")
         with self._lock:
             self._check_writable()
+            flushing.wait_locked(self)
             truncated = truncation.truncate_to_locked(self, offset)
         self._options.scheduler.run_due()
         return truncated
@@ -457,6 +456,7 @@ class Log(LogView):
             raise ValueError(f"offset={offset}, log_start_offset={start}: 0 <= log start <= offset")
         with self._lock:
             self._check_writable()
+            flushing.wait_locked(self)
             truncation.truncate_fully_locked(self, offset, start)
         self._options.scheduler.run_due()
 
@@ -547,7 +547,8 @@ class Log(LogView):
         if base_offset == active.base_offset:
             self._remake_locked(active)
             return
-        self._guard(self._sync_closed_locked)
+        flushing.wait_locked(self)
+        self._guard(lambda: flushing.sync_closed_locked(self))
         self._guard(lambda: self._segments[-1].deactivate(sync=True))
         if active.next_offset < base_offset:
             first = self._segments[0].base_offset
@@ -587,42 +588,17 @@ class Log(LogView):
             self._deleted.suffix = names.DELETED
         return self._deleted
 
-    def _sync_closed_locked(self, below: int = NO_BOUND) -> None:
-        """Closed segments above the recovery point: another process wrote them, before a crash."""
-        segments = self._segments
-        for number in range(number_of(segments, self._recovery_point), len(segments) - 1):
-            segment = segments[number]
-            if segment.base_offset >= below:
-                break
-            if segment.next_offset > self._recovery_point:
-                segment.sync()
-
     def flush(self, offset: int | None = None) -> None:
         """Everything appended so far, or everything below an offset, is on disk when this returns (P2).
 
-        OSError takes the log offline.
+        Appends go on meanwhile, but with durability="sync". OSError takes the log offline, and its directory.
         """
-        self._check_writable()
-        with self._lock:
-            self._check_writable()
-            self._guard(lambda: self._flush_locked(offset))
+        flushing.flush(self, offset)
 
-    def _flush_locked(self, offset: int | None = None) -> None:
-        end = self._log_end_offset if offset is None else min(whole_number("offset", offset), self._log_end_offset)
-        if end <= self._recovery_point and (offset is not None or not self._segments[-1].active):
-            return  # as the last stop has left it
-        if end > self._segments[-1].base_offset or offset is None:
-            self._sync_closed_locked()
-            self._segments[-1].sync()
-        else:
-            self._sync_closed_locked(end)
-        with contextlib.suppress(FileNotFoundError):  # renamed meanwhile, or gone: what is open is on disk
-            self._options.files.fsync_dir(self._directory)
-        # A truncation inside a batch has left the log end above the last one: of what lies between, nothing is on disk.
-        self._recovery_point = min(end, self._segments[-1].next_offset)
-        self._flushed_ms = self.clock.wall_ms()
-        if self._on_flush is not None:
-            self._on_flush(self)
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes appended since the last flush."""
+        return self._meters.appended_bytes - self._meters.flushed_bytes
 
     @property
     def last_flush_ms(self) -> int:
@@ -662,7 +638,7 @@ class Log(LogView):
                     self._owner.release(self, clean)
 
     def _finish_locked(self) -> None:
-        self._flush_locked()
+        flushing.flush_locked(self)
         self._segments[-1].deactivate(sync=True)
         producers = self._producers
         producers.end_offset = min(producers.end_offset, self._segments[-1].next_offset)  # the log end of the next load

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klog.log._append import LogState
+from klog.log.flushing import wait_locked
 
 if TYPE_CHECKING:
     from klog.log.log import Log
@@ -22,6 +23,8 @@ _NOTHING = object()
 def exchange_locked(log: Log, other: Log) -> None:
     """The two become each other, but for their locks, both of which are held: whoever has `log` in hand goes on with
     what `other` was. What they are is all in their attributes, some of which are fields of a struct."""
+    for each in (log, other):
+        wait_locked(each)
     for name in _FIELDS:
         if name not in _STAYS:
             mine, others = getattr(log, name), getattr(other, name)

@@ -289,7 +289,7 @@ class LogView(LogState):
         """Bytes of all .log files."""
         return sum(segment.size for segment in self._segments)
 
-    def metrics(self) -> dict[str, int]:
+    def metrics(self) -> dict[str, float]:
         """Gauges, and of a log that is written the counters since it was opened, under the names of Kafka's metrics."""
         return metrics_of(self, None if self.read_only else self._meters)
 
