@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,6 +26,17 @@ static int libc_cachestat(int fd, int64_t at, int64_t size, kl_cached_t *found) 
     return (int)syscall(SYS_cachestat, (unsigned)fd, range, found, 0u);
 }
 
+static int libc_mincore(int fd, off_t at, size_t size, unsigned char *pages) {
+    void *start = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, at);
+    if (start == MAP_FAILED)
+        return -1;
+    int r = mincore(start, size, pages);
+    int kept = errno;
+    munmap(start, size);
+    errno = kept;
+    return r;
+}
+
 const kl_io_t kl_io_libc = {
     .pread = pread,
     .pwrite = pwrite,
@@ -39,6 +51,7 @@ const kl_io_t kl_io_libc = {
     .sendfile = sendfile,
     .splice = splice,
     .cachestat = libc_cachestat,
+    .mincore = libc_mincore,
 };
 
 const kl_io_t *kl_io_kernel(void) {
@@ -204,6 +217,10 @@ int64_t kl_splice(const kl_io_t *io, int from, int64_t from_at, int to, int64_t 
 
 int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found) {
     return io->cachestat(fd, at, size, found) < 0 ? -errno : 0;
+}
+
+int kl_mincore(const kl_io_t *io, int fd, int64_t at, size_t size, unsigned char *pages) {
+    return io->mincore(fd, at, size, pages) < 0 ? -errno : 0;
 }
 
 int64_t kl_pread_cached(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at) {

@@ -34,6 +34,7 @@ typedef struct kl_io {
     ssize_t (*sendfile)(int to, int from, off_t *at, size_t size);
     ssize_t (*splice)(int from, off_t *from_at, int to, off_t *to_at, size_t size, unsigned flags);
     int (*cachestat)(int fd, int64_t at, int64_t size, kl_cached_t *found);
+    int (*mincore)(int fd, off_t at, size_t size, unsigned char *pages); /* maps the range for as long as it looks */
 } kl_io_t;
 
 extern const kl_io_t kl_io_libc;
@@ -80,6 +81,10 @@ int64_t kl_splice(const kl_io_t *io, int from, int64_t from_at, int to, int64_t 
 
 /* size 0: to the end of the file.  -ENOSYS on kernels before 6.5, -EOPNOTSUPP on file systems without a page cache. */
 int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found);
+
+/* One byte for each page of a range that begins on a page boundary: bit 0 says that the page is in the page cache.
+ * 0 or -errno.  Where the caller may not write the file the kernel says so of every page. */
+int kl_mincore(const kl_io_t *io, int fd, int64_t at, size_t size, unsigned char *pages);
 
 /* Read what is in the page cache, up to the first byte that is not: how many bytes those were, or -errno.  It never
  * waits for the disk, but may ask it to read ahead.  -EAGAIN: not even the first byte; -EOPNOTSUPP: cannot tell. */

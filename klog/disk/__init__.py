@@ -2,11 +2,14 @@
 
 The only room that makes system calls on files. Its door: Files (what a disk must do), RealFiles (this machine's),
 LogFile, HandleCache, read_whole, read_parts; DirectoryLock and directory_turn, which keep processes apart; what takes
-stored bytes on without a copy: view_of, send_slice; what sleeps until there is news: Bell, Waiter.
+stored bytes on without a copy: view_of, send_slice; what sleeps until there is news: Bell, Waiter; what counts how many
+bytes of reads came from memory: ReadSampler. What of a file is in the page cache is in the modules residency and
+monitor, loaded by those who look.
 """
 
 from klog.disk._batch_read import read_parts
 from klog.disk._io import AlignedBuffer, LogFile
+from klog.disk._residency import ReadSampler
 from klog.disk._views import view_of
 from klog.disk.files import Files, RealFiles, read_whole
 from klog.disk.handles import HandleCache
@@ -21,6 +24,7 @@ __all__ = [
     "Files",
     "HandleCache",
     "LogFile",
+    "ReadSampler",
     "RealFiles",
     "Waiter",
     "directory_turn",

@@ -131,6 +131,8 @@ def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_o
     segments = log._segments
     read_up_to(found, segments, _place(segments, bound[isolation], end), max_bytes, min_one)
     found._views = not log.read_only
+    if found._file is not None and log._home is not None:
+        log._home.sampler.probe(found._file, found.position.position, found.size)
     if isolation == "read_committed" and found.size:
         found.aborted_transactions = _aborted(log, segments, found, end)
     return found

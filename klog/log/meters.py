@@ -60,7 +60,7 @@ def _of_commits(commits: CommitQueue | None) -> dict[str, float]:
     }
 
 
-def metrics_of(log: LogView, meters: Meters | None) -> dict[str, float]:
+def metrics_of(log: LogView, meters: Meters | None, page_cache: bool = False) -> dict[str, float]:
     """What Log.metrics() documents."""
     gauges: dict[str, float] = {
         "NumLogSegments": len(log.segments),
@@ -69,6 +69,7 @@ def metrics_of(log: LogView, meters: Meters | None) -> dict[str, float]:
         "Size": log.size,
         "LastStableOffsetLag": log.high_watermark - log.last_stable_offset,
         "ProducerIdCount": len(log.producers),
+        **_page_cache(log, page_cache),
     }
     if meters is None:
         return gauges
@@ -81,3 +82,22 @@ def metrics_of(log: LogView, meters: Meters | None) -> dict[str, float]:
         **meters.flush_times.metrics("LogFlushRateAndTimeMs"),
         **_of_commits(log._commits),
     }
+
+
+def _page_cache(log: LogView, look: bool) -> dict[str, int]:
+    """What came from memory; look: also what is there now, as far as this kernel tells."""
+    sampler = log._home.sampler if log._home is not None else None
+    found = {
+        "PageCacheSampledReadBytes": sampler.sampled_bytes if sampler else 0,
+        "PageCacheHitReadBytes": sampler.cached_bytes if sampler else 0,
+    }
+    if look:
+        now = log.page_cache().residency
+        seen = {
+            "PageCacheBytes": now.cached_bytes,
+            "PageCacheDirtyBytes": now.dirty_bytes,
+            "PageCacheWritebackBytes": now.writeback_bytes,
+            "PageCacheEvictedBytes": now.evicted_bytes,
+        }
+        found.update((name, value) for name, value in seen.items() if value is not None)
+    return found

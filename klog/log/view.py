@@ -61,6 +61,7 @@ from klog.segment import AbortedTransaction, Home, Segment
 
 if TYPE_CHECKING:
     from klog.inspect import Report
+    from klog.log.page_cache import LogPageCache
     from klog.progress import Progress
 
 _log = logging.getLogger("klog.log")
@@ -289,9 +290,26 @@ class LogView(LogState):
         """Bytes of all .log files."""
         return sum(segment.size for segment in self._segments)
 
-    def metrics(self) -> dict[str, float]:
-        """Gauges, and of a log that is written the counters since it was opened, under the names of Kafka's metrics."""
-        return metrics_of(self, None if self.read_only else self._meters)
+    def metrics(self, *, page_cache: bool = False) -> dict[str, float]:
+        """Gauges, and of a log that is written the counters since it was opened, under the names of Kafka's metrics.
+
+        PageCacheSampledReadBytes and PageCacheHitReadBytes: of the bytes that were read, one read in sixteen, how many
+        came from memory. page_cache: also PageCacheBytes, PageCacheDirtyBytes, PageCacheWritebackBytes and
+        PageCacheEvictedBytes, for which the kernel is asked about every segment; see page_cache().
+        """
+        return metrics_of(self, None if self.read_only else self._meters, page_cache)
+
+    def page_cache(self, *, cells: int = 0) -> LogPageCache:
+        """What of the log is in the page cache, segment by segment: cached, dirty, being written, evicted. Nothing is
+        read for it. cells: into how many parts each segment is divided to show which are hot; 0: none.
+
+        Raises PermissionError where the kernel does not tell: it tells who may write the files.
+        """
+        self._check_open()
+        from klog.log.page_cache import look
+
+        segments = [(segment.base_offset, segment.path) for segment in self._segments]
+        return look(self._options.files, self.topic, self.partition, self._directory, segments, cells)
 
     @property
     def segments(self) -> Sequence[Segment]:

@@ -12,6 +12,7 @@ from klog.log.durations import Durations
 
 if TYPE_CHECKING:
     from klog.log.log import Log
+    from klog.log.page_cache import LogPageCache
     from klog.manager.manager import LogManager
 
 Gauges = dict[str, dict[str, float]]
@@ -57,3 +58,18 @@ def _flush_times(logs: dict[str, Log], waiting: int) -> Gauges:
 def _put(gauges: Gauges, name: str, times: Durations) -> None:
     for metric, value in times.metrics("LogFlushRateAndTimeMs").items():
         gauges.setdefault(metric, {})[name] = value
+
+
+def page_cache(manager: LogManager, topic: str | None, cells: int) -> list[LogPageCache]:
+    """What LogManager.page_cache documents."""
+    from klog.log.page_cache import listed, look
+
+    if topic is not None and topic not in manager._list():
+        raise manager._unknown(topic)
+    found = []
+    for directory in manager._online():
+        for name, partition in directory.entries().live:
+            if topic is None or name == topic:
+                path = directory.partition_path(name, partition)
+                found.append(look(manager._files, name, partition, path, listed(path), cells))
+    return sorted(found, key=lambda log: (log.topic, log.partition))

@@ -17,7 +17,7 @@ import uuid
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from klog.clock import Clock, SystemClock
 from klog.config import LogConfig, ManagerConfig, check_tiering
@@ -49,6 +49,9 @@ from klog.manager.topic_append import append_to_topic
 from klog.manager.topics import TopicEntry, TopicFile
 from klog.progress import Progress
 from klog.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from klog.log.page_cache import LogPageCache
 
 
 def open_directory(
@@ -249,6 +252,15 @@ class LogManager:
         load_all() also remainingLogsToRecover and remainingSegmentsToRecover.
         """
         return gauges.read(self)
+
+    def page_cache(self, topic: str | None = None, *, cells: int = 0) -> list[LogPageCache]:
+        """What of each partition is in the page cache, as Log.page_cache() says it, sorted by topic and partition. No
+        log is loaded and nothing is read for it.
+
+        Raises UnknownTopicOrPartition, PermissionError.
+        """
+        self._check_open()
+        return gauges.page_cache(self, topic, cells)
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from klog.config import LogConfig
-from klog.disk import AlignedBuffer, Files, HandleCache, LogFile
+from klog.disk import AlignedBuffer, Files, HandleCache, LogFile, ReadSampler
 from klog.errors import CorruptBatch, CorruptIndex
 from klog.record import iter_records
 from klog.segment import names
@@ -57,7 +57,7 @@ class Home:
     directory and config may be set anew: the segments follow. suffix: what stands behind the names of their files.
     """
 
-    __slots__ = ("config", "directory", "files", "handles", "opening", "suffix", "writable")
+    __slots__ = ("config", "directory", "files", "handles", "opening", "sampler", "suffix", "writable")
 
     def __init__(
         self, directory: str, config: LogConfig, files: Files, handles: HandleCache, *, writable: bool
@@ -69,6 +69,7 @@ class Home:
         self.writable = writable
         self.opening = threading.RLock()  # who opens an index, or renames the directory, holds it
         self.suffix = ""
+        self.sampler = ReadSampler()  # how much of what is read comes from the page cache
 
     def path(self, base_offset: int, kind: str) -> str:
         """A file of the segment of this base offset."""
@@ -654,7 +655,7 @@ class Segment:
         """
         wanted = min(max(max_bytes, _HEADER_BYTES), self.size - position)  # from less nobody sees how long a batch is
         while True:
-            chunk = self.file.read(position, wanted)
+            chunk = self.home.sampler.read(self.file, position, wanted)
             end, next_offset, needed = frame(chunk, self.path, position, self.next_offset, self.base_offset)
             if end:
                 return chunk, next_offset

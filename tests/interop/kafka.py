@@ -123,6 +123,36 @@ class Judge:
         )
         return int(answer["batches"])
 
+    def clean(
+        self,
+        directory: Path,
+        rounds: Sequence[Mapping[str, object]],
+        *,
+        config: Mapping[str, object],
+        recovery_point: int,
+        log_start_offset: int = 0,
+        clean: bool = True,
+        slots: int = 5000,
+        load_factor: float = 0.9,
+        io_buffer_size: int = 65536,
+        **details: Any,
+    ) -> Any:
+        """Kafka's own cleaner over the directory, round by round; java/Cleaning.java has the fields."""
+        return self.ask(
+            "clean",
+            directory,
+            rounds=list(rounds),
+            now_ms=rounds[0]["now_ms"],
+            config=_properties(config),
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            clean=clean,
+            slots=slots,
+            load_factor=load_factor,
+            io_buffer_size=io_buffer_size,
+            **{"max_io_buffer_size": 1 << 20, **details},
+        )
+
     def validate(self, cases: Sequence[Mapping[str, object]]) -> list[Any]:
         """What LogValidator makes of each produced buffer; java/Leader.java has the fields."""
         answer = self.ask("validate", Path(), cases=list(cases))

@@ -11,7 +11,7 @@
 #include <time.h>
 
 enum { PREAD, PWRITE, PREADV2, PWRITEV2, FSYNC, FDATASYNC, SYNC_FILE_RANGE, FTRUNCATE, FALLOCATE, FADVISE, SENDFILE,
-       SPLICE, CACHESTAT, FUNCTIONS };
+       SPLICE, CACHESTAT, MINCORE, FUNCTIONS };
 enum { RULES = 32 };
 
 typedef struct rule {
@@ -125,6 +125,10 @@ static int f_cachestat(int fd, int64_t at, int64_t size, kl_cached_t *found) {
     return fails(look(CACHESTAT)) ? -1 : kl_io_kernel()->cachestat(fd, at, size, found);
 }
 
+static int f_mincore(int fd, off_t at, size_t size, unsigned char *pages) {
+    return fails(look(MINCORE)) ? -1 : kl_io_kernel()->mincore(fd, at, size, pages);
+}
+
 const kl_io_t faulty_table = {
     .pread = f_pread,
     .pwrite = f_pwrite,
@@ -139,4 +143,5 @@ const kl_io_t faulty_table = {
     .sendfile = f_sendfile,
     .splice = f_splice,
     .cachestat = f_cachestat,
+    .mincore = f_mincore,
 };

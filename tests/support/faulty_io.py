@@ -30,6 +30,7 @@ FUNCTIONS = (
     "sendfile",
     "splice",
     "cachestat",
+    "mincore",
 )
 _RULES = 32
 ALWAYS = 1 << 62

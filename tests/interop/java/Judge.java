@@ -15,6 +15,7 @@ import java.nio.charset.StandardCharsets;
  *   {"ask": "records", "path": FILE}                                    -> Records.read
  *   {"ask": "load", "path": DIRECTORY, "clean": bool, ...}              -> Loader.load
  *   {"ask": "append", "path": NEW DIRECTORY, "from": [FILE], ...}       -> Loader.append
+ *   {"ask": "clean", "path": DIRECTORY, "rounds": [...], ...}           -> Cleaning.clean
  *   {"ask": "validate", "path": "", "cases": [...]}                     -> Leader.validate
  *   {"ask": "configs", "path": ""}                                      -> Configs.list
  *   {"ask": "lock", "path": FILE}   {"ask": "unlock", "path": FILE}     -> Locks
@@ -45,6 +46,7 @@ public final class Judge {
             case "records": return Records.read(path);
             case "load": return Loader.load(path, request);
             case "append": return Loader.append(path, request);
+            case "clean": return Cleaning.clean(path, request);
             case "validate": return Leader.validate(request);
             case "configs": return Configs.list();
             case "lock": return Locks.lock(path);

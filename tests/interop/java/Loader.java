@@ -10,6 +10,7 @@ import org.apache.kafka.common.record.internal.RecordBatch;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.server.storage.log.FetchIsolation;
 import org.apache.kafka.server.util.KafkaScheduler;
+import org.apache.kafka.server.util.Scheduler;
 import org.apache.kafka.storage.internals.log.AbortedTxn;
 import org.apache.kafka.storage.internals.log.FetchDataInfo;
 import org.apache.kafka.storage.internals.log.LogConfig;
@@ -31,11 +32,13 @@ import java.util.Iterator;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
+import java.util.function.LongSupplier;
 
 /**
  * Opens a partition directory with Kafka's own loader and reports what it made of it; then closes it as a broker that
  * stops cleanly does; or fills a new directory with Kafka's own appends.
- * Requests: clean, recovery_point, log_start_offset, now_ms, config {name: value}, topic_id?; timestamps [ms] | from [file].
+ * Requests: clean, recovery_point, log_start_offset, now_ms, config {name: value}, topic_id?, producer_id_expiration_ms?;
+ * timestamps [ms] | from [file].
  */
 final class Loader {
     private static final KafkaScheduler SCHEDULER = new KafkaScheduler(1);
@@ -77,6 +80,10 @@ final class Loader {
     }
 
     private static UnifiedLog open(String path, JsonNode request) throws Exception {
+        return open(path, request, SCHEDULER, standingStill(request.get("now_ms").asLong()));
+    }
+
+    static UnifiedLog open(String path, JsonNode request, Scheduler scheduler, Time clock) throws Exception {
         Map<String, String> properties = new HashMap<>();
         for (Iterator<String> names = request.get("config").fieldNames(); names.hasNext(); ) {
             String name = names.next();
@@ -84,24 +91,36 @@ final class Loader {
         }
         return UnifiedLog.create(
             new File(path), new LogConfig(properties), request.get("log_start_offset").asLong(),
-            request.get("recovery_point").asLong(), SCHEDULER, new BrokerTopicStats(false),
-            standingStill(request.get("now_ms").asLong()), 900_000, new ProducerStateManagerConfig(86_400_000, false),
+            request.get("recovery_point").asLong(), scheduler, new BrokerTopicStats(false),
+            clock, 900_000, new ProducerStateManagerConfig(request.path("producer_id_expiration_ms").asInt(86_400_000), false),
             600_000, new LogDirFailureChannel(10), request.get("clean").asBoolean(),
             request.hasNonNull("topic_id") ? Optional.of(Uuid.fromString(request.get("topic_id").asText())) : Optional.empty());
     }
 
     /** Kafka's clock with the hands held: producers expire against it. */
     static Time standingStill(long nowMs) {
+        return clock(() -> nowMs);
+    }
+
+    static Time clock(LongSupplier nowMs) {
         return (Time) Proxy.newProxyInstance(Loader.class.getClassLoader(), new Class<?>[] {Time.class}, (proxy, method, args) ->
-            method.getName().equals("milliseconds") ? (Object) nowMs : method.invoke(Time.SYSTEM, args));
+            method.getName().equals("milliseconds") ? (Object) nowMs.getAsLong() : method.invoke(Time.SYSTEM, args));
     }
 
     private static ObjectNode describe(UnifiedLog log, JsonNode request) throws Exception {
         ObjectNode answer = Judge.JSON.createObjectNode();
+        state(log, answer);
+        ArrayNode times = answer.putArray("timestamps");
+        for (JsonNode query : request.get("timestamps")) times.add(lookUp(log, query.asLong()));
+        records(log, answer.putArray("records"));
+        return answer;
+    }
+
+    /** All that is known of a log without reading its records. */
+    static void state(UnifiedLog log, ObjectNode answer) throws Exception {
         answer.put("log_start_offset", log.logStartOffset()).put("log_end_offset", log.logEndOffset())
             .put("recovery_point", log.recoveryPoint()).put("topic_id", log.topicId().map(Object::toString).orElse(null));
-        ArrayNode segments = answer.putArray("segments");
-        for (LogSegment segment : log.logSegments()) segments.add(describe(segment));
+        segments(log, answer.putArray("segments"));
         ArrayNode epochs = answer.putArray("leader_epochs");
         log.leaderEpochCache().epochWithOffsets().forEach((epoch, start) -> epochs.addArray().add(epoch).add(start));
         ArrayNode producers = answer.putArray("producers");
@@ -111,10 +130,10 @@ final class Loader {
         ArrayNode aborted = answer.putArray("aborted");
         for (AbortedTxn txn : log.collectAbortedTransactions(log.logStartOffset(), log.logEndOffset()))
             aborted.addArray().add(txn.producerId()).add(txn.firstOffset()).add(txn.lastOffset()).add(txn.lastStableOffset());
-        ArrayNode times = answer.putArray("timestamps");
-        for (JsonNode query : request.get("timestamps")) times.add(lookUp(log, query.asLong()));
-        records(log, answer.putArray("records"));
-        return answer;
+    }
+
+    static void segments(UnifiedLog log, ArrayNode into) throws Exception {
+        for (LogSegment segment : log.logSegments()) into.add(describe(segment));
     }
 
     private static ObjectNode describe(LogSegment segment) throws Exception {

@@ -1,0 +1,9 @@
+from klog.disk._io cimport LogFile
+from libc.stdint cimport int64_t
+
+
+cdef class ReadSampler:
+    cdef readonly int64_t reads, sampled_bytes, cached_bytes
+    cdef bint answers
+    cdef bint turn(self, LogFile file) noexcept
+    cdef int64_t look(self, LogFile file, void *buf, size_t size, int64_t position) noexcept

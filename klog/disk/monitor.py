@@ -1,0 +1,125 @@
+"""A look at the page cache over time: what the kernel counts, beside what is really there.
+
+No counter of the kernel is a hit rate of files. /proc/vmstat counts for the whole machine, since boot, whoever asked:
+
+    pgpgin        KiB read from block devices: a miss, but also read-ahead, swap, metadata, and O_DIRECT
+    pgpgout       KiB written to block devices
+    pgfault       page faults of any kind, of every process: of mapped memory, not of read(2)
+    pgmajfault    those of them that waited for a disk. A read(2) that misses is none
+    ...           COUNTERS says it of the others
+
+The often quoted 1 - pgmajfault/pgpgin is shown as `naive_hit_rate`, because people look for it. It divides faults of
+mapped memory by KiB of misses: reading a whole cold disk by read(2) gives 1.0, and a machine that misses nothing gives
+nothing at all. What is true of a file is its Residency, and of klog's reads what they have sampled (ReadSampler).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from klog.clock import Clock, SystemClock
+from klog.disk import proc
+from klog.disk.files import Files, RealFiles
+from klog.disk.residency import Residency, residency
+
+COUNTERS: Mapping[str, str] = {
+    "pgpgin": "KiB read from block devices, by anybody and for any reason: misses, read-ahead, swap, O_DIRECT",
+    "pgpgout": "KiB written to block devices, by anybody: write-back, swap, O_DIRECT",
+    "pgfault": "page faults of all processes, nearly all of them without a disk; read(2) makes none",
+    "pgmajfault": "page faults that waited for a disk: misses of mapped files, never those of read(2)",
+    "pgscan_kswapd": "pages looked at in the background to find some to evict",
+    "pgscan_direct": "pages looked at by a process that had to wait for memory: the page cache is too small",
+    "pgsteal_kswapd": "pages evicted in the background",
+    "pgsteal_direct": "pages evicted by a process that had to wait for memory",
+    "workingset_refault_file": "pages of files read again soon after they were evicted: more memory had kept them",
+    "nr_dirtied": "pages that became dirty",
+    "nr_written": "pages that were written back",
+}
+NAIVE = "1 - pgmajfault/pgpgin: NOT a hit rate, it divides faults of mapped memory by KiB read from disks"
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What happened between two looks.
+
+    counts: how far each of COUNTERS got, of those that this kernel has; rates: the same a second. naive_hit_rate: see
+    the module; None where nothing was read from a disk. files: {path: what is cached now}; files that are gone are
+    left out. memory, limits: of this moment.
+    """
+
+    seconds: float
+    counts: Mapping[str, int]
+    rates: Mapping[str, float]
+    naive_hit_rate: float | None
+    memory: proc.SystemMemory
+    limits: proc.DirtyLimits
+    files: Mapping[str, Residency] = field(default_factory=dict)
+
+    @property
+    def page_in_bytes(self) -> int | None:
+        """What was read from block devices."""
+        kib = self.counts.get("pgpgin")
+        return None if kib is None else kib * 1024
+
+
+class PageCacheMonitor:
+    """Counts from its making, or its last sample, to the next. One thread.
+
+    paths: files whose residency stands beside the counters, or a function that says which they are by then.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[str] | Callable[[], Iterable[str]] = (),
+        *,
+        clock: Clock | None = None,
+        files: Files | None = None,
+        proc_root: str = proc.PROC,
+    ) -> None:
+        self._paths = paths if callable(paths) else tuple(paths)
+        self._clock = clock or SystemClock()
+        self._files = files or RealFiles()
+        self._root = proc_root
+        self._since = self._clock.monotonic()
+        self._before = proc.read_vmstat(proc_root)
+
+    def sample(self) -> Activity:
+        """What happened since the last look."""
+        now, found = self._clock.monotonic(), proc.read_vmstat(self._root)
+        seconds = max(now - self._since, 0.0)
+        # Read beside the kernel's own work: a sum over processors may for a moment seem to go back.
+        counts = {
+            name: max(found[name] - self._before[name], 0)
+            for name in COUNTERS
+            if name in found and name in self._before
+        }
+        self._since, self._before = now, found
+        return Activity(
+            seconds=seconds,
+            counts=counts,
+            rates={name: count / seconds for name, count in counts.items()} if seconds else {},
+            naive_hit_rate=naive_hit_rate(counts),
+            memory=proc.read_memory(self._root),
+            limits=proc.read_dirty_limits(self._root, found),
+            files=self._look(),
+        )
+
+    def _look(self) -> dict[str, Residency]:
+        found = {}
+        for path in self._paths() if callable(self._paths) else self._paths:
+            try:
+                file = self._files.open(path)
+            except FileNotFoundError:
+                continue
+            try:
+                found[path] = residency(file)
+            finally:
+                file.close()
+        return found
+
+
+def naive_hit_rate(counts: Mapping[str, int]) -> float | None:
+    """1 - pgmajfault/pgpgin, at least 0. The module says why it is none; None where nothing was read."""
+    faults, read = counts.get("pgmajfault"), counts.get("pgpgin")
+    return max(1 - faults / read, 0.0) if faults is not None and read else None

@@ -1,0 +1,226 @@
+"""Slow and plain model of one cleaning round: which batches and records of which segments survive, and how.
+
+Written from the rules alone (Kafka: Cleaner, CleanedTransactionMetadata, MemoryRecords.filterTo), on dicts and lists, with
+nothing of klog's cleaner. What it is given it takes as true: the range to clean, the producers that are active, the
+aborted transactions. It says nothing of bytes.
+
+    M1  a key's last offset in the dirty range beats every earlier record of that key, in that range and below it
+    M2  nothing above the last offset in the map is decided by it
+    M3  a tombstone goes at its batch's horizon, a marker at its own once no batch of its transaction is left
+    M4  a batch stays, if need be empty, that holds an active producer's last sequence or the end of the range
+
+Where Kafka breaks its own rules, `mistaken` does the same: a range that begins inside a segment is read from the index
+entry below it, yet the aborted transactions are those of the whole segment. One whose marker lies before that entry never
+ends for Kafka, and what its producer commits afterwards is left out of the map: old values stay, and come back to life
+when the tombstone that should have taken them along goes. klog reads M1 as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from klog.record import RecordBatch
+
+AbortedTransaction = tuple[int, int, int, int]  # producer, first offset, last offset (its marker), last stable offset
+
+
+@dataclass(frozen=True)
+class Source:
+    """A segment as it is before the cleaning. next_offset: where the one behind it begins."""
+
+    base_offset: int
+    next_offset: int
+    batches: Sequence[RecordBatch]
+    size: int
+    index: Sequence[tuple[int, int]]
+    time_index_size: int
+    modified_ms: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """sources: the segments below the last one. [dirty, uncleanable): what the map is made of, uncleanable being where
+    a segment begins. producers: (offset of the last data batch or -1, epoch) of each that is active."""
+
+    sources: Sequence[Source]
+    dirty: int
+    uncleanable: int
+    now_ms: int
+    producers: Mapping[int, tuple[int, int]]
+    aborted: Sequence[AbortedTransaction]
+    keys_max: int
+    delete_retention_ms: int
+    segment_bytes: int
+    index_bytes: int
+    mistaken: bool = False
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A batch that is left: its range of offsets, those of its records, its horizon."""
+
+    base_offset: int
+    last_offset: int
+    offsets: tuple[int, ...]
+    horizon_ms: int | None
+
+
+@dataclass
+class Cleaned:
+    base_offset: int
+    sources: list[Source]
+    batches: list[Kept] = field(default_factory=list)
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+
+
+@dataclass
+class Transactions:
+    """Which data was aborted, and whether a marker still has data: read along, batch after batch."""
+
+    aborted: list[AbortedTransaction]
+    ongoing: dict[int, tuple[AbortedTransaction, bool]] = field(default_factory=dict)
+    committed: set[int] = field(default_factory=set)
+
+    def _begin_below(self, offset: int) -> None:
+        while self.aborted and self.aborted[0][1] <= offset:
+            transaction = self.aborted.pop(0)
+            self.ongoing.setdefault(transaction[0], (transaction, False))
+
+    def discards_data(self, batch: RecordBatch) -> bool:
+        self._begin_below(batch.last_offset)
+        if not batch.is_transactional:
+            return False
+        if batch.producer_id in self.ongoing:
+            self.ongoing[batch.producer_id] = (self.ongoing[batch.producer_id][0], True)
+            return True
+        self.committed.add(batch.producer_id)
+        return False
+
+    def discards_marker(self, batch: RecordBatch, into: list[AbortedTransaction]) -> bool:
+        self._begin_below(batch.last_offset)
+        if batch.count == 0:
+            return True
+        if batch.control_type == "abort":
+            transaction, met = self.ongoing.pop(batch.producer_id, (None, False))
+            if met and transaction is not None:
+                into.append(transaction)
+            return not met
+        if batch.control_type == "commit":
+            met = batch.producer_id in self.committed
+            self.committed.discard(batch.producer_id)
+            return not met
+        return False
+
+
+def offset_map(task: Task) -> tuple[dict[bytes, int], int]:
+    """M1: key -> last offset, and the offset up to which all of it is in there."""
+    keys: dict[bytes, int] = {}
+    latest = -1
+    dirty = [it for it in task.sources if it.next_offset > task.dirty and it.base_offset < task.uncleanable]
+    first = dirty[0].base_offset if dirty and task.mistaken else task.dirty
+    ending = [it for it in task.aborted if it[2] >= first and it[1] < task.uncleanable]
+    transactions = Transactions(sorted(ending, key=lambda item: item[1]))
+    for source in dirty:
+        start = max((position for offset, position in source.index if offset <= task.dirty), default=0)
+        for batch in source.batches:
+            if batch.position < start:
+                continue
+            if batch.is_control:
+                transactions.discards_marker(batch, [])
+            elif not transactions.discards_data(batch):
+                for record in batch:
+                    if record.key is not None and record.offset >= task.dirty:
+                        if len(keys) >= task.keys_max:
+                            return keys, latest
+                        keys[record.key] = latest = record.offset
+            if batch.last_offset >= task.dirty:
+                latest = batch.last_offset
+        latest = source.next_offset - 1
+    return keys, latest
+
+
+def groups(task: Task, end: int) -> list[list[Source]]:
+    """The segments that begin below `end`, put together from the left as far as sizes and offsets allow."""
+    made: list[list[Source]] = []
+    sources = [source for source in task.sources if source.base_offset < end]
+    for source in sources:
+        span_end = task.uncleanable if source is sources[-1] else source.next_offset
+        if made and _fits(task, made[-1], source, span_end):
+            made[-1].append(source)
+        else:
+            made.append([source])
+    return made
+
+
+def _fits(task: Task, group: list[Source], source: Source, span_end: int) -> bool:
+    both = [*group, source]
+    return (
+        sum(each.size for each in both) <= task.segment_bytes
+        and sum(8 * len(each.index) for each in both) <= task.index_bytes
+        and sum(each.time_index_size for each in both) <= task.index_bytes
+        and (source.size == 0 or span_end - 1 - group[0].base_offset <= 2**31 - 1)
+    )
+
+
+def clean(task: Task) -> tuple[int, list[Cleaned]]:
+    """Where the next round begins, and the segments that take the place of those below it."""
+    keys, latest = offset_map(task)
+    transactions = Transactions([])
+    clean_below = [source for source in task.sources if source.base_offset < task.dirty]
+    old_horizon = clean_below[-1].modified_ms - task.delete_retention_ms if clean_below else 0
+    made = []
+    for group in groups(task, latest + 1):
+        cleaned = Cleaned(group[0].base_offset, group)
+        for source in group:
+            overlapping = [it for it in task.aborted if it[2] >= source.base_offset and it[1] < source.next_offset]
+            transactions.aborted = sorted({*transactions.aborted, *overlapping}, key=lambda item: item[1])
+            for batch in source.batches:
+                kept = _filter(
+                    batch, task, keys, latest, transactions, cleaned.aborted, source.modified_ms > old_horizon
+                )
+                if kept is not None:
+                    cleaned.batches.append(kept)
+        made.append(cleaned)
+    return latest + 1, made
+
+
+def _filter(
+    batch: RecordBatch,
+    task: Task,
+    keys: Mapping[bytes, int],
+    latest: int,
+    transactions: Transactions,
+    aborted: list[AbortedTransaction],
+    keep_old_tombstones: bool,
+) -> Kept | None:
+    horizon = batch.delete_horizon_ms
+    passed = horizon is not None and horizon <= task.now_ms
+    if batch.is_control:
+        emptied = transactions.discards_marker(batch, aborted)
+        discarded = emptied and passed
+    else:
+        emptied, discarded = False, transactions.discards_data(batch)
+    kept = []
+    for record in () if discarded else batch:
+        if not batch.is_control and record.offset <= latest:  # M2
+            if record.key is None or record.offset < keys.get(record.key, -1):
+                continue
+            if record.value is None and (passed if batch.magic == 2 else not keep_old_tombstones):  # M3
+                continue
+        kept.append(record)
+    if kept:
+        due = batch.magic == 2 and horizon is None and (emptied or any(record.value is None for record in kept))
+        offsets = tuple(record.offset for record in kept)
+        base = offsets[0] if batch.magic < 2 else batch.base_offset
+        return Kept(base, batch.last_offset, offsets, task.now_ms + task.delete_retention_ms if due else horizon)
+    return Kept(batch.base_offset, batch.last_offset, (), None) if _stays_empty(batch, task) else None
+
+
+def _stays_empty(batch: RecordBatch, task: Task) -> bool:
+    """M4."""
+    if batch.producer_id >= 0 and batch.producer_id in task.producers:
+        last_offset, epoch = task.producers[batch.producer_id]
+        if last_offset == batch.last_offset if last_offset >= 0 else batch.is_control and batch.producer_epoch == epoch:
+            return True
+    return batch.next_offset == task.uncleanable
