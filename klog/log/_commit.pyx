@@ -297,6 +297,34 @@ cdef class CommitQueue:
                 return
 
 
+@cython.final
+cdef class SyncTurn:
+    """The sync of a log's files that is under way beside its appends: one at a time, begun under the log's lock, ended
+    without it. Here and not in Python, so that no Ctrl-C comes between taking the turn and noting whose it is."""
+
+    cdef object lock
+    cdef object whose
+
+    def __init__(self):
+        self.lock = allocate_lock()
+
+    def begin(self, whose):
+        """Waits for the one under way."""
+        self.lock.acquire()
+        self.whose = whose
+
+    def end(self, whose):
+        """No error where it had not begun."""
+        if self.whose is whose:
+            self.whose = None
+            self.lock.release()
+
+    def wait(self):
+        """None is under way behind this, as long as the caller holds the log's lock."""
+        self.lock.acquire()
+        self.lock.release()
+
+
 cdef int64_t led(log, list taken) except -1:
     """The work of a group; nanoseconds that its fdatasync took."""
     global commit_locked

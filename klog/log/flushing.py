@@ -21,6 +21,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from klog.errors import StorageOffline
+from klog.log._commit import SyncTurn
 from klog.log.segments import number_of
 from klog.log.terms import NO_BOUND
 from klog.log.times import whole_number
@@ -35,7 +36,7 @@ class Turn:
 
     def __init__(self) -> None:
         self.flush = threading.Lock()
-        self.sync = threading.Lock()
+        self.sync = SyncTurn()
 
 
 def flush(log: Log, offset: int | None) -> None:
@@ -51,25 +52,26 @@ def flush(log: Log, offset: int | None) -> None:
 
 
 def _flush_beside(log: Log, offset: int | None) -> None:
-    with log._lock:
-        log._check_writable()
-        end = log._log_end_offset if offset is None else min(whole_number("offset", offset), log._log_end_offset)
-        active = log._segments[-1]
-        if not active.active or end <= active.base_offset or log._recovery_point < active.base_offset:
-            log._guard(lambda: flush_locked(log, offset))  # nothing to do, or segments that a crash has left
-            return
-        if end <= log._recovery_point and offset is not None:
-            return
-        file, point = active.file, min(end, active.next_offset)
-        generation, directory = log._generation, log._directory
-        now, size = log.clock.wall_ms(), log._meters.appended_bytes
-        log._turn.sync.acquire()
-    began = log.clock.monotonic()
+    me = object()
     try:
+        with log._lock:
+            log._check_writable()
+            end = log._log_end_offset if offset is None else min(whole_number("offset", offset), log._log_end_offset)
+            active = log._segments[-1]
+            if not active.active or end <= active.base_offset or log._recovery_point < active.base_offset:
+                log._guard(lambda: flush_locked(log, offset))  # nothing to do, or segments that a crash has left
+                return
+            if end <= log._recovery_point and offset is not None:
+                return
+            file, point = active.file, min(end, active.next_offset)
+            generation, directory = log._generation, log._directory
+            now, size = log.clock.wall_ms(), log._meters.appended_bytes
+            log._turn.sync.begin(me)
+        began = log.clock.monotonic()
         log._guard(lambda: active.sync_beside(file))
         log._guard(lambda: _sync_directory(log, directory))
     finally:
-        log._turn.sync.release()
+        log._turn.sync.end(me)
     with log._lock:
         if log._offline is not None:
             raise StorageOffline(f"{log.name} is offline since {log._offline}: close it and open it again")
@@ -111,8 +113,7 @@ def flush_locked(log: Log, offset: int | None = None) -> None:
 
 def wait_locked(log: Log) -> None:
     """F3: no sync is under way behind this, as long as the log's lock is held. StorageOffline if one has failed."""
-    with log._turn.sync:
-        pass
+    log._turn.sync.wait()
     if log._offline is not None:
         raise StorageOffline(f"{log.name} is offline since {log._offline}: close it and open it again")
 
