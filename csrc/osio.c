@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,6 +25,11 @@
 static int libc_cachestat(int fd, int64_t at, int64_t size, kl_cached_t *found) {
     uint64_t range[2] = {(uint64_t)at, (uint64_t)size};
     return (int)syscall(SYS_cachestat, (unsigned)fd, range, found, 0u);
+}
+
+static ssize_t libc_send(int to, const void *data, size_t size, int flags) {
+    ssize_t n = send(to, data, size, flags);
+    return n < 0 && errno == ENOTSOCK ? write(to, data, size) : n;
 }
 
 static int libc_mincore(int fd, off_t at, size_t size, unsigned char *pages) {
@@ -50,6 +56,7 @@ const kl_io_t kl_io_libc = {
     .fadvise = posix_fadvise,
     .sendfile = sendfile,
     .splice = splice,
+    .send = libc_send,
     .cachestat = libc_cachestat,
     .mincore = libc_mincore,
 };
@@ -156,6 +163,47 @@ int kl_write_zeros(const kl_io_t *io, int fd, int64_t at, int64_t size) {
         size -= put;
     }
     return 0;
+}
+
+int64_t kl_pread_direct(const kl_io_t *io, int direct, int fd, void *buf, size_t size, int64_t at) {
+    size_t done = 0;
+    while (done < size && done % KL_DIRECT_ALIGN == 0) {
+        ssize_t n = io->pread(direct, (char *)buf + done, size - done, at + (int64_t)done);
+        if (n == 0)
+            return (int64_t)done;
+        if (n < 0 && errno == EINVAL)
+            break;
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0)
+            done += (size_t)n;
+    }
+    int64_t rest = kl_pread(io, fd, (char *)buf + done, size - done, at + (int64_t)done);
+    return rest < 0 ? rest : (int64_t)done + rest;
+}
+
+int64_t kl_pwrite_direct(const kl_io_t *io, int direct, int fd, const void *buf, size_t size, int64_t at) {
+    size_t done = 0;
+    while (done < size) {
+        ssize_t n = io->pwrite(direct, (const char *)buf + done, size - done, at + (int64_t)done);
+        if (n == 0 || (n < 0 && errno == EINVAL))
+            break;
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0) {
+            done += (size_t)n;
+            if (done % KL_DIRECT_ALIGN) { /* a part of a block is not to be gone on from: it is written again */
+                done -= done % KL_DIRECT_ALIGN;
+                break;
+            }
+        }
+    }
+    if (done < size) {
+        int status = kl_pwrite(io, fd, (const char *)buf + done, size - done, at + (int64_t)done);
+        if (status < 0)
+            return status;
+    }
+    return (int64_t)done;
 }
 
 /* EINTR from fsync would leave the pages in doubt; Linux does not answer it for regular files.  No retry (S2). */

@@ -20,6 +20,9 @@ typedef struct kl_cached {
     uint64_t recently_evicted;
 } kl_cached_t;
 
+#define KL_DIRECT_ALIGN 4096 /* of address, position and size: enough for every disk */
+#define KL_DONTCACHE 0x80    /* RWF_DONTCACHE: write back at once, and let go of the pages */
+
 typedef struct kl_io {
     ssize_t (*pread)(int fd, void *buf, size_t size, off_t at);
     ssize_t (*pwrite)(int fd, const void *buf, size_t size, off_t at);
@@ -33,6 +36,7 @@ typedef struct kl_io {
     int (*fadvise)(int fd, off_t at, off_t size, int advice); /* answers errno, as posix_fadvise does */
     ssize_t (*sendfile)(int to, int from, off_t *at, size_t size);
     ssize_t (*splice)(int from, off_t *from_at, int to, off_t *to_at, size_t size, unsigned flags);
+    ssize_t (*send)(int to, const void *data, size_t size, int flags); /* flags are for sockets: others are written to */
     int (*cachestat)(int fd, int64_t at, int64_t size, kl_cached_t *found);
     int (*mincore)(int fd, off_t at, size_t size, unsigned char *pages); /* maps the range for as long as it looks */
 } kl_io_t;
@@ -58,6 +62,14 @@ int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at
 
 /* Write zeros to [at, at + size): 0 or -errno. */
 int kl_write_zeros(const kl_io_t *io, int fd, int64_t at, int64_t size);
+
+/* kl_pread past the page cache: direct is the same file with O_DIRECT; buf, size and at are aligned.  What the direct
+ * descriptor will not do, the end of the file above all, goes through fd. */
+int64_t kl_pread_direct(const kl_io_t *io, int direct, int fd, void *buf, size_t size, int64_t at);
+
+/* kl_pwrite past the page cache, likewise: how many bytes went past it, or -errno.  Less than size: the direct descriptor
+ * refused, and the rest has gone through fd. */
+int64_t kl_pwrite_direct(const kl_io_t *io, int direct, int fd, const void *buf, size_t size, int64_t at);
 
 int kl_fsync(const kl_io_t *io, int fd);
 int kl_fdatasync(const kl_io_t *io, int fd);

@@ -9,8 +9,8 @@
         for record in log.read():
             print(record.offset, record.key, record.value)
 
-The files are Kafka's own. Rooms, left to right: codec, record, disk, segment, log; beside them inspect, importing,
-spark, demo, cli.
+The files are Kafka's own. Rooms, left to right: codec, record, disk, segment, log, cleaner; beside them inspect,
+importing, spark, demo, cli.
 """
 
 import logging as _logging
@@ -22,8 +22,10 @@ from klog.errors import KlogError
 from klog.log import (
     AppendInfo,
     FetchData,
+    FetchRange,
     Log,
     LogReader,
+    Outgoing,
     ProducerState,
     Recovery,
     TimestampOffset,
@@ -33,12 +35,15 @@ from klog.manager import open_directory as open
 from klog.record import Record, RecordBatch, TimestampType
 
 if TYPE_CHECKING:
+    from klog.cleaner import CompactionStats
     from klog.inspect import verify
 
 __version__ = "0.1.0"
 __all__ = [
     "AppendInfo",
+    "CompactionStats",
     "FetchData",
+    "FetchRange",
     "KlogError",
     "Log",
     "LogConfig",
@@ -46,6 +51,7 @@ __all__ = [
     "LogReader",
     "ManagerConfig",
     "NamedReader",
+    "Outgoing",
     "ProducerState",
     "Record",
     "RecordBatch",
@@ -67,4 +73,8 @@ def __getattr__(name: str) -> Any:
         from klog.inspect import verify
 
         return verify
+    if name == "CompactionStats":  # of what few processes do
+        from klog.cleaner import CompactionStats
+
+        return CompactionStats
     raise AttributeError(f"module 'klog' has no attribute {name!r}")

@@ -292,6 +292,28 @@ class ReadOnly(KlogError):
     """A write on a log that was opened with read_only=True."""
 
 
+class PeerGone(KlogError, ConnectionError):
+    """Whoever was sent to is gone: EPIPE, ECONNRESET and their like. Attributes: errno, sent."""
+
+    def __init__(self, number: int, sent: int) -> None:
+        self.sent = sent
+        super().__init__(number, f"{os.strerror(number)}: the peer is gone, {sent} bytes had been sent to it")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.errno, self.sent)
+
+
+class SendTimeout(KlogError, TimeoutError):
+    """A socket took nothing for as long as its timeout is. Attribute: sent, the bytes that it had taken before."""
+
+    def __init__(self, seconds: float, sent: int) -> None:
+        self.seconds, self.sent = seconds, sent
+        super().__init__(f"the socket took nothing for {seconds} s, {sent} bytes had been sent; go on behind them")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.seconds, self.sent)
+
+
 class ForkedHandle(KlogError):
     """A write in a forked child on a log that its parent opened; open the log again in the child."""
 

@@ -47,6 +47,7 @@ KEYWORDS = {
     klog.Log.maybe_increment_high_watermark: "self offset",
     klog.Log.maybe_increment_log_start_offset: "self offset",
     klog.Log.end_offset_for: "self epoch",
+    klog.Log.compact: "self *roll *rounds *dry_run *progress",
     klog.verify: "path",
 }
 DEFAULTS = {
@@ -58,11 +59,12 @@ DEFAULTS = {
     klog.Log.read: {"start": None, "stop": None, "isolation": "high_watermark", "include_control": False},
     klog.Log.tail: {"start": "latest", "timeout": None},
     klog.Log.truncate_fully_and_start_at: {"log_start_offset": None},
+    klog.Log.compact: {"roll": False, "rounds": None, "dry_run": False, "progress": None},
     klog.Log.fetch: {"max_bytes": 1 << 20, "isolation": "log_end", "min_one_message": True},
 }
 LATER: dict[Any, str] = {
     klog: "Broker TestBroker metrics sim",
-    klog.Log: "compact purge_key",
+    klog.Log: "purge_key",
     klog.LogReader: "to_polars",
 }
 

@@ -38,8 +38,9 @@ STRANGERS = {
     ("spark", "inspect"),
     ("spark", "importing"),
 }
-# Doors that lead right on purpose, each loaded only when called: a log's verify() is inspect's.
-LAZY = {("log", "inspect")}
+# Doors that lead right on purpose, each loaded only when called: a log's verify() is inspect's, its compact() the
+# cleaner's.
+LAZY = {("log", "inspect"), ("log", "cleaner")}
 _CIMPORT = re.compile(r"^\s*(?:from\s+(klog[\w.]*)\s+c?import|c?import\s+(klog[\w.]*))", re.MULTILINE)
 
 

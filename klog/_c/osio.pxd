@@ -15,6 +15,9 @@ cdef extern from "osio.h" nogil:
         uint64_t evicted
         uint64_t recently_evicted
     const kl_io_t kl_io_libc
+    enum:
+        KL_DIRECT_ALIGN
+        KL_DONTCACHE
     int64_t kl_pread(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at)
     int64_t kl_preadv(const kl_io_t *io, int fd, iovec *parts, int n, int64_t at, int flags)
     int kl_pwrite(const kl_io_t *io, int fd, const void *buf, size_t size, int64_t at)
@@ -27,3 +30,5 @@ cdef extern from "osio.h" nogil:
     int kl_write_zeros(const kl_io_t *io, int fd, int64_t at, int64_t size)
     int kl_write_behind(const kl_io_t *io, int fd, int64_t at, int64_t size, int wait)
     int kl_fadvise(const kl_io_t *io, int fd, int64_t at, int64_t size, int advice)
+    int64_t kl_pread_direct(const kl_io_t *io, int direct, int fd, void *buf, size_t size, int64_t at)
+    int64_t kl_pwrite_direct(const kl_io_t *io, int direct, int fd, const void *buf, size_t size, int64_t at)

@@ -1,8 +1,32 @@
 """cleaner: of each key the latest record stays. Takes one log of the log room, gives it back smaller.
 
-KeyMap       key -> latest offset, in memory that is bounded
+compact, CompactionStats     by hand: what Log.compact does
+clean_round, RoundStats      one round, for whoever decides when
+cleanable, dirt, Cleanable, Dirt, compaction_delay      what there is to clean (pure)
+read_first_dirty, write_first_dirty      cleaner-offset-checkpoint
+KeyMap                       key -> latest offset, in memory that is bounded
+Overtaken                    the log has changed under a round; nothing is lost
 """
 
 from klog.cleaner._keymap import KeyMap
+from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
+from klog.cleaner.compaction import CompactionStats, compact
+from klog.cleaner.plan import Cleanable, Dirt, cleanable, compaction_delay, dirt
+from klog.cleaner.round import RoundStats, clean_round
+from klog.cleaner.swap import Overtaken
 
-__all__ = ["KeyMap"]
+__all__ = [
+    "Cleanable",
+    "CompactionStats",
+    "Dirt",
+    "KeyMap",
+    "Overtaken",
+    "RoundStats",
+    "clean_round",
+    "cleanable",
+    "compact",
+    "compaction_delay",
+    "dirt",
+    "read_first_dirty",
+    "write_first_dirty",
+]

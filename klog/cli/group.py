@@ -25,6 +25,7 @@ VERBS = {
     "dump": ("dump", "Any file of a log directory, decoded."),
     "verify": ("verify", "Every invariant of a log directory, read-only."),
     "ls": ("ls", "Topics, partitions, offsets, sizes, time span."),
+    "cache": ("cache", "What of each log is in the page cache."),
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
+Write = Literal["buffered", "dontcache", "direct"]
 Preallocate = Literal["steps", "none", "zeros"]
 
 
@@ -17,12 +18,19 @@ Preallocate = Literal["steps", "none", "zeros"]
 class IoPolicy:
     """LogConfig.io. A field per key, without the `klog.io.` in front.
 
+    write                   buffered: into the page cache. dontcache: the disk begins at once, and nothing stays in the
+                            cache (RWF_DONTCACHE). direct: whole pages of large appends go past it (O_DIRECT). Where
+                            kernel or file system cannot, buffered. It holds for segments from the next one on
+    write_behind_bytes      the disk begins with what was written, and what lies further behind than this leaves the
+                            cache; 0 leaves all that to the kernel
     preallocate             steps: blocks ahead of the log end, in steps that double; the file's length stays that of
                             its batches. zeros: the same steps as written zeros, for file systems that cannot give
                             blocks alone; the length runs ahead until roll or close. none: the file grows write by write
     preallocate_step_bytes  the largest step
     """
 
+    write: Write = "buffered"
+    write_behind_bytes: int = 0
     preallocate: Preallocate = "steps"
     preallocate_step_bytes: int = 16 << 20
 

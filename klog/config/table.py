@@ -232,6 +232,14 @@ TOPIC_KEYS: dict[str, Key] = {
         # Of klog alone; those of klog.io are io_policy.py's.
         _long("klog.flush.bytes", 0, "flush once this many bytes are not on disk; 0: bytes are no reason", 0),
         Key(
+            "klog.io.write",
+            "string",
+            "buffered",
+            "by the page cache, or past it; from the next segment on",
+            choices=("buffered", "dontcache", "direct"),
+        ),
+        _long("klog.io.write.behind.bytes", 0, "what is further behind the log end leaves the page cache; 0 never", 0),
+        Key(
             "klog.io.preallocate",
             "string",
             "steps",

@@ -1,37 +1,53 @@
 """disk: bytes to and from the kernel. Takes paths and buffers, gives open files, mappings and syncs that mean it.
 
 The only room that makes system calls on files. Its door: Files (what a disk must do), RealFiles (this machine's),
-LogFile, HandleCache, read_whole, read_parts; DirectoryLock and directory_turn, which keep processes apart; what takes
-stored bytes on without a copy: view_of, send_slice; what sleeps until there is news: Bell, Waiter; what counts how many
-bytes of reads came from memory: ReadSampler. What of a file is in the page cache is in the modules residency and
-monitor, loaded by those who look.
+LogFile, HandleCache, read_whole, read_parts; past the page cache: DirectFile, DirectWriter, DirectReader, and
+WriteBehind, which keeps a growing file from filling it; DirectoryLock and directory_turn, which keep processes apart;
+what takes stored bytes on without a copy: view_of, send_slice, in an event loop send_in_turns; what sleeps until there
+is news: Bell, Waiter; what counts how many bytes of reads came from memory: ReadSampler. What of a file is in the page
+cache is in the modules residency and monitor, loaded by those who look.
 """
 
 from klog.disk._batch_read import read_parts
+from klog.disk._direct import DirectFile
 from klog.disk._io import AlignedBuffer, LogFile
 from klog.disk._residency import ReadSampler
+from klog.disk._send import SendCounts, Target
 from klog.disk._views import view_of
+from klog.disk.direct import DirectReader, DirectWriter
 from klog.disk.files import Files, RealFiles, read_whole
 from klog.disk.handles import HandleCache
 from klog.disk.lock import DirectoryLock, directory_turn
-from klog.disk.send import encrypts, send_slice, writable
+from klog.disk.send import TURN_BYTES, HasFileno, cork, send_bytes, send_in_turns, send_slice
 from klog.disk.watch import Bell, Waiter
+from klog.disk.write_behind import BehindCounts, WriteBackFailed, WriteBehind
 
 __all__ = [
+    "TURN_BYTES",
     "AlignedBuffer",
+    "BehindCounts",
     "Bell",
+    "DirectFile",
+    "DirectReader",
+    "DirectWriter",
     "DirectoryLock",
     "Files",
     "HandleCache",
+    "HasFileno",
     "LogFile",
     "ReadSampler",
     "RealFiles",
+    "SendCounts",
+    "Target",
     "Waiter",
+    "WriteBackFailed",
+    "WriteBehind",
+    "cork",
     "directory_turn",
-    "encrypts",
     "read_parts",
     "read_whole",
+    "send_bytes",
+    "send_in_turns",
     "send_slice",
     "view_of",
-    "writable",
 ]

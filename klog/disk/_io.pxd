@@ -14,6 +14,8 @@ cdef class LogFile:
     cdef readonly int fd
     cdef readonly str path
     cdef readonly bint writable
+    cdef int flags        # of pwritev2, 0 for a plain pwrite
+    cdef readonly bint fallback  # it was to write by another way than the page cache, and cannot
     cdef bint real        # do its calls go to the kernel itself?
     cdef bint asked_in_vain  # does its file system not tell what is in the page cache?
     cdef object map       # of _views, for as long as somebody may want it again
@@ -22,3 +24,4 @@ cdef class LogFile:
     cdef int64_t read_at(self, void *buf, size_t size, int64_t position) except -1
     cdef int write_vector(self, iovec *vector, int n, int64_t size, int64_t position) except -1
     cdef int check(self, int status) except -1
+    cdef int write_flagged(self, const void *data, size_t size, int64_t position) except -1

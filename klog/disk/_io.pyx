@@ -8,11 +8,13 @@ wait for the disk (fsync and its like) are in files.py, over cffi.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from libc.errno cimport EINVAL, ENOSYS, EOPNOTSUPP
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from posix.unistd cimport close
 
 from klog._c.osio cimport (
+    KL_DONTCACHE,
     iovec,
     kl_fadvise,
     kl_fallocate,
@@ -168,12 +170,24 @@ cdef class LogFile:
         cdef int status
         if self.fd < 0:
             raise ValueError(f"{self.path} is closed")
+        if self.flags:
+            return self.write_flagged(data, size, position)
         if size <= HOLD_BYTES:
             status = kl_pwrite(self.io, self.fd, data, size, position)
         else:
             with nogil:
                 status = kl_pwrite(self.io, self.fd, data, size, position)
         return self.check(status)
+
+    cdef int write_flagged(self, const void *data, size_t size, int64_t position) except -1:
+        cdef iovec one
+        one.iov_base, one.iov_len = <void *>data, size
+        return self.write_vector(&one, 1, size, position)
+
+    def dont_cache(self):
+        """From here on writes leave nothing in the page cache, as far as kernel and file system know how (RWF_DONTCACHE):
+        the disk begins with them at once. Where they do not, the first write finds out, and `fallback` says so."""
+        self.flags = KL_DONTCACHE
 
     def write_parts(self, parts, int64_t position):
         """All of these buffers, one behind the other, in as few calls as the kernel takes; how many bytes. OSError: any
@@ -203,11 +217,15 @@ cdef class LogFile:
         cdef int status
         if self.fd < 0:
             raise ValueError(f"{self.path} is closed")
-        if size <= HOLD_BYTES:
+        if size <= HOLD_BYTES and self.flags == 0:
             status = kl_pwritev(self.io, self.fd, vector, n, position, 0)
         else:
             with nogil:
-                status = kl_pwritev(self.io, self.fd, vector, n, position, 0)
+                status = kl_pwritev(self.io, self.fd, vector, n, position, self.flags)
+        if status < 0 and self.flags and -status in (EOPNOTSUPP, EINVAL, ENOSYS):
+            self.flags = 0
+            self.fallback = True
+            return self.write_vector(vector, n, size, position)  # refused before the first byte: the parts are whole
         return self.check(status)
 
     cdef int check(self, int status) except -1:

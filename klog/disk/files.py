@@ -12,6 +12,7 @@ import os
 import stat
 from typing import Protocol
 
+from klog.disk._direct import DirectFile
 from klog.disk._io import LogFile
 from klog.disk._os import ffi, lib
 from klog.disk._views import begin_cut, end_cut
@@ -26,6 +27,9 @@ class Files(Protocol):
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
         """A regular file; FIFOs, directories and symlinks are refused with OSError."""
+
+    def open_direct(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        """The same, but large reads and writes go past the page cache where the file system lets them."""
 
     def fsync(self, file: LogFile) -> None:
         """Data and metadata on disk when it returns. OSError is final: never retried."""
@@ -69,12 +73,22 @@ class RealFiles:
         self._io = ffi.cast("const kl_io_t *", table) if table else lib.kl_io_kernel()
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        return LogFile(self._open(path, write, create), path, write, self.table)
+
+    def open_direct(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        fd, direct = self._open(path, write, create), -1
+        with contextlib.suppress(OSError):  # EINVAL: not on this file system
+            direct = os.open(path, _OPEN | os.O_DIRECT | (os.O_RDWR if write else os.O_RDONLY))
+        return DirectFile(fd, path, write, self.table, direct=direct)
+
+    @staticmethod
+    def _open(path: str, write: bool, create: bool) -> int:
         flags = _OPEN | (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
         fd = os.open(path, flags, 0o640)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise OSError(errno.EINVAL, "not a regular file", path)
-        return LogFile(fd, path, write, self.table)
+        return fd
 
     def _check(self, status: int, path: str) -> None:
         if status < 0:

@@ -1,65 +1,93 @@
-"""A slice of a file goes to a socket by sendfile(2), which copies nothing through this process.
+"""Slices of files, and bytes between them, to whatever has a descriptor: sockets, pipes, files.
 
-sendfile is called directly: asyncio's loop.sock_sendfile costs some 30 microseconds a call. A TLS socket encrypts in
-this process, so there the bytes are read.
+  W1  the way is the first that serves: sendfile, splice through a pipe, copying. TLS is encrypted here, so it copies
+  W2  what a call returns, or its error says in `sent`, is what the target has taken: no byte twice, none left out
+  W3  no more memory than one buffer of the pool, however slow the target takes it
+
+One sender at a time for a target. In an event loop sends take turns of TURN_BYTES. Kafka: FileRecords.writeTo.
 """
 
 from __future__ import annotations
 
-import os
-import select
+import contextlib
 import socket
-import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakKeyDictionary
 
-_STEP = 1 << 30  # of what one call may move, somewhat less than Linux's 2 GiB
+from klog.disk import _send, tls
+from klog.disk._io import LogFile
+from klog.disk._send import SendCounts, Target
+from klog.disk.ready import turns
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+TURN_BYTES = 1 << 20  # what a loop's other tasks wait for: some 100 microseconds
+
+_busy: WeakKeyDictionary[AbstractEventLoop, set[int]] = WeakKeyDictionary()
 
 
-def send_slice(sock: socket.socket, fd: int, position: int, size: int) -> int:
-    """Send what the socket takes of the slice: all of it, if it blocks. The number of bytes, 0 if it takes none now.
+class HasFileno(Protocol):
+    """What bytes are sent to. One with a gettimeout() waits so long, as sockets do."""
 
-    A timeout of the socket bounds each wait. TimeoutError, OSError; EOFError where the file ends before the slice.
+    def fileno(self) -> int:
+        """Its descriptor."""
+
+
+def send_slice(target: HasFileno, file: LogFile, position: int, size: int, counts: SendCounts | None) -> int:
+    """Send what the target takes of a slice: all of it, if the target waits. The number of bytes; 0 if none now.
+
+    A timeout bounds each wait. Raises PeerGone, SendTimeout, OSError; EOFError where the file ends before the slice.
     """
-    timeout, done = sock.gettimeout(), 0
-    while done < size:
-        try:
-            sent = os.sendfile(sock.fileno(), fd, position + done, min(size - done, _STEP))
-        except BlockingIOError:
-            if timeout == 0:
-                break
-            _wait(sock, timeout)
-            continue
-        if sent == 0:
-            raise EOFError(f"the file ends {size - done} bytes before the slice")
-        done += sent
-    return done
+    if not tls.encrypts(target):
+        return _send.send_slice(target, file, position, size, counts)
+    sent = 0
+    try:
+        sent = tls.send_slice(target, file, position, size)
+    except BaseException as error:
+        sent = getattr(error, "sent", 0)
+        raise
+    finally:
+        if counts is not None:
+            counts.copied += sent
+    return sent
 
 
-def _wait(sock: socket.socket, timeout: float | None) -> None:
-    poll = select.poll()
-    poll.register(sock, select.POLLOUT)
-    if not poll.poll(None if timeout is None else timeout * 1000):
-        raise TimeoutError(f"the socket took nothing for {timeout} s")
+def send_bytes(target: HasFileno, data: memoryview, more: bool) -> int:
+    """The same for bytes in memory. more: others follow at once, no packet need leave for these alone."""
+    return tls.send_bytes(target, data) if tls.encrypts(target) else _send.send_bytes(target, data, more)
 
 
-def encrypts(sock: socket.socket) -> bool:
-    """Is it a TLS socket? Without importing ssl for those that are none."""
-    ssl = sys.modules.get("ssl")
-    return ssl is not None and isinstance(sock, ssl.SSLSocket)
+def cork(target: HasFileno, on: bool) -> None:
+    """Hold back packets that are not full, until the cork is drawn. For what is no TCP socket: nothing."""
+    if getattr(target, "family", None) in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):  # of a peer that is gone: the next send says so
+            target.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, on)  # type: ignore[attr-defined]
 
 
-async def writable(sock: socket.socket) -> None:
-    """Returns once the running event loop finds that the socket takes more."""
+async def send_in_turns(target: HasFileno, turn: Callable[[], bool]) -> None:
+    """Call turn() until it says that all has been sent, each time that the running event loop finds room for more."""
     import asyncio
 
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
+    if Target(target).timeout != 0:
+        raise ValueError("the socket blocks: call sock.setblocking(False) first")
+    fd, busy = target.fileno(), _busy.setdefault(asyncio.get_running_loop(), set())
+    if fd in busy:
+        raise RuntimeError("something else is being sent to this socket: wait for it, or their bytes would mix")
+    wants_to_hear: tuple[type[Exception], ...] = ()
+    if tls.encrypts(target):
+        import ssl
 
-    def wake() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    loop.add_writer(sock.fileno(), wake)
+        wants_to_hear = (ssl.SSLWantReadError,)
+    busy.add(fd)
     try:
-        await ready
+        while True:
+            try:
+                if not turn():
+                    await turns(turn, writers=(fd,))
+                return
+            except wants_to_hear:
+                await turns(readers=(fd,))
     finally:
-        loop.remove_writer(sock.fileno())
+        busy.discard(fd)

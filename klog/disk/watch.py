@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from klog.disk._os import ffi, lib
+from klog.disk.ready import turns
 
 LOOK_SECONDS = 1.0
 _IN_MODIFY, _IN_MOVED, _IN_CREATE, _IN_DELETE, _IN_SELF = 0x2, 0xC0, 0x100, 0x200, 0xC00
@@ -109,24 +110,9 @@ class Waiter:
 
     async def wait_async(self, seconds: float | None = None) -> None:
         """The same in the running event loop."""
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = loop.create_future()
-
-        def wake() -> None:
-            if not ready.done():
-                ready.set_result(None)
-
-        fds = list(self._current_fds())
-        for fd in fds:
-            loop.add_reader(fd, wake)
-        try:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ready, LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS))
-        finally:
-            for fd in fds:
-                loop.remove_reader(fd)
+        await turns(
+            readers=self._current_fds(), seconds=LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS)
+        )
         self._drain()
 
     def close(self) -> None:

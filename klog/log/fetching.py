@@ -12,12 +12,11 @@ does klog.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from klog.disk import LogFile, encrypts, send_slice, view_of, writable
+from klog.disk import TURN_BYTES, HasFileno, LogFile, SendCounts, send_in_turns, send_slice, view_of
 from klog.errors import CorruptBatch, OffsetOutOfRange
 from klog.log.segments import number_of
 from klog.log.watermark import OffsetMetadata
@@ -51,6 +50,7 @@ class FetchData:
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
     _file: LogFile | None = field(default=None, repr=False)
     _views: bool = field(default=False, repr=False)  # may the file be mapped?
+    _counts: SendCounts | None = field(default=None, repr=False, compare=False)  # the log's, of what was sent
 
     def memory(self) -> memoryview:
         """The batches, read-only, valid as long as you keep it.
@@ -75,44 +75,51 @@ class FetchData:
             view = memoryview(data)
         return view
 
-    def send_to(self, sock: socket.socket, start: int = 0) -> int:
-        """Send the batches, from byte `start` of them on, by sendfile: the number of bytes sent.
+    def send_to(self, target: HasFileno, start: int = 0) -> int:
+        """Send the batches from byte `start` of them on, without a copy where the kernel can: how many bytes went.
 
-        That is all of them, unless the socket does not block: then as many as it takes now, and you come back with
-        start= what it has. A TLS socket is served from memory. Raises TimeoutError, OSError, CorruptBatch.
+        target: a socket, a TLS one too, or anything with a fileno(): a pipe, a file (at its own place; flush it first).
+        That is all of them, unless the target does not block: then as many as it takes now, and you come back with
+        start= what it has. Raises PeerGone, SendTimeout, OSError; CorruptBatch where the log was truncated meanwhile.
+        What was truncated and written again is not noticed: the new bytes go.
         """
-        file = self._file
+        self._check_start(start)
+        return self.send_part(target, start, self.size - start)
+
+    async def send_to_async(self, target: HasFileno, start: int = 0) -> int:
+        """The same to a target that does not block, in the running event loop: all of it, once it returns.
+
+        Other tasks have their turn in between. One that is cancelled has sent whole bytes and nobody knows how many:
+        send an Outgoing where you want to know.
+        """
+        self._check_start(start)
+        done = start
+
+        def turn() -> bool:
+            nonlocal done
+            done += self.send_part(target, done, min(self.size - done, TURN_BYTES))
+            return done == self.size
+
+        await send_in_turns(target, turn)
+        return done - start
+
+    def _check_start(self, start: int) -> None:
         if not 0 <= start <= self.size:
             raise ValueError(f"start={start}: the slice has {self.size} bytes")
-        if file is None or start == self.size:
+
+    def send_part(self, target: HasFileno, start: int, size: int) -> int:
+        """`size` bytes from byte `start` on, or as many of them as the target takes."""
+        file = self._file
+        if file is None or size == 0:
             return 0
-        if encrypts(sock):
-            return sock.send(self.memory()[start:]) if sock.gettimeout() == 0 else self._send_all(sock, start)
         try:
-            return send_slice(sock, file.fileno(), self.position.position + start, self.size - start)
+            return send_slice(target, file, self.position.position + start, size, self._counts)
         except EOFError as error:
-            raise CorruptBatch(
+            cut = CorruptBatch(
                 f"{error}: the log was truncated", path=file.path, position=self.position.position, offset=self.offset
-            ) from None
-
-    def _send_all(self, sock: socket.socket, start: int) -> int:
-        sock.sendall(self.memory()[start:])
-        return self.size - start
-
-    async def send_to_async(self, sock: socket.socket) -> int:
-        """The same on a socket that does not block, waiting in the running event loop: all of it, once it returns."""
-        if sock.gettimeout() != 0:
-            raise ValueError("the socket blocks: call sock.setblocking(False) first")
-        if encrypts(sock):
-            import asyncio  # a fifth of the time of `import klog`, for a door that few use
-
-            await asyncio.get_running_loop().sock_sendall(sock, self.memory())
-            return self.size
-        done = self.send_to(sock)
-        while done < self.size:
-            await writable(sock)
-            done += self.send_to(sock, done)
-        return done
+            )
+            cut.sent = error.sent  # type: ignore[attr-defined]
+            raise cut from None
 
 
 def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
@@ -129,8 +136,8 @@ def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_o
         raise OffsetOutOfRange(offset, start, end, log.name)
     found = FetchData(offset, high_watermark, stable, start, end, OffsetMetadata(offset))
     segments = log._segments
-    read_up_to(found, segments, _place(segments, bound[isolation], end), max_bytes, min_one)
-    found._views = not log.read_only
+    read_up_to(found, segments, place_of(segments, bound[isolation], end), max_bytes, min_one)
+    found._views, found._counts = not log.read_only, log._sends
     if found._file is not None and log._home is not None:
         log._home.sampler.probe(found._file, found.position.position, found.size)
     if isolation == "read_committed" and found.size:
@@ -151,7 +158,7 @@ def read_up_to(
         found.position = bound
         return
     if offset > bound.offset:
-        found.position = _place(segments, offset, found.log_end_offset)
+        found.position = place_of(segments, offset, found.log_end_offset)
         return
     for segment in segments[number_of(segments, offset) :]:
         size = segment.size
@@ -170,10 +177,10 @@ def read_up_to(
                 found.size = first if min_one else 0
             found._file = file if found.size else None
         return
-    found.position = _place(segments, offset, found.log_end_offset)
+    found.position = place_of(segments, offset, found.log_end_offset)
 
 
-def _place(segments: Sequence[Segment], offset: int, end: int) -> OffsetMetadata:
+def place_of(segments: Sequence[Segment], offset: int, end: int) -> OffsetMetadata:
     """Where the first batch that reaches `offset` begins; where the last one below `end` ends, if there is none."""
     for segment in segments[number_of(segments, offset) :]:
         size = segment.size  # before next_offset: an append moves them in the other order

@@ -5,7 +5,9 @@
                to .swap all before the first original goes
     .swap      complete output whose renaming may have begun: it replaces the originals in its range, if it is sound
 
-Kafka believes a .swap unread; here every byte of it is checked before anything is removed.
+Kafka believes a .swap unread; here every byte of it is checked before anything is removed. An empty one, which a
+compaction leaves of segments that hold nothing any more, is believed where the original of its base is gone: else it
+could as well be one whose bytes have not arrived.
 Kafka: LogLoader.removeTempFilesAndCollectSwapFiles, LogSegments.
 """
 
@@ -29,7 +31,7 @@ def clear_leftovers(directory: str, files: Files, note: Callable[[str], None]) -
             changed = True
     cleaned = [name for name in listing if name.endswith(names.CLEANED)]
     swaps = [name for name in listing if name.endswith(names.SWAP)]
-    if swaps and not cleaned and _sound(directory, files, swaps, note):
+    if swaps and not cleaned and _sound(directory, files, swaps, set(listing), note):
         _finish_swap(directory, files, swaps, note)
         changed = True
         swaps = []
@@ -43,7 +45,7 @@ def clear_leftovers(directory: str, files: Files, note: Callable[[str], None]) -
     return sorted(os.listdir(directory))
 
 
-def _sound(directory: str, files: Files, swaps: list[str], note: Callable[[str], None]) -> bool:
+def _sound(directory: str, files: Files, swaps: list[str], present: set[str], note: Callable[[str], None]) -> bool:
     """Is every .log.swap made of whole, checked batches?"""
     for name in swaps:
         if not name.endswith(names.LOG + names.SWAP):
@@ -58,7 +60,7 @@ def _sound(directory: str, files: Files, swaps: list[str], note: Callable[[str],
             return False
         finally:
             file.close()
-        if scan.end != size or size == 0:
+        if scan.end != size or (size == 0 and name.removesuffix(names.SWAP) in present):
             note(f"{name}: {scan.reason or 'empty'} at byte {scan.end} of {size}, the originals are kept")
             return False
     return True
@@ -81,7 +83,7 @@ def _finish_swap(directory: str, files: Files, swaps: list[str], note: Callable[
     if low is not None:
         for name in sorted(os.listdir(directory)):
             parsed = names.parse_name(name)
-            if parsed is not None and low <= parsed[0] < high:
+            if parsed is not None and (low <= parsed[0] < high or parsed[0] == low):
                 files.unlink(os.path.join(directory, name))
         files.fsync_dir(directory)  # an original that came back beside its replacement would be read too
         note(f"compaction finished: segments of [{low}, {high}) replaced")

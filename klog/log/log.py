@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from klog.clock import Clock, SystemClock
 from klog.config import LogConfig
-from klog.disk import Files, RealFiles
+from klog.disk import Files, RealFiles, WriteBackFailed
 from klog.errors import (
     ForkedHandle,
     ReadOnly,
@@ -65,6 +65,9 @@ from klog.segment import next_offset as group_next_offset
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from klog.cleaner import CompactionStats
+    from klog.progress import Progress
 
 _log = logging.getLogger("klog.log")
 GROUP_BYTES = 8 << 20
@@ -369,6 +372,8 @@ class Log(LogView):
         end = self._producers.end_offset = self._append_end
         with contextlib.suppress(StorageOffline):
             flushing.wait_locked(self)
+        if isinstance(error, WriteBackFailed):  # that of an fsync, and nobody hears of it again
+            self._go_offline(str(error))
         if self._offline is not None:
             return
         self._offline = f"{error!r}, not undone yet"
@@ -499,6 +504,24 @@ class Log(LogView):
             count = retention.apply_locked(self)
         self._options.scheduler.run_due()
         return count
+
+    def compact(
+        self, *, roll: bool = False, rounds: int | None = None, dry_run: bool = False, progress: Progress | None = None
+    ) -> CompactionStats:
+        """Keep of each key the latest record alone, now, whatever the dirty ratio is; by the rules and the words of the
+        configuration, as Kafka's cleaner would.
+
+        The active segment is not touched: roll closes it first. rounds: at most so many, where the map of keys
+        (log.cleaner.dedupe.buffer.size) is too small for one; None is as many as it takes. dry_run reads, writes
+        nothing, and says what one round would do. Others go on reading and appending.
+
+        Raises CorruptBatch at damage, which stays as it is and where it is, ConfigUnknown, PolicyViolation where
+        cleanup.policy has no `compact`, OSError (a full disk: the log is as it was).
+        """
+        from klog.cleaner import compact
+
+        self._check_writable()
+        return compact(self, roll=roll, rounds=rounds, dry_run=dry_run, progress=progress)
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
         """(epoch, offset): the largest known epoch at or below this one, and where it ended; (-1, -1) if unknown.

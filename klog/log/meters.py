@@ -69,12 +69,20 @@ def metrics_of(log: LogView, meters: Meters | None, page_cache: bool = False) ->
         "Size": log.size,
         "LastStableOffsetLag": log.high_watermark - log.last_stable_offset,
         "ProducerIdCount": len(log.producers),
+        "FetchBytesSendfile": log._sends.sendfile,
+        "FetchBytesSplice": log._sends.splice,
+        "FetchBytesCopied": log._sends.copied,
         **_page_cache(log, page_cache),
     }
     if meters is None:
         return gauges
+    written = log.segments[-1].written
     return {
         **gauges,
+        "WriteBehindBytes": written.written,
+        "DropBehindBytes": written.dropped,
+        "DirectWriteBytes": written.direct,
+        "WriteFallbacks": written.fallbacks,
         "BytesInPerSec": meters.bytes_in,
         "MessagesInPerSec": meters.messages_in,
         "ReplicationBytesInPerSec": meters.replicated_bytes_in,

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klog.log")
 
 
-def remove_locked(log: Log, segments: Sequence[Segment], reason: str) -> None:
+def remove_locked(log: Log, segments: Sequence[Segment], reason: str, kept_snapshot: int | None = None) -> None:
     """Take segments that are out of the log already off the disk, in the order given: what a crash leaves in between
-    must be a log. Durable when it returns, save that the bytes go later. OSError is final."""
+    must be a log. Durable when it returns, save that the bytes go later. OSError is final.
+
+    Producer snapshots at their bases go, too, but for that at kept_snapshot, where another segment begins."""
     if not segments:
         return
     files = log._options.files
@@ -38,7 +40,9 @@ def remove_locked(log: Log, segments: Sequence[Segment], reason: str) -> None:
     for segment in segments:
         segment.move_to(home)
         doomed += (os.path.basename(path) for path in segment.paths)
-        snapshot = log._producers.remove_and_mark_for_deletion(segment.base_offset)
+        snapshot = None
+        if segment.base_offset != kept_snapshot:
+            snapshot = log._producers.remove_and_mark_for_deletion(segment.base_offset)
         doomed += [] if snapshot is None else [os.path.basename(snapshot)]
     files.fsync_dir(log._directory)
     unlink_later_locked(log, doomed)

@@ -243,6 +243,8 @@ def open_standalone(
                 producer_expiration_ms=broker.producer_id_expiration_ms,
                 producer_expiration_check_ms=broker.producer_id_expiration_check_interval_ms,
                 config_known=config is not None,
+                dedupe_buffer_size=broker.log_cleaner_dedupe_buffer_size,
+                dedupe_load_factor=broker.log_cleaner_io_buffer_load_factor,
                 high_watermark_path=os.path.join(parent, checkpoint.HIGH_WATERMARK)
                 if read_only and high_watermark is None
                 else None,

@@ -90,6 +90,8 @@ class Options:
     producer_expiration_ms: int = 86_400_000
     producer_expiration_check_ms: int = 600_000
     config_known: bool = False
+    dedupe_buffer_size: int = 128 << 20  # memory for the keys of a compaction, and how full it may get
+    dedupe_load_factor: float = 0.9
     segments_left: Callable[[int], None] | None = None  # hears how many segments recovery still has to check
     offsets_listener: Callable[[int], None] | None = None  # hears of every new high watermark, the first one too
     high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from klog.clock import Clock
 from klog.config import LogConfig
-from klog.disk import Bell
+from klog.disk import Bell, SendCounts
 from klog.errors import (
     CorruptBatch,
     CorruptData,
@@ -51,6 +51,7 @@ from klog.log.offset_lookup import (
     offsets_before,
 )
 from klog.log.producers import ProducerState
+from klog.log.ranges import FetchRange, fetch_range
 from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_ranges
 from klog.log.segments import number_of
 from klog.log.tail import LogTail
@@ -76,6 +77,7 @@ class LogView(LogState):
     def __init__(self, directory: str, options: Options) -> None:
         self._pid = os.getpid()
         self._lock = threading.RLock()
+        self._sends = SendCounts()
         self._bell = Bell()  # rung when there is something new to read
         self._closed = True
         self._unreadable: str | None = None  # why it may not even be read: its directory has failed
@@ -503,6 +505,16 @@ class LogView(LogState):
         self._check_open()
         offset = whole_number("offset", offset)
         return self._steadily(lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
+
+    def fetch_range(self, start: int, stop: int | None = None, *, isolation: Isolation = "log_end") -> FetchRange:
+        """Raw batches of all of [start, stop), or up to the isolation's bound: the slices of every segment in it, to be
+        sent one after the other. Whole batches: the last one may reach beyond stop.
+
+        Raises OffsetOutOfRange, CorruptBatch.
+        """
+        self._check_open()
+        start, stop = whole_number("start", start), None if stop is None else whole_number("stop", stop)
+        return self._steadily(lambda: fetch_range(self, start, stop, isolation))
 
     def count(self, start: Position | None = None, stop: Position | None = None) -> int:
         """Number of records in [start, stop), control records not counted, from batch headers.

@@ -41,6 +41,9 @@ def _of(logs: dict[str, Log]) -> Gauges:
         "LogStartOffset": {name: log.log_start_offset for name, log in logs.items()},
         "LogEndOffset": {name: log.log_end_offset for name, log in logs.items()},
         "Size": {name: log.size for name, log in logs.items()},
+        "FetchBytesSendfile": {name: log._sends.sendfile for name, log in logs.items()},
+        "FetchBytesSplice": {name: log._sends.splice for name, log in logs.items()},
+        "FetchBytesCopied": {name: log._sends.copied for name, log in logs.items()},
     }
 
 

@@ -11,10 +11,9 @@ Kafka: LogSegment.
 from __future__ import annotations
 
 import contextlib
-import errno
+import copy
 import logging
 import os
-import random
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -37,13 +36,13 @@ from klog.segment._scan import (
     start_of,
     youngest,
 )
+from klog.segment.active import Active, WriteCounts, open_to_write
 from klog.segment.txn_index import TxnIndex
 
 if TYPE_CHECKING:
     from klog.record import BatchTable
 
 _log = logging.getLogger("klog.segment")
-_PREALLOCATE_MIN = 64 << 10
 _POSITION_MAX = 2**31 - 1
 _HEADER_BYTES = 61
 _NO_BATCH = 2**63 - 1
@@ -55,9 +54,10 @@ class Home:
     """What all segments of a log have in common, so that a closed segment costs no more than its numbers.
 
     directory and config may be set anew: the segments follow. suffix: what stands behind the names of their files.
+    written: how the bytes of those that are closed again took their way.
     """
 
-    __slots__ = ("config", "directory", "files", "handles", "opening", "sampler", "suffix", "writable")
+    __slots__ = ("config", "directory", "files", "handles", "opening", "sampler", "suffix", "writable", "written")
 
     def __init__(
         self, directory: str, config: LogConfig, files: Files, handles: HandleCache, *, writable: bool
@@ -69,40 +69,12 @@ class Home:
         self.writable = writable
         self.opening = threading.RLock()  # who opens an index, or renames the directory, holds it
         self.suffix = ""
+        self.written = WriteCounts()
         self.sampler = ReadSampler()  # how much of what is read comes from the page cache
 
     def path(self, base_offset: int, kind: str) -> str:
         """A file of the segment of this base offset."""
         return names.file_path(self.directory, base_offset, kind) + self.suffix
-
-
-class _Active:
-    """What a segment needs to take appends, and its bounds, worked out again when the log gets another config.
-
-    allocated: below this byte it has blocks. stop: an append that ends beyond this byte needs more than a write.
-    """
-
-    __slots__ = ("age_max_ms", "allocated", "config", "file", "index", "size_max", "stop")
-
-    def __init__(self, file: LogFile, index: IndexPair, allocated: int, config: LogConfig) -> None:
-        self.file = file
-        self.index = index
-        self.allocated = allocated
-        self.set_bounds(config)
-
-    def set_bounds(self, config: LogConfig) -> None:
-        """Where it must roll: jitter keeps the segments of many logs from rolling together."""
-        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
-        age_max_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
-        self.age_max_ms = age_max_ms - (random.randrange(jitter_ms) if jitter_ms else 0)
-        self.size_max = config.segment_size
-        self.config = config
-        self.stop = 0
-
-    def cut(self, size: int) -> None:
-        """The file has this length now."""
-        self.allocated = size
-        self.stop = 0
 
 
 class Segment:
@@ -118,7 +90,7 @@ class Segment:
         self.next_offset = base_offset
         self.created_ms = created_ms
         self.appended_ms: int | None = None  # when this process last appended, by the log's clock
-        self._active: _Active | None = None
+        self._active: Active | None = None
         self._indexed_size = 0  # what the segment had when a reader's index was opened
         self._max_timestamp: int | None = None
         self._txn_index: TxnIndex | None = None
@@ -145,6 +117,15 @@ class Segment:
     def active(self) -> bool:
         """Does it take appends: file open for writing, indexes at full size?"""
         return self._active is not None
+
+    @property
+    def written(self) -> WriteCounts:
+        """How the bytes of the log have taken their way to the disk, with those of this active segment."""
+        counts = copy.copy(self.home.written)
+        active = self._active
+        if active is not None:
+            counts.include(active.file)
+        return counts
 
     @property
     def txn_index(self) -> TxnIndex:
@@ -267,7 +248,7 @@ class Segment:
         With `preallocate` a new file has blocks for the whole segment. Its length is that of its batches all the same,
         but for klog.io.preallocate=zeros.
         """
-        file = self.home.files.open(self.path, write=True, create=True)
+        file = open_to_write(self.home.files, self.path, self.home.config.io)
         # An index that is larger than segment.index.bytes allows now keeps its entries, and is full.
         sizes = [os.path.getsize(path) for path in self._index_paths() if os.path.exists(path)]
         capacity = max(self._index_bytes(), *sizes, 0)
@@ -292,10 +273,10 @@ class Segment:
         if self.home.config.preallocate and self.size == 0:
             allocated = self.home.config.segment_size
             file.preallocate(0, allocated, self.home.config.io.preallocate == "zeros")
-        self._active = _Active(file, index, allocated, self.home.config)
+        self._active = Active(file, index, allocated, self.home.config, self.home.written)
         self._drop_handles()
 
-    def _ready(self) -> _Active:
+    def _ready(self) -> Active:
         """What an append works on. A log that was opened after a clean stop is made ready by its first append."""
         if self._active is None:
             self.activate()
@@ -331,6 +312,7 @@ class Segment:
             self.sync()
         self._max_timestamp = active.index.max_timestamp
         self._active = None
+        self.home.written.include(active.file)
         active.index.close()
 
     def reopen(self) -> None:
@@ -377,6 +359,7 @@ class Segment:
         """Let go of every handle, changing nothing on disk."""
         active, self._active = self._active, None
         if active is not None:
+            self.home.written.include(active.file)
             active.index.close()
         self._drop_handles()
 
@@ -403,11 +386,16 @@ class Segment:
         which a load removes. No file is created. Who reads in the segment goes on: open handles stay open, new ones are
         found under the new names."""
         self.close()
-        before, self.home, self._txn_index = self.paths, home, None
-        for old, new in zip(before, self.paths, strict=True):
-            if os.path.exists(old):
-                home.files.unlink(new)  # of an earlier segment of this base: never the target of a rename
-                home.files.rename(old, new)
+        before, left, self.home, self._txn_index = self.paths, self.home, home, None
+        try:
+            for old, new in zip(before, self.paths, strict=True):
+                if os.path.exists(old):
+                    home.files.unlink(new)  # of an earlier segment of this base: never the target of a rename
+                    home.files.rename(old, new)
+        except OSError:
+            if os.path.exists(before[0]):
+                self.home = left  # where its .log still is: who reads in it goes on
+            raise
 
     # ---- append ------------------------------------------------------------------------------------------------
 
@@ -434,35 +422,11 @@ class Segment:
         active.index.reserve(stop - first)
         end = self.size + len(data)
         if end > active.stop:
-            self._make_room(active, end)
+            active.make_room(self.size, end)
         active.file.write(data, self.size)
         active.index.add(group, first, stop, self.size)
         self.next_offset = next_offset(group, stop - 1)
         self.size = end
-
-    def _make_room(self, active: _Active, end: int) -> None:
-        """Before an append that ends at `end`: blocks, as the policy says. On a full disk the write itself decides."""
-        policy = active.config.io
-        if policy.preallocate == "none":
-            active.stop = _POSITION_MAX
-            return
-        if end > active.allocated:
-            target = self._target(active, end, policy.preallocate_step_bytes)
-            try:
-                zeros = policy.preallocate == "zeros"
-                active.file.preallocate(active.allocated, target - active.allocated, zeros)
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                target = end
-            active.allocated = target
-        active.stop = active.allocated
-
-    @staticmethod
-    def _target(active: _Active, end: int, step_max: int) -> int:
-        """Steps that double from 64 KiB on: small logs stay small, large ones lie in one piece."""
-        step = min(max(active.allocated, _PREALLOCATE_MIN), step_max)
-        return max(end, min(active.allocated + step, max(active.size_max, end)))
 
     def mark(self) -> tuple[int, int, bytes]:
         """What rewind() needs."""

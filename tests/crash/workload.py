@@ -34,7 +34,12 @@ def open_logs(path: Path, files: Files | None = None, **options: object) -> klog
 
 
 def steps(
-    path: Path, files: Files, expected: Expected, durability: str, policy: Mapping[str, object] | None = None
+    path: Path,
+    files: Files,
+    expected: Expected,
+    durability: str,
+    policy: Mapping[str, object] | None = None,
+    value_bytes: int = 47,
 ) -> Iterator[None]:
     """A writer's life, one operation per step: appends that roll, flushes, a clean stop, a start, more appends.
 
@@ -49,7 +54,7 @@ def steps(
             log = logs.log(TOPIC)
             yield
             for size in (1, 3, 1, 12, 2, 1, 6):
-                values = [b"%06d:" % (serial + i) + b"x" * 40 for i in range(size)]
+                values = [b"%06d:" % (serial + i) + b"x" * (value_bytes - 7) for i in range(size)]
                 serial += size
                 expected.values += values
                 log.append([(b"k", value) for value in values], compression="lz4" if size == 12 else None)

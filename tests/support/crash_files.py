@@ -22,6 +22,7 @@ from klog.disk import LogFile, RealFiles
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+PAGE = 64  # of CrashDirectFile: small, as the batches of these tests are
 INDEXES = (".index", ".timeindex")
 
 
@@ -63,10 +64,25 @@ class CrashFile(LogFile):
             at += len(memoryview(part))
         return at - position
 
+    def write_behind(self, position: int, size: int, wait: bool = False) -> None:
+        """Promises nothing: a cut may leave any of it all the same."""
+        self.disk.step(f"write behind {os.path.basename(self.path)} {position}+{size} {wait=}")
+
     def preallocate(self, position: int, size: int, zeros: bool = False) -> None:
         """Blocks alone change no byte and no length."""
         if zeros:
             self.write(bytes(size), position)
+
+
+class CrashDirectFile(CrashFile):
+    """What takes its whole pages past the cache: head, pages and tail of a write may land in any order."""
+
+    def write(self, data: bytes, position: int) -> None:
+        view, end = memoryview(data), position + len(memoryview(data))
+        low, high = -(-position // PAGE) * PAGE, end // PAGE * PAGE
+        for start, stop in ((position, min(low, end)), (low, high), (max(high, low), end)):
+            if start < stop:
+                super().write(view[start - position : stop - position], start)
 
 
 class CrashFiles(RealFiles):
@@ -95,6 +111,13 @@ class CrashFiles(RealFiles):
             self.inode(path)
         plain = super().open(path, write=write, create=create)
         file = CrashFile(os.dup(plain.fileno()), path, write)
+        plain.close()
+        file.disk = self
+        return file
+
+    def open_direct(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        plain = self.open(path, write=write, create=create)
+        file = CrashDirectFile(os.dup(plain.fileno()), path, write)
         plain.close()
         file.disk = self
         return file

@@ -27,6 +27,9 @@ class FailingFile(LogFile):
         self.disk.check("write", self.path)
         return super().write_parts(parts, position)
 
+    def write_behind(self, position: int, size: int, wait: bool = False) -> None:
+        self.disk.check("fsync", self.path)
+
     def preallocate(self, position: int, size: int, zeros: bool = False) -> None:
         if zeros:
             self.disk.check("write", self.path)
@@ -60,6 +63,9 @@ class FailingFiles(RealFiles):
         plain.close()
         file.disk = self
         return file
+
+    def open_direct(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        return self.open(path, write=write, create=create)
 
     def fsync(self, file: LogFile) -> None:
         self.check("fsync", file.path)

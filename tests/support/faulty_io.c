@@ -11,7 +11,7 @@
 #include <time.h>
 
 enum { PREAD, PWRITE, PREADV2, PWRITEV2, FSYNC, FDATASYNC, SYNC_FILE_RANGE, FTRUNCATE, FALLOCATE, FADVISE, SENDFILE,
-       SPLICE, CACHESTAT, MINCORE, FUNCTIONS };
+       SPLICE, SEND, CACHESTAT, MINCORE, FUNCTIONS };
 enum { RULES = 32 };
 
 typedef struct rule {
@@ -21,6 +21,7 @@ typedef struct rule {
     int64_t error;
     int64_t at_most; /* bytes, -1: as asked */
     int64_t delay_us;
+    int64_t claims; /* of sendfile: nothing moves, and the answer is that all of it has */
 } rule_t;
 
 rule_t faulty_rules[RULES];
@@ -113,12 +114,19 @@ static int f_fadvise(int fd, off_t at, off_t size, int advice) {
 
 static ssize_t f_sendfile(int to, int from, off_t *at, size_t size) {
     const rule_t *rule = look(SENDFILE);
+    if (rule != NULL && rule->claims)
+        return (ssize_t)size;
     return fails(rule) ? -1 : kl_io_kernel()->sendfile(to, from, at, bound(rule, size));
 }
 
 static ssize_t f_splice(int from, off_t *from_at, int to, off_t *to_at, size_t size, unsigned flags) {
     const rule_t *rule = look(SPLICE);
     return fails(rule) ? -1 : kl_io_kernel()->splice(from, from_at, to, to_at, bound(rule, size), flags);
+}
+
+static ssize_t f_send(int to, const void *data, size_t size, int flags) {
+    const rule_t *rule = look(SEND);
+    return fails(rule) ? -1 : kl_io_kernel()->send(to, data, bound(rule, size), flags);
 }
 
 static int f_cachestat(int fd, int64_t at, int64_t size, kl_cached_t *found) {
@@ -142,6 +150,7 @@ const kl_io_t faulty_table = {
     .fadvise = f_fadvise,
     .sendfile = f_sendfile,
     .splice = f_splice,
+    .send = f_send,
     .cachestat = f_cachestat,
     .mincore = f_mincore,
 };

@@ -29,6 +29,7 @@ FUNCTIONS = (
     "fadvise",
     "sendfile",
     "splice",
+    "send",
     "cachestat",
     "mincore",
 )
@@ -37,7 +38,9 @@ ALWAYS = 1 << 62
 
 
 class _Rule(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("function", "first", "times", "error", "at_most", "delay_us")]
+    _fields_ = [
+        (name, ctypes.c_int64) for name in ("function", "first", "times", "error", "at_most", "delay_us", "claims")
+    ]
 
 
 _library: ctypes.CDLL | None = None
@@ -87,14 +90,16 @@ class FaultyIo:
         error: int = 0,
         at_most: int = -1,
         delay_ms: float = 0,
+        claims: bool = False,
         nth: int = 1,
         times: int = ALWAYS,
     ) -> int:
-        """From the nth call from now on, `times` of them: wait, then fail, or move at most so many bytes. Its number."""
+        """From the nth call from now on, `times` of them: wait, then fail, or move at most so many bytes. Its number.
+        claims: a sendfile moves nothing, and says that it has moved all."""
         free = next(number for number, rule in enumerate(self._rules) if rule.times == 0)
         index = FUNCTIONS.index(function)
         first = self._calls[index] + nth
-        self._rules[free] = _Rule(index, first, times, error, at_most, int(delay_ms * 1000))
+        self._rules[free] = _Rule(index, first, times, error, at_most, int(delay_ms * 1000), claims)
         return free
 
     def lift(self, number: int) -> None:

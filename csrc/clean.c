@@ -1,0 +1,255 @@
+/* See clean.h for the contract of every function here. */
+#include "clean.h"
+
+#include <string.h>
+
+#include "bytes.h"
+#include "scan.h"
+#include "status.h"
+#include "varint.h"
+
+/* Keys on their way to the map. */
+typedef struct {
+    kl_key_t keys[KL_KEYMAP_GROUP];
+    int64_t offsets[KL_KEYMAP_GROUP];
+    int32_t n;
+} group_t;
+
+static int note_group(kl_keymap_t *map, group_t *group, int64_t *latest) {
+    int32_t put = kl_keymap_put(map, group->keys, group->offsets, group->n);
+    if (put > 0)
+        *latest = group->offsets[put - 1];
+    int full = put < group->n;
+    group->n = 0;
+    return full;
+}
+
+int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records, size_t size, int64_t start,
+                  int64_t *latest, int32_t *bad) {
+    const uint8_t *at = records, *end = records + size;
+    group_t group;
+    group.n = 0;
+    for (int32_t i = 0; i < b->count; i++) {
+        kl_record_t record;
+        int status;
+        const uint8_t *behind = kl_walk_record(at, end, &record, &status);
+        if (behind == NULL) {
+            *bad = i;
+            return status;
+        }
+        at = behind;
+        if (record.offset_delta < 0 || record.offset_delta > b->last_offset_delta) {
+            *bad = i;
+            return KL_EORDER;
+        }
+        int64_t offset = b->base_offset + record.offset_delta;
+        if (record.key == NULL || offset < start)
+            continue;
+        group.keys[group.n] = (kl_key_t){record.key, (size_t)record.key_size};
+        group.offsets[group.n] = offset;
+        if (++group.n == KL_KEYMAP_GROUP && note_group(map, &group, latest))
+            return KL_EFULL;
+    }
+    if (b->count != 0 && at != end) {
+        *bad = b->count;
+        return KL_ESLACK;
+    }
+    return group.n != 0 && note_group(map, &group, latest) ? KL_EFULL : KL_OK;
+}
+
+/* Records whose fate is not known yet. */
+typedef struct {
+    kl_key_t keys[KL_KEYMAP_GROUP];
+    int64_t offsets[KL_KEYMAP_GROUP];
+    int64_t deltas[KL_KEYMAP_GROUP]; /* of timestamps */
+    uint32_t from[KL_KEYMAP_GROUP], to[KL_KEYMAP_GROUP];
+    uint8_t tombstone[KL_KEYMAP_GROUP];
+    int32_t n;
+} doubt_t;
+
+typedef struct {
+    const kl_clean_rules_t *rules;
+    const kl_batch_t *b;
+    kl_clean_run_t *runs;
+    kl_cleaned_t *out;
+    int64_t max_timestamp;
+    int tombstones_stay, has_tombstone;
+} chooser_t;
+
+static inline int64_t add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); } /* wraps, as in Java */
+
+static inline void keep(chooser_t *c, const doubt_t *d, int32_t i) {
+    kl_cleaned_t *out = c->out;
+    int64_t timestamp = add64(c->b->base_timestamp, d->deltas[i]);
+    if (out->runs != 0 && c->runs[out->runs - 1].to == d->from[i])
+        c->runs[out->runs - 1].to = d->to[i];
+    else
+        c->runs[out->runs++] = (kl_clean_run_t){d->from[i], d->to[i]};
+    if (out->count++ == 0) {
+        out->base_timestamp = timestamp;
+        out->first_offset = d->offsets[i];
+    }
+    out->last_offset = d->offsets[i];
+    if (timestamp > c->max_timestamp)
+        c->max_timestamp = timestamp;
+    c->has_tombstone |= d->tombstone[i];
+}
+
+static void decide(chooser_t *c, doubt_t *d) {
+    int64_t found[KL_KEYMAP_GROUP];
+    int64_t latest = c->rules->latest_offset;
+    kl_keymap_get(c->rules->map, d->keys, d->n, found);
+    for (int32_t i = 0; i < d->n; i++) {
+        if (d->offsets[i] > latest)
+            keep(c, d, i);
+        else if (d->keys[i].at == NULL)
+            c->out->keyless++;
+        else if (d->offsets[i] >= found[i] && (!d->tombstone[i] || c->tombstones_stay))
+            keep(c, d, i);
+    }
+    d->n = 0;
+}
+
+static void keep_all(chooser_t *c, doubt_t *d) {
+    for (int32_t i = 0; i < d->n; i++)
+        keep(c, d, i);
+    d->n = 0;
+}
+
+int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const uint8_t *records, size_t size, int all,
+                    int marker_done, kl_clean_run_t *runs, kl_cleaned_t *out, int32_t *bad) {
+    const uint8_t *at = records, *end = records + size;
+    int timed = (b->attributes & KL_ATTR_DELETE_HORIZON) != 0 && b->magic >= 2;
+    chooser_t c = {.rules = rules, .b = b, .runs = runs, .out = out, .max_timestamp = -1};
+    c.tombstones_stay =
+        b->magic < 2 ? rules->keep_legacy_tombstones : !timed || rules->now < b->base_timestamp;
+    *out = (kl_cleaned_t){0};
+    doubt_t d;
+    d.n = 0;
+    for (int32_t i = 0; i < b->count; i++) {
+        kl_record_t record;
+        int status;
+        const uint8_t *behind = kl_walk_record(at, end, &record, &status);
+        if (behind == NULL) {
+            *bad = i;
+            return status;
+        }
+        if (record.offset_delta < 0 || record.offset_delta > b->last_offset_delta) {
+            *bad = i;
+            return KL_EORDER;
+        }
+        d.keys[d.n] = (kl_key_t){record.key, record.key == NULL ? 0 : (size_t)record.key_size};
+        d.offsets[d.n] = b->base_offset + record.offset_delta;
+        d.deltas[d.n] = record.timestamp_delta;
+        d.from[d.n] = (uint32_t)(at - records);
+        d.to[d.n] = (uint32_t)(behind - records);
+        d.tombstone[d.n] = record.value == NULL;
+        at = behind;
+        if (++d.n == KL_KEYMAP_GROUP)
+            all ? keep_all(&c, &d) : decide(&c, &d);
+    }
+    if (b->count != 0 && at != end) {
+        *bad = b->count;
+        return KL_ESLACK;
+    }
+    if (d.n != 0)
+        all ? keep_all(&c, &d) : decide(&c, &d);
+    if (out->count == 0)
+        return KL_OK;
+    out->sets_horizon = b->magic >= 2 && !timed && (c.has_tombstone || marker_done);
+    out->whole = out->count == b->count && !out->sets_horizon && b->magic >= 2;
+    if (b->attributes & KL_ATTR_LOG_APPEND_TIME)
+        out->base_timestamp = out->max_timestamp = b->max_timestamp; /* what readers take for every record's time */
+    else
+        out->max_timestamp = c.max_timestamp;
+    if (out->sets_horizon)
+        out->base_timestamp = rules->new_horizon;
+    else if (timed)
+        out->base_timestamp = b->base_timestamp;
+    /* Each number may become as long as it can be. */
+    out->bytes_max = (int64_t)size + (int64_t)out->count * (KL_VARINT_MAX + KL_VARLONG_MAX + KL_VARINT_MAX);
+    return KL_OK;
+}
+
+int64_t kl_clean_write(const kl_batch_t *b, const uint8_t *records, const kl_clean_run_t *runs, const kl_cleaned_t *out,
+                       int64_t base_offset, uint8_t *to) {
+    int64_t shift = add64(b->base_timestamp, -out->base_timestamp);
+    int stamped = (b->attributes & KL_ATTR_LOG_APPEND_TIME) != 0;
+    int32_t moved = (int32_t)(base_offset - b->base_offset);
+    uint8_t *start = to;
+    for (int32_t i = 0; i < out->runs; i++) {
+        const uint8_t *at = records + runs[i].from, *end = records + runs[i].to;
+        if (shift == 0 && moved == 0 && !stamped) {
+            memcpy(to, at, (size_t)(end - at));
+            to += end - at;
+            continue;
+        }
+        while (at != end) {
+            int32_t length, offset_delta;
+            int64_t delta;
+            size_t used; /* what has been walked over once decodes again */
+            kl_varint_decode(at, (size_t)(end - at), &length, &used);
+            at += used;
+            const uint8_t *behind = at + length;
+            uint8_t attributes = *at++;
+            kl_varlong_decode(at, (size_t)(behind - at), &delta, &used);
+            at += used;
+            kl_varint_decode(at, (size_t)(behind - at), &offset_delta, &used);
+            at += used;
+            delta = stamped ? add64(out->max_timestamp, -out->base_timestamp) : add64(delta, shift);
+            offset_delta -= moved;
+            size_t rest = (size_t)(behind - at);
+            to += kl_varint_encode(to, (int32_t)(1 + kl_varlong_size(delta) + kl_varint_size(offset_delta) + rest));
+            *to++ = attributes;
+            to += kl_varlong_encode(to, delta);
+            to += kl_varint_encode(to, offset_delta);
+            memcpy(to, at, rest);
+            to += rest;
+            at = behind;
+        }
+    }
+    return to - start;
+}
+
+void kl_clean_seal(const kl_batch_t *b, const kl_cleaned_t *cleaned, int64_t base_offset, int codec, int64_t size,
+                   uint8_t *at) {
+    kl_batch_t header = *b;
+    int64_t last_offset = b->magic >= 2 ? kl_batch_last_offset(b) : cleaned->last_offset;
+    header.magic = 2;
+    header.base_offset = base_offset;
+    header.last_offset_delta = (int32_t)(last_offset - base_offset);
+    header.base_timestamp = cleaned->base_timestamp;
+    header.max_timestamp = cleaned->max_timestamp;
+    header.count = cleaned->count;
+    header.attributes = (int16_t)((b->attributes & (KL_ATTR_LOG_APPEND_TIME | KL_ATTR_TRANSACTIONAL | KL_ATTR_CONTROL |
+                                                    KL_ATTR_DELETE_HORIZON)) |
+                                  codec);
+    if (cleaned->sets_horizon)
+        header.attributes |= KL_ATTR_DELETE_HORIZON;
+    header.size = (int32_t)(size + KL_BATCH_HEADER);
+    header.crc = 0;
+    kl_batch_header_store(at, &header);
+    kl_store_u32(at + 17, kl_batch_crc(at, header.size));
+}
+
+void kl_clean_empty(const kl_batch_t *b, uint8_t *at) {
+    kl_batch_t header = *b;
+    header.magic = 2;
+    header.base_timestamp = -1;
+    header.count = 0;
+    header.attributes = b->attributes & (KL_ATTR_LOG_APPEND_TIME | KL_ATTR_TRANSACTIONAL | KL_ATTR_CONTROL);
+    header.size = KL_BATCH_HEADER;
+    header.crc = 0;
+    kl_batch_header_store(at, &header);
+    kl_store_u32(at + 17, kl_batch_crc(at, header.size));
+}
+
+int32_t kl_clean_control_type(const kl_batch_t *b, const uint8_t *records, size_t size) {
+    kl_record_t record;
+    int status;
+    if (b->count == 0)
+        return -1;
+    if (kl_walk_record(records, records + size, &record, &status) == NULL || record.key == NULL || record.key_size < 4)
+        return -2;
+    return kl_load_u16(record.key + 2);
+}

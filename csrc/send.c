@@ -1,0 +1,232 @@
+#include "send.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STEP ((int64_t)1 << 30)     /* of what one call may move, somewhat less than the kernel's 2 GiB */
+#define PIPE_BYTES (1 << 20)        /* the largest that a user without rights may ask for, where nobody said less */
+#define COPY_BYTES ((size_t)1 << 18) /* read and sent while it is in the processor's second cache */
+#define MISALIGN 63                 /* memory keeps the file's place within a cache line: see klog.disk, D5 */
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* ---- no SIGPIPE ---------------------------------------------------------------------------------------------------- */
+
+typedef struct guard {
+    sigset_t before;
+    int blocked, was_pending;
+} guard_t;
+
+static void only_sigpipe(sigset_t *set) {
+    sigemptyset(set);
+    sigaddset(set, SIGPIPE);
+}
+
+static void guard_on(guard_t *guard) {
+    struct sigaction now;
+    sigset_t set;
+    guard->blocked = sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler != SIG_IGN;
+    if (!guard->blocked)
+        return;
+    sigpending(&set);
+    guard->was_pending = sigismember(&set, SIGPIPE);
+    only_sigpipe(&set);
+    pthread_sigmask(SIG_BLOCK, &set, &guard->before);
+}
+
+static void guard_off(const guard_t *guard, int status) {
+    const struct timespec at_once = {0, 0};
+    sigset_t set;
+    if (!guard->blocked)
+        return;
+    if (status == -EPIPE && !guard->was_pending) { /* ours: nobody shall find it */
+        only_sigpipe(&set);
+        sigtimedwait(&set, NULL, &at_once);
+    }
+    pthread_sigmask(SIG_SETMASK, &guard->before, NULL);
+}
+
+/* ---- one step of each way: bytes that went, 0 at the end of the file, -errno, or one of these --------------------- */
+
+enum { NOT_SO = -100000, NO_MEMORY = -100001 };
+
+/* Does this errno say that the kernel cannot do it in this way, and nothing of the file or the target? */
+static int refused(int error) {
+    return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP || error == ESPIPE || error == EXDEV;
+}
+
+static int64_t by_sendfile(const kl_io_t *io, int to, int from, kl_send_t *s) {
+    off_t at = s->at;
+    ssize_t n = io->sendfile(to, from, &at, (size_t)(s->left < STEP ? s->left : STEP));
+    if (n >= 0)
+        return n;
+    return refused(errno) ? NOT_SO : -errno;
+}
+
+static int open_pipe(kl_send_t *s) {
+    if (!s->pipe_open) {
+        if (pipe2(s->pipe, O_CLOEXEC) < 0)
+            return 0;
+        s->pipe_open = 1;
+        (void)fcntl(s->pipe[1], F_SETPIPE_SZ, PIPE_BYTES); /* what it is otherwise will do too */
+    }
+    return 1;
+}
+
+static int64_t by_splice(const kl_io_t *io, int to, int from, kl_send_t *s) {
+    ssize_t n;
+    if (!open_pipe(s))
+        return NOT_SO;
+    if (s->held == 0) {
+        off_t at = s->at;
+        size_t size = (size_t)(s->left < PIPE_BYTES ? s->left : PIPE_BYTES);
+        n = io->splice(from, &at, s->pipe[1], NULL, size, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+        if (n == 0)
+            return 0;
+        if (n < 0)
+            return refused(errno) || errno == EAGAIN ? NOT_SO : -errno; /* EAGAIN: a pipe that takes no page */
+        s->held = (size_t)n;
+    }
+    n = io->splice(s->pipe[0], NULL, to, NULL, s->held, SPLICE_F_MOVE | ((int64_t)s->held < s->left ? SPLICE_F_MORE : 0));
+    if (n > 0) {
+        s->held -= (size_t)n;
+        return n;
+    }
+    return n == 0 || refused(errno) ? NOT_SO : -errno;
+}
+
+static int64_t by_copy(const kl_io_t *io, int to, int from, kl_send_t *s) {
+    ssize_t n;
+    if (s->memory == NULL)
+        return NO_MEMORY;
+    if (s->held == 0) {
+        size_t shift = (size_t)s->at & MISALIGN, room = s->memory_size - shift;
+        size_t size = room < COPY_BYTES ? room : COPY_BYTES;
+        int64_t got = kl_pread(io, from, s->memory + shift, s->left < (int64_t)size ? (size_t)s->left : size, s->at);
+        if (got <= 0)
+            return got;
+        s->held = (size_t)got;
+        s->held_at = shift;
+    }
+    n = io->send(to, s->memory + s->held_at, s->held, MSG_NOSIGNAL | ((int64_t)s->held < s->left ? MSG_MORE : 0));
+    if (n < 0)
+        return -errno;
+    s->held -= (size_t)n;
+    s->held_at += (size_t)n;
+    return n == 0 ? -EIO : n;
+}
+
+static int64_t step(const kl_io_t *io, int to, int from, kl_send_t *s) {
+    for (;;) {
+        int64_t n;
+        if (s->way == KL_BY_COPY)
+            return by_copy(io, to, from, s);
+        n = s->way == KL_BY_SENDFILE ? by_sendfile(io, to, from, s) : by_splice(io, to, from, s);
+        if (n != NOT_SO)
+            return n;
+        kl_send_end(s); /* what the pipe held is read again */
+        s->way++;
+    }
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------------------------- */
+
+/* 0: the target may take more. */
+static int wait_for(int to, int64_t wait_ns, int64_t *waited_ns) {
+    struct pollfd target = {.fd = to, .events = POLLOUT};
+    int64_t left = wait_ns - *waited_ns, began;
+    struct timespec time = {left / 1000000000, left % 1000000000};
+    int ready;
+    if (wait_ns == 0)
+        return -EAGAIN;
+    if (wait_ns > 0 && left <= 0)
+        return -ETIME;
+    began = now_ns();
+    ready = ppoll(&target, 1, wait_ns < 0 ? NULL : &time, NULL);
+    *waited_ns += now_ns() - began;
+    if (ready < 0)
+        return -errno;
+    return ready > 0 ? 0 : -ETIME;
+}
+
+static int send_all(const kl_io_t *io, int to, int from, kl_send_t *s) {
+    while (s->left > 0) {
+        int64_t n = step(io, to, from, s), asked = s->left < STEP ? s->left : STEP;
+        if (n > 0) {
+            s->at += n;
+            s->left -= n;
+            s->went[s->way] += n;
+            s->waited_ns = 0;
+            if (n < asked && s->wait_ns < 0)
+                return -EINTR; /* a signal cuts short a call that waits, and the next one would wait on */
+            continue;
+        }
+        if (n == 0)
+            return KL_SEND_ENDS;
+        if (n == NO_MEMORY)
+            return KL_SEND_WANTS_MEMORY;
+        if (n == -EAGAIN)
+            n = wait_for(to, s->wait_ns, &s->waited_ns);
+        if (n < 0)
+            return (int)n;
+    }
+    return KL_SEND_DONE;
+}
+
+int kl_send(const kl_io_t *io, int to, int from, kl_send_t *send) {
+    guard_t guard;
+    int status;
+    guard_on(&guard);
+    status = send_all(io, to, from, send);
+    guard_off(&guard, status);
+    return status;
+}
+
+void kl_send_end(kl_send_t *send) {
+    if (send->pipe_open) {
+        close(send->pipe[0]);
+        close(send->pipe[1]);
+        send->pipe_open = 0;
+    }
+    send->held = 0;
+}
+
+static int bytes_all(const kl_io_t *io, int to, const char *data, size_t size, size_t *done, int more, int64_t wait_ns,
+                     int64_t *waited_ns) {
+    while (*done < size) {
+        ssize_t n = io->send(to, data + *done, size - *done, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+        int status;
+        if (n >= 0) {
+            *done += (size_t)n;
+            *waited_ns = 0;
+            continue;
+        }
+        if (errno != EAGAIN)
+            return -errno;
+        status = wait_for(to, wait_ns, waited_ns);
+        if (status < 0)
+            return status;
+    }
+    return KL_SEND_DONE;
+}
+
+int kl_send_bytes(const kl_io_t *io, int to, const char *data, size_t size, size_t *done, int more, int64_t wait_ns,
+                  int64_t *waited_ns) {
+    guard_t guard;
+    int status;
+    guard_on(&guard);
+    status = bytes_all(io, to, data, size, done, more, wait_ns, waited_ns);
+    guard_off(&guard, status);
+    return status;
+}

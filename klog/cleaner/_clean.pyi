@@ -1,0 +1,52 @@
+from collections.abc import Callable
+from typing import Any, Self, final
+
+from klog.cleaner._keymap import KeyMap
+from klog.cleaner.transactions import CleanedTransactions
+from klog.disk import LogFile
+from klog.segment import IndexPair
+
+class Walk:
+    bytes_read: int
+    records_read: int
+
+@final
+class KeySurvey(Walk):
+    def __new__(cls, map: KeyMap, start: int, transactions: CleanedTransactions) -> Self: ...
+    def note(
+        self,
+        file: LogFile,
+        position: int,
+        end: int,
+        base_offset: int,
+        limit: int,
+        tick: Callable[[int], None] | None = None,
+    ) -> bool: ...
+
+@final
+class Rewriter(Walk):
+    size: int
+    batches: int
+    next_offset_out: int
+    records_kept: int
+    records_dropped: int
+    keyless: int
+    def __new__(
+        cls,
+        map: KeyMap,
+        now_ms: int,
+        delete_retention_ms: int,
+        upper_bound: int,
+        transactions: CleanedTransactions,
+        last_offsets: dict[int, tuple[int | None, int]],
+    ) -> Self: ...
+    def begin(self, out: Any, index: IndexPair) -> None: ...
+    def rewrite(
+        self,
+        file: LogFile,
+        end: int,
+        base_offset: int,
+        limit: int,
+        keep_legacy_tombstones: bool,
+        tick: Callable[[int], None] | None = None,
+    ) -> None: ...

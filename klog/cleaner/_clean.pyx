@@ -1,0 +1,496 @@
+# cython: auto_pickle=False
+"""The two passes over the segments of a log: noting keys, and rewriting batches. A chunk of 1 MiB at a time, without the
+GIL for as long as batches are plain; compressed, transactional and control batches and old messages take it, one by one.
+
+  P1  every checksum is checked, also of a batch that is copied or dropped. A damaged batch ends the cleaning with
+      CorruptBatch: it is not copied on, let alone given a fresh checksum (Kafka's cleaner does both)
+  P2  offsets rise from batch to batch, inside the segment: what lies about its place ends the cleaning, too
+  P3  one batch in is at most one batch out, of the same base and last offset, codec, producer and flags
+
+Kafka: Cleaner.buildOffsetMapForSegment, cleanInto; MemoryRecords.filterTo.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from klog._c.batch cimport (
+    KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_TRANSACTIONAL, KL_BATCH_HEADER, KL_RECORD_MIN,
+    kl_batch_crc, kl_batch_fields, kl_batch_header, kl_batch_last_offset, kl_batch_t,
+)
+from klog._c.clean cimport (
+    kl_clean_choose, kl_clean_control_type, kl_clean_empty, kl_clean_note, kl_clean_rules_t, kl_clean_run_t,
+    kl_clean_runs_max, kl_clean_seal, kl_clean_write, kl_cleaned_t,
+)
+from klog._c.index cimport kl_indexer_add
+from klog._c.status cimport KL_ECOUNT, KL_ECRC, KL_EFULL, KL_EMAGIC, KL_EORDER, KL_ETRUNCATED, KL_OK
+from klog.cleaner._keymap cimport KeyMap
+from klog.record._batch cimport Source
+from klog.segment._index cimport IndexPair
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+
+from klog.codec import compress
+from klog.errors import CorruptBatch
+
+cdef enum:
+    CHUNK = 1 << 20
+    SLOW = -9001        # a batch for the GIL
+    NO_MEMORY = -9002
+
+
+cdef inline bint is_plain(const kl_batch_t *b) noexcept nogil:
+    return not b.attributes & (KL_ATTR_CODEC | KL_ATTR_CONTROL | KL_ATTR_TRANSACTIONAL)
+
+
+cdef class Walk:
+    """Over the batches of segments, one after the other. tick(bytes) is called after each chunk, and may raise."""
+
+    cdef readonly int64_t bytes_read
+    cdef readonly int64_t records_read
+    cdef int64_t next_offset    # no batch begins below it
+    cdef int64_t limit          # all end below it
+    cdef int32_t bad            # record that failed
+
+    # Take the batch at data, or say why not; KL_OK goes on.
+    cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil:
+        return KL_OK
+
+    # The same for a batch whose plain records are elsewhere, or that concerns transactions.
+    cdef int take_slowly(self, Source source, kl_batch_t *b, const uint8_t *records, Py_ssize_t size) except? -1:
+        return KL_OK
+
+    cdef int run(self, const uint8_t *data, int64_t size, int64_t *at, kl_batch_t *b) noexcept nogil:
+        """Take plain batches from at[0] on: KL_ETRUNCATED where the bytes end, or the first status that is another."""
+        cdef int status
+        while at[0] < size:
+            status = kl_batch_header(data + at[0], <size_t>(size - at[0]), b)
+            if status == KL_EMAGIC:
+                return SLOW
+            if status != KL_OK:
+                return status
+            if b.size > size - at[0]:
+                return KL_ETRUNCATED
+            b.position = at[0]
+            if not is_plain(b):
+                return SLOW
+            if kl_batch_crc(data + at[0], b.size) != b.crc:
+                return KL_ECRC
+            if b.base_offset < self.next_offset or kl_batch_last_offset(b) >= self.limit:
+                return KL_EORDER
+            if b.count > (b.size - KL_BATCH_HEADER) // KL_RECORD_MIN:
+                return KL_ECOUNT
+            status = self.take(data + at[0], b)
+            if status != KL_OK:
+                return status
+            self.records_read += b.count
+            self.next_offset = kl_batch_last_offset(b) + 1
+            at[0] += b.size
+        return KL_ETRUNCATED
+
+    cdef bint slow(self, Source source, int64_t *at, kl_batch_t *b) except -1:
+        """Take the batch at at[0] with the GIL: 0 where the bytes end before it does, or the map is full."""
+        cdef Py_buffer view
+        cdef int status
+        if not source.batch_at(at[0], True, b):
+            return False
+        self.check_order(source, b)
+        plain = source.plain_records(b)
+        if plain is None:
+            status = self.take_slowly(source, b, source.data + at[0] + KL_BATCH_HEADER, b.size - KL_BATCH_HEADER)
+        else:
+            PyObject_GetBuffer(plain, &view, PyBUF_SIMPLE)
+            try:
+                status = self.take_slowly(source, b, <const uint8_t *>view.buf, view.len)
+            finally:
+                PyBuffer_Release(&view)
+        if status == KL_EFULL:
+            return False
+        if status == NO_MEMORY:
+            raise MemoryError
+        if status != KL_OK:
+            source.raise_record(status, b, self.bad)
+        self.records_read += b.count
+        self.next_offset = kl_batch_last_offset(b) + 1
+        at[0] += b.size
+        return True
+
+    cdef int check_order(self, Source source, const kl_batch_t *b) except -1:
+        if b.base_offset < self.next_offset or kl_batch_last_offset(b) >= self.limit:
+            raise CorruptBatch(
+                f"a batch of offsets {b.base_offset} to {kl_batch_last_offset(b)}, where [{self.next_offset}, "
+                f"{self.limit}) is due", path=source.path, position=source.file_position + b.position,
+                offset=b.base_offset, kind="offset_order",
+            )
+        return 0
+
+    cdef bint full(self) noexcept:
+        return False
+
+    cdef int after_chunk(self) except -1:
+        return 0
+
+    cdef int segment(self, file, int64_t position, int64_t end, int64_t base_offset, int64_t limit, tick) except -1:
+        """All batches of file[position:end), of a segment that has the offsets [base_offset, limit)."""
+        cdef Source source
+        cdef kl_batch_t b
+        cdef int64_t at, want = CHUNK
+        cdef int status
+        self.next_offset, self.limit = base_offset, limit
+        while position < end and not self.full():
+            source = Source(file.read(position, min(want, end - position)), file.path, position)
+            at = 0
+            b.size = 0
+            while True:
+                with nogil:
+                    status = self.run(source.data, source.size, &at, &b)
+                if status == SLOW:
+                    if self.slow(source, &at, &b):
+                        continue
+                    status = KL_EFULL if self.full() else KL_ETRUNCATED
+                if status in (KL_ETRUNCATED, KL_EFULL):
+                    break
+                if status == NO_MEMORY:
+                    raise MemoryError
+                if status == KL_EORDER and self.bad < 0:
+                    self.check_order(source, &b)
+                if status == KL_ECRC or self.bad < 0:
+                    source.batch_at(at, True, &b)       # which says what is wrong
+                    source.check_count(&b, b.size - KL_BATCH_HEADER)
+                source.raise_record(status, &b, self.bad)
+            self.after_chunk()
+            self.bytes_read += at
+            if tick is not None:
+                tick(at)
+            if at == 0 and status == KL_ETRUNCATED:
+                if source.size == end - position or source.size < want:
+                    raise CorruptBatch(
+                        f"{end - position} bytes at the end of the segment are no whole batch", path=file.path,
+                        position=position, offset=self.next_offset,
+                    )
+                want = max(want * 2, min(<int64_t>b.size, end - position))
+                continue
+            want = CHUNK
+            position += at
+        return 0
+
+
+@cython.final
+cdef class KeySurvey(Walk):
+    """Pass 1: the keys at or above start go into the map, until it is full. transactions: CleanedTransactions."""
+
+    cdef KeyMap map
+    cdef int64_t start
+    cdef object transactions
+    cdef bint is_full
+
+    def __cinit__(self, KeyMap map not None, int64_t start, transactions):
+        self.map = map
+        self.start = start
+        self.transactions = transactions
+
+    cdef bint full(self) noexcept:
+        return self.is_full
+
+    def note(self, file, int64_t position, int64_t end, int64_t base_offset, int64_t limit, tick=None):
+        """The batches of file[position:end), of a segment that has the offsets [base_offset, limit); is the map full?
+        If not, all that is below limit has been noted."""
+        self.bad = -1
+        self.segment(file, position, end, base_offset, limit, tick)
+        if not self.is_full:
+            self.map.latest_offset = max(self.map.latest_offset, limit - 1)
+        return self.is_full
+
+    cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil:
+        return self.put(b, data + KL_BATCH_HEADER, b.size - KL_BATCH_HEADER)
+
+    cdef int put(self, kl_batch_t *b, const uint8_t *records, int64_t size) noexcept nogil:
+        cdef int32_t bad = -1
+        cdef int status
+        if kl_batch_last_offset(b) < self.start:
+            return KL_OK
+        status = kl_clean_note(&self.map.map, b, records, <size_t>size, self.start, &self.map.latest_offset, &bad)
+        self.bad = bad
+        if status == KL_OK:
+            self.map.latest_offset = kl_batch_last_offset(b)
+        self.is_full = status == KL_EFULL
+        return status
+
+    cdef int take_slowly(self, Source source, kl_batch_t *b, const uint8_t *records, Py_ssize_t size) except? -1:
+        cdef int64_t last = kl_batch_last_offset(b)
+        cdef int status
+        if b.attributes & KL_ATTR_CONTROL:
+            self.transactions.on_control(b.producer_id, last, kl_clean_control_type(b, records, size))
+        elif not (b.attributes & KL_ATTR_TRANSACTIONAL and self.transactions.on_batch(b.producer_id, last)):
+            with nogil:
+                status = self.put(b, records, size)
+            return status
+        if last >= self.start:
+            self.map.latest_offset = last
+        return KL_OK
+
+
+@cython.final
+cdef class Rewriter(Walk):
+    """Pass 2: what stays of segments, written to out from its beginning, and noted in index.
+
+    upper_bound: where the round ends; the batch that ends there stays, emptied if need be. last_offsets: Producers'.
+    """
+
+    cdef KeyMap map
+    cdef kl_clean_rules_t rules
+    cdef int64_t upper_bound
+    cdef object transactions
+    cdef dict last_epochs           # of producers without data: {producer id: epoch}
+    cdef int64_t *kept_offsets      # of producers with data, where that ends, in order
+    cdef int64_t *kept_producers
+    cdef Py_ssize_t kept
+    cdef object out
+    cdef IndexPair index
+    cdef readonly int64_t size      # bytes written or about to be
+    cdef readonly int64_t batches
+    cdef readonly int64_t next_offset_out
+    cdef readonly int64_t records_kept
+    cdef readonly int64_t records_dropped   # of data
+    cdef readonly int64_t keyless
+    cdef uint8_t *data              # what has not been written yet: data_size bytes, from byte size - data_size on
+    cdef int64_t data_size
+    cdef int64_t data_room
+    cdef kl_batch_t *table          # its batches
+    cdef int64_t table_size
+    cdef int64_t table_room
+    cdef kl_clean_run_t *runs
+    cdef int64_t runs_room
+    cdef uint8_t *plain             # of a batch that is to be compressed
+    cdef int64_t plain_room
+
+    def __cinit__(self, KeyMap map not None, int64_t now_ms, int64_t delete_retention_ms, int64_t upper_bound,
+                  transactions, dict last_offsets not None):
+        cdef Py_ssize_t i
+        self.map = map
+        self.rules.map = &map.map
+        self.rules.latest_offset = map.latest_offset
+        self.rules.now = now_ms
+        self.rules.new_horizon = now_ms + delete_retention_ms
+        self.upper_bound = upper_bound
+        self.transactions = transactions
+        self.last_epochs = {pid: epoch for pid, (offset, epoch) in last_offsets.items() if offset is None}
+        kept = sorted((offset, pid) for pid, (offset, _) in last_offsets.items() if offset is not None)
+        self.kept = len(kept)
+        self.kept_offsets = <int64_t *>malloc((self.kept + 1) * sizeof(int64_t))
+        self.kept_producers = <int64_t *>malloc((self.kept + 1) * sizeof(int64_t))
+        if self.kept_offsets == NULL or self.kept_producers == NULL:
+            raise MemoryError
+        for i in range(self.kept):
+            self.kept_offsets[i], self.kept_producers[i] = kept[i]
+
+    def __dealloc__(self):
+        free(self.kept_offsets)
+        free(self.kept_producers)
+        free(self.data)
+        free(self.table)
+        free(self.runs)
+        free(self.plain)
+
+    def begin(self, out, IndexPair index not None):
+        """What comes next goes to another segment."""
+        self.out, self.index = out, index
+        self.size = self.batches = self.data_size = self.table_size = 0
+        self.next_offset_out = index.base_offset
+
+    def rewrite(self, file, int64_t end, int64_t base_offset, int64_t limit, bint keep_legacy_tombstones, tick=None):
+        """The batches of file[0:end), of a segment that has the offsets [base_offset, limit). What stays is in out when
+        this returns."""
+        self.rules.keep_legacy_tombstones = keep_legacy_tombstones
+        self.bad = -1
+        self.segment(file, 0, end, base_offset, limit, tick)
+        self.flush()
+
+    cdef int after_chunk(self) except -1:
+        if self.data_size >= CHUNK:
+            self.flush()
+        return 0
+
+    cdef int flush(self) except -1:
+        cdef int64_t i
+        if self.data_size == 0:
+            return 0
+        self.out.write(PyMemoryView_FromMemory(<char *>self.data, self.data_size, PyBUF_READ),
+                       self.size - self.data_size)
+        self.index.reserve(<int32_t>self.table_size)
+        for i in range(self.table_size):
+            kl_indexer_add(&self.index.x, &self.table[i], self.table[i].position)
+        self.batches += self.table_size
+        self.data_size = self.table_size = 0
+        return 0
+
+    # ---- room ------------------------------------------------------------------------------------------------------
+
+    cdef int make_room(self, int64_t bytes, int32_t count) noexcept nogil:
+        """For one more batch of at most so many bytes."""
+        cdef void *memory
+        cdef int64_t room
+        if self.data_size + bytes > self.data_room:
+            room = max(2 * CHUNK, 2 * (self.data_size + bytes))
+            memory = realloc(self.data, <size_t>room)
+            if memory == NULL:
+                return NO_MEMORY
+            self.data = <uint8_t *>memory
+            self.data_room = room
+        if self.table_size == self.table_room:
+            room = max(1024, 2 * self.table_room)
+            memory = realloc(self.table, <size_t>room * sizeof(kl_batch_t))
+            if memory == NULL:
+                return NO_MEMORY
+            self.table = <kl_batch_t *>memory
+            self.table_room = room
+        return KL_OK
+
+    cdef int runs_for(self, int32_t count) noexcept nogil:
+        cdef void *memory
+        cdef int64_t room = <int64_t>kl_clean_runs_max(count)
+        if room > self.runs_room:
+            memory = realloc(self.runs, <size_t>(2 * room) * sizeof(kl_clean_run_t))
+            if memory == NULL:
+                return NO_MEMORY
+            self.runs = <kl_clean_run_t *>memory
+            self.runs_room = 2 * room
+        return KL_OK
+
+    cdef void wrote(self, int64_t bytes, int32_t count) noexcept nogil:
+        """A batch of so many bytes is behind those in data."""
+        cdef kl_batch_t *b = &self.table[self.table_size]
+        kl_batch_fields(self.data + self.data_size, b)
+        b.position = self.size
+        self.table_size += 1
+        self.data_size += bytes
+        self.size += bytes
+        self.records_kept += count
+        self.next_offset_out = kl_batch_last_offset(b) + 1
+
+    # ---- one batch -------------------------------------------------------------------------------------------------
+
+    cdef bint ends_producer(self, const kl_batch_t *b) noexcept nogil:
+        """Is this the batch with the last sequence of a producer that has data?"""
+        cdef Py_ssize_t low = 0, high = self.kept, middle
+        cdef int64_t last = kl_batch_last_offset(b)
+        if b.producer_id < 0:
+            return False
+        while low < high:
+            middle = (low + high) // 2
+            if self.kept_offsets[middle] < last:
+                low = middle + 1
+            else:
+                high = middle
+        return low < self.kept and self.kept_offsets[low] == last and self.kept_producers[low] == b.producer_id
+
+    cdef bint ends_round(self, const kl_batch_t *b) noexcept nogil:
+        return kl_batch_last_offset(b) + 1 == self.upper_bound
+
+    cdef int empty(self, const kl_batch_t *b) noexcept nogil:
+        cdef int status = self.make_room(KL_BATCH_HEADER, 0)
+        if status == KL_OK:
+            kl_clean_empty(b, self.data + self.data_size)
+            self.wrote(KL_BATCH_HEADER, 0)
+        return status
+
+    cdef int copy(self, const uint8_t *data, const kl_batch_t *b) noexcept nogil:
+        cdef int status = self.make_room(b.size, b.count)
+        if status == KL_OK:
+            memcpy(self.data + self.data_size, data, b.size)
+            self.wrote(b.size, b.count)
+        return status
+
+    cdef int choose(self, const kl_batch_t *b, const uint8_t *records, int64_t size, bint all_, bint marker_done,
+                    kl_cleaned_t *cleaned) noexcept nogil:
+        cdef int32_t bad = -1
+        cdef int status = self.runs_for(b.count)
+        if status == KL_OK:
+            status = kl_clean_choose(&self.rules, b, records, <size_t>size, all_, marker_done, self.runs, cleaned, &bad)
+            self.bad = bad
+        if status == KL_OK:
+            self.keyless += cleaned.keyless
+            self.records_dropped += b.count - cleaned.count
+            if cleaned.count and cleaned.bytes_max > INT32_MAX - KL_BATCH_HEADER:
+                self.bad = 0
+                return KL_ECOUNT
+        return status
+
+    cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil:
+        cdef kl_cleaned_t cleaned
+        cdef const uint8_t *records = data + KL_BATCH_HEADER
+        cdef int status = self.choose(b, records, b.size - KL_BATCH_HEADER, False, False, &cleaned)
+        if status != KL_OK:
+            return status
+        if cleaned.count == 0:
+            return self.empty(b) if self.ends_producer(b) or self.ends_round(b) else KL_OK
+        if cleaned.whole:
+            return self.copy(data, b)
+        return self.write_plain(b, records, &cleaned, b.base_offset)
+
+    cdef int write_plain(self, const kl_batch_t *b, const uint8_t *records, const kl_cleaned_t *cleaned,
+                         int64_t base_offset) noexcept nogil:
+        cdef int64_t size
+        cdef int status = self.make_room(KL_BATCH_HEADER + cleaned.bytes_max, cleaned.count)
+        if status == KL_OK:
+            size = kl_clean_write(b, records, self.runs, cleaned, base_offset,
+                                  self.data + self.data_size + KL_BATCH_HEADER)
+            kl_clean_seal(b, cleaned, base_offset, 0, size, self.data + self.data_size)
+            self.wrote(size + KL_BATCH_HEADER, cleaned.count)
+        return status
+
+    cdef int take_slowly(self, Source source, kl_batch_t *b, const uint8_t *records, Py_ssize_t size) except? -1:
+        cdef bint control = (b.attributes & KL_ATTR_CONTROL) != 0
+        cdef bint discard = False, stays = self.ends_producer(b) or self.ends_round(b), marker_done = False
+        cdef kl_cleaned_t cleaned
+        cdef int64_t last = kl_batch_last_offset(b), base_offset
+        cdef int status, codec = b.attributes & KL_ATTR_CODEC
+        if control:
+            marker_done = self.transactions.on_control(b.producer_id, last, kl_clean_control_type(b, records, size))
+            discard = (marker_done and (b.attributes & KL_ATTR_DELETE_HORIZON) != 0
+                       and b.base_timestamp <= self.rules.now)
+            if not stays and b.producer_id >= 0:
+                stays = self.last_epochs.get(b.producer_id) == b.producer_epoch
+        elif b.attributes & KL_ATTR_TRANSACTIONAL:
+            discard = self.transactions.on_batch(b.producer_id, last)
+        if discard:
+            self.records_dropped += 0 if control else b.count
+            return self.empty(b) if stays else KL_OK
+        with nogil:
+            status = self.choose(b, records, size, control, marker_done, &cleaned)
+        if status != KL_OK:
+            return status
+        if cleaned.count == 0:
+            return self.empty(b) if stays else KL_OK
+        if cleaned.whole:
+            return self.copy(source.data + b.position, b)
+        base_offset = b.base_offset if b.magic >= 2 else cleaned.first_offset
+        if codec == 0:
+            return self.write_plain(b, records, &cleaned, base_offset)
+        return self.write_compressed(b, records, &cleaned, base_offset, codec)
+
+    cdef int write_compressed(self, const kl_batch_t *b, const uint8_t *records, const kl_cleaned_t *cleaned,
+                              int64_t base_offset, int codec) except? -1:
+        cdef void *memory
+        cdef Py_buffer view
+        cdef int64_t size
+        cdef int status
+        if cleaned.bytes_max > self.plain_room:
+            memory = realloc(self.plain, <size_t>(2 * cleaned.bytes_max))
+            if memory == NULL:
+                return NO_MEMORY
+            self.plain = <uint8_t *>memory
+            self.plain_room = 2 * cleaned.bytes_max
+        with nogil:
+            size = kl_clean_write(b, records, self.runs, cleaned, base_offset, self.plain)
+        payload = compress(codec, PyMemoryView_FromMemory(<char *>self.plain, size, PyBUF_READ))
+        PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+        try:
+            status = self.make_room(KL_BATCH_HEADER + view.len, cleaned.count)
+            if status == KL_OK:
+                memcpy(self.data + self.data_size + KL_BATCH_HEADER, view.buf, view.len)
+                kl_clean_seal(b, cleaned, base_offset, codec, view.len, self.data + self.data_size)
+                self.wrote(view.len + KL_BATCH_HEADER, cleaned.count)
+        finally:
+            PyBuffer_Release(&view)
+        return status

@@ -1,0 +1,141 @@
+"""Log.compact: cleaning by hand, in this thread, whatever the dirty ratio is. Kafka has no such thing; the rules are
+its cleaner's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from klog.cleaner._keymap import KeyMap
+from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
+from klog.cleaner.plan import Dirt, cleanable, dirt
+from klog.cleaner.round import RoundStats, clean_round
+from klog.cleaner.swap import Overtaken
+from klog.errors import ConfigUnknown, PolicyViolation
+from klog.progress import Event, Progress
+
+if TYPE_CHECKING:
+    from klog.log import Log
+
+OVERTAKEN_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionStats:
+    """What compacting a log has done, or, as a dry run, would do.
+
+    first_dirty_offset   where the next cleaning begins: all below holds each key once, but for what came later
+    bytes_*, records_*   of the whole log; markers are no records
+    keyless              records without a key, which a compacted topic does not keep
+    """
+
+    first_dirty_offset: int
+    bytes_before: int
+    bytes_after: int
+    records_before: int
+    records_after: int
+    seconds: float
+    rounds: int = 0
+    keyless: int = 0
+
+
+def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress: Progress | None) -> CompactionStats:
+    """What Log.compact documents."""
+    if rounds is not None and rounds < 1:
+        raise ValueError(f"rounds={rounds}: at least one, or None for as many as it takes")
+    if not log._options.config_known:
+        raise ConfigUnknown(
+            f"nobody has said that {log.name} is to be compacted, and a broker's directory does not tell: give it a "
+            f"configuration first, logs.alter_topic({log.topic!r}, {{...}}) or Log.open(path, config={{...}})"
+        )
+    if not log.config.compacts:
+        raise PolicyViolation(
+            f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without compact: every record "
+            f"but the last one of each key would go, and all without a key"
+        )
+    started = log.clock.monotonic()
+    if roll and not dry_run and log.segments[-1].size:
+        log.roll()
+    size, records = log.size, log.count()
+    done: list[RoundStats] = []
+    overtaken = first_dirty = 0
+    range_ = _range(log, read_first_dirty(log))
+    while rounds is None or len(done) < rounds:
+        if range_.cleanable_bytes == 0:
+            break
+        try:
+            stats = clean_round(
+                log,
+                range_,
+                _key_map(log),
+                log.clock.wall_ms(),
+                tick=None if progress is None else _Told(log, range_, progress),
+                dry_run=dry_run,
+            )
+        except Overtaken:
+            overtaken += 1
+            if overtaken > OVERTAKEN_MAX:
+                raise
+            range_ = _range(log, range_.first_dirty)
+            continue
+        done.append(stats)
+        if stats.end <= range_.first_dirty:
+            break  # a map without room for a single key
+        first_dirty = stats.end
+        if dry_run:
+            break  # the next round would begin with what this one leaves
+        write_first_dirty(log, first_dirty)
+        range_ = _range(log, first_dirty)
+    if not done or not dry_run:
+        first_dirty = range_.first_dirty
+    gone = sum(stats.bytes_read - stats.bytes_written for stats in done)
+    dropped = sum(stats.records_dropped for stats in done)
+    log._options.scheduler.run_due()
+    return CompactionStats(
+        first_dirty,
+        size,
+        size - gone if dry_run else log.size,
+        records,
+        max(records - dropped, 0) if dry_run else log.count(),
+        log.clock.monotonic() - started,
+        len(done),
+        sum(stats.keyless for stats in done),
+    )
+
+
+def _range(log: Log, first_dirty: int | None) -> Dirt:
+    """What can be cleaned now."""
+    with log._lock:
+        log._check_writable()
+        segments = log._segments
+        range_ = cleanable(
+            segments,
+            first_dirty,
+            log.log_start_offset,
+            log.log_end_offset,
+            log.last_stable_offset,
+            log.config.min_compaction_lag_ms,
+            log.clock.wall_ms(),
+        )
+        return dirt(segments, range_)
+
+
+def _key_map(log: Log) -> KeyMap:
+    """A new one, with a secret of its own."""
+    options = log._options
+    return KeyMap(options.dedupe_buffer_size, options.dedupe_load_factor)
+
+
+class _Told:
+    """Tells the caller how far a round is: bytes of both passes."""
+
+    def __init__(self, log: Log, range_: Dirt, progress: Progress) -> None:
+        self._progress = progress
+        self._done = {"index": 0, "clean": 0}
+        self._totals = {"index": range_.cleanable_bytes, "clean": range_.clean_bytes + range_.cleanable_bytes}
+        self._name = log.name
+
+    def __call__(self, stage: str, size: int) -> None:
+        self._done[stage] += size
+        total = max(self._totals[stage], self._done[stage])
+        self._progress(Event(stage, self._done[stage], total, "bytes", self._name))

@@ -1,0 +1,135 @@
+"""What a cleaning may touch and how segments are taken together: decisions over numbers, no file, no lock, no clock.
+
+    [log start .. first dirty)              clean: each key once, as of the last round
+    [first dirty .. first uncleanable)      dirty: its keys go into the map, and decide about both parts
+    [first uncleanable .. log end)          not looked at
+
+first_uncleanable is where a segment begins: at or below the last stable offset, the active segment and the first
+segment that is younger than min.compaction.lag.ms.
+
+Kafka: LogCleanerManager (cleanableOffsets, calculateCleanableBytes, maxCompactionDelay), Cleaner.groupSegmentsBySize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from klog.log.segments import between, closed_from, number_of
+from klog.segment import Segment
+
+SPAN_MAX = 2**31 - 1  # offsets of a segment count from its base, in 32 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Cleanable:
+    """Where cleaning would begin and must stop. reset: the checkpoint named no offset of this log, and is to be put
+    right whatever becomes of the cleaning."""
+
+    first_dirty: int
+    first_uncleanable: int
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dirt:
+    """How much there is to clean, first_uncleanable moved down to where its segment begins."""
+
+    first_dirty: int
+    first_uncleanable: int
+    clean_bytes: int
+    cleanable_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """Of dirty bytes among all that a cleaning would read."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+
+def newest_ms(segment: Segment) -> int:
+    """How young a segment is: its largest timestamp, or when its file was last written."""
+    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms
+
+
+def cleanable(
+    segments: Sequence[Segment],
+    checkpoint: int | None,
+    log_start: int,
+    log_end: int,
+    last_stable: int,
+    min_lag_ms: int,
+    now_ms: int,
+) -> Cleanable:
+    """The range of a log, the last of whose segments is the active one."""
+    first, reset = log_start if checkpoint is None else checkpoint, False
+    if not log_start <= first <= log_end:
+        first, reset = log_start, True
+    bounds = [last_stable, segments[-1].base_offset]
+    if min_lag_ms > 0:
+        young = (s for s in closed_from(segments, first) if newest_ms(s) > now_ms - min_lag_ms)
+        bounds += [segment.base_offset for segment in (*young,)[:1]]
+    return Cleanable(first, max(first, min(bounds)), reset)
+
+
+def dirt(segments: Sequence[Segment], range_: Cleanable) -> Dirt:
+    """How much of it there is. A segment that holds an undecided transaction is not touched at all, hence the bound
+    moves down."""
+    held = closed_from(segments, range_.first_uncleanable)
+    bound = held[0].base_offset if held else segments[-1].base_offset
+    clean = sum(segment.size for segment in segments if segment.base_offset < range_.first_dirty)
+    dirty = sum(segment.size for segment in between(segments, min(range_.first_dirty, bound), bound))
+    return Dirt(range_.first_dirty, bound, clean, dirty)
+
+
+def compaction_delay(first_timestamps: Iterable[int], max_lag_ms: int, now_ms: int) -> int:
+    """For how many ms a dirty record has waited beyond max.compaction.lag.ms, 0 for none. first_timestamps: of the
+    first batch of each closed dirty segment; what is not above 0 says nothing."""
+    earliest = min((stamp for stamp in first_timestamps if 0 < stamp < 2**63 - 1), default=None)
+    return 0 if earliest is None else max(0, now_ms - max_lag_ms - earliest)
+
+
+class Sized(Protocol):
+    """What grouping asks of a segment."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def index_bytes(self) -> int: ...
+    @property
+    def time_index_bytes(self) -> int: ...
+
+
+def group(segments: Sequence[Sized], segment_bytes: int, index_bytes: int, first_uncleanable: int) -> list[range]:
+    """Which segments become one: numbers of neighbours, from the oldest on, as many as the sizes that they have now and
+    the reach of a relative offset allow. An empty segment joins whatever its offsets are: empty ones would stay for
+    ever."""
+    groups: list[range] = []
+    first = 0
+    while first < len(segments):
+        base, log, index, times = segments[first].base_offset, 0, 0, 0
+        for stop in range(first, len(segments)):
+            segment = segments[stop]
+            log, index, times = log + segment.size, index + segment.index_bytes, times + segment.time_index_bytes
+            end = segments[stop + 1].base_offset if stop + 1 < len(segments) else first_uncleanable
+            spans = segment.size > 0 and end - 1 - base > SPAN_MAX
+            if stop > first and (log > segment_bytes or index > index_bytes or times > index_bytes or spans):
+                break
+        else:
+            stop = len(segments)
+        groups.append(range(first, stop))
+        first = stop
+    return groups
+
+
+def dirty_segments(segments: Sequence[Segment], range_: Dirt) -> Sequence[Segment]:
+    """The segments whose keys are to be noted."""
+    return between(segments, min(range_.first_dirty, range_.first_uncleanable), range_.first_uncleanable)
+
+
+def cleaned_segments(segments: Sequence[Segment], end: int) -> Sequence[Segment]:
+    """The segments that are to be rewritten where the map knows all keys below an offset."""
+    return segments[: 0 if end <= segments[0].base_offset else number_of(segments, end - 1) + 1]

@@ -1,0 +1,261 @@
+"""One round over one log: note the keys of its dirty part, rewrite what lies below the end of that, group by group.
+
+Only the swap of each group takes the log's lock; readers and appenders go on. Whatever goes wrong before a group's
+swap, a full disk or a damaged batch, leaves the log as it is: groups that are through stay cleaned, and the next round
+begins where this one did. Kafka: Cleaner.doClean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from klog.cleaner._clean import KeySurvey, Rewriter
+from klog.cleaner._keymap import KeyMap
+from klog.cleaner.plan import Dirt, cleaned_segments, dirty_segments, group
+from klog.cleaner.swap import home_of_cleaned, replace_locked
+from klog.cleaner.transactions import CleanedTransactions
+from klog.segment import Home, IndexPair, Segment
+
+if TYPE_CHECKING:
+    from klog.log import Log
+
+_log = logging.getLogger("klog.cleaner")
+_OFFSET_ENTRY, _TIME_ENTRY = 8, 12
+Tick = Callable[[str, int], None]
+"""(stage, bytes read): called after each chunk, may raise to end the cleaning."""
+
+
+@dataclass(slots=True)
+class RoundStats:
+    """What a round has read and left. Records are all records, markers included."""
+
+    first_dirty: int = 0
+    end: int = 0  # below it the log is clean
+    keys: int = 0
+    map_full: bool = False
+    map_utilization: float = 0.0
+    map_records_read: int = 0
+    map_bytes_read: int = 0
+    records_read: int = 0
+    records_written: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_dropped: int = 0  # data records that are gone
+    keyless: int = 0  # of these, those that went because they have no key
+    segments: list[tuple[tuple[int, ...], int]] = field(default_factory=list)  # (bases of the sources, bytes left)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A segment that is to be rewritten, with what it is now."""
+
+    segment: Segment
+    size: int
+    limit: int  # where the next segment begins
+    index_bytes: int
+    time_index_bytes: int
+    modified_ms: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.segment.base_offset
+
+    @classmethod
+    def of(cls, segment: Segment, limit: int) -> _Source:
+        index = segment.index
+        size, modified = segment.size, segment.modified_ms
+        return cls(segment, size, limit, index.entries * _OFFSET_ENTRY, index.time_entries * _TIME_ENTRY, modified)
+
+
+class _Nowhere:
+    """Takes what a dry run would write."""
+
+    def write(self, data: object, position: int) -> None:
+        pass
+
+
+def clean_round(
+    log: Log, range_: Dirt, keys: KeyMap, now_ms: int, *, tick: Tick | None = None, dry_run: bool = False
+) -> RoundStats:
+    """Clean [.., range_.first_uncleanable) of a log by an empty map; stats.end is where the next round begins.
+
+    Raises CorruptBatch at a damaged batch, Overtaken where the log has changed in between, OSError, and what tick does.
+    """
+    stats = RoundStats(range_.first_dirty)
+    segments = log._segments
+    _note_keys(log, segments, range_, keys, stats, tick)
+    stats.end = keys.latest_offset + 1
+    stats.keys, stats.map_utilization = len(keys), keys.utilization
+    chosen = cleaned_segments(segments, stats.end)
+    limits = [segment.base_offset for segment in segments[1 : len(chosen) + 1]]
+    sources = [_Source.of(segment, limit) for segment, limit in zip(chosen, limits, strict=True)]
+    horizon = _legacy_horizon(log, segments, range_.first_dirty)
+    transactions = CleanedTransactions()
+    for numbers in group(sources, log.config.segment_size, log.config.segment_index_bytes, range_.first_uncleanable):
+        _clean_group(
+            log, [sources[n] for n in numbers], range_, keys, now_ms, transactions, horizon, stats, tick, dry_run
+        )
+    return stats
+
+
+def _note_keys(
+    log: Log, segments: Sequence[Segment], range_: Dirt, keys: KeyMap, stats: RoundStats, tick: Tick | None
+) -> None:
+    """Pass 1."""
+    if range_.first_dirty >= range_.first_uncleanable:
+        return
+    transactions = CleanedTransactions()
+    transactions.add(log._aborted(range_.first_dirty, range_.first_uncleanable, log._has_producers()))
+    survey = KeySurvey(keys, range_.first_dirty, transactions)
+    dirty = dirty_segments(segments, range_)
+    limits = [*(segment.base_offset for segment in dirty[1:]), range_.first_uncleanable]
+    beat = None if tick is None else lambda read: tick("index", read)
+    for segment, limit in zip(dirty, limits, strict=True):
+        position = 0
+        if segment.base_offset < range_.first_dirty:
+            found = segment.locate(range_.first_dirty)
+            position = segment.size if found is None else found.position
+        if survey.note(segment.file, position, segment.size, segment.base_offset, limit, beat):
+            stats.map_full = True
+            break
+    stats.map_records_read, stats.map_bytes_read = survey.records_read, survey.bytes_read
+
+
+def _legacy_horizon(log: Log, segments: Sequence[Segment], first_dirty: int) -> int:
+    """Tombstones of the old formats, which have no room for a horizon, go from segments last written by then."""
+    clean = [segment for segment in segments if segment.base_offset < first_dirty]
+    return clean[-1].modified_ms - log.config.delete_retention_ms if clean else 0
+
+
+def _clean_group(
+    log: Log,
+    sources: Sequence[_Source],
+    range_: Dirt,
+    keys: KeyMap,
+    now_ms: int,
+    transactions: CleanedTransactions,
+    legacy_horizon_ms: int,
+    stats: RoundStats,
+    tick: Tick | None,
+    dry_run: bool,
+) -> None:
+    """Pass 2 over the segments that become one."""
+    with log._lock:
+        log._check_writable()
+        last_offsets = log._producers.last_offsets
+    rewriter = Rewriter(
+        keys, now_ms, log.config.delete_retention_ms, range_.first_uncleanable, transactions, last_offsets
+    )
+    beat = None if tick is None else lambda read: tick("clean", read)
+    cleaned = Segment(home_of_cleaned(log), sources[0].base_offset, now_ms)
+    index = _index_for(log, sources)
+    if dry_run:
+        _rewrite(log, sources, rewriter, _Nowhere(), index, transactions, legacy_horizon_ms, beat)
+        transactions.take_retained()
+    else:
+        try:
+            _write(log, cleaned, sources, rewriter, index, transactions, legacy_horizon_ms, beat)
+            with log._lock:
+                log._check_writable()
+                replace_locked(log, cleaned, [s.segment for s in sources], [s.size for s in sources])
+        except BaseException:
+            if log.offline is None:
+                with contextlib.suppress(OSError):
+                    cleaned.delete_files()
+            raise
+    stats.records_read += rewriter.records_read
+    stats.records_written += rewriter.records_kept
+    stats.bytes_read += rewriter.bytes_read
+    stats.bytes_written += rewriter.size
+    stats.records_dropped += rewriter.records_dropped
+    stats.keyless += rewriter.keyless
+    bases = tuple(source.base_offset for source in sources)
+    stats.segments.append((bases, rewriter.size))
+    if not dry_run:
+        _log.info(
+            "event=cleaned log=%s bases=%s bytes=%d left=%d records=%d left=%d",
+            log.name,
+            ",".join(map(str, bases)),
+            rewriter.bytes_read,
+            rewriter.size,
+            rewriter.records_read,
+            rewriter.records_kept,
+        )
+
+
+def _index_for(log: Log, sources: Sequence[_Source]) -> IndexPair:
+    """Room for the entries of a segment of these sources, in memory."""
+    interval = log.config.index_interval_bytes
+    largest = sum(source.size for source in sources)
+    bound = max(
+        log.config.segment_index_bytes,
+        sum(source.index_bytes for source in sources),
+        sum(source.time_index_bytes for source in sources) + _TIME_ENTRY,
+    )
+    room = (largest // max(interval, 61) + 2) * _TIME_ENTRY
+    base = sources[0].base_offset
+    return IndexPair("", "", base, writable=True, capacity=min(room, bound), interval=interval)
+
+
+def _rewrite(
+    log: Log,
+    sources: Sequence[_Source],
+    rewriter: Rewriter,
+    out: object,
+    index: IndexPair,
+    transactions: CleanedTransactions,
+    legacy_horizon_ms: int,
+    beat: Callable[[int], None] | None,
+) -> None:
+    rewriter.begin(out, index)
+    for source in sources:
+        transactions.add(log._aborted(source.base_offset, source.limit, log._has_producers()))
+        rewriter.rewrite(
+            source.segment.file,
+            source.size,
+            source.base_offset,
+            source.limit,
+            source.modified_ms > legacy_horizon_ms,
+            beat,
+        )
+
+
+def _write(
+    log: Log,
+    cleaned: Segment,
+    sources: Sequence[_Source],
+    rewriter: Rewriter,
+    index: IndexPair,
+    transactions: CleanedTransactions,
+    legacy_horizon_ms: int,
+    beat: Callable[[int], None] | None,
+) -> None:
+    """The .cleaned files, synced, as old as the last of their sources."""
+    home: Home = cleaned.home
+    cleaned.delete_files()  # of a cleaning that was stopped
+    _, offsets_path, times_path, _ = cleaned.paths
+    out = home.files.open(cleaned.path, write=True, create=True)
+    try:
+        _rewrite(log, sources, rewriter, out, index, transactions, legacy_horizon_ms, beat)
+        home.files.fsync(out)
+    finally:
+        out.close()
+    index.close_entries()
+    index.store(offsets_path, times_path, home.files.table)
+    for path in (offsets_path, times_path):
+        file = home.files.open(path, write=True)
+        try:
+            home.files.fsync(file)
+        finally:
+            file.close()
+    for entry in transactions.take_retained():
+        cleaned.txn_index.append(entry)
+    cleaned.txn_index.sync()
+    cleaned.size = rewriter.size
+    modified = sources[-1].modified_ms * 1_000_000
+    os.utime(cleaned.path, ns=(modified, modified))

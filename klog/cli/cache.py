@@ -1,0 +1,219 @@
+"""klog cache DIR"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from klog.cli.output import (
+    counted,
+    json_option,
+    print_json,
+    progress_bar,
+    progress_option,
+    size,
+    table,
+    to_json,
+)
+
+if TYPE_CHECKING:
+    from klog.disk.monitor import Activity
+
+CELLS, PLOT_CELLS = 32, 256
+_BLOCKS, _DIGITS = "·▁▂▃▄▅▆▇█", ".123456789#"
+_HEADS = ("TOPIC", "PARTITION", "SEGMENT", "SIZE", "CACHED", "%", "DIRTY", "WRITE-BACK", "EVICTED", "OLDEST TO NEWEST")
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+@click.command("cache")
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.option("--topic", help="Only this topic.")
+@click.option("--segments/--no-segments", default=True, help="A line for each segment, not only for each partition.")
+@click.option("--plot", metavar="FILE", help="Draw hot and cold ranges: .png, .svg or .pdf.")
+@click.option("--watch", metavar="SECONDS", type=click.FloatRange(min=0.01), help="Look again and again.")
+@click.option("--looks", metavar="N", type=click.IntRange(min=1), help="With --watch: end after so many.")
+@json_option
+@progress_option
+def command(
+    directory: str,
+    topic: str | None,
+    segments: bool,
+    plot: str | None,
+    watch: float | None,
+    looks: int | None,
+    as_json: bool,
+    progress: bool,
+) -> None:
+    """What of each log is in the page cache: cached, dirty, being written, evicted; and which ranges are hot.
+
+    DIR is a log.dir (of klog or of a broker, running or dead) or one partition directory. Nothing of it is read, so
+    that looking brings nothing in. A row of blocks is a log or a segment from its oldest byte to its newest: · is not
+    in memory, █ is. --watch also shows what the kernel counts meanwhile; with --json each look is one line.
+
+    \b
+    klog cache data
+    klog cache /var/lib/kafka/data --topic flights --plot cache.png
+    klog cache data --json | jq '.topics[] | [.topic, .share]'
+    """
+    from klog.inspect import page_cache
+
+    if looks is not None and watch is None:
+        raise click.UsageError("--looks goes with --watch")
+    if plot is not None:
+        _check_plot(plot)
+    cells = PLOT_CELLS if plot is not None else CELLS
+    for activity in _activities(watch, looks):
+        with progress_bar(progress and watch is None) as draw_progress:
+            found = page_cache(directory, topic=topic, cells=cells, progress=draw_progress)
+        if as_json and watch is not None:
+            click.echo(to_json({**found, "activity": _activity(activity)}))
+        elif as_json:
+            print_json(found)
+        else:
+            if watch is not None and sys.stdout.isatty():
+                click.echo(_CLEAR, nl=False)
+            _print(found, segments, activity)
+        sys.stdout.flush()
+        for name in found["topics"]:
+            for entry in name["partitions"]:
+                if entry["problem"]:
+                    click.echo(f"klog: {entry['problem']}", err=True)
+        if plot is not None:
+            from klog.inspect.cached_plot import draw
+
+            draw(found, plot)
+            if not as_json:
+                click.echo(f"drawn: {plot}", err=True)
+
+
+def _check_plot(path: str) -> None:
+    from klog.inspect.cached_plot import check
+
+    try:
+        check(path)
+    except ValueError as error:
+        raise click.UsageError(f"--plot {error}") from None
+
+
+def _activities(watch: float | None, looks: int | None) -> Iterator[Activity | None]:
+    """One look; or one at a time, each with what was counted since the one before it, and None for the first."""
+    yield None
+    if watch is None:
+        return
+    from klog.clock import SystemClock
+    from klog.disk.monitor import PageCacheMonitor
+
+    clock = SystemClock()
+    monitor, look = PageCacheMonitor(clock=clock), 1
+    while looks is None or look < looks:
+        clock.sleep(watch)
+        yield monitor.sample()
+        look += 1
+
+
+def _activity(activity: Activity | None) -> dict[str, Any] | None:
+    if activity is None:
+        return None
+    from klog.disk.monitor import COUNTERS, NAIVE
+
+    return {
+        "seconds": round(activity.seconds, 3),
+        "counts": dict(activity.counts),
+        "rates": {name: round(rate, 3) for name, rate in activity.rates.items()},
+        "meanings": {name: COUNTERS[name] for name in activity.counts},
+        "naive_hit_rate": activity.naive_hit_rate,
+        "naive_hit_rate_is": NAIVE,
+    }
+
+
+def _print(found: dict[str, Any], segments: bool, activity: Activity | None) -> None:
+    click.echo(_machine_line(found["machine"]))
+    if activity is not None:
+        click.echo(_activity_lines(activity))
+    click.echo()
+    table(_HEADS, list(_rows(found, segments)), right="-r-rrrrrr-")
+
+
+def _machine_line(machine: dict[str, Any]) -> str:
+    def told(name: str) -> str:
+        return "?" if machine[name] is None else size(machine[name])
+
+    return (
+        f"this machine: {told('total_bytes')} memory, {told('cached_bytes')} page cache, "
+        f"{told('dirty_bytes')} dirty, {told('writeback_bytes')} being written\n"
+        f"dirty pages are written in the background from {told('dirty_background_limit_bytes')} on, "
+        f"and writers wait from {told('dirty_limit_bytes')} on"
+    )
+
+
+def _activity_lines(activity: Activity) -> str:
+    def rate(name: str, unit: int = 1) -> str:
+        value = activity.rates.get(name)
+        return "?" if value is None else size(int(value * unit)) if unit > 1 else f"{value:,.0f}"
+
+    naive = "nothing was read" if activity.naive_hit_rate is None else f"{100 * activity.naive_hit_rate:.1f}%"
+    return (
+        f"in {activity.seconds:.1f} s, all processes: {rate('pgpgin', 1024)}/s read from disks (pgpgin), "
+        f"{rate('pgpgout', 1024)}/s written (pgpgout), {rate('pgmajfault')}/s faults that waited (pgmajfault), "
+        f"{rate('workingset_refault_file')}/s pages evicted too soon\n"
+        f"1 - pgmajfault/pgpgin, often called a hit rate, which it is not: {naive}. What is in memory is below"
+    )
+
+
+def _rows(found: dict[str, Any], segments: bool) -> Iterator[Sequence[Any]]:
+    for topic in found["topics"]:
+        for entry in topic["partitions"]:
+            named = counted(len(entry["segments"]), "segment")
+            yield (topic["topic"], entry["partition"], named, *_numbers(entry))
+            if segments and len(entry["segments"]) > 1:
+                for segment in entry["segments"]:
+                    yield ("", "", segment["base_offset"], *_numbers(segment))
+    if sum(len(topic["partitions"]) for topic in found["topics"]) > 1:
+        yield ("all", "", "", *_numbers({**found, "heat": []}))
+
+
+def _numbers(entry: dict[str, Any]) -> Sequence[Any]:
+    def told(name: str) -> str | None:
+        return None if entry[name] is None else size(entry[name])
+
+    return (
+        size(entry["size"]),
+        size(entry["cached_bytes"]),
+        percent(entry["share"]) if entry["memory_bytes"] else None,
+        told("dirty_bytes"),
+        told("writeback_bytes"),
+        told("evicted_bytes"),
+        blocks(entry["heat"]),
+    )
+
+
+def percent(share: float) -> str:
+    """Only what is wholly in memory is 100, and only what is not there at all 0."""
+    return f"{share * 100:.0f}" if share in (0, 1) else str(min(max(round(share * 100), 1), 99))
+
+
+def blocks(heat: Sequence[float], cells: int = CELLS) -> str:
+    """A row of blocks, at most so many: from nothing in memory to all of it; digits are tenths where stdout has no
+    blocks. Only what is wholly hot or cold looks so."""
+    if len(heat) > cells:
+        heat = [
+            sum(part) / len(part)
+            for part in (heat[len(heat) * i // cells : len(heat) * (i + 1) // cells] for i in range(cells))
+        ]
+    levels = _BLOCKS if _has_blocks() else _DIGITS
+    last = len(levels) - 1
+    return "".join(
+        levels[0] if share <= 0 else levels[last] if share >= 1 else levels[1 + int(share * (last - 1))]
+        for share in heat
+    )
+
+
+def _has_blocks() -> bool:
+    try:
+        _BLOCKS.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

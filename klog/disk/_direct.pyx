@@ -1,0 +1,158 @@
+"""One file by two descriptors: what is large goes past the page cache by O_DIRECT, what is small or odd through it.
+
+    write   head: up to the next page, through the cache | whole pages, past it | tail: what is left, through the cache
+
+  D1  no page is ever written both ways, as long as writes only lengthen the file: head and tail of two writes share
+      pages with each other, never with what lies between. So the file's bytes are one truth: of readers through the
+      cache, of maps, of the next direct read
+  D2  the file's length is the end of what was written, to the byte
+  D3  when a write returns, its bytes are in the page cache or on the disk; durable they are after an fsync, as ever
+  D4  where the file system refuses (EINVAL: tmpfs, encrypted directories, odd block sizes) all goes through the cache,
+      and `fallback` says so
+
+Under DIRECT_MIN bytes of whole pages it is not worth the wait for the disk.
+"""
+
+cimport cython
+from klog._c.osio cimport KL_DIRECT_ALIGN, iovec, kl_pread_direct, kl_pwrite, kl_pwrite_direct
+from klog.disk._io cimport AlignedBuffer, LogFile
+from libc.stdint cimport int64_t, uint8_t, uintptr_t
+from libc.string cimport memcpy
+from posix.unistd cimport close
+
+cdef enum:
+    DIRECT_MIN = 65536
+    STAGE = 1 << 20
+
+
+cdef void take(iovec **parts, uint8_t *to, int64_t size) noexcept nogil:
+    """Copy the next size bytes out of the parts, and take them off."""
+    cdef int64_t some
+    while size > 0:
+        some = min(size, <int64_t>parts[0].iov_len)
+        memcpy(to, parts[0].iov_base, some)
+        parts[0].iov_base = <uint8_t *>parts[0].iov_base + some
+        parts[0].iov_len -= some
+        to += some
+        size -= some
+        if parts[0].iov_len == 0 and size > 0:
+            parts[0] += 1
+
+
+@cython.final
+cdef class DirectFile(LogFile):
+    """A LogFile with a second descriptor that has O_DIRECT; -1 where the file system gave none."""
+
+    cdef int direct
+    cdef readonly int64_t direct_bytes_written
+    cdef readonly int64_t direct_bytes_read
+
+    def __cinit__(self, int fd, str path, bint writable=False, uintptr_t table=0, *, int direct=-1, **_):
+        self.direct = direct
+        self.fallback = direct < 0
+
+    def __dealloc__(self):
+        if self.direct >= 0:
+            close(self.direct)
+
+    def close(self):
+        """Close both now; a second time is no error."""
+        self.refused()
+        LogFile.close(self)
+
+    cdef int refused(self) noexcept:
+        cdef int fd = self.direct
+        self.direct = -1
+        if fd >= 0:
+            close(fd)
+        return 0
+
+    cdef int write_at(self, const void *data, size_t size, int64_t position) except -1:
+        cdef iovec one
+        if self.direct < 0 or size < DIRECT_MIN:
+            return LogFile.write_at(self, data, size, position)
+        one.iov_base, one.iov_len = <void *>data, size
+        return self.write_vector(&one, 1, size, position)
+
+    cdef int write_vector(self, iovec *vector, int n, int64_t size, int64_t position) except -1:
+        cdef int64_t head = -position & (KL_DIRECT_ALIGN - 1), pages = (size - head) & ~(KL_DIRECT_ALIGN - 1), some
+        cdef AlignedBuffer stage
+        cdef uint8_t *given
+        if self.direct < 0 or pages < DIRECT_MIN:
+            return LogFile.write_vector(self, vector, n, size, position)
+        stage = AlignedBuffer(STAGE)
+        self.through(&vector, stage, head, position)
+        position += head
+        size -= head + pages
+        while pages > 0:
+            given = <uint8_t *>vector.iov_base
+            if <uintptr_t>given % KL_DIRECT_ALIGN == 0 and <int64_t>vector.iov_len >= pages:
+                self.past(given, pages, position)
+                vector.iov_base = given + pages
+                vector.iov_len -= pages
+                position += pages
+                break
+            some = min(pages, <int64_t>STAGE)
+            with nogil:
+                take(&vector, stage.data, some)
+            self.past(stage.data, some, position)
+            position += some
+            pages -= some
+        return self.through(&vector, stage, size, position)
+
+    cdef int through(self, iovec **vector, AlignedBuffer stage, int64_t size, int64_t position) except -1:
+        """Less than a page, through the cache."""
+        cdef int status
+        if size == 0:
+            return 0
+        take(vector, stage.data, size)
+        status = kl_pwrite(self.io, self.fd, stage.data, <size_t>size, position)
+        return self.check(status)
+
+    cdef int past(self, const void *data, int64_t size, int64_t position) except -1:
+        """Whole pages, past the cache where the file system lets them."""
+        cdef int64_t done
+        cdef int status
+        if self.direct < 0:
+            return LogFile.write_at(self, data, <size_t>size, position)
+        with nogil:
+            done = kl_pwrite_direct(self.io, self.direct, self.fd, data, <size_t>size, position)
+        status = <int>done if done < 0 else 0
+        self.check(status)
+        self.direct_bytes_written += done
+        if done < size:
+            self.refused()
+            self.fallback = True
+        return 0
+
+    cdef int64_t read_at(self, void *buf, size_t size, int64_t position) except -1:
+        cdef int64_t low = position & ~(KL_DIRECT_ALIGN - 1), skip = position - low, done = 0, some, got, asked
+        cdef AlignedBuffer stage
+        if self.direct < 0 or size < DIRECT_MIN:
+            return LogFile.read_at(self, buf, size, position)
+        if skip == 0 and (<uintptr_t>buf | size) % KL_DIRECT_ALIGN == 0:
+            return self.read_pages(buf, size, position)
+        stage = AlignedBuffer(STAGE)
+        while done < <int64_t>size:
+            asked = min(<int64_t>STAGE, (skip + <int64_t>size - done + KL_DIRECT_ALIGN - 1) & ~(KL_DIRECT_ALIGN - 1))
+            got = self.read_pages(stage.data, <size_t>asked, low)
+            some = min(got - skip, <int64_t>size - done)
+            if some <= 0:
+                break
+            with nogil:
+                memcpy(<uint8_t *>buf + done, stage.data + skip, some)
+            done += some
+            if got < asked:
+                break
+            low += got
+            skip = 0
+        return done
+
+    cdef int64_t read_pages(self, void *buf, size_t size, int64_t position) except -1:
+        cdef int64_t got
+        with nogil:
+            got = kl_pread_direct(self.io, self.direct, self.fd, buf, size, position)
+        if got < 0:
+            self.check(<int>got)
+        self.direct_bytes_read += got
+        return got

@@ -1,0 +1,23 @@
+from typing import Self, final
+
+from typing_extensions import Buffer
+
+from klog.disk._io import LogFile
+from klog.disk.send import HasFileno
+
+@final
+class SendCounts:
+    sendfile: int
+    splice: int
+    copied: int
+
+@final
+class Target:
+    def __new__(cls, target: HasFileno) -> Self: ...
+    fd: int
+    timeout: float | None
+
+def send_slice(
+    target: HasFileno | Target, file: LogFile, position: int, size: int, counts: SendCounts | None
+) -> int: ...
+def send_bytes(target: HasFileno | Target, data: Buffer, more: bool) -> int: ...

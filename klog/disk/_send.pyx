@@ -1,0 +1,172 @@
+"""A slice of a file, or bytes, to whatever has a descriptor: one crossing into C for as much as goes at once.
+
+  G1  Python's lock is let go of, but for a target that does not wait, at most HOLD_BYTES, and pages that are all in
+      memory: that takes less than 50 microseconds, and taking the lock back beside a busy thread milliseconds
+  G2  a signal is seen to between two kernel calls: Ctrl-C ends a send that a slow peer holds up
+  G3  however a send ends, what went is in its counts
+
+TLS is not for this module: what goes through it goes past the encryption.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals
+from klog._c.osio cimport kl_cached_t, kl_cachestat, kl_io_libc
+from klog._c.send cimport (
+    KL_BY_COPY,
+    KL_BY_SENDFILE,
+    KL_BY_SPLICE,
+    KL_SEND_DONE,
+    KL_SEND_ENDS,
+    KL_SEND_WANTS_MEMORY,
+    kl_send,
+    kl_send_bytes,
+    kl_send_end,
+    kl_send_t,
+)
+from klog.disk._io cimport AlignedBuffer, LogFile
+from libc.stdint cimport int64_t
+from libc.string cimport memset
+from posix.fcntl cimport F_GETFL, O_NONBLOCK, fcntl
+
+import errno
+import os
+
+from klog.errors import PeerGone, SendTimeout
+
+cdef enum:
+    HOLD_BYTES = 65536
+    PAGE = 4096
+    POOL_BYTES = 1 << 20
+
+cdef int EINTR = errno.EINTR, EAGAIN = errno.EAGAIN, ETIME = errno.ETIME
+cdef object _GONE = frozenset({
+    errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN, errno.ETIMEDOUT,
+    errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN, errno.ENETRESET,
+})
+# A target's own: reading a file gives none of them, and its path would mislead.
+cdef object _TARGET = frozenset({errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOBUFS, errno.EDESTADDRREQ})
+
+
+@cython.final
+cdef class SendCounts:
+    """Bytes that have been sent, by the way that they went."""
+
+    cdef public int64_t sendfile
+    cdef public int64_t splice
+    cdef public int64_t copied
+
+
+@cython.final
+cdef class Target:
+    """Where bytes go: the descriptor of anything that has one, and how long a call may wait for it to take more.
+
+    A socket waits as its timeout says. Anything else waits, unless it was opened not to.
+    """
+
+    cdef readonly int fd
+    cdef readonly object timeout  # seconds, None: for ever
+    cdef int64_t wait_ns
+
+    def __cinit__(self, target):
+        self.fd = target.fileno()
+        ask = getattr(target, "gettimeout", None)
+        if ask is not None:
+            self.timeout = ask()
+        elif fcntl(self.fd, F_GETFL) & O_NONBLOCK:
+            self.timeout = 0.0
+        self.wait_ns = -1 if self.timeout is None else <int64_t>(<double>self.timeout * 1e9)
+
+    cdef int failed(self, int status, int64_t sent, str path) except -1:
+        number = -status
+        if number == ETIME:
+            raise SendTimeout(self.timeout, sent)
+        if number in _GONE:
+            raise PeerGone(number, sent)
+        if path is None or number in _TARGET:
+            raise OSError(number, f"{os.strerror(number)}: {sent} bytes had been sent")
+        raise OSError(number, os.strerror(number), path)
+
+
+cdef bint in_memory(LogFile file, int64_t position, int64_t size) noexcept:
+    """Are all pages of a slice in memory? Where the kernel cannot say: no."""
+    cdef kl_cached_t found
+    if kl_cachestat(file.io, file.fd, position, size, &found) < 0:
+        return False
+    return <int64_t>found.cached * PAGE >= ((position & (PAGE - 1)) + size + PAGE - 1) & ~(<int64_t>PAGE - 1)
+
+
+def send_slice(target, LogFile file, int64_t position, int64_t size, SendCounts counts):
+    """Send what the target takes of a slice: all of it, if it waits. The number of bytes; 0 if it takes none now.
+
+    By sendfile, else by splice, else copied. Raises PeerGone, SendTimeout, OSError; EOFError where the file ends first.
+    """
+    cdef Target to = target if isinstance(target, Target) else Target(target)
+    cdef AlignedBuffer buffer
+    cdef kl_send_t send
+    cdef int from_fd = file.fileno(), status
+    if position < 0 or size < 0:
+        raise ValueError("no slice has a negative place or size")
+    memset(&send, 0, sizeof(send))
+    send.at = position
+    send.left = size
+    send.wait_ns = to.wait_ns
+    try:
+        while True:
+            if to.wait_ns == 0 and size <= HOLD_BYTES and in_memory(file, send.at, send.left):
+                status = kl_send(file.io, to.fd, from_fd, &send)
+            else:
+                with nogil:
+                    status = kl_send(file.io, to.fd, from_fd, &send)
+            if status == KL_SEND_WANTS_MEMORY:
+                buffer = AlignedBuffer(POOL_BYTES)
+                send.memory = <char *>buffer.data
+                send.memory_size = POOL_BYTES
+            elif status == -EINTR:
+                PyErr_CheckSignals()
+            else:
+                break
+        if status == KL_SEND_ENDS:
+            raise EOFError(f"the file ends {send.left} bytes before the slice, {size - send.left} had been sent")
+        if status != KL_SEND_DONE and status != -EAGAIN:
+            to.failed(status, size - send.left, file.path)
+    except BaseException as error:
+        error.sent = size - send.left
+        raise
+    finally:
+        kl_send_end(&send)
+        if counts is not None:
+            counts.sendfile += send.went[KL_BY_SENDFILE]
+            counts.splice += send.went[KL_BY_SPLICE]
+            counts.copied += send.went[KL_BY_COPY]
+    return size - send.left
+
+
+def send_bytes(target, data, bint more):
+    """The same for bytes in memory. more: others follow at once, so no packet need leave for these alone."""
+    cdef Target to = target if isinstance(target, Target) else Target(target)
+    cdef Py_buffer view
+    cdef size_t done = 0
+    cdef int64_t waited = 0
+    cdef int status
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        while True:
+            if to.wait_ns == 0 and view.len <= HOLD_BYTES:
+                status = kl_send_bytes(&kl_io_libc, to.fd, <const char *>view.buf, view.len, &done, more, 0, &waited)
+            else:
+                with nogil:
+                    status = kl_send_bytes(
+                        &kl_io_libc, to.fd, <const char *>view.buf, view.len, &done, more, to.wait_ns, &waited
+                    )
+            if status != -EINTR:
+                break
+            PyErr_CheckSignals()
+        if status != KL_SEND_DONE and status != -EAGAIN:
+            to.failed(status, <int64_t>done, None)
+    except BaseException as error:
+        error.sent = <int64_t>done
+        raise
+    finally:
+        PyBuffer_Release(&view)
+    return <int64_t>done

@@ -1,0 +1,153 @@
+"""page_cache: what of each log of a log.dir, or of one partition, is in the page cache; and what the machine has of it.
+
+Names and lengths of files are all that is looked at: no log is opened, and not a byte of one is read. So it works on a
+live directory, klog's or a broker's, and leaves the page cache as it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from klog.disk import Files, RealFiles, proc
+from klog.disk.residency import Residency, total
+from klog.errors import UnknownTopicOrPartition
+from klog.inspect.files import is_partition_directory, partition_name
+from klog.log.page_cache import LogPageCache, listed, look
+from klog.progress import Event, Progress
+
+Entry = dict[str, Any]
+
+
+def page_cache(
+    path: str | os.PathLike[str],
+    *,
+    topic: str | None = None,
+    cells: int = 32,
+    progress: Progress | None = None,
+    files: Files | None = None,
+    proc_root: str = proc.PROC,
+) -> Entry:
+    """{"path", "source", "machine": {...}, <numbers>, "topics": [{"topic", <numbers>, "partitions": [...]}]}.
+
+    <numbers> are the fields of klog.disk.residency.Residency, and share (0 to 1). A partition: partition, path,
+    <numbers>, heat, problem, segments; a segment: base_offset, path, <numbers>, heat. heat: the share of each of at
+    most `cells` equal parts, the oldest first. machine: memory and the limits of dirty pages, None where /proc does not
+    say. Raises PermissionError where the kernel does not tell: it tells who may write the files.
+    """
+    where = os.fspath(path)
+    found = dict(_partitions(where, topic))
+    if topic is not None and not found:
+        raise _unknown(where, topic)
+    seen = _Seen(progress, found)
+    topics: dict[str, list[Entry]] = {}
+    parts: dict[str, list[Residency]] = {}
+    for (name, partition), directory in sorted(found.items()):
+        cached, problem = _look(files or RealFiles(), name, partition, directory, cells, seen)
+        if cached is None:
+            continue
+        parts.setdefault(name, []).append(cached.residency)
+        topics.setdefault(name, []).append(_partition(cached, cells, problem))
+    whole = total(residency for each in parts.values() for residency in each)
+    return {
+        "path": where,
+        "source": whole.source,
+        "machine": machine(proc_root),
+        **whole.to_dict(),
+        "topics": [
+            {"topic": name, **total(parts[name]).to_dict(), "partitions": entries} for name, entries in topics.items()
+        ],
+    }
+
+
+def machine(proc_root: str = proc.PROC) -> Entry:
+    """Memory in bytes, and the vm.dirty_* settings with what they come to."""
+    memory = {f"{name}_bytes": value for name, value in dataclasses.asdict(proc.read_memory(proc_root)).items()}
+    limits = dataclasses.asdict(proc.read_dirty_limits(proc_root))
+    return {
+        **memory,
+        "dirty_limit_bytes": limits.pop("threshold"),
+        "dirty_background_limit_bytes": limits.pop("background_threshold"),
+        "vm": {f"dirty_{name}": value for name, value in limits.items()},
+    }
+
+
+class _Seen:
+    """Tells whoever watches how many segments have been looked at, of how many there were."""
+
+    def __init__(self, progress: Progress | None, found: dict[tuple[str, int], str]) -> None:
+        self.progress, self.done = progress, 0
+        self.total = sum(len(_listed(directory)) for directory in found.values()) if progress is not None else None
+
+    def __call__(self, count: int) -> None:
+        self.done += count
+        if self.progress is not None:
+            self.progress(Event("page cache", self.done, self.total, "segments"))
+
+
+def _partitions(where: str, topic: str | None) -> Iterator[tuple[tuple[str, int], str]]:
+    if is_partition_directory(where):
+        name = os.path.basename(os.path.abspath(where))
+        key = partition_name(name) or (name, 0)
+        if topic in (None, key[0]):
+            yield key, where
+        return
+    for name in os.listdir(where):
+        whole = os.path.join(where, name)
+        key_or_none = partition_name(name)
+        if key_or_none is not None and topic in (None, key_or_none[0]) and not os.path.islink(whole):
+            yield key_or_none, whole
+
+
+def _unknown(where: str, topic: str) -> UnknownTopicOrPartition:
+    known = sorted({key[0] for key, _ in _partitions(where, None)})
+    near = difflib.get_close_matches(topic, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"topics there: {', '.join(known) or 'none'}"
+    return UnknownTopicOrPartition(f"no topic {topic!r} in {where}; {hint}")
+
+
+def _listed(directory: str) -> list[tuple[int, str]]:
+    try:
+        return listed(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _look(
+    files: Files, topic: str, partition: int, directory: str, cells: int, seen: _Seen
+) -> tuple[LogPageCache | None, str | None]:
+    """What is there, or why a file of it could not be looked at; neither where a directory has gone meanwhile."""
+    if not os.path.isdir(directory):
+        return None, None
+    try:
+        return look(files, topic, partition, directory, _listed(directory), cells, seen), None
+    except PermissionError:
+        raise  # nobody else's files would be told of either
+    except OSError as error:
+        return LogPageCache(topic, partition, directory, Residency(), ()), f"{error.filename}: {error.strerror}"
+
+
+def _partition(cached: LogPageCache, cells: int, problem: str | None) -> Entry:
+    return {
+        "partition": cached.partition,
+        "path": cached.path,
+        **cached.residency.to_dict(),
+        "heat": _rounded(cached.picture(cells)) if cells else [],
+        "problem": problem,
+        "segments": [
+            {
+                "base_offset": segment.base_offset,
+                "path": segment.path,
+                **segment.residency.to_dict(),
+                "heat": _rounded(segment.heat),
+            }
+            for segment in cached.segments
+        ],
+    }
+
+
+def _rounded(shares: Any) -> list[float]:
+    return [round(share, 4) for share in shares]

@@ -1,0 +1,58 @@
+"""Small logs to clean, and what must be true of them before, during and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import klog
+from klog.clock import ManualClock
+from klog.disk import RealFiles
+
+CONFIG: Mapping[str, Any] = {
+    "cleanup.policy": "compact",
+    "segment.bytes": 16384,
+    "segment.index.bytes": 1024,
+    "index.interval.bytes": 256,
+    "max.message.bytes": 4096,
+    "delete.retention.ms": 1000,
+}
+NOW = 1_700_000_000_000
+
+
+def open_log(directory: Path, *, clock: ManualClock | None = None, files: Any = None, **more: Any) -> klog.Log:
+    config = {**CONFIG, **more.pop("config", {})}
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    return klog.Log.open(directory, config=config, clock=clock or ManualClock(NOW), files=files or RealFiles(), **more)
+
+
+def append(log: klog.Log, pairs: Iterable[tuple[bytes | None, bytes | None]], batch: int = 3, **more: Any) -> None:
+    """In batches of a few records."""
+    pairs = list(pairs)
+    for start in range(0, len(pairs), batch):
+        log.append([(key, value, NOW) for key, value in pairs[start : start + batch]], **more)
+
+
+def latest(log: klog.Log) -> dict[bytes, bytes | None]:
+    """What a reader of the whole log ends up with."""
+    return {record.key: record.value for record in log.read(isolation="log_end")}
+
+
+def values(log: klog.Log) -> dict[bytes, bytes]:
+    """The same, tombstones done."""
+    return {key: value for key, value in latest(log).items() if value is not None}
+
+
+def offsets(log: klog.Log) -> list[int]:
+    return [record.offset for record in log.read(isolation="log_end", include_control=True)]
+
+
+def fill(log: klog.Log, *, keys: int = 10, segments: int = 3, records: int = 45) -> None:
+    """Closed segments of the same keys again and again, and an active one."""
+    number = 0
+    for _ in range(segments):
+        append(log, [(b"key-%d" % ((number + i) % keys), b"value-%d" % (number + i)) for i in range(records)])
+        number += records
+        log.roll()
+    append(log, [(b"key-1", b"newest"), (b"last", b"in the active segment")])

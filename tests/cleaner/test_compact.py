@@ -1,0 +1,245 @@
+"""Log.compact: by hand, in this thread, by the log's own words."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import klog
+from klog.cleaner import read_first_dirty
+from klog.clock import ManualClock
+from klog.errors import ConfigUnknown, CorruptBatch, PolicyViolation, ReadOnly
+from klog.progress import Event
+from tests.cleaner.logs import NOW, append, fill, latest, offsets, open_log, values
+
+LATER = 2000  # ms, more than delete.retention.ms
+
+
+def test_of_each_key_the_latest_record_is_left(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        before, end, size = values(log), log.log_end_offset, log.size
+        stats = log.compact()
+        assert values(log) == before
+        assert offsets(log) == [*range(125, 135), 135, 136]
+        assert (log.log_start_offset, log.log_end_offset) == (0, end)
+        assert stats.first_dirty_offset == log.segments[-1].base_offset == 135
+        assert (stats.bytes_before, stats.bytes_after) == (size, log.size)
+        assert (stats.records_before, stats.records_after, stats.rounds) == (137, 12, 1)
+        again = log.compact()
+        assert (again.rounds, again.bytes_before, again.bytes_after) == (0, log.size, log.size)
+
+
+def test_roll_brings_the_active_segment_in(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        stats = log.compact(roll=True)
+        assert stats.first_dirty_offset == log.log_end_offset == 137
+        assert stats.records_after == len(offsets(log)) == 11
+        assert len(log.segments) == 2
+
+
+def test_a_tombstone_stays_for_its_time_and_takes_the_older_values_at_once(tmp_path: Path) -> None:
+    """CL4, CL30, CL31"""
+    clock = ManualClock(NOW)
+    with open_log(tmp_path / "t-0", clock=clock) as log:
+        append(log, [(b"a", b"1"), (b"b", b"1"), (b"a", None)])
+        log.compact(roll=True)
+        assert latest(log) == {b"a": None, b"b": b"1"}
+        stamps = [record.timestamp for record in log.read()]
+        (first,) = [batch.delete_horizon_ms for batch in log.read().batches()]
+        assert first == NOW + 1000
+        clock.advance(999)
+        append(log, [(b"c", b"1")])
+        log.compact(roll=True)
+        assert latest(log) == {b"a": None, b"b": b"1", b"c": b"1"}
+        assert [batch.delete_horizon_ms for batch in log.read().batches()] == [first, None]
+        assert [record.timestamp for record in log.read()][:2] == stamps
+        clock.advance(1)
+        append(log, [(b"d", b"1")])
+        log.compact(roll=True)
+        assert latest(log) == {b"b": b"1", b"c": b"1", b"d": b"1"}
+
+
+def test_rounds_bound_what_a_small_map_does(tmp_path: Path) -> None:
+    config = {"log.cleaner.dedupe.buffer.size": 24 * 10}
+    with open_log(tmp_path / "t-0", config=config) as log:
+        fill(log, keys=40, segments=4)
+        expected = values(log)
+        ends = [log.compact(rounds=1).first_dirty_offset for _ in range(3)]
+        assert ends == [9, 18, 27]
+        assert read_first_dirty(log) == 27
+        stats = log.compact()
+        assert stats.first_dirty_offset == 180
+        assert stats.rounds > 10
+        assert values(log) == expected
+        assert len(offsets(log)) == 42
+
+
+def test_a_dry_run_says_it_and_does_nothing(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        names = {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()}
+        said = log.compact(dry_run=True)
+        assert {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()} == names
+        assert read_first_dirty(log) is None
+        done = log.compact()
+        assert (said.bytes_before, said.bytes_after) == (done.bytes_before, done.bytes_after)
+        assert (said.records_before, said.records_after) == (done.records_before, done.records_after)
+        assert said.first_dirty_offset == done.first_dirty_offset
+
+
+def test_where_it_ended_is_known_after_a_restart(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        log.compact()
+    with open_log(tmp_path / "t-0") as log:
+        assert (log.compact().rounds, read_first_dirty(log)) == (0, 135)
+    assert [problem for problem in klog.verify(tmp_path / "t-0").problems if problem.kind != "checkpoint"] == []
+
+
+def test_progress_counts_the_bytes_of_both_passes(tmp_path: Path) -> None:
+    events: list[Event] = []
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        log.compact(progress=events.append)
+    stages = [event.stage for event in events]
+    assert stages == sorted(stages, reverse=True)
+    for stage in ("index", "clean"):
+        last = [event for event in events if event.stage == stage][-1]
+        assert (last.done, last.unit, last.note) == (last.total, "bytes", "t-0")
+
+
+def test_only_a_compacted_log_is_compacted(tmp_path: Path) -> None:
+    """Of any other, records without keys, and all but the last of each key, would be lost."""
+    with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
+        append(log, [(b"a", b"1"), (b"a", b"2"), (None, b"3")])
+        with pytest.raises(PolicyViolation, match=r"cleanup\.policy=delete"):
+            log.compact(roll=True)
+        assert len(offsets(log)) == 3
+    with klog.Log.open(tmp_path / "t-0") as log, pytest.raises(ConfigUnknown):
+        log.compact(roll=True)
+    with open_log(tmp_path / "t-0", read_only=True) as log, pytest.raises(ReadOnly):
+        log.compact()
+    with open_log(tmp_path / "t-0") as log, pytest.raises(ValueError, match="rounds"):
+        log.compact(rounds=0)
+
+
+def test_records_without_a_key_go_and_are_counted(tmp_path: Path) -> None:
+    """CL6"""
+    with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
+        append(log, [(b"a", b"1"), (None, b"x"), (b"b", b"2"), (None, b"y")])
+    with open_log(tmp_path / "t-0") as log:
+        stats = log.compact(roll=True)
+        assert (stats.keyless, values(log)) == (2, {b"a": b"1", b"b": b"2"})
+
+
+def test_damage_stops_it_and_stays_in_place(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        path = log.segments[1].path
+        data = bytearray(Path(path).read_bytes())
+        data[len(data) // 2] ^= 1
+        Path(path).write_bytes(data)
+        log.segments[1].close()
+        before = {p.name: p.read_bytes() for p in (tmp_path / "t-0").glob("*.log*")}
+        with pytest.raises(CorruptBatch) as caught:
+            log.compact()
+        assert caught.value.path == path
+        assert {p.name: p.read_bytes() for p in (tmp_path / "t-0").glob("*.log*")} == before
+        append(log, [(b"goes on", b"")])
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_keeps_its_records_and_itself(codec: str, tmp_path: Path) -> None:
+    """CL44"""
+    numbers = random.Random(codec)
+    model: dict[bytes, bytes] = {}
+    with open_log(tmp_path / "t-0") as log:
+        for _ in range(40):
+            pairs = [(b"k%d" % numbers.randrange(50), numbers.randbytes(20) * 3) for _ in range(10)]
+            model.update(pairs)
+            append(log, pairs, batch=10, compression=codec)
+        log.compact(roll=True)
+        assert values(log) == model
+        assert len(offsets(log)) == len(model)
+        assert {batch.compression or "none" for batch in log.read().batches()} == {codec}
+
+
+def test_readers_of_replaced_segments_finish(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        whole = offsets(log)
+        begun = iter(log.read(isolation="log_end"))
+        seen = [next(begun).offset for _ in range(5)]
+        fetched = log.fetch(50, 1 << 20)
+        log.compact()
+        seen += [record.offset for record in begun]
+        assert seen[:5] == whole[:5]
+        assert seen == sorted(set(seen))
+        assert set(offsets(log)) <= set(seen)
+        assert len(fetched.buffer) == fetched.size if hasattr(fetched, "buffer") else True
+
+
+def test_old_files_wait_for_their_readers_and_go(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    with open_log(tmp_path / "t-0", clock=clock) as log:
+        fill(log)
+        log.compact()
+        assert sorted(p.name for p in (tmp_path / "t-0").glob("*.log.deleted")) == [
+            f"{base:020d}.log.deleted" for base in (0, 45, 90)
+        ]
+        clock.advance(log.config.file_delete_delay_ms)
+        log._options.scheduler.run_due()
+        assert list((tmp_path / "t-0").glob("*.deleted")) == []
+        assert [p.name for p in sorted((tmp_path / "t-0").glob("*.snapshot"))] == [f"{135:020d}.snapshot"]
+
+
+def test_the_cleaned_segment_is_as_old_as_the_youngest_of_its_sources(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        for number, segment in enumerate(log.segments[:-1]):
+            segment.appended_ms = None
+            os.utime(segment.path, ns=((NOW + number) * 10**6,) * 2)
+        log.compact()
+        assert os.stat(log.segments[0].path).st_mtime_ns == (NOW + 2) * 10**6
+
+
+pairs = st.tuples(st.sampled_from([b"a", b"b", b"c", b"", b"longer key"]), st.one_of(st.none(), st.binary(max_size=30)))
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(pairs, st.sampled_from(["roll", "compact", "later"])), max_size=60), st.data())
+def test_whatever_is_done_a_reader_of_all_ends_up_with_the_same(steps: list[Any], data: st.DataObject) -> None:
+    """CL8, CL44: against a dict; and offsets, once given, keep their record."""
+    import tempfile
+
+    clock = ManualClock(NOW)
+    model: dict[bytes, bytes | None] = {}
+    written: dict[int, Any] = {}
+    slots = data.draw(st.integers(2, 12))
+    config = {"segment.bytes": 400, "log.cleaner.dedupe.buffer.size": 24 * slots}
+    with tempfile.TemporaryDirectory() as place, open_log(Path(place) / "t-0", clock=clock, config=config) as log:
+        for step in steps:
+            if step == "roll":
+                log.roll()
+            elif step == "later":
+                clock.advance(LATER)
+            elif step == "compact":
+                log.compact(roll=data.draw(st.booleans()))
+            else:
+                written[log.log_end_offset] = step
+                log.append([(*step, NOW)])
+                model[step[0]] = step[1]
+            if isinstance(step, str):
+                assert values(log) == {key: value for key, value in model.items() if value is not None}
+        for record in log.read():
+            assert written[record.offset] == (record.key, record.value)
+            assert record.timestamp == NOW
+        assert log.log_end_offset == len(written)

@@ -1,0 +1,267 @@
+"""The swap, stopped anywhere: what a load finds is the old log or the new one, for every key the same value."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.cleaner import Overtaken
+from klog.cleaner.swap import check_unchanged
+from klog.errors import StorageOffline
+from tests.cleaner.logs import append, fill, offsets, open_log, values
+from tests.support.abandon import abandon
+from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.failing_files import FailingFiles
+
+TEMPORARY = (".cleaned", ".swap", ".deleted")
+
+
+def three_segments(directory: Path, *, emptied: bool = False) -> tuple[dict[bytes, bytes], list[int]]:
+    """Made and closed. emptied: nothing of the first three is left by a cleaning, and each stays a segment."""
+    with open_log(directory) as log:
+        fill(log)
+        if emptied:
+            append(log, [(b"key-%d" % i, b"again") for i in range(10)])
+            log.roll()
+            append(log, [(b"key-1", b"newest")])
+        return values(log), offsets(log)
+
+
+def config(emptied: bool) -> dict[str, int]:
+    return {"segment.bytes": 4096} if emptied else {}
+
+
+def compact(directory: Path, files: CrashFiles | None, emptied: bool = False) -> None:
+    log = open_log(directory, files=files, config=config(emptied))
+    try:
+        log.compact()
+    except BaseException:
+        abandon(log)
+        raise
+    if files is not None:
+        abandon(log)
+    else:
+        log.close()
+
+
+def check(directory: Path, expected: dict[bytes, bytes], before: list[int], emptied: bool = False) -> None:
+    """It opens, says what it said, has nothing left over, and can be cleaned."""
+    with open_log(directory, config=config(emptied), clean_shutdown=False) as log:
+        assert values(log) == expected
+        found = offsets(log)
+        assert set(found) <= set(before)
+        dirty_end = 147 if emptied else 135
+        assert [offset for offset in found if offset >= dirty_end] == before[dirty_end:]
+        assert (log.log_start_offset, log.log_end_offset) == (0, before[-1] + 1)
+        assert log.recovery.bytes_truncated == 0
+        log.compact()
+        assert values(log) == expected
+        assert len(offsets(log)) == 12
+    names = [path.name for path in directory.iterdir() if path.suffix in (".cleaned", ".swap")]
+    assert names == []
+    assert [p for p in klog.verify(directory).problems if p.kind not in ("checkpoint", "leftover")] == []
+
+
+def on_disk(files: CrashFiles, directory: Path) -> None:
+    """What was there before is durable."""
+    for path in directory.iterdir():
+        inode = files.inode(str(path))
+        inode.durable = bytearray(path.read_bytes())
+        files.durable_names[str(path)] = inode
+
+
+def steps_of(directory: Path, emptied: bool) -> list[str]:
+    three_segments(directory, emptied=emptied)
+    files = CrashFiles()
+    compact(directory, files, emptied)
+    return files.log
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_kill_anywhere_leaves_the_old_log_or_the_new_one(tmp_path: Path, emptied: bool) -> None:
+    """CL39, W1, W3, W5: killed before any operation of the cleaning, opening included."""
+    steps = steps_of(tmp_path / "whole" / "t-0", emptied)
+    original = tmp_path / "original" / "t-0"
+    expected, before = three_segments(original, emptied=emptied)
+    assert len(steps) >= 30
+    for stop_at in range(len(steps)):
+        directory = tmp_path / f"{stop_at}" / "t-0"
+        shutil.copytree(original, directory)
+        with pytest.raises(PowerCut):
+            compact(directory, CrashFiles(stop_at), emptied)
+        try:
+            check(directory, expected, before, emptied)
+        except BaseException as error:
+            error.add_note(f"stop_at={stop_at}: before {steps[stop_at]}")
+            raise
+        shutil.rmtree(directory.parent)
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_power_cut_anywhere_leaves_the_old_log_or_the_new_one(tmp_path: Path, emptied: bool) -> None:
+    """CL39, W1, W4: the same where names that were not synced come back, or their replacements never arrive."""
+    steps = steps_of(tmp_path / "whole" / "t-0", emptied)
+    original = tmp_path / "original" / "t-0"
+    expected, before = three_segments(original, emptied=emptied)
+    first = next(number for number, step in enumerate(steps) if ".cleaned" in step)
+    for stop_at in range(first, len(steps) + 1):
+        directory = tmp_path / f"{stop_at}" / "t-0"
+        shutil.copytree(original, directory)
+        files = CrashFiles(stop_at)
+        on_disk(files, directory)
+        try:
+            compact(directory, files, emptied)
+        except PowerCut:
+            pass
+        for state, root in files.states(directory.parent, tmp_path / "states", stop_at, randoms=1):
+            try:
+                check(root / "t-0", expected, before, emptied)
+            except BaseException as error:
+                error.add_note(f"stop_at={stop_at} state={state}: {files.log[-3:]}")
+                raise
+        shutil.rmtree(tmp_path / "states")
+        shutil.rmtree(directory.parent)
+
+
+def test_both_syncs_of_the_directory_are_where_they_must_be(tmp_path: Path) -> None:
+    """W1: before anything of the sources goes, and behind the last name."""
+    steps = steps_of(tmp_path / "t-0", False)
+    swaps = [n for n, step in enumerate(steps) if step.startswith("rename") and step.endswith(".swap")]
+    gone = [n for n, step in enumerate(steps) if step.startswith("rename") and step.endswith(".deleted")]
+    final = [n for n, step in enumerate(steps) if step.startswith("rename") and ".swap " in step]
+    syncs = [n for n, step in enumerate(steps) if step == "fsync t-0/"]
+    written = [n for n, step in enumerate(steps) if step.startswith("fsync") and ".cleaned" in step]
+    assert len(written) >= 3
+    assert max(written) < min(swaps)
+    assert any(max(swaps) < n < min(gone) for n in syncs)
+    assert max(gone) < min(final)
+    assert any(n > max(final) for n in syncs)
+
+
+SUFFIXES = ("", ".cleaned", ".swap", ".deleted")
+
+
+def test_a_load_takes_every_mixture_of_names_for_one_log_or_the_other(tmp_path: Path) -> None:
+    """W2, W3: the sources, each there, going or gone, beside what replaces them at every stage: 3 x 27 directories, of
+    which those count that a cleaning can leave."""
+    original = tmp_path / "original" / "t-0"
+    expected, before = three_segments(original)
+    cleaned = tmp_path / "cleaned" / "t-0"
+    shutil.copytree(original, cleaned)
+    compact(cleaned, None)
+    new = [path for path in cleaned.iterdir() if path.name.startswith("0" * 20) and path.suffix != ".deleted"]
+    for stage in (".cleaned", ".swap", "mixed"):
+        for fates in itertools.product(("there", "going", "gone"), repeat=3):
+            if stage != ".swap" and fates != ("there",) * 3:
+                continue  # nothing of the sources goes before all of the new one is .swap
+            directory = tmp_path / "case" / "t-0"
+            shutil.copytree(original, directory)
+            for base, fate in zip((0, 45, 90), fates, strict=True):
+                for path in list(directory.glob(f"{base:020d}.*")):
+                    if fate == "gone":
+                        path.unlink()
+                    elif fate == "going":
+                        path.rename(path.with_name(path.name + ".deleted"))
+            for number, path in enumerate(sorted(new)):
+                suffix = (".swap", ".cleaned")[number % 2] if stage == "mixed" else stage
+                shutil.copy(path, directory / (path.name + suffix))
+            try:
+                check(directory, expected, before)
+            except BaseException as error:
+                error.add_note(f"{stage} {fates}")
+                raise
+            shutil.rmtree(directory.parent)
+
+
+def test_a_swap_with_a_flipped_bit_or_a_torn_end_is_dropped(tmp_path: Path) -> None:
+    """W2: the originals are there and win."""
+    original = tmp_path / "original" / "t-0"
+    expected, before = three_segments(original)
+    cleaned = tmp_path / "cleaned" / "t-0"
+    shutil.copytree(original, cleaned)
+    compact(cleaned, None)
+    data = (cleaned / f"{0:020d}.log").read_bytes()
+    flipped = bytearray(data)
+    flipped[len(data) // 2] ^= 4
+    for number, bad in enumerate((bytes(flipped), data[:-7], data[:100], b"")):
+        directory = tmp_path / f"{number}" / "t-0"
+        shutil.copytree(original, directory)
+        (directory / f"{0:020d}.log.swap").write_bytes(bad)
+        check(directory, expected, before)
+
+
+def test_a_disk_that_fails_anywhere_leaves_a_log_that_reads_and_opens(tmp_path: Path) -> None:
+    """Before the first rename the log goes on as it was; behind it, it is offline until it is opened again."""
+    original = tmp_path / "original" / "t-0"
+    expected, before = three_segments(original)
+    for nth in range(1, 200):
+        directory = tmp_path / f"{nth}" / "t-0"
+        shutil.copytree(original, directory)
+        files = FailingFiles(nth, errno.ENOSPC)
+        files.armed = False
+        log = open_log(directory, files=files)
+        files.armed = True
+        try:
+            log.compact()
+        except OSError:
+            assert len(files.failed) == 1
+        else:
+            assert files.failed == []
+            files.armed = False
+            log.close()
+            break
+        files.armed = False
+        assert values(log) == expected
+        if log.offline is None:
+            assert not [p.name for p in directory.iterdir() if p.suffix in (".cleaned", ".swap")]
+            append(log, [(b"key-1", b"newest")])
+            log.truncate_to(137)
+            log.close()
+        else:
+            with pytest.raises(StorageOffline):
+                append(log, [(b"key-1", b"never")])
+            log.close()
+        check(directory, expected, before)
+        shutil.rmtree(directory.parent)
+    else:
+        pytest.fail("it never got through")
+    assert nth > 10
+
+
+def test_a_segment_that_retention_takes_meanwhile_ends_the_round_alone(tmp_path: Path) -> None:
+    """CL2: no error for the caller, its files renamed once, and the next attempt cleans what is left."""
+    with open_log(tmp_path / "t-0", config={"cleanup.policy": "compact,delete"}) as log:
+        fill(log)
+        expected = values(log)
+        taken = []
+
+        def retention(event: object) -> None:
+            if not taken and getattr(event, "stage", "") == "clean":
+                taken.append(log.maybe_increment_log_start_offset(45))
+                assert log.apply_retention() == 1
+
+        stats = log.compact(progress=retention)
+        assert taken == [True]
+        assert (stats.rounds, log.log_start_offset, len(log.segments)) == (1, 45, 2)
+        assert values(log) == expected
+        assert len([p for p in (tmp_path / "t-0").iterdir() if p.name == f"{0:020d}.log.deleted"]) == 1
+
+
+def test_what_has_changed_is_not_swapped(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        sources = log.segments[:3]
+        sizes = [segment.size for segment in sources]
+        assert check_unchanged(log, log.path, sources, sizes) == 0
+        with pytest.raises(Overtaken):
+            check_unchanged(log, log.path + "x", sources, sizes)
+        with pytest.raises(Overtaken):
+            check_unchanged(log, log.path, sources, [1, *sizes[1:]])
+        log.truncate_to(100)
+        with pytest.raises(Overtaken):
+            check_unchanged(log, log.path, sources, sizes)

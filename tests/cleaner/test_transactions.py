@@ -1,0 +1,64 @@
+"""Transactions as a pass meets them."""
+
+from __future__ import annotations
+
+from klog.cleaner.transactions import ABORT, COMMIT, EMPTY, CleanedTransactions
+from klog.segment import AbortedTransaction
+
+
+def aborted(producer: int, first: int, last: int) -> AbortedTransaction:
+    return AbortedTransaction(producer, first, last, last + 1)
+
+
+def test_an_aborted_batch_goes_and_its_marker_and_entry_stay() -> None:
+    """X1"""
+    seen, entry = CleanedTransactions(), aborted(7, 0, 4)
+    seen.add([entry])
+    assert seen.on_batch(7, 1)
+    assert not seen.on_batch(8, 3)
+    assert not seen.on_control(7, 4, ABORT)
+    assert seen.take_retained() == [entry]
+    assert seen.take_retained() == []
+    assert not seen.on_batch(7, 6)  # the producer's next transaction
+
+
+def test_a_marker_without_a_batch_can_go() -> None:
+    """X1, X2"""
+    seen = CleanedTransactions()
+    seen.add([aborted(7, 0, 4)])
+    assert seen.on_control(7, 4, ABORT)
+    assert seen.take_retained() == []
+    assert seen.on_control(8, 5, COMMIT)
+    assert seen.on_control(8, 6, EMPTY)
+    assert not seen.on_control(8, 7, 99)  # of a type that nobody knows
+
+
+def test_a_commit_marker_stays_while_a_batch_was_met() -> None:
+    """X2"""
+    seen = CleanedTransactions()
+    assert not seen.on_batch(7, 1)
+    assert not seen.on_control(7, 2, COMMIT)
+    assert seen.on_control(7, 3, COMMIT)
+
+
+def test_a_transaction_that_is_told_again_by_the_next_segment_is_one() -> None:
+    seen, entry = CleanedTransactions(), aborted(7, 3, 14)
+    seen.add([entry])
+    assert not seen.on_batch(7, 2)  # before it began
+    assert seen.on_batch(7, 5)
+    seen.add([entry, aborted(9, 12, 20)])
+    assert seen.on_batch(7, 11)
+    assert not seen.on_control(7, 14, ABORT)
+    assert seen.on_control(9, 20, ABORT)
+    assert seen.take_retained() == [entry]
+
+
+def test_transactions_of_one_producer_come_in_their_order() -> None:
+    seen = CleanedTransactions()
+    first, second = aborted(7, 0, 2), aborted(7, 4, 6)
+    seen.add([second, first])
+    assert seen.on_batch(7, 1)
+    assert not seen.on_control(7, 2, ABORT)
+    assert seen.on_batch(7, 5)
+    assert not seen.on_control(7, 6, ABORT)
+    assert seen.take_retained() == [first, second]

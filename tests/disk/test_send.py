@@ -1,0 +1,405 @@
+"""A slice of a file to a socket, a pipe or a file: each way, and what goes wrong on it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from klog.disk import LogFile, RealFiles, SendCounts, send_bytes, send_slice
+from klog.errors import PeerGone, SendTimeout
+from tests.support.faulty_io import FaultyIo
+from tests.support.sockets import Reader, again_and_again, pair
+
+SIZE = 3_000_001
+DATA = random.Random(7).randbytes(SIZE)
+WAYS = {"sendfile": (), "splice": ("sendfile",), "copied": ("sendfile", "splice")}
+
+
+@pytest.fixture
+def kernel() -> Iterator[FaultyIo]:
+    with FaultyIo() as io:
+        yield io
+
+
+@pytest.fixture
+def file(tmp_path: Path, kernel: FaultyIo) -> LogFile:
+    (tmp_path / "a").write_bytes(DATA)
+    return RealFiles(kernel.table).open(str(tmp_path / "a"))
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, kernel: FaultyIo) -> str:
+    """The ways before this one are refused, each with another of the errors that say so."""
+    name: str = request.param
+    for function, error in zip(WAYS[name], (errno.EINVAL, errno.ENOSYS), strict=False):
+        kernel.rule(function, error=error)
+    return name
+
+
+def only(way: str, size: int) -> dict[str, int]:
+    return {**dict.fromkeys(WAYS, 0), way: size}
+
+
+def counted(counts: SendCounts) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in WAYS}
+
+
+def sent_to_a_reader(file: LogFile, kind: str, counts: SendCounts, *slices: tuple[int, int]) -> bytes:
+    with pair(kind) as (ours, theirs):
+        reader = Reader(theirs)
+        for position, size in slices:
+            assert send_slice(ours, file, position, size, counts) == size
+        ours.close()
+        return reader.finished()
+
+
+# ---- ways --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+def test_each_way_sends_the_same_bytes_and_is_counted(file: LogFile, way: str, kind: str) -> None:
+    counts = SendCounts()
+    assert sent_to_a_reader(file, kind, counts, (0, 10), (4097, SIZE - 4097)) == DATA[:10] + DATA[4097:]
+    assert counted(counts) == only(way, SIZE - 4097 + 10)
+
+
+def test_a_way_that_is_refused_in_the_middle_is_followed_by_the_next(file: LogFile, kernel: FaultyIo) -> None:
+    counts = SendCounts()
+    kernel.rule("sendfile", at_most=100_000, times=2)
+    kernel.rule("sendfile", error=errno.EOPNOTSUPP)
+    kernel.rule("splice", at_most=50_000, times=5)
+    kernel.rule("splice", error=errno.EINVAL)  # the sixth call empties the pipe: what it held is read again
+    assert sent_to_a_reader(file, "tcp", counts, (1, SIZE - 1)) == DATA[1:]
+    assert counted(counts) == {"sendfile": 200_000, "splice": 100_000, "copied": SIZE - 1 - 300_000}
+
+
+def test_without_descriptors_for_a_pipe_it_is_copied(file: LogFile, kernel: FaultyIo) -> None:
+    import resource
+
+    counts = SendCounts()
+    kernel.rule("sendfile", error=errno.EINVAL)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with pair("unix") as (ours, theirs):
+        reader = Reader(theirs)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+            send_slice(ours, file, 0, SIZE, counts)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        ours.close()
+        assert reader.finished() == DATA
+    assert counted(counts) == only("copied", SIZE)
+
+
+def test_no_descriptor_of_a_pipe_is_left_behind(file: LogFile, kernel: FaultyIo) -> None:
+    kernel.rule("sendfile", error=errno.EINVAL)
+    before = len(os.listdir("/proc/self/fd"))
+    with pair("unix") as (ours, _):
+        ours.setblocking(False)
+        for _ in range(5):
+            send_slice(ours, file, 0, SIZE, SendCounts())
+        ours.settimeout(0.001)
+        with pytest.raises(SendTimeout):
+            send_slice(ours, file, 0, SIZE, SendCounts())
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_pipe_takes_a_slice(file: LogFile, way: str) -> None:
+    ours, counts = os.pipe(), SendCounts()
+    got = bytearray()
+    with open(ours[0], "rb", buffering=0) as end, open(ours[1], "wb", buffering=0) as target:
+        thread = threading.Thread(target=lambda: got.extend(end.read()))
+        thread.start()
+        assert send_slice(target, file, 5, SIZE - 5, counts) == SIZE - 5
+        target.close()
+        thread.join()
+    assert got == DATA[5:]
+    assert counted(counts) == only(way, SIZE - 5)
+
+
+def test_a_pipe_that_does_not_wait_takes_what_it_can(file: LogFile, way: str) -> None:
+    ours = os.pipe()
+    os.set_blocking(ours[1], False)
+    with open(ours[0], "rb", buffering=0) as end, open(ours[1], "wb", buffering=0) as target:
+        done = send_slice(target, file, 0, SIZE, SendCounts())
+        assert 0 < done < SIZE
+        assert send_slice(target, file, done, SIZE - done, SendCounts()) == 0
+        assert end.read(done) == DATA[:done]
+
+
+@pytest.mark.parametrize("mode", ["wb", "ab"])
+def test_a_file_takes_a_slice_where_it_stands(tmp_path: Path, file: LogFile, mode: str) -> None:
+    """No way without a copy leads into a file that is open for appending."""
+    counts = SendCounts()
+    (tmp_path / "b").write_bytes(b"old")
+    with (tmp_path / "b").open(mode, buffering=0) as target:
+        target.write(b"head")
+        send_slice(target, file, 0, SIZE, counts)
+    assert (tmp_path / "b").read_bytes() == (b"old" if mode == "ab" else b"") + b"head" + DATA
+    assert counted(counts) == only("copied" if mode == "ab" else "sendfile", SIZE)
+
+
+def test_a_target_without_a_descriptor_is_refused(file: LogFile) -> None:
+    with pytest.raises(AttributeError, match="fileno"):
+        send_slice(object(), file, 0, 1, SendCounts())  # type: ignore[arg-type]
+    with open(os.devnull, "rb") as target, pytest.raises(OSError, match="Bad file descriptor") as caught:
+        send_slice(target, file, 0, 1, SendCounts())
+    assert caught.value.filename is None
+
+
+# ---- little by little ----------------------------------------------------------------------------------------------
+
+
+def test_interrupted_calls_short_ones_and_full_sockets_go_on(file: LogFile, kernel: FaultyIo, way: str) -> None:
+    """F23: EINTR, short counts, EAGAIN."""
+    function = {"sendfile": "sendfile", "splice": "splice", "copied": "send"}[way]
+    kernel.rule(function, at_most=777, times=1)
+    rules = [
+        kernel.rule(function, error=errno.EINTR, nth=2, times=2),
+        kernel.rule(function, at_most=777, nth=4, times=6),
+        kernel.rule("pread", at_most=999, nth=2, times=3),
+    ]
+    assert sent_to_a_reader(file, "tcp", SendCounts(), (0, SIZE)) == DATA
+    assert [kernel.hits(rule) for rule in rules[:2]] == [2, 6]
+    with pair("tcp") as (ours, theirs):
+        ours.settimeout(20)
+        full = kernel.rule(function, error=errno.EAGAIN, nth=2 if way == "splice" else 1, times=1)
+        reader = Reader(theirs)
+        assert send_slice(ours, file, 0, SIZE, SendCounts()) == SIZE
+        ours.close()
+        assert reader.finished() == DATA
+        assert kernel.hits(full) == 1
+
+
+def test_what_is_sent_bit_by_bit_to_a_socket_that_does_not_wait(file: LogFile, way: str) -> None:
+    counts, done, got = SendCounts(), 0, bytearray()
+    with pair("tcp") as (ours, theirs):
+        ours.setblocking(False)
+        while done < SIZE:
+            sent = send_slice(ours, file, done, SIZE - done, counts)
+            done += sent
+            while len(got) < done:
+                got += theirs.recv(1 << 20)
+    assert got == DATA
+    assert counted(counts) == only(way, SIZE)
+
+
+def test_more_than_two_gib_in_a_slice_and_behind_it(tmp_path: Path, kernel: FaultyIo) -> None:
+    """A file with holes. The kernel says that it has sent what it was asked for: the bytes are no question here."""
+    size = 5 << 30
+    path = tmp_path / "a"
+    with path.open("wb") as sparse:
+        sparse.truncate(size + 100)
+        sparse.seek(size)
+        sparse.write(DATA[:100])
+    file, counts = RealFiles(kernel.table).open(str(path)), SendCounts()
+    pretended = kernel.rule("sendfile", claims=True, times=5)
+    with pair("unix") as (ours, theirs):
+        assert send_slice(ours, file, 0, size + 100, counts) == size + 100
+        assert theirs.recv(1000) == DATA[:100]
+    assert kernel.hits(pretended) == 5
+    assert counts.sendfile == size + 100
+
+
+# ---- what goes wrong -----------------------------------------------------------------------------------------------
+
+
+def test_a_peer_that_vanishes_is_named_and_what_it_took_is_said(file: LogFile, way: str) -> None:
+    counts = SendCounts()
+    with pair("tcp") as (ours, theirs):
+        ours.setblocking(False)
+        sent = [send_slice(ours, file, 0, SIZE, counts)]
+        theirs.close()
+        ours.settimeout(20)
+        with pytest.raises(PeerGone) as caught:
+            again_and_again(lambda: sent.append(send_slice(ours, file, 0, 1000, counts)))
+    assert isinstance(caught.value, ConnectionError)
+    assert caught.value.errno in (errno.EPIPE, errno.ECONNRESET)
+    assert counted(counts) == only(way, sum(sent) + caught.value.sent)
+
+
+def test_a_peer_that_vanishes_half_way(file: LogFile, kernel: FaultyIo, way: str) -> None:
+    function = {"sendfile": "sendfile", "splice": "splice", "copied": "send"}[way]
+    kernel.rule(function, at_most=1000, times=2)
+    kernel.rule(function, error=errno.ECONNRESET, nth=3)
+    counts = SendCounts()
+    with pair("unix") as (ours, _), pytest.raises(PeerGone, match="1000 bytes|2000 bytes") as caught:
+        send_slice(ours, file, 0, SIZE, counts)
+    assert counted(counts) == only(way, caught.value.sent)
+
+
+def test_no_sigpipe_even_where_the_process_would_die_of_it(tmp_path: Path) -> None:
+    """Beside one that was pending before, which stays."""
+    (tmp_path / "a").write_bytes(DATA[:5000])
+    program = f"""
+import os, signal, socket
+from klog.disk import RealFiles, SendCounts, send_bytes, send_slice
+from klog.errors import PeerGone
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+file = RealFiles().open({str(tmp_path / "a")!r})
+for send in (lambda to: send_slice(to, file, 0, 5000, SendCounts()), lambda to: send_bytes(to, b"x", False)):
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    for _ in range(2):
+        try:
+            send(ours)
+        except PeerGone:
+            print("gone", signal.sigpending())
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "wb", buffering=0) as target:
+        try:
+            send(target)
+        except PeerGone:
+            print("gone", signal.sigpending())
+assert signal.SIGPIPE not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPIPE])
+signal.raise_signal(signal.SIGPIPE)
+try:
+    send_slice(ours, file, 0, 5000, SendCounts())
+except PeerGone:
+    print(signal.sigpending() == {{signal.SIGPIPE}})
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (run.returncode, run.stdout) == (0, "gone set()\n" * 6 + "True\n"), run.stderr
+
+
+def test_a_peer_that_takes_nothing_is_waited_for_so_long(file: LogFile, way: str) -> None:
+    counts = SendCounts()
+    with pair("unix") as (ours, _):
+        ours.settimeout(0.02)
+        with pytest.raises(SendTimeout, match=r"0\.02 s") as caught:
+            send_slice(ours, file, 0, SIZE, counts)
+    assert isinstance(caught.value, TimeoutError)
+    assert 0 < caught.value.sent < SIZE
+    assert counted(counts) == only(way, caught.value.sent)
+
+
+def test_a_file_that_ends_before_the_slice(file: LogFile, kernel: FaultyIo, way: str) -> None:
+    with pair("unix") as (ours, theirs):
+        reader = Reader(theirs)
+        with pytest.raises(EOFError, match=f"ends 50 bytes before the slice, {SIZE - 10} had been sent"):
+            send_slice(ours, file, 10, SIZE + 40, SendCounts())
+        ours.close()
+        assert reader.finished() == DATA[10:]
+
+
+def test_a_disk_that_cannot_read_names_its_file(file: LogFile, kernel: FaultyIo, way: str) -> None:
+    """F20: the error is the disk's, with its path, and what went before is counted."""
+    function = {"sendfile": "sendfile", "splice": "splice", "copied": "pread"}[way]
+    kernel.rule(function, error=errno.EIO, nth=3)
+    kernel.rule(function, at_most=-1 if way == "copied" else 1000)
+    counts = SendCounts()
+    with pair("tcp") as (ours, _), pytest.raises(OSError, match="Input/output error") as caught:
+        send_slice(ours, file, 0, SIZE, counts)
+    assert caught.value.filename == file.path
+    assert sum(counted(counts).values()) == caught.value.sent  # type: ignore[attr-defined]
+    assert 0 < sum(counted(counts).values()) < SIZE // 2
+
+
+def test_a_signal_ends_a_send_that_a_peer_holds_up(file: LogFile, way: str) -> None:
+    """G2."""
+
+    class Enough(Exception):
+        pass
+
+    def enough(*_: object) -> None:
+        raise Enough
+
+    before = signal.signal(signal.SIGALRM, enough)
+    try:
+        for timeout in (None, 20.0):
+            with pair("unix") as (ours, _):
+                ours.settimeout(timeout)
+                signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+                with pytest.raises(Enough):
+                    send_slice(ours, file, 0, SIZE, SendCounts())
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_closed_file_and_senseless_slices_are_refused(file: LogFile) -> None:
+    with pair("unix") as (ours, _):
+        for position, size in ((-1, 1), (0, -1)):
+            with pytest.raises(ValueError, match="negative"):
+                send_slice(ours, file, position, size, SendCounts())
+        file.close()
+        with pytest.raises(ValueError, match="closed"):
+            send_slice(ours, file, 0, 1, SendCounts())
+
+
+@pytest.mark.parametrize(
+    ("size", "timeout", "error", "others_run"),
+    [
+        (65536, 0.0, 0, False),
+        (65536, 0.0, errno.ENOSYS, True),  # nobody knows whether the bytes are in memory
+        (65537, 0.0, 0, True),
+        (65536, 20.0, 0, True),
+    ],
+)
+def test_other_threads_run_but_beside_a_short_send_from_memory(
+    file: LogFile, kernel: FaultyIo, size: int, timeout: float, error: int, others_run: bool
+) -> None:
+    """G1."""
+    kernel.rule("sendfile", delay_ms=50)
+    if error:
+        kernel.rule("cachestat", error=error)
+    count, running, before = 0, True, sys.getswitchinterval()
+
+    def other() -> None:
+        nonlocal count
+        while running:
+            count += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=other)
+    with pair("tcp") as (ours, _):
+        ours.settimeout(timeout)
+        thread.start()
+        try:
+            while count == 0:
+                time.sleep(0.001)
+            sys.setswitchinterval(100)  # nobody takes the lock from a thread that does not give it
+            start = count
+            assert send_slice(ours, file, 0, size, SendCounts()) > 0
+            assert (count > start) == others_run
+        finally:
+            running = False
+            sys.setswitchinterval(before)
+            thread.join()
+
+
+# ---- bytes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout", [None, 20.0])
+def test_bytes_that_more_than_fill_a_socket(timeout: float | None) -> None:
+    with pair("tcp") as (ours, theirs):
+        ours.settimeout(timeout)
+        reader = Reader(theirs)
+        assert send_bytes(ours, memoryview(DATA), True) == SIZE
+        ours.close()
+        assert reader.finished() == DATA
+
+
+def test_bytes_to_a_peer_that_takes_nothing_or_is_gone() -> None:
+    with pair("tcp") as (ours, theirs):
+        ours.settimeout(0.02)
+        with pytest.raises(SendTimeout) as caught:
+            send_bytes(ours, memoryview(DATA * 4), False)
+        assert 0 < caught.value.sent < SIZE * 4
+        theirs.close()
+        with pytest.raises(PeerGone):
+            again_and_again(lambda: send_bytes(ours, memoryview(DATA), False))

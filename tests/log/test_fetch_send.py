@@ -1,0 +1,519 @@
+"""What a fetch found goes on: to sockets of every kind, in event loops, piece after piece."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+import struct
+import threading
+import tracemalloc
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.disk import RealFiles
+from klog.errors import CorruptBatch, PeerGone, SendTimeout
+from tests.support.faulty_io import FaultyIo
+from tests.support.logs import one_log
+from tests.support.sockets import Reader, again_and_again, pair, tcp_pair
+from tests.support.tls import tls_pair
+
+WAYS = ("FetchBytesSendfile", "FetchBytesSplice", "FetchBytesCopied")
+
+
+def fill(log: klog.Log, batches: int = 40) -> klog.Log:
+    for i in range(batches):
+        log.append([(b"k", b"%07d" % i * 10_000)])
+    return log
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[klog.Log]:
+    """2.8 MB in one segment."""
+    with one_log(tmp_path) as log:
+        yield fill(log)
+
+
+def whole(log: klog.Log) -> klog.FetchData:
+    return log.fetch(0, 1 << 30)
+
+
+def counted(log: klog.Log) -> list[int]:
+    return [log.metrics()[name] for name in WAYS]
+
+
+def loops() -> list[Any]:
+    return [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(_uvloop, id="uvloop")]
+
+
+def _uvloop() -> asyncio.AbstractEventLoop:
+    uvloop = pytest.importorskip("uvloop", reason="needs: uvloop")
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(params=loops())
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    loop = request.param()
+    yield lambda work: loop.run_until_complete(asyncio.wait_for(work, 60))
+    loop.close()
+
+
+async def heard(sock: socket.socket, size: int) -> bytes:
+    got, loop = bytearray(), asyncio.get_running_loop()
+    while len(got) < size and (data := await loop.sock_recv(sock, 1 << 18)):
+        got += data
+    return bytes(got)
+
+
+# ---- one slice -------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_say_which_way_the_bytes_went(tmp_path: Path) -> None:
+    with FaultyIo() as kernel, klog.open(tmp_path / "data", create=True, files=RealFiles(kernel.table)) as logs:
+        logs.create_topic("t")
+        log = fill(logs.log("t"), 3)
+        data, expected = whole(log), [0, 0, 0]
+        for number, refused in enumerate((None, "sendfile", "splice")):
+            if refused is not None:
+                kernel.rule(refused, error=errno.EINVAL)
+            with pair("tcp") as (ours, theirs):
+                reader = Reader(theirs)
+                assert data.send_to(ours) == data.size
+                ours.close()
+                assert reader.finished() == data.memory()
+            expected[number] = data.size
+            assert counted(log) == expected
+        assert [logs.metrics()[name]["t-0"] for name in WAYS] == expected
+
+
+def test_a_log_that_is_only_read_counts_too(log: klog.Log) -> None:
+    with klog.Log.open(log.path, read_only=True) as reader, pair("unix") as (ours, theirs):
+        ours.setblocking(False)
+        sent = whole(reader).send_to(ours)
+        assert counted(reader) == [sent, 0, 0]
+        assert theirs.recv(sent, socket.MSG_WAITALL) == whole(log).memory()[:sent]
+    assert counted(log) == [0, 0, 0]
+
+
+def test_a_slice_that_is_cut_while_it_is_sent(log: klog.Log) -> None:
+    """The rest is not there: an error, and no byte of anything else."""
+    data = whole(log)
+    with pair("unix") as (ours, theirs):
+        ours.setblocking(False)
+        sent = [data.send_to(ours)]
+        log.truncate_to(30)
+        assert sent[0] < log.size
+
+        def more() -> None:
+            assert theirs.recv(1 << 20)
+            sent.append(data.send_to(ours, sum(sent)))
+
+        with pytest.raises(CorruptBatch, match="the log was truncated") as caught:
+            again_and_again(more)
+    assert sum(sent) + caught.value.sent == log.size  # type: ignore[attr-defined]
+
+
+def test_what_is_cut_and_written_again_goes_as_it_is_now(log: klog.Log) -> None:
+    data = whole(log)
+    log.truncate_to(0)
+    fill(log)
+    with pair("tcp") as (ours, theirs):
+        reader = Reader(theirs)
+        assert data.send_to(ours) == data.size
+        ours.close()
+        assert reader.finished() == whole(log).memory()
+
+
+def test_segments_that_go_while_they_are_sent(tmp_path: Path) -> None:
+    """Rolled, then deleted: what was fetched keeps its file."""
+    with one_log(tmp_path, segment_bytes=1 << 20, retention_bytes=1 << 20) as log:
+        data = whole(fill(log, 14))
+        expected = bytes(data.memory())
+        with pair("unix") as (ours, theirs):
+            ours.setblocking(False)
+            done = data.send_to(ours)
+            assert 0 < done < data.size
+            fill(log, 20)
+            assert log.apply_retention() > 0
+            assert log.log_start_offset >= 14
+            got = bytearray()
+            while len(got) < data.size:
+                got += theirs.recv(1 << 20)
+                done += data.send_to(ours, done)
+        assert got == expected
+
+
+def test_a_slow_reader_makes_no_memory_grow(log: klog.Log) -> None:
+    """W3, copied and by TLS, where bytes pass through this process."""
+    data = whole(log)
+    ours, theirs = tls_pair()
+    with ours, theirs:
+        ours.settimeout(0.05)
+        tracemalloc.start()
+        with pytest.raises(SendTimeout):
+            again_and_again(lambda: data.send_to(ours))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 200_000
+
+
+# ---- TLS -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout", [None, 20.0])
+def test_tls_encrypts_what_it_sends(log: klog.Log, timeout: float | None) -> None:
+    data = whole(log)
+    ours, theirs = tls_pair()
+    with ours, theirs:
+        ours.settimeout(timeout)
+        reader = Reader(theirs)
+        assert data.send_to(ours, 5) == data.size - 5
+        ours.close()
+        assert reader.finished() == data.memory()[5:]
+    assert counted(log) == [0, 0, data.size - 5]
+
+
+def test_tls_that_does_not_wait_takes_it_bit_by_bit(log: klog.Log) -> None:
+    data, done = whole(log), 0
+    ours, theirs = tls_pair()
+    with ours, theirs:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 30_000)
+        ours.setblocking(False)
+        theirs.settimeout(0.2)
+        got, pauses = bytearray(), 0
+        while len(got) < data.size:
+            sent = data.send_to(ours, done)
+            pauses += sent == 0
+            done += sent
+            try:
+                got += theirs.recv(1 << 14)
+            except TimeoutError:
+                assert done < data.size
+        assert got == data.memory()
+        assert pauses
+    assert counted(log) == [0, 0, data.size]
+
+
+def test_tls_peers_that_are_gone_or_deaf_or_have_not_shaken_hands(log: klog.Log) -> None:
+    data = whole(log)
+    ours, theirs = tls_pair()
+    with ours, theirs:
+        ours.settimeout(0.02)
+        with pytest.raises(SendTimeout) as caught:
+            again_and_again(lambda: data.send_to(ours))
+        assert caught.value.sent % 16384 == 0
+        theirs.close()
+        with pytest.raises(PeerGone):
+            again_and_again(lambda: data.send_to(ours))
+    plain, other = tcp_pair()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with other, context.wrap_socket(plain, do_handshake_on_connect=False) as fresh:
+        fresh.setblocking(False)
+        with pytest.raises(ssl.SSLWantReadError):
+            data.send_to(fresh)
+
+
+def test_tls_and_a_file_that_is_cut(log: klog.Log) -> None:
+    data = whole(log)
+    log.truncate_to(10)
+    ours, theirs = tls_pair()
+    with ours, theirs:
+        reader = Reader(theirs)
+        with pytest.raises(CorruptBatch, match="truncated"):
+            data.send_to(ours)
+        ours.close()
+        assert reader.finished() == whole(log).memory()
+
+
+# ---- event loops -----------------------------------------------------------------------------------------------------
+
+
+def test_several_sends_in_one_loop(log: klog.Log, run: Run) -> None:
+    data = whole(log)
+
+    async def work() -> None:
+        pairs = [tcp_pair() for _ in range(5)]
+        for sock in sum(pairs, ()):
+            sock.setblocking(False)
+        sends = [data.send_to_async(ours, start) for start, (ours, _) in enumerate(pairs)]
+        reads = [heard(theirs, data.size - start) for start, (_, theirs) in enumerate(pairs)]
+        found = await asyncio.gather(*reads, *sends)
+        for start, (ours, theirs) in enumerate(pairs):
+            assert found[start] == data.memory()[start:]
+            assert found[5 + start] == data.size - start
+            ours.close()
+            theirs.close()
+
+    run(work())
+    assert counted(log) == [5 * data.size - 10, 0, 0]
+
+
+def test_others_have_their_turn_beside_a_reader_that_takes_all(log: klog.Log, run: Run) -> None:
+    """A socket that is never full, as /dev/null would be: a loop that sent while it could would do nothing else."""
+    parts = [whole(log)] * 5
+
+    async def work() -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        ours, theirs = tcp_pair()
+        with ours, theirs:
+            ours.setblocking(False)
+            reader, counting = Reader(theirs), asyncio.ensure_future(count())
+            out = klog.Outgoing(parts)
+            assert await out.send_to_async(ours) == out.size
+            counting.cancel()
+            assert turns >= out.size >> 20
+            ours.close()
+            assert len(await asyncio.to_thread(reader.finished)) == out.size
+
+    run(work())
+
+
+def test_a_cancelled_send_says_how_much_went_and_can_go_on(log: klog.Log, run: Run) -> None:
+    data = whole(log)
+
+    async def work() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            for sock in (ours, theirs):
+                sock.setblocking(False)
+            out = klog.Outgoing([b"head", data, b"tail"])
+            sending = asyncio.ensure_future(out.send_to_async(ours))
+            await asyncio.sleep(0.01)
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            assert 0 < out.sent < out.size
+            begun = await heard(theirs, out.sent)
+            rest = await asyncio.gather(heard(theirs, out.size - out.sent), out.send_to_async(ours))
+            assert begun + rest[0] == b"head" + bytes(data.memory()) + b"tail"
+            assert out.done and out.sent == out.size
+
+    run(work())
+
+
+def test_two_sends_to_one_socket_do_not_mix(log: klog.Log, run: Run) -> None:
+    data = whole(log)
+
+    async def work() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            for sock in (ours, theirs):
+                sock.setblocking(False)
+            first = asyncio.ensure_future(data.send_to_async(ours))
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match="something else is being sent"):
+                await data.send_to_async(ours)
+            assert await heard(theirs, data.size) == data.memory()
+            assert await first == data.size
+            assert (await asyncio.gather(data.send_to_async(ours), heard(theirs, data.size)))[1] == data.memory()
+
+    run(work())
+
+
+def test_a_peer_that_vanishes_ends_a_send_in_a_loop(log: klog.Log, run: Run) -> None:
+    async def work() -> None:
+        ours, theirs = socket.socketpair()
+        with ours:
+            ours.setblocking(False)
+            sending = asyncio.ensure_future(whole(log).send_to_async(ours))
+            await asyncio.sleep(0.01)
+            theirs.close()
+            with pytest.raises(PeerGone):
+                await sending
+
+    run(work())
+
+
+def test_tls_in_a_loop(log: klog.Log, run: Run) -> None:
+    data = whole(log)
+
+    async def work() -> None:
+        ours, theirs = await asyncio.to_thread(tls_pair)
+        with ours, theirs:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 30_000)
+            ours.setblocking(False)
+            reader = Reader(theirs)
+            out = klog.Outgoing([b"head", data, b"tail" * 10_000])
+            assert await out.send_to_async(ours) == out.size
+            ours.close()
+            assert await asyncio.to_thread(reader.finished) == b"head" + bytes(data.memory()) + b"tail" * 10_000
+
+    run(work())
+
+
+def test_tls_in_a_loop_that_must_hear_the_peer_first(log: klog.Log, run: Run) -> None:
+    """The handshake is the first thing that sending does: it needs an answer."""
+    from tests.support.tls import contexts
+
+    data = whole(log)
+
+    async def work() -> None:
+        server, client = contexts()
+        plain, other = tcp_pair()
+        ours = client.wrap_socket(plain, server_hostname="localhost", do_handshake_on_connect=False)
+        with ours, other:
+            ours.setblocking(False)
+            got: list[bytes] = []
+
+            def serve() -> None:
+                with server.wrap_socket(other, server_side=True) as theirs:
+                    got.append(Reader(theirs).finished())
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            assert await data.send_to_async(ours) == data.size
+            ours.shutdown(socket.SHUT_WR)
+            await asyncio.to_thread(thread.join)
+            assert got == [bytes(data.memory())]
+
+    run(work())
+
+
+# ---- piece after piece -----------------------------------------------------------------------------------------------
+
+
+def test_bytes_and_slices_in_their_order(log: klog.Log) -> None:
+    first, second = log.fetch(3), log.fetch(30)
+    parts = [b"head", first, memoryview(b"between"), b"", second, log.fetch(40), bytearray(b"end")]
+    out = klog.Outgoing(parts)
+    expected = b"head" + bytes(first.memory()) + b"between" + bytes(second.memory()) + b"end"
+    assert (out.size, out.sent, out.done) == (len(expected), 0, False)
+    with pair("tcp") as (ours, theirs):
+        reader = Reader(theirs)
+        assert out.send_to(ours) == out.size
+        assert out.send_to(ours) == 0
+        ours.close()
+        assert reader.finished() == expected
+    assert out.done
+    assert klog.Outgoing([]).done and klog.Outgoing([b"", log.fetch(40)]).done
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+def test_it_goes_on_where_a_full_socket_stopped_it(log: klog.Log, kind: str) -> None:
+    data, got = whole(log), bytearray()
+    out = klog.Outgoing([b"x" * 300_000, data, b"y" * 1000, data])
+    with pair(kind) as (ours, theirs):
+        ours.setblocking(False)
+        sent = []
+        while not out.done:
+            sent.append(out.send_to(ours))
+            while len(got) < out.sent:
+                got += theirs.recv(1 << 20)
+        assert sum(sent) == out.sent == out.size
+        assert got == b"x" * 300_000 + bytes(data.memory()) + b"y" * 1000 + bytes(data.memory())
+
+
+def test_after_a_timeout_it_goes_on_too(log: klog.Log) -> None:
+    data = whole(log)
+    out = klog.Outgoing([b"head", data, b"tail"])
+    with pair("unix") as (ours, theirs):
+        ours.settimeout(0.02)
+        with pytest.raises(SendTimeout) as caught:
+            out.send_to(ours)
+        assert caught.value.sent == out.sent > 0
+        before = out.sent
+        with pytest.raises(SendTimeout) as caught:
+            out.send_to(ours)
+        assert caught.value.sent == 0 and out.sent == before
+        ours.settimeout(20)
+        reader = Reader(theirs)
+        assert out.send_to(ours) == out.size - before
+        ours.close()
+        assert reader.finished() == b"head" + bytes(data.memory()) + b"tail"
+
+
+def data_packets(sock: socket.socket) -> int:
+    """How many packets with data in them the socket has sent: tcpi_data_segs_out of struct tcp_info."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    return int(struct.unpack_from("I", info, 156)[0])
+
+
+def test_what_stands_between_slices_is_no_packet_of_its_own(tmp_path: Path) -> None:
+    """O3."""
+    with one_log(tmp_path) as log:
+        for i in range(5):
+            log.append([(b"k", b"%d" % i)])
+        slices = [log.fetch(i, 1) for i in range(5)]
+        parts = [part for data in slices for part in (b"header", data)]
+        expected = b"".join(bytes(part.memory() if isinstance(part, klog.FetchData) else part) for part in parts)
+        for sent, packets in ((klog.Outgoing(parts), 1), (klog.Outgoing(parts[:2]), 1)):
+            with pair("tcp") as (ours, theirs):
+                ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sent.send_to(ours)
+                assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK) == 0
+                assert theirs.recv(sent.size, socket.MSG_WAITALL) == expected[: sent.size]
+                assert data_packets(ours) == packets
+
+
+@pytest.mark.deep
+def test_more_than_two_gib_of_slices(log: klog.Log) -> None:
+    """Read by a thread that only counts; bounded by its size."""
+    data = whole(log)
+    out = klog.Outgoing([data] * ((1 << 31) // data.size + 2))
+    assert out.size > 1 << 31
+    with pair("unix") as (ours, theirs):
+        got = 0
+
+        def read() -> None:
+            nonlocal got
+            memory = bytearray(1 << 20)
+            while (count := theirs.recv_into(memory)) > 0:
+                got += count
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        assert out.send_to(ours) == out.size
+        ours.close()
+        thread.join()
+    assert got == out.size
+
+
+def test_a_disk_that_fails_in_the_middle(tmp_path: Path) -> None:
+    """F20: nothing is lost of what is known: how much went, and whose fault it was."""
+    with FaultyIo() as kernel, klog.open(tmp_path / "data", create=True, files=RealFiles(kernel.table)) as logs:
+        logs.create_topic("t")
+        log = fill(logs.log("t"))
+        data = whole(log)
+        out = klog.Outgoing([b"head", data])
+        with pair("tcp") as (ours, _):
+            kernel.rule("sendfile", at_most=1000, times=2)
+            failing = kernel.rule("sendfile", error=errno.EIO, nth=3)
+            ours.settimeout(20)
+            with pytest.raises(OSError, match="Input/output error") as caught:
+                out.send_to(ours)
+            assert caught.value.filename == log.segments[0].path
+            assert out.sent == 2004
+            kernel.lift(failing)
+            ours.setblocking(False)
+            assert out.send_to(ours) > 0
+        assert log.append([(b"k", b"the log goes on")]).count == 1
+
+
+def test_files_and_pipes_are_targets_too(log: klog.Log, tmp_path: Path) -> None:
+    data = whole(log)
+    with (tmp_path / "copy").open("wb") as copy:
+        klog.Outgoing([data, b"tail"]).send_to(copy)
+    assert (tmp_path / "copy").read_bytes() == bytes(data.memory()) + b"tail"
+    ours = os.pipe()
+    os.set_blocking(ours[1], False)
+    with open(ours[0], "rb", buffering=0) as end, open(ours[1], "wb", buffering=0) as target:
+        sent = data.send_to(target)
+        assert end.read(sent) == data.memory()[:sent]

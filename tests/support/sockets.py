@@ -1,0 +1,51 @@
+"""Pairs of sockets, and a thread that reads one of them to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a connection over the loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    return ours, theirs
+
+
+class Reader:
+    """All that comes, until the other end closes."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.got = bytearray()
+        self._sock = sock
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := self._sock.recv(1 << 18):
+                self.got += data
+
+    def finished(self) -> bytes:
+        """Once the other end has closed."""
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        return bytes(self.got)
+
+
+def again_and_again(send: Callable[[], object], times: int = 1000) -> None:
+    """Until something is wrong."""
+    for _ in range(times):
+        send()
+
+
+@contextlib.contextmanager
+def pair(kind: str) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """`tcp` or `unix`."""
+    ours, theirs = tcp_pair() if kind == "tcp" else socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
