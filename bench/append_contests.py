@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 import klog
 from bench.contest import Contest, Contestant, Factory
@@ -29,10 +30,11 @@ _SEGMENT_BYTES = 1 << 30
 _CONFIG = {"segment.bytes": _SEGMENT_BYTES, "retention.ms": -1, "max.message.bytes": 16 << 20}
 _FIRST_STEP, _LAST_STEP = 64 << 10, 16 << 20
 _CRC_FROM = 21
+Durability = Literal["os", "sync"]
 _FIRST = record.encode([(None, b"", FIRST_TIMESTAMP)], leader_epoch=0)
 
 
-class _NewLog:
+class NewLog:
     """A new log before each turn, and the batches that go in: about 1 MiB of them, `turns` times.
 
     begun: it has one record at offset 0 before the turn begins.
@@ -61,9 +63,9 @@ class _NewLog:
         self.directory = folder / "append-0"
         self.log: klog.Log | None = None
 
-    def fresh(self) -> None:
+    def fresh(self, config: Mapping[str, Any] | None = None, durability: Durability = "os") -> None:
         self.close()
-        self.log = klog.Log.open(self.directory, config=_CONFIG)
+        self.log = klog.Log.open(self.directory, config={**_CONFIG, **(config or {})}, durability=durability)
         if self.begun:
             self.log.append_batches(_FIRST)
 
@@ -89,8 +91,8 @@ class _NewLog:
                 append(batch, origin="replication")
                 offset += count
 
-    def check(self, append: Callable[[], None]) -> None:
-        self.fresh()
+    def check(self, append: Callable[[], None], config: Mapping[str, Any] | None = None) -> None:
+        self.fresh(config)
         append()
         assert self.log is not None
         count, size = self.count + self.begun, self.bytes + self.begun * len(_FIRST)
@@ -100,7 +102,7 @@ class _NewLog:
 
 
 def _pwrite(name: str, batch_bytes: int, tiny: bool, folder: Path, goal: float) -> Contest:
-    new = _NewLog(folder, batch_bytes, 1 if tiny else 128, None, tiny=tiny, begun=True)
+    new = NewLog(folder, batch_bytes, 1 if tiny else 128, None, tiny=tiny, begun=True)
     files, plain = RealFiles(), folder / "plain"
     opened: list[LogFile] = []
 
@@ -161,7 +163,7 @@ def _pwrite(name: str, batch_bytes: int, tiny: bool, folder: Path, goal: float) 
 
 
 def _kafka(role: str, name: str, batch_bytes: int, compression: str | None, tiny: bool, folder: Path) -> Contest:
-    new = _NewLog(folder, batch_bytes, 1 if tiny else 64, compression, tiny=tiny)
+    new = NewLog(folder, batch_bytes, 1 if tiny else 64, compression, tiny=tiny)
     fetches = write_fetches([b"".join(new.requests)], folder / "fetches")
     jvm = KafkaJvm("KafkaLog", str(_SEGMENT_BYTES))
     question = f"{role} {fetches} {new.turns} {folder / 'kafka' / 'append-0'}"

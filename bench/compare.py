@@ -18,6 +18,7 @@ from pathlib import Path
 from bench import (
     append_contests,
     checksum_contests,
+    cleaner_contests,
     codec_contests,
     commit_contests,
     compression_contests,
@@ -26,7 +27,9 @@ from bench import (
     log_contests,
     lookup_contests,
     plot,
+    send_contests,
     store_contests,
+    sustained_contests,
     table,
     thread_contests,
 )
@@ -41,9 +44,12 @@ FACTORIES: dict[str, Factory] = {
     **compression_contests.FACTORIES,
     **kafka_contests.FACTORIES,
     **engine_contests.FACTORIES,
+    **cleaner_contests.FACTORIES,
     **log_contests.FACTORIES,
     **lookup_contests.FACTORIES,
+    **send_contests.FACTORIES,
     **store_contests.FACTORIES,
+    **sustained_contests.FACTORIES,
     **thread_contests.FACTORIES,
 }
 ROOT = Path(__file__).resolve().parent.parent

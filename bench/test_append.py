@@ -11,6 +11,18 @@ def test_append(contest, place, measure):
     measure(contest, place)
 
 
+@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("contest", ["sustained append"], indirect=True)
+def test_sustained_append(contest, place, measure):
+    measure(contest, place)
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("contest", ["sustained durable"], indirect=True)
+def test_sustained_durable(contest, place, measure):
+    measure(contest, place)
+
+
 @pytest.mark.parametrize("place", range(4))
 @pytest.mark.parametrize("contest", [f"append batches {size}" for size in ("16KiB", "64KiB", "1MiB")], indirect=True)
 def test_append_batches(contest, place, measure):

@@ -1,7 +1,8 @@
 # cython: auto_pickle=False
 """What of a file is in the page cache: asked of the kernel, page by page, or learned from reads that never wait.
 
-Asking brings nothing in. It is done without the GIL: the kernel walks over every page that is there.
+Asking brings nothing in. Of a small range it is done under the GIL, which is dear to take back; of a larger one without:
+the kernel walks over every page that is there.
 """
 
 cimport cython
@@ -13,9 +14,13 @@ from libc.stdint cimport int64_t
 
 import os
 
+from klog.disk.faults import os_error
+
 cdef enum:
     WINDOW_PAGES = 1 << 16    # that many pages are mapped at a time for mincore: 256 MiB of address space
     SAMPLED_READS = 16        # one read of so many is looked at
+    HOLD_BYTES = 262144       # what is copied out of the page cache under the GIL: some 15 microseconds
+    STAT_HOLD_BYTES = 8 << 20  # what is counted under it: some 20 microseconds
 
 cdef int64_t PAGE = os.sysconf("SC_PAGESIZE")
 
@@ -30,10 +35,13 @@ def stat_range(LogFile file, int64_t position, int64_t size):
     cdef int fd = file.fileno(), status
     if position < 0 or size <= 0:  # 0 would be "to the end of the file" to the kernel
         raise ValueError("a range has at least one byte")
-    with nogil:
+    if size <= STAT_HOLD_BYTES:
         status = kl_cachestat(file.io, fd, position, size, &found)
+    else:
+        with nogil:
+            status = kl_cachestat(file.io, fd, position, size, &found)
     if status < 0:
-        raise OSError(-status, os.strerror(-status), file.path)
+        raise os_error(-status, file.path)
     return found.cached, found.dirty, found.writeback, found.evicted, found.recently_evicted
 
 
@@ -60,7 +68,7 @@ def cached_pages(LogFile file, int64_t position, int64_t size):
                         count += pages[page] & 1
                 at += part
         if status < 0:
-            raise OSError(-status, os.strerror(-status), file.path)
+            raise os_error(-status, file.path)
         return count
     finally:
         PyMem_Free(pages)
@@ -113,8 +121,11 @@ cdef class ReadSampler:
     cdef int64_t look(self, LogFile file, void *buf, size_t size, int64_t position) noexcept:
         """Bytes that came without waiting; -1 if that cannot be told: a disk's error is the plain read's to tell."""
         cdef int64_t got
-        with nogil:
+        if size <= HOLD_BYTES:
             got = kl_pread_cached(file.io, file.fd, buf, size, position)
+        else:
+            with nogil:
+                got = kl_pread_cached(file.io, file.fd, buf, size, position)
         if got == -EAGAIN:
             return 0
         if got in (-EOPNOTSUPP, -EINVAL, -ENOSYS):

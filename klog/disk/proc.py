@@ -99,11 +99,11 @@ def _numbers(path: str) -> dict[str, int]:
 
 
 def _number(word: str) -> int | None:
-    return int(word) if word.isascii() and word.isdigit() and len(word) <= _DIGITS_MAX else None
+    return int(word) if word.isdigit() and len(word) <= _DIGITS_MAX else None
 
 
 def _text(path: str) -> str:
-    """The start of a file, as text; nothing of one that is not there."""
+    """The start of a file, as text with nothing but ASCII digits in it; nothing of one that is not there."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

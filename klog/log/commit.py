@@ -36,7 +36,7 @@ def commit_locked(log: Log, tickets: list[Ticket]) -> int:
     try:
         log._check_writable()
         before, end, known = log._segments, log._log_end_offset, log._epochs._entries
-        mark = before[-1].mark()
+        mark = log._mark_locked()
     except (KlogError, OSError) as error:
         fail(log, tickets, error)
         return 0
@@ -139,6 +139,10 @@ def _write_joined(log: Log, run: list[Ticket]) -> bool:
     try:
         log._check_writable()
         whole = log._append_group_locked(joined, max(ticket.now for ticket in run))
+    except OSError:
+        if log._offline is not None:
+            raise
+        return False
     except Exception:
         return False
     first = whole.first_offset

@@ -45,7 +45,7 @@ def flush(log: Log, offset: int | None) -> None:
     if log._commits is not None or log._lock._is_owned():
         with log._lock:
             log._check_writable()
-            log._guard(lambda: flush_locked(log, offset))
+            log._guard_sync(lambda: flush_locked(log, offset))
         return
     with log._turn.flush:
         _flush_beside(log, offset)
@@ -59,7 +59,7 @@ def _flush_beside(log: Log, offset: int | None) -> None:
             end = log._log_end_offset if offset is None else min(whole_number("offset", offset), log._log_end_offset)
             active = log._segments[-1]
             if not active.active or end <= active.base_offset or log._recovery_point < active.base_offset:
-                log._guard(lambda: flush_locked(log, offset))  # nothing to do, or segments that a crash has left
+                log._guard_sync(lambda: flush_locked(log, offset))  # nothing to do, or segments that a crash has left
                 return
             if end <= log._recovery_point and offset is not None:
                 return
@@ -68,8 +68,8 @@ def _flush_beside(log: Log, offset: int | None) -> None:
             now, size = log.clock.wall_ms(), log._meters.appended_bytes
             log._turn.sync.begin(me)
         began = log.clock.monotonic()
-        log._guard(lambda: active.sync_beside(file))
-        log._guard(lambda: _sync_directory(log, directory))
+        log._guard_sync(lambda: active.sync_beside(file))
+        log._guard_sync(lambda: _sync_directory(log, directory))
     finally:
         log._turn.sync.end(me)
     with log._lock:

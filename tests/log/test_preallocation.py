@@ -41,6 +41,8 @@ def test_zeros_lie_ahead_while_the_log_is_written_and_go_when_it_is_closed(tmp_p
         log.append([(None, LARGE), (None, LARGE)])
         assert path.stat().st_size == max(128 << 10, log.size)
         assert values(log) == [b"first", LARGE, LARGE]
+        assert log.verify().ok
+        assert not klog.verify(tmp_path).ok  # which does not know where the log ends
         log.truncate_to(1)
         log.append([(None, b"second")])
         assert path.stat().st_size > log.size
@@ -151,7 +153,8 @@ def test_a_disk_error_while_preallocating_fails_the_append_and_leaves_nothing(tm
         kernel.rule("pwritev2", error=errno.EIO, times=1)
         with pytest.raises(OSError, match="Input/output"):
             log.append([(None, LARGE), (None, LARGE)])
-        assert values(log) == [b"0"]
+        assert values(log) == [b"0"] and "Input/output" in str(log.offline)
+    with Log.open(tmp_path / "t-0", config=ZEROS) as log:
         log.append([(None, b"1")])
         assert values(log) == [b"0", b"1"]
 
