@@ -69,6 +69,7 @@ def test_every_contest_races_and_is_drawn(tmp_path):
         "verify",
         "slice",
         "send",
+        "disk",
         "lookup",
     }
     assert races(table, figures) == subjects | {"compress", "decompress", "group", "store"}
