@@ -82,7 +82,7 @@ def _flush_beside(log: Log, offset: int | None) -> None:
         log._flushed_ms, log._meters.flushed_bytes = now, size
         on_flush = log._on_flush
     if on_flush is not None:
-        on_flush(log)
+        log._guard_sync(lambda: on_flush(log))
 
 
 def _sync_directory(log: Log, directory: str) -> None:
