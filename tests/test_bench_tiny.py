@@ -68,6 +68,7 @@ def test_every_contest_races_and_is_drawn(tmp_path):
         "read",
         "verify",
         "slice",
+        "send",
         "lookup",
     }
     assert races(table, figures) == subjects | {"compress", "decompress", "store"}

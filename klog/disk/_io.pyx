@@ -29,7 +29,8 @@ from klog._c.osio cimport (
 )
 
 import errno
-import os
+
+from klog.disk.faults import os_error
 
 cdef extern from "stdlib.h" nogil:
     int posix_memalign(void **out, size_t alignment, size_t size)
@@ -46,10 +47,6 @@ cdef enum:
 # state that this module has; taken and given back under the GIL, which the build declares to need.
 cdef void *_pool[POOL_SLOTS]
 cdef int _pooled = 0
-
-
-cdef object os_error(int status, str path):
-    return OSError(-status, os.strerror(-status), path)
 
 
 @cython.final
@@ -147,7 +144,7 @@ cdef class LogFile:
             with nogil:
                 more = kl_pread(self.io, self.fd, <uint8_t *>buf + got, size - got, position + got)
         if more < 0:
-            raise os_error(<int>more, self.path)
+            raise os_error(<int>-more, self.path)
         return got + more
 
     def read(self, int64_t position, Py_ssize_t size):
@@ -230,7 +227,7 @@ cdef class LogFile:
 
     cdef int check(self, int status) except -1:
         if status < 0:
-            raise os_error(status, self.path)
+            raise os_error(-status, self.path)
         return 0
 
     def preallocate(self, int64_t position, int64_t size, bint zeros=False):
@@ -253,7 +250,8 @@ cdef class LogFile:
         cdef int status
         with nogil:
             status = kl_write_behind(self.io, self.fd, position, size, wait)
-        self.check(status)
+        if status < 0:
+            raise os_error(-status, self.path, sync=wait)
 
     def advise(self, int64_t position, int64_t size, int advice):
         """posix_fadvise: os.POSIX_FADV_*. size 0 is to the end of the file. Only ever advice: what fails is ignored."""

@@ -15,6 +15,7 @@ cdef class Mapping:
     cdef const kl_io_t *io
     cdef int open(self, int more) except -1
     cdef int reopen(self) except -1
+    cdef int shape(self, int fd, int64_t size) except -1
     cdef int map(self, int fd, int64_t size) except -1
     cdef int reserve(self, int64_t upto) except -1
 

@@ -10,15 +10,18 @@ the map whole there.
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
+from libc.errno cimport errno as c_errno
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
 from libc.string cimport memcmp, memcpy
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, MAP_SHARED, MS_SYNC, PROT_READ, PROT_WRITE, mmap, msync, munmap
 from posix.unistd cimport close
 
-from klog._c.osio cimport kl_fallocate, kl_ftruncate, kl_io_libc, kl_io_t, kl_pread, kl_pwrite
+from klog._c.osio cimport kl_fallocate, kl_fsync, kl_ftruncate, kl_io_libc, kl_io_t, kl_pread, kl_pwrite
 
 import errno
 import os
+
+from klog.disk.faults import naming_the_next_step, os_error
 
 cdef enum:
     AHEAD = 65536
@@ -35,7 +38,7 @@ cdef class Mapping:
     """
 
     def __cinit__(self, str path, bint writable=False, int64_t size=-1, uintptr_t table=0, bint copy=False):
-        cdef int fd
+        cdef int fd = -1
         self.path = path
         self.writable = writable
         self.io = <const kl_io_t *>table if table else &kl_io_libc
@@ -53,14 +56,23 @@ cdef class Mapping:
                 self.read_in(fd)
                 return
             if writable and size >= 0 and size != status.st_size:
-                os.ftruncate(fd, size)
+                self.shape(fd, size)
             self.map(fd, size if writable and size >= 0 else status.st_size)
         finally:
             close(fd)
 
     cdef int open(self, int more) except -1:
         flags = (os.O_RDWR if self.writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        return os.open(self.path, flags | more, 0o640)
+        with naming_the_next_step(self.path):
+            return os.open(self.path, flags | more, 0o640)
+
+    cdef int shape(self, int fd, int64_t size) except -1:
+        cdef int status
+        with nogil:
+            status = kl_ftruncate(self.io, fd, size)
+        if status < 0:
+            raise os_error(-status, self.path)
+        return 0
 
     cdef int reopen(self) except -1:
         """A descriptor of the file that is mapped, for the caller to close."""
@@ -101,10 +113,14 @@ cdef class Mapping:
 
     def read_in(self, int fd):
         """The file's bytes, until a page of zeros says that nothing follows: a live index is mostly such pages."""
-        cdef bytes piece
+        cdef bytearray piece = bytearray(COPY_STEP)
+        cdef int64_t got
         data = bytearray()
         while len(data) < self.found:
-            piece = os.pread(fd, COPY_STEP, len(data))
+            got = kl_pread(self.io, fd, PyByteArray_AS_STRING(piece), COPY_STEP, len(data))
+            if got < 0:
+                raise os_error(<int>-got, self.path)
+            del piece[got:]
             data += piece
             if len(piece) < COPY_STEP or not piece[-PAGE:].strip(b"\0"):
                 break
@@ -137,7 +153,7 @@ cdef class Mapping:
         status = kl_fallocate(self.io, fd, 0, self.blocks, want - self.blocks)
         close(fd)
         if status < 0:
-            raise OSError(-status, os.strerror(-status), self.path)
+            raise os_error(-status, self.path)
         self.blocks = want
         return 0
 
@@ -149,9 +165,9 @@ cdef class Mapping:
                 return
             if size < self.size:
                 self.map(fd, size)
-                os.ftruncate(fd, size)
+                self.shape(fd, size)
             else:
-                os.ftruncate(fd, size)
+                self.shape(fd, size)
                 self.map(fd, size)
         finally:
             close(fd)
@@ -163,9 +179,13 @@ cdef class Mapping:
             if self.data != NULL:
                 with nogil:
                     status = msync(self.data, self.size, MS_SYNC)
-            if status != 0:
-                raise OSError(errno.EIO, "msync failed", self.path)
-            os.fsync(fd)
+                    if status != 0:
+                        status = -c_errno
+            if status == 0:
+                with nogil:
+                    status = kl_fsync(self.io, fd)
+            if status < 0:
+                raise os_error(-status, self.path, sync=True)
         finally:
             close(fd)
 
@@ -177,10 +197,11 @@ cdef class Mapping:
 cdef int store(str path, const uint8_t *data, int64_t size, const kl_io_t *io) except -1:
     """The file at path holds these bytes from now on. One that does already is not touched; one that cannot be kept is
     emptied first, so that no mixture of old and new is ever found there."""
-    cdef int fd, status = 0
+    cdef int fd = -1, status = 0
     cdef bytearray there
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    fd = os.open(path, flags, 0o640)
+    with naming_the_next_step(path):
+        fd = os.open(path, flags, 0o640)
     try:
         found = os.fstat(fd)
         if (found.st_mode & 0o170000) != 0o100000:
@@ -194,7 +215,7 @@ cdef int store(str path, const uint8_t *data, int64_t size, const kl_io_t *io) e
         if status == 0:
             status = kl_pwrite(io, fd, data, size, 0)
         if status < 0:
-            raise OSError(-status, os.strerror(-status), path)
+            raise os_error(-status, path)
     finally:
         close(fd)
     return 0

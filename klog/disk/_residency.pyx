@@ -14,6 +14,8 @@ from libc.stdint cimport int64_t
 
 import os
 
+from klog.disk.faults import os_error
+
 cdef enum:
     WINDOW_PAGES = 1 << 16    # that many pages are mapped at a time for mincore: 256 MiB of address space
     SAMPLED_READS = 16        # one read of so many is looked at
@@ -39,7 +41,7 @@ def stat_range(LogFile file, int64_t position, int64_t size):
         with nogil:
             status = kl_cachestat(file.io, fd, position, size, &found)
     if status < 0:
-        raise OSError(-status, os.strerror(-status), file.path)
+        raise os_error(-status, file.path)
     return found.cached, found.dirty, found.writeback, found.evicted, found.recently_evicted
 
 
@@ -66,7 +68,7 @@ def cached_pages(LogFile file, int64_t position, int64_t size):
                         count += pages[page] & 1
                 at += part
         if status < 0:
-            raise OSError(-status, os.strerror(-status), file.path)
+            raise os_error(-status, file.path)
         return count
     finally:
         PyMem_Free(pages)

@@ -16,6 +16,7 @@ from klog.disk._direct import DirectFile
 from klog.disk._io import LogFile
 from klog.disk._os import ffi, lib
 from klog.disk._views import begin_cut, end_cut
+from klog.disk.faults import naming_the_next_step, os_error
 
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -84,15 +85,16 @@ class RealFiles:
     @staticmethod
     def _open(path: str, write: bool, create: bool) -> int:
         flags = _OPEN | (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
-        fd = os.open(path, flags, 0o640)
+        with naming_the_next_step(path):
+            fd = os.open(path, flags, 0o640)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise OSError(errno.EINVAL, "not a regular file", path)
         return fd
 
-    def _check(self, status: int, path: str) -> None:
+    def _check(self, status: int, path: str, *, sync: bool = True) -> None:
         if status < 0:
-            raise OSError(-status, os.strerror(-status), path)
+            raise os_error(-status, path, sync=sync)
 
     def fsync(self, file: LogFile) -> None:
         self._check(lib.kl_fsync(self._io, file.fileno()), file.path)
@@ -103,34 +105,42 @@ class RealFiles:
     def truncate(self, file: LogFile, size: int) -> None:
         cut = begin_cut(file.fileno(), size)
         try:
-            self._check(lib.kl_ftruncate(self._io, file.fileno(), size), file.path)
+            self._check(lib.kl_ftruncate(self._io, file.fileno(), size), file.path, sync=False)
         finally:
             end_cut(cut)
 
     def replace(self, path: str, data: bytes) -> None:
         temporary = path + ".tmp"
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        fd = os.open(temporary, _OPEN | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
+        with naming_the_next_step(temporary):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            fd = os.open(temporary, _OPEN | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
         file = LogFile(fd, temporary, True, self.table)
         try:
             file.write(data, 0)
             self.fsync(file)
+            with naming_the_next_step(path):
+                os.rename(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):  # a full disk has no room for it
+                os.unlink(temporary)
+            raise
         finally:
             file.close()
-        os.rename(temporary, path)
         self.fsync_dir(os.path.dirname(path))
 
     def fsync_dir(self, path: str) -> None:
-        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with naming_the_next_step(path):
+            fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self._check(lib.kl_fsync(self._io, fd), path)
         finally:
             os.close(fd)
 
     def rename(self, source: str, target: str) -> None:
-        os.rename(source, target)
+        with naming_the_next_step(source):
+            os.rename(source, target)
 
     def unlink(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with naming_the_next_step(path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Iterator
 
 from klog.clock import process_start_time
+from klog.disk.faults import naming_the_next_step
 from klog.errors import AlreadyLocked
 
 _F_OFD_SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
@@ -44,7 +45,8 @@ class DirectoryLock:
 
     def _take(self, directory: str, shared: bool) -> bool:
         """Lock the file; False if its last holder has unlinked it meanwhile: that lock would keep nobody out."""
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+        with naming_the_next_step(self.path):
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
         try:
             fcntl.fcntl(self._fd, _F_OFD_SETLK, _flock(fcntl.F_RDLCK if shared else fcntl.F_WRLCK))
         except OSError as error:

@@ -21,6 +21,7 @@ import os
 from dataclasses import dataclass
 
 from klog.disk._io import LogFile
+from klog.disk.faults import FailedSync
 
 _PAGE = 4096
 _FOLIO_MAX = 2 << 20  # the kernel drops no folio in part: the last drop may have left one that this one ends
@@ -28,7 +29,7 @@ _STEP_MAX = 8 << 20
 _NEVER = 2**62
 
 
-class WriteBackFailed(OSError):
+class WriteBackFailed(FailedSync):
     """What was written has not reached the disk. Nobody hears of it a second time."""
 
 

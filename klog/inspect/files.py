@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from klog.disk import os_error
 from klog.errors import CorruptData
 from klog.log.directory_names import parse_directory_name as partition_name
 
@@ -149,7 +150,12 @@ class ReadOnlyFile:
         """Up to size bytes from position; fewer only where the file ends."""
         parts = []
         while size > 0:
-            part = os.pread(self._fd, size, position)
+            try:
+                part = os.pread(self._fd, size, position)
+            except OSError as error:
+                raise CorruptData(
+                    f"cannot be read: {os_error(error.errno or 0, None).strerror}", path=self.path, position=position
+                ) from error
             if not part:
                 break
             parts.append(part)

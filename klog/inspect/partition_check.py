@@ -93,7 +93,9 @@ class PartitionCheck:
                 self._segment(base, live, epoch_check, last=base == max(logs))
             except FileNotFoundError:
                 self._replay.hole()  # gone since the directory was listed: retention at work
-            except CorruptData as error:  # no regular file
+            except CorruptData as error:  # no regular file, or a disk that cannot read it
+                self._lost = True
+                self._replay.hole()
                 self._report.add_error(error, self._file(logs[base]))
         end = self._expected
         self._judge_holes()

@@ -151,7 +151,7 @@ def _append_locked(
         )
     before = log._segments
     active = before[-1]
-    mark = active.mark()
+    mark = log._mark_locked()
     pending = None
     try:
         if active.must_roll(last_offset, max_timestamp, size, now):

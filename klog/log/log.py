@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from klog.clock import Clock, SystemClock
 from klog.config import LogConfig
-from klog.disk import Files, RealFiles, WriteBackFailed
+from klog.disk import Files, RealFiles, WriteBackFailed, is_final, lacks_descriptors
 from klog.errors import (
     ForkedHandle,
     ReadOnly,
@@ -272,7 +272,7 @@ class Log(LogView):
             self._epochs.assign(epoch, first)
             self._guard(self._epochs.flush)
         group.assign(first, epoch)
-        before, mark = self._segments, self._segments[-1].mark()
+        before, mark = self._segments, self._mark_locked()
         try:
             self._write_locked(group, now)
             if self._options.durability == "sync":
@@ -329,9 +329,19 @@ class Log(LogView):
             done += fits
         self._producers.end_offset = group_next_offset(group, group.n - 1)
 
+    def _mark_locked(self) -> tuple[int, int, bytes]:
+        """What undoing needs of the active segment, which is made ready to be written to."""
+        try:
+            return self._segments[-1].mark()
+        except OSError as error:
+            if is_final(error):
+                self._go_offline(str(error))
+            raise
+
     def _undo_locked(self, before: tuple[Segment, ...], mark: tuple[int, int, bytes], error: BaseException) -> None:
         """Take back what a failed append or roll has written; if that fails too, or a sync was what failed, the log
-        goes (or is) offline and the next load decides from disk.
+        goes (or is) offline and the next load decides from disk. So it does where the error says that the disk is
+        broken: what was written is taken back, and nothing more is (P6).
 
         Durably: what was taken back must not come back behind the next append (P3).
         """
@@ -361,7 +371,10 @@ class Log(LogView):
                     self._owner.lower(self, self._recovery_point, self._log_start_offset)
             self._offline = None
         except OSError as second:
-            self._go_offline(f"{error!r}; undoing it failed: {second}")
+            self._go_offline(f"{error if isinstance(error, OSError) else repr(error)}; undoing it failed: {second}")
+        else:
+            if isinstance(error, OSError) and is_final(error):
+                self._go_offline(str(error))
 
     # ---- high watermark ----------------------------------------------------------------------------------------------
 
@@ -511,8 +524,7 @@ class Log(LogView):
 
     def _roll_or_undo_locked(self, base_offset: int) -> Segment:
         """A new active segment, or everything as it was."""
-        before = self._segments
-        mark = before[-1].mark()
+        before, mark = self._segments, self._mark_locked()
         try:
             self._roll_locked(base_offset)
         except BaseException as error:
@@ -532,8 +544,8 @@ class Log(LogView):
         if base_offset == active.base_offset:
             self._remake_locked(active)
             return
-        self._guard(self._sync_closed_locked)
-        self._guard(lambda: self._segments[-1].deactivate(sync=True))
+        self._guard_sync(self._sync_closed_locked)
+        self._guard_sync(lambda: self._segments[-1].deactivate(sync=True))
         if active.next_offset < base_offset:
             first = self._segments[0].base_offset
             self._guard(lambda: gaps.note(self._options.files, self._directory, active.next_offset, base_offset, first))
@@ -590,7 +602,7 @@ class Log(LogView):
         self._check_writable()
         with self._lock:
             self._check_writable()
-            self._guard(lambda: self._flush_locked(offset))
+            self._guard_sync(lambda: self._flush_locked(offset))
 
     def _flush_locked(self, offset: int | None = None) -> None:
         end = self._log_end_offset if offset is None else min(whole_number("offset", offset), self._log_end_offset)
@@ -733,6 +745,11 @@ class Log(LogView):
         if disk and self._owner is not None:
             self._owner.failed(self, reason)
 
+    def _disk_failed(self, reason: str) -> None:
+        with self._lock:
+            if self._offline is None:
+                self._go_offline(reason)
+
     def _fail(self, reason: str, *, readable: bool) -> None:
         """Its directory is offline. Takes no lock, since another log of the directory may call it under its own."""
         if self._offline is None:
@@ -763,6 +780,15 @@ class Log(LogView):
             action()
         except OSError as error:
             self._go_offline(str(error))
+            raise
+
+    def _guard_sync(self, action: Any) -> None:
+        """The same for syncs, save that a file which could not be opened for want of descriptors has not failed."""
+        try:
+            action()
+        except OSError as error:
+            if not lacks_descriptors(error):
+                self._go_offline(str(error))
             raise
 
     def _finally(self, action: Any) -> None:

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from klog.disk import is_full
 from klog.segment import Segment
 
 if TYPE_CHECKING:
@@ -38,11 +39,19 @@ def remove_locked(log: Log, segments: Sequence[Segment], reason: str, kept_snaps
     doomed: list[str] = []
     home = log._home_of_deleted()
     for segment in segments:
-        segment.move_to(home)
+        paths, snapshot = segment.paths, None
+        try:
+            segment.move_to(home)
+            if segment.base_offset != kept_snapshot:
+                snapshot = log._producers.remove_and_mark_for_deletion(segment.base_offset)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            for path in (*paths, *segment.paths):  # no room for a name, where room is what the removal is to make
+                files.unlink(path)
+            if segment.base_offset != kept_snapshot:
+                log._producers.take_back_snapshot(segment.base_offset)
         doomed += (os.path.basename(path) for path in segment.paths)
-        snapshot = None
-        if segment.base_offset != kept_snapshot:
-            snapshot = log._producers.remove_and_mark_for_deletion(segment.base_offset)
         doomed += [] if snapshot is None else [os.path.basename(snapshot)]
     files.fsync_dir(log._directory)
     unlink_later_locked(log, doomed)

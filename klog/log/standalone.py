@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from klog.clock import Clock
 from klog.config import LogConfig, split_config
-from klog.disk import DirectoryLock, Files, HandleCache, directory_turn
+from klog.disk import DirectoryLock, Files, HandleCache, directory_turn, naming_the_next_step
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
 from klog.log import checkpoint
 from klog.log.directory_names import parse_directory_name
@@ -204,7 +204,8 @@ def open_standalone(
             raise FileNotFoundError(
                 errno.ENOENT, "the log.dir around the partition is not there; make it first", os.path.dirname(path)
             )
-        os.mkdir(path, 0o750)
+        with naming_the_next_step(path):
+            os.mkdir(path, 0o750)
         files.fsync_dir(os.path.dirname(path))
     parent, key = os.path.dirname(path), (topic, partition)
     wanted = checkpoint.as_uuid(topic_id)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from klog.clock import Clock
 from klog.config import LogConfig
-from klog.disk import Bell, SendCounts
+from klog.disk import Bell, SendCounts, is_final
 from klog.errors import (
     CorruptBatch,
     CorruptData,
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klog.log")
 
 
+_READS_FAILED_MAX = 3
 T = TypeVar("T")
 
 
@@ -98,6 +99,7 @@ class LogView(LogState):
         self._directory_mtime = -1
         self._checkpoint_states: dict[str, tuple[int, int] | None] = {}
         self._generation = 0
+        self._reads_failed = 0  # one after another
         self._forked = False
         self._closed = False
         forks.know(self)
@@ -425,6 +427,7 @@ class LogView(LogState):
                 for chunk, next_offset in self._chunks(offset, stop, isolation, max_bytes):
                     if not following.steady(self, moment):
                         break  # it may be a mixture of two moments: look again
+                    self._reads_failed = 0
                     yield chunk
                     offset = max(offset, next_offset)
                 else:
@@ -433,6 +436,30 @@ class LogView(LogState):
             except (CorruptData, FileNotFoundError):
                 if not following.overtaken(self, moment):
                     raise
+            except OSError as error:
+                self._read_failed(error)
+                raise
+
+    def _read_failed(self, error: OSError) -> None:
+        """Who reads is told of it; several in a row mean that the disk is broken, and so the log goes offline (P6)."""
+        self._reads_failed += is_final(error)
+        if self._reads_failed >= _READS_FAILED_MAX and not self.read_only and self._offline is None:
+            self._disk_failed(f"{self._reads_failed} reads in a row failed: {error}")
+
+    def _noting(self, look: Callable[[], T]) -> T:
+        """_steadily(look), and whether the disk could read."""
+        try:
+            found = self._steadily(look)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self._read_failed(error)
+            raise
+        self._reads_failed = 0
+        return found
+
+    def _disk_failed(self, reason: str) -> None:
+        """What a writer does about it."""
 
     def _chunks(
         self, offset: int, stop: int, isolation: Isolation, max_bytes: int
@@ -498,11 +525,11 @@ class LogView(LogState):
         """Raw batches from the one that holds `offset` on: whole batches of one segment, at most max_bytes of them, or
         the first one alone where that is larger (min_one_message). Nothing at or beyond the isolation's bound: size 0.
 
-        Raises OffsetOutOfRange, CorruptBatch.
+        Raises OffsetOutOfRange, CorruptBatch, OSError (a disk that fails several times in a row takes the log offline).
         """
         self._check_open()
         offset = whole_number("offset", offset)
-        return self._steadily(lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
+        return self._noting(lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
 
     def fetch_range(self, start: int, stop: int | None = None, *, isolation: Isolation = "log_end") -> FetchRange:
         """Raw batches of all of [start, stop), or up to the isolation's bound: the slices of every segment in it, to be
@@ -512,7 +539,7 @@ class LogView(LogState):
         """
         self._check_open()
         start, stop = whole_number("start", start), None if stop is None else whole_number("stop", stop)
-        return self._steadily(lambda: fetch_range(self, start, stop, isolation))
+        return self._noting(lambda: fetch_range(self, start, stop, isolation))
 
     def count(self, start: Position | None = None, stop: Position | None = None) -> int:
         """Number of records in [start, stop), control records not counted, from batch headers.

@@ -11,7 +11,6 @@ Kafka: LogManager's maps of one directory, CleanShutdownFileHandler, OffsetCheck
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import os
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from klog.config.properties import read_properties
-from klog.disk import DirectoryLock, Files
+from klog.disk import DirectoryLock, Files, is_final, naming_the_next_step
 from klog.errors import CorruptCheckpoint
 from klog.log import checkpoint
 from klog.log.checkpoint import Partition
@@ -38,27 +37,7 @@ if TYPE_CHECKING:
     from klog.log.log import Log
 
 _log = logging.getLogger("klog.manager")
-# What says that something has run out, or that somebody asked for the wrong thing: the disk is well.
-_PASSING = frozenset(
-    {
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EMFILE,
-        errno.ENFILE,
-        errno.ENOMEM,
-        errno.EINTR,
-        errno.EEXIST,
-        errno.ENOTEMPTY,
-        errno.ENAMETOOLONG,
-        errno.EINVAL,
-    }
-)
 RESERVED_IDS = 100  # Kafka keeps the first ids for meanings: none assigned, lost, on its way
-
-
-def is_final(error: OSError) -> bool:
-    """Does this error say that the disk is broken, and not only that something has run out?"""
-    return error.errno not in _PASSING
 
 
 class Entries(NamedTuple):
@@ -100,7 +79,8 @@ class LogDirectory:
         """Lock it and read what a stop has left. Raises AlreadyLocked, and OSError where it cannot be used."""
         if not self.read_only:
             self._lock = DirectoryLock(self.path)
-        os.listdir(self.path)  # one that cannot be read is told now
+        with naming_the_next_step(self.path):
+            os.listdir(self.path)  # one that cannot be read is told now
         self.points = self._read(checkpoint.RECOVERY_POINT)
         self.starts = self._read(checkpoint.LOG_START)
         self.marks = self._read(checkpoint.HIGH_WATERMARK)

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from klog.disk import is_final
 from klog.errors import InconsistentTopicId, LogClosed, StorageOffline
 from klog.log import checkpoint
 from klog.log.checkpoint import Partition
 from klog.log.log import Log
-from klog.manager.directories import LogDirectory, is_final, is_ordinary
+from klog.manager.directories import LogDirectory, is_ordinary
 from klog.manager.pool import run_all
 from klog.progress import Event, Progress
 

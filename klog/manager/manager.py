@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from klog.clock import Clock, SystemClock
 from klog.config import LogConfig, ManagerConfig, check_tiering
-from klog.disk import Files, HandleCache, RealFiles
+from klog.disk import Files, HandleCache, RealFiles, is_final
 from klog.errors import (
     ForkedHandle,
     InvalidConfig,
@@ -38,7 +38,7 @@ from klog.log.reader import LogReader
 from klog.log.terms import Compression, Durability, Options, Records, check_choices, check_records, settled
 from klog.log.times import Position
 from klog.manager import background, gauges, moving, topic_life
-from klog.manager.directories import LogDirectory, is_final, is_ordinary
+from klog.manager.directories import LogDirectory, is_ordinary
 from klog.manager.loading import Loading
 from klog.manager.moving import Move
 from klog.manager.pool import run_all

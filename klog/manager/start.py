@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Sequence
 
-from klog.disk import Files
+from klog.disk import Files, naming_the_next_step
 from klog.errors import StorageOffline
 from klog.manager.directories import LogDirectory
 
@@ -70,5 +70,6 @@ def _make(path: str, files: Files, *, create: bool) -> None:
         raise NotADirectoryError(f"{path} is a file; a log.dir is a directory")
     if not create:
         raise FileNotFoundError(f"{path} is not there: klog.open(..., create=True) makes a new log.dir")
-    os.makedirs(path, 0o750)
+    with naming_the_next_step(path):
+        os.makedirs(path, 0o750)
     files.fsync_dir(os.path.dirname(path))

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from klog.config import LogConfig, check_tiering
-from klog.disk import Files
+from klog.disk import Files, naming_the_next_step
 from klog.errors import DuplicateLog, StorageOffline, TopicExists
 from klog.log import checkpoint
 from klog.log.checkpoint import Partition
@@ -114,7 +114,8 @@ def _make_anywhere(
         path = directory.partition_path(topic, partition)
         try:
             with directory.guarded():
-                os.mkdir(path, 0o750)
+                with naming_the_next_step(path):
+                    os.mkdir(path, 0o750)
                 manager._files.replace(os.path.join(path, names.METADATA), checkpoint.format_metadata(topic_id))
             counts[directory] += 1
             return

@@ -211,10 +211,11 @@ def test_a_disk_that_fails_anywhere_leaves_a_log_that_reads_and_opens(tmp_path: 
         except OSError:
             assert len(files.failed) == 1
         else:
-            assert files.failed == []
-            files.armed = False
-            log.close()
-            break
+            if not files.failed:
+                files.armed = False
+                log.close()
+                break
+            assert files.failed[0] in ("rename", "unlink")  # of what is replaced: it is unlinked at once
         files.armed = False
         assert values(log) == expected
         if log.offline is None:

@@ -15,9 +15,9 @@ import pytest
 
 from klog.errors import StorageOffline
 from tests.crash.life import CONFIG, TOPIC, Legal, Life, check, steps
-from tests.crash.test_nth_failure import FailingFiles
 from tests.crash.workload import open_logs
 from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.failing_files import FailingFiles
 
 
 def run_until(path: Path, stop_at: int | None) -> tuple[CrashFiles, list[Legal]]:
@@ -83,8 +83,7 @@ def test_a_truncation_is_on_disk_when_it_returns(tmp_path: Path, how: str) -> No
 
 
 def fail_at(path: Path, nth: int, error: int, *, forever: bool) -> tuple[FailingFiles, list[Legal]]:
-    files, life = FailingFiles(nth, error, forever=forever), Life()
-    files.armed = True
+    files, life = FailingFiles(nth, error, forever=forever, torn=True), Life()
     try:
         for _ in steps(path, files, life):
             pass

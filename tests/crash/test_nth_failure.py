@@ -6,80 +6,33 @@ fsync takes the log offline, a full disk does not.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.disk import LogFile, RealFiles
+from klog.disk import RealFiles
 from klog.errors import InvalidProducerEpoch, StorageOffline
 from tests.crash.workload import CONFIG, TOPIC, open_logs
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, transactional
+from tests.support.failing_files import FailingFiles
+from tests.support.faulty_io import FaultyIo
 
 
-class FailingFile(LogFile):
-    disk: FailingFiles
-
-    def write(self, data: bytes, position: int) -> None:
-        if self.disk.fails("write"):
-            super().write(memoryview(data)[: len(memoryview(data)) // 2], position)  # a short write, then the error
-            raise OSError(self.disk.error, os.strerror(self.disk.error), self.path)
-        super().write(data, position)
-
-
-class FailingFiles(RealFiles):
-    def __init__(self, nth: int, error: int, *, forever: bool) -> None:
-        super().__init__()
-        self.nth, self.error, self.forever = nth, error, forever
-        self.armed = False
-        self.calls = 0
-        self.failed: list[str] = []
-
-    def fails(self, what: str) -> bool:
-        if not self.armed:
-            return False
-        self.calls += 1
-        if self.calls == self.nth or (self.forever and self.calls > self.nth):
-            self.failed.append(what)
-            return True
-        return False
-
-    def check(self, what: str, path: str) -> None:
-        if self.fails(what):
-            raise OSError(self.error, os.strerror(self.error), path)
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
-        if write:
-            self.check("open", path)
-        plain = super().open(path, write=write, create=create)
-        file = FailingFile(os.dup(plain.fileno()), path, write)
-        plain.close()
-        file.disk = self
-        return file
-
-    def fsync(self, file: LogFile) -> None:
-        self.check("fsync", file.path)
-        super().fsync(file)
-
-    def fdatasync(self, file: LogFile) -> None:
-        self.check("fsync", file.path)
-        super().fdatasync(file)
-
-    def truncate(self, file: LogFile, size: int) -> None:
-        self.check("truncate", file.path)
-        super().truncate(file, size)
-
-    def replace(self, path: str, data: bytes) -> None:
-        self.check("replace", path)
-        super().replace(path, data)
-
-    def fsync_dir(self, path: str) -> None:
-        self.check("fsync_dir", path)
-        super().fsync_dir(path)
+@pytest.fixture
+def quick_path(tmp_path: Path) -> Iterator[Path]:
+    """Where a sync costs nothing, if there is such a place."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
+        yield Path(path)
 
 
 def run(path: Path, files: FailingFiles) -> tuple[list[bytes], list[list[bytes]]]:
@@ -123,10 +76,10 @@ def run(path: Path, files: FailingFiles) -> tuple[list[bytes], list[list[bytes]]
 
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "for-good"])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
-def test_every_failure_leaves_what_was_acknowledged(tmp_path: Path, error: int, forever: bool) -> None:
+def test_every_failure_leaves_what_was_acknowledged(quick_path: Path, error: int, forever: bool) -> None:
     for nth in range(1, 2000):
-        path = tmp_path / str(nth)
-        files = FailingFiles(nth, error, forever=forever)
+        path = quick_path / str(nth)
+        files = FailingFiles(nth, error, forever=forever, torn=True, armed=False)
         acknowledged, _ = run(path, files)
         with klog.open(path) as logs:
             found = [record.value for record in logs.log(TOPIC).read()]
@@ -138,7 +91,7 @@ def test_every_failure_leaves_what_was_acknowledged(tmp_path: Path, error: int, 
 
 
 def test_a_full_disk_refuses_the_append_and_takes_the_next_one(tmp_path: Path) -> None:
-    files = FailingFiles(1, errno.ENOSPC, forever=False)
+    files = FailingFiles(1, errno.ENOSPC, torn=True, armed=False)
     with open_logs(tmp_path / "data", files) as logs:
         logs.create_topic(TOPIC)
         log = logs.log(TOPIC)
@@ -152,7 +105,7 @@ def test_a_full_disk_refuses_the_append_and_takes_the_next_one(tmp_path: Path) -
 
 
 def test_a_failed_fsync_is_final_until_the_log_is_opened_again(tmp_path: Path) -> None:
-    files = FailingFiles(1, errno.EIO, forever=False)
+    files = FailingFiles(1, errno.EIO, torn=True, armed=False)
     logs = open_logs(tmp_path / "data", files)
     logs.create_topic(TOPIC)
     log = logs.log(TOPIC)
@@ -169,6 +122,81 @@ def test_a_failed_fsync_is_final_until_the_log_is_opened_again(tmp_path: Path) -
     with klog.open(tmp_path / "data") as again:
         assert not again.log(TOPIC).recovery.clean_shutdown
         assert [record.value for record in again.log(TOPIC).read()] == [b"kept"]
+
+
+# ---- the Nth call of the kernel ---------------------------------------------------------------------------------------
+
+# What a table of calls does, under each policy that makes it do it.
+POLICIES: dict[str, dict[str, object]] = {
+    "default": {},
+    "zeros": {"klog.io.preallocate": "zeros", "klog.io.preallocate.step.bytes": 4096},
+    "no blocks ahead": {"klog.io.preallocate": "none"},
+}
+CALLS = ("pwrite", "pwritev2", "fdatasync", "fsync", "ftruncate", "fallocate", "sync_file_range")
+ERRORS = {"ENOSPC": errno.ENOSPC, "EDQUOT": errno.EDQUOT, "EIO": errno.EIO, "EINTR": errno.EINTR, "short": 0}
+
+
+def life(path: Path, files: RealFiles, config: dict[str, object], arm: Callable[[], object]) -> list[bytes]:
+    """What was acknowledged of appends that roll, flushes and a clean stop, on a disk that arm() makes fail."""
+    acknowledged: list[bytes] = []
+    logs = open_logs(path, files)
+    try:
+        logs.create_topic(TOPIC, config={**CONFIG, **config})
+        log = logs.log(TOPIC)
+        log.append([(None, b"first")])
+        acknowledged.append(b"first")
+        arm()
+        for number in range(8):
+            values = [b"%d.%d" % (number, i) + b"y" * 90 for i in range(1 + number % 4)]
+            try:
+                log.append([(None, value) for value in values])
+                acknowledged += values
+            except (OSError, StorageOffline) as error:
+                assert log.log_end_offset == len(acknowledged)
+                if isinstance(error, StorageOffline):
+                    break
+            if number % 3 == 2:
+                with contextlib.suppress(OSError, StorageOffline):
+                    log.flush()
+        assert [record.value for record in log.read()] == acknowledged
+        with contextlib.suppress(OSError):
+            logs.close()
+    finally:
+        abandon(logs)
+    return acknowledged
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", ERRORS)
+@pytest.mark.parametrize("call", CALLS)
+def test_the_nth_call_of_the_kernel_fails(quick_path: Path, call: str, kind: str, policy: str) -> None:
+    """F15, F19, F23: for N = 1, 2, ... until a life goes by untouched."""
+    if kind == "short" and not call.startswith("pwrite"):
+        return  # only writes are cut short
+    with FaultyIo() as kernel:
+        for nth in range(1, 200):
+            kernel.heal()
+            path = quick_path / str(nth)
+            rules: list[int] = []
+
+            def arm(nth: int = nth, rules: list[int] = rules) -> None:
+                at_most = 3 if kind == "short" else -1
+                rules.append(kernel.rule(call, error=ERRORS[kind], at_most=at_most, nth=nth, times=1))
+
+            acknowledged = life(path, RealFiles(kernel.table), POLICIES[policy], arm)
+            met = kernel.hits(rules[0])
+            kernel.heal()
+            with klog.open(path) as logs:
+                log = logs.log(TOPIC)
+                assert [record.value for record in log.read()] == acknowledged, f"nth={nth}"
+                assert not [problem for problem in log.verify().problems if problem.kind != "leftover"]
+            shutil.rmtree(path)
+            if not met:
+                return
+    raise AssertionError("no run went through untouched")
+
+
+# ---- encoded batches ----------------------------------------------------------------------------------------------------
 
 
 def send(log: klog.Log, number: int) -> list[bytes]:
@@ -222,10 +250,10 @@ def run_encoded(path: Path, files: FailingFiles) -> list[bytes]:
 
 
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "for-good"])
-def test_every_failure_of_an_encoded_append(tmp_path: Path, forever: bool) -> None:
+def test_every_failure_of_an_encoded_append(quick_path: Path, forever: bool) -> None:
     for nth in range(1, 2000):
-        path = tmp_path / str(nth)
-        files = FailingFiles(nth, errno.EIO, forever=forever)
+        path = quick_path / str(nth)
+        files = FailingFiles(nth, errno.EIO, forever=forever, torn=True, armed=False)
         acknowledged = run_encoded(path, files)
         with klog.open(path, clock=ManualClock(NOW)) as logs:
             log = logs.log(TOPIC)

@@ -171,7 +171,7 @@ def test_nothing_has_happened(tmp_path: Path, name: str, managed: bool, rest: in
     taken_back = nth = 0
     while True:
         nth += 1
-        files, path = Unsynced(nth), tmp_path / str(nth)
+        files, path = Unsynced(nth, errno.ENOSPC), tmp_path / str(nth)
         path.mkdir()
         files.armed = False
         log = prepared(path, files, managed, rest)

@@ -153,7 +153,8 @@ def test_a_disk_error_while_preallocating_fails_the_append_and_leaves_nothing(tm
         kernel.rule("pwritev2", error=errno.EIO, times=1)
         with pytest.raises(OSError, match="Input/output"):
             log.append([(None, LARGE), (None, LARGE)])
-        assert values(log) == [b"0"]
+        assert values(log) == [b"0"] and "Input/output" in str(log.offline)
+    with Log.open(tmp_path / "t-0", config=ZEROS) as log:
         log.append([(None, b"1")])
         assert values(log) == [b"0", b"1"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import sys
@@ -12,7 +13,9 @@ import pytest
 
 from klog import Log
 from klog.clock import ManualClock
+from klog.disk import RealFiles
 from klog.segment import IndexPair
+from tests.support.faulty_io import FaultyIo
 
 T = 1_700_000_000_000
 SMALL = {"segment.bytes": 2000, "index.interval.bytes": 100, "segment.index.bytes": 4096}
@@ -27,40 +30,42 @@ def fill(log: Log, batches: int) -> None:
         log.append([(b"%d" % number, b"v" * 80, T + number)])
 
 
-def test_lookups_while_an_index_changes_its_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookups_while_an_index_changes_its_length(tmp_path: Path) -> None:
     """ftruncate(2) lets go of the GIL: whoever looks something up meanwhile still finds the map."""
-    real, seen = os.ftruncate, []
-    with open_log(tmp_path) as log:
+    seen = []
+    with FaultyIo() as kernel, open_log(tmp_path, files=RealFiles(kernel.table)) as log:
         fill(log, 8)
         index = log.segments[-1].index
         assert isinstance(index, IndexPair) and index.entries > 1
+        kernel.heal()
+        kernel.rule("ftruncate", delay_ms=20)
 
-        def beside(fd: int, size: int) -> None:
-            seen.append((index.floor(7)[0], index.time_floor(T + 7)[1], index.upper_bound(1)))
-            real(fd, size)
-            seen.append((index.floor(7)[0], index.time_floor(T + 7)[1], index.upper_bound(1)))
+        def look_up() -> None:
+            while kernel.calls("ftruncate") < 3:  # the indexes; then the log itself, behind which they are closed
+                found = index.floor(7)[0], index.time_floor(T + 7)[1], index.upper_bound(1)
+                if kernel.calls("ftruncate") in (1, 2):
+                    seen.append(found)
 
-        monkeypatch.setattr(os, "ftruncate", beside)
+        looking = threading.Thread(target=look_up)
+        looking.start()
         log.roll()
-    assert len(seen) > 4 and set(seen[:4]) == {seen[0]}
+        looking.join()
+    assert len(seen) > 4 and set(seen) == {seen[0]}
 
 
-def test_an_index_that_cannot_change_its_length_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(fd: int, size: int) -> None:
-        raise OSError(5, "input/output error")
-
-    with open_log(tmp_path) as log:
+def test_an_index_that_cannot_change_its_length_still_answers(tmp_path: Path) -> None:
+    with FaultyIo() as kernel, open_log(tmp_path, files=RealFiles(kernel.table)) as log:
         fill(log, 8)
         index = log.segments[-1].index
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "ftruncate", refuse)
-            for change in (index.trim, lambda: index.grow(8192)):
-                with pytest.raises(OSError, match="input/output"):
-                    change()
-                assert index.floor(7)[0] == 7 and index.time_floor(T + 7)[1] == 7
-            with pytest.raises(OSError, match="input/output"):
-                index.reset(4096)
-            assert index.floor(7) == (0, 0) and index.time_floor(T + 7)[0] in (-1, T + 7)
+        kernel.rule("ftruncate", error=errno.EIO)
+        for change in (index.trim, lambda: index.grow(8192)):
+            with pytest.raises(OSError, match="Input/output"):
+                change()
+            assert index.floor(7)[0] == 7 and index.time_floor(T + 7)[1] == 7
+        with pytest.raises(OSError, match="Input/output"):
+            index.reset(4096)
+        assert index.floor(7) == (0, 0) and index.time_floor(T + 7)[0] in (-1, T + 7)
+        kernel.heal()
         index.reset(4096)
         log.close()
         assert index.floor(7) == (0, 0) and index.upper_bound(0) is None

@@ -330,7 +330,7 @@ def test_a_commit_that_fails_leaves_the_one_before(logs: klog.LogManager, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", refuse)
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(OSError, match="No space"):
             reader.commit()
     assert file_of(logs, "r").read_bytes() == before and reader.committed == {0: 2, 1: 2}
     reader.commit()

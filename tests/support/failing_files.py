@@ -1,6 +1,7 @@
 """A disk that fails on purpose: the Nth operation, once or from there on, or every one below a path.
 
 Operations are those of Files: open to write, write, fsync, fdatasync, truncate, replace, rename, unlink, fsync_dir.
+What fails below Files, in the kernel's own calls, is faulty_io's.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from klog.disk import LogFile, RealFiles
+from klog.disk import LogFile, RealFiles, os_error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -20,7 +21,12 @@ class FailingFile(LogFile):
     disk: FailingFiles
 
     def write(self, data: bytes, position: int) -> None:
-        self.disk.check("write", self.path)
+        try:
+            self.disk.check("write", self.path)
+        except OSError:
+            if self.disk.torn:
+                super().write(memoryview(data)[: len(memoryview(data)) // 2], position)
+            raise
         super().write(data, position)
 
     def write_parts(self, parts: Iterable[Buffer], position: int) -> int:
@@ -37,23 +43,34 @@ class FailingFile(LogFile):
 
 
 class FailingFiles(RealFiles):
-    """nth: 0 for none. under: paths below which every operation fails, from the moment they are put in."""
+    """nth: 0 for none. under: paths below which every operation fails, from the moment they are put in.
 
-    def __init__(self, nth: int = 0, error: int = errno.EIO, *, forever: bool = False) -> None:
+    torn: half of a write that fails is in the file. Nothing is counted, and no Nth operation fails, until it is armed.
+    only: kinds of operations, where no others are to fail.
+    failed: the kinds of the operations that have failed; places: their paths.
+    """
+
+    def __init__(
+        self, nth: int = 0, error: int = errno.EIO, *, forever: bool = False, torn: bool = False, armed: bool = True
+    ) -> None:
         super().__init__()
-        self.nth, self.error, self.forever = nth, error, forever
+        self.nth, self.error, self.forever, self.torn, self.armed = nth, error, forever, torn, armed
         self.under: list[str] = []
-        self.armed = True
+        self.only: tuple[str, ...] = ()
         self.calls = 0
         self.failed: list[str] = []
+        self.places: list[str] = []
 
     def check(self, what: str, path: str) -> None:
+        if self.only and what not in self.only:
+            return
         self.calls += self.armed
         mine = any(path == place or path.startswith(place + "/") for place in self.under)
         nth = self.armed and self.nth and (self.calls == self.nth or (self.forever and self.calls > self.nth))
         if mine or nth:
-            self.failed.append(f"{what} {path}")
-            raise OSError(self.error, os.strerror(self.error), path)
+            self.failed.append(what)
+            self.places.append(path)
+            raise os_error(self.error, path, sync=what.startswith("fsync"))
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
         if write:

@@ -1,0 +1,211 @@
+"""From the page cache to a socket: FetchData.send_to beside a C loop around sendfile, in time and in processor seconds.
+
+All share one connection, read by a C thread: two connections differ by up to a third for as long as they last. Sender
+and receiver are kept on two processors where there are two. TCP by `cubic`: the default of some machines (bbr) paces
+the loopback, and that is what would be raced. A run ends when the last byte has come; processor seconds are the
+sender's alone, without that wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import dataclasses
+import mmap
+import os
+import random
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import klog
+from bench.contest import Contest, Contestant, Factory, Unavailable
+from bench.native import compiled
+from klog.codec.crc32c import crc32c
+from klog.log.fetching import FetchData
+from klog.log.watermark import OffsetMetadata
+from tests.support.sockets import tcp_pair
+
+_TOTAL = 64 << 20  # bytes of a run
+_FILE = 32 << 20
+
+
+class _Line:
+    """A connection, the C thread that reads it, and how many bytes it must have read."""
+
+    def __init__(self, library: ctypes.CDLL, kind: str, processor: int) -> None:
+        self._library = library
+        self.ours, self._theirs = tcp_pair() if kind == "tcp" else socket.socketpair()
+        if kind == "tcp":
+            with contextlib.suppress(OSError):
+                self.ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        library.receiver_start.restype = library.receiver_wait.restype = ctypes.c_void_p
+        library.receiver_wait.restype = ctypes.c_uint32
+        self._receiver = ctypes.c_void_p(library.receiver_start(self._theirs.fileno(), processor))
+        self.expected = 0
+
+    def wait(self, size: int) -> int:
+        """Until `size` more bytes have come: their sum, while it is checked."""
+        self.expected += size
+        return int(self._library.receiver_wait(self._receiver, ctypes.c_int64(self.expected)))
+
+    def check(self, checks: bool) -> None:
+        self._library.receiver_check(self._receiver, int(checks))
+
+    def close(self) -> None:
+        self.ours.close()
+        self._library.receiver_end(self._receiver)
+        self._theirs.close()
+
+
+_Sender = tuple[str, Callable[[], None], bool, float | None]  # name, what it does, does its socket wait, goal
+
+
+class _Race:
+    """Slices of a hot segment, and what sends them."""
+
+    def __init__(self, tiny: bool, folder: Path, kind: str, size: int) -> None:
+        self.library = compiled("sends.c", "crc32c.c")
+        processors = sorted(os.sched_getaffinity(0))
+        self._before = set(processors)
+        self._other = processors[1] if len(processors) > 1 else -1
+        os.sched_setaffinity(0, processors[:1])
+        self.kind, self.size = kind, size
+        self.log = klog.Log.open(folder / "send-0")
+        chance = random.Random(7)
+        length = max(4 * size, 1 << 20) if tiny else _FILE
+        while self.log.size < length:
+            self.log.append([(None, chance.randbytes(1 << 19))])
+        whole = self.log.fetch(0, 1 << 40)
+        count = 4 if tiny else _TOTAL // size
+        places = [chance.randrange((whole.size - size) // 4096) * 4096 for _ in range(count)]
+        self.total = count * size
+        self.slices = [self._slice(whole, place, size) for place in places]
+        self.places = (ctypes.c_int64 * count)(*places)
+        self.file = open(self.log.segments[0].path, "rb", buffering=0)
+        self.memory = mmap.mmap(-1, size)
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.line = _Line(self.library, self.kind, self._other)
+        self.loop = asyncio.new_event_loop()
+
+    @staticmethod
+    def _slice(whole: FetchData, place: int, size: int) -> FetchData:
+        return dataclasses.replace(whole, position=OffsetMetadata(0, 0, place), size=size)
+
+    def klog(self) -> None:
+        sock = self.line.ours
+        for data in self.slices:
+            data.send_to(sock)
+
+    def klog_async(self) -> None:
+        async def send() -> None:
+            for data in self.slices:
+                await data.send_to_async(self.line.ours)
+
+        self.loop.run_until_complete(send())
+
+    def asyncio_sendfile(self) -> None:
+        async def send() -> None:
+            for place in self.places:
+                await self.loop.sock_sendfile(self.line.ours, self.file, place, self.size, fallback=False)
+
+        self.loop.run_until_complete(send())
+
+    def python_sendfile(self) -> None:
+        to, source, size = self.line.ours.fileno(), self.file.fileno(), self.size
+        for place in self.places:
+            left = size
+            while left:
+                left -= os.sendfile(to, source, place + size - left, left)
+
+    def c_sendfile(self) -> None:
+        self._c(self.library.send_by_sendfile)
+
+    def c_copy(self) -> None:
+        self._c(self.library.send_by_copy, ctypes.c_void_p(self._address))
+
+    def _c(self, function: Callable[..., int], *more: object) -> None:
+        size, count = ctypes.c_int64(self.size), ctypes.c_int64(len(self.places))
+        failed = function(self.line.ours.fileno(), self.file.fileno(), self.places, count, size, *more)
+        if failed:
+            raise OSError(failed, os.strerror(failed))
+
+    def seconds(self, send: Callable[[], None], waits: bool, clock: Callable[[], float]) -> Callable[[], float]:
+        """A run: its seconds of this clock, up to the last byte's arrival where it is a wall clock."""
+
+        def run() -> float:
+            self.line.ours.setblocking(waits)
+            started = clock()
+            send()
+            spent = clock() - started
+            self.line.wait(self.total)
+            return clock() - started if clock is time.perf_counter else spent
+
+        return run
+
+    def check(self, senders: list[_Sender]) -> None:
+        content = Path(self.log.segments[0].path).read_bytes()
+        expected = 0
+        for place in self.places:
+            expected = crc32c(content[place : place + self.size], expected)
+        for _, send, waits, _ in senders:
+            self.line.check(True)
+            self.line.ours.setblocking(waits)
+            send()
+            assert self.line.wait(self.total) == expected
+            self.line.check(False)
+
+    def close(self) -> None:
+        self.line.close()
+        self.loop.close()
+        self.file.close()
+        self.log.close()
+        os.sched_setaffinity(0, self._before)
+
+
+def _send(kind: str, size: int, clock: Callable[[], float], goals: tuple[float | None, float | None]) -> Factory:
+    def factory(tiny: bool, folder: Path) -> Contest:
+        if not hasattr(os, "sched_setaffinity"):
+            raise Unavailable("sched_setaffinity")
+        race = _Race(tiny, folder, kind, size)
+        senders: list[_Sender] = [
+            ("klog FetchData.send_to", race.klog, True, goals[0]),
+            ("klog send_to_async", race.klog_async, False, goals[1]),
+            ("os.sendfile", race.python_sendfile, True, None),
+            ("loop.sock_sendfile", race.asyncio_sendfile, False, None),
+            ("pread and send in C", race.c_copy, True, None),
+            ("sendfile in C", race.c_sendfile, True, None),
+        ]
+        contestants = tuple(
+            Contestant(name, race.seconds(send, waits, clock), goal=goal, own_clock=True)
+            for name, send, waits, goal in senders
+        )
+        label = f"{size >> 10}KiB" if size < 1 << 20 else f"{size >> 20}MiB"
+        name = f"send {kind} {label}" + (" processor" if clock is time.thread_time else "")
+        return Contest(
+            name,
+            0,
+            race.total,
+            contestants,
+            lambda: race.check(senders),
+            race.close,
+        )
+
+    return factory
+
+
+_GOAL, _PROCESSOR_GOAL = 0.9, 0.87  # at most 1.15 times its processor seconds
+_KIB = 1 << 10
+
+FACTORIES: dict[str, Factory] = {
+    "send tcp 16KiB": _send("tcp", 16 * _KIB, time.perf_counter, (None, None)),
+    "send tcp 64KiB": _send("tcp", 64 * _KIB, time.perf_counter, (_GOAL, None)),
+    "send tcp 256KiB": _send("tcp", 256 * _KIB, time.perf_counter, (_GOAL, None)),
+    "send tcp 1MiB": _send("tcp", 1 << 20, time.perf_counter, (_GOAL, None)),
+    "send tcp 64KiB processor": _send("tcp", 64 * _KIB, time.thread_time, (_PROCESSOR_GOAL, None)),
+    "send tcp 256KiB processor": _send("tcp", 256 * _KIB, time.thread_time, (_PROCESSOR_GOAL, None)),
+    "send tcp 1MiB processor": _send("tcp", 1 << 20, time.thread_time, (_PROCESSOR_GOAL, None)),
+    "send unix 64KiB": _send("unix", 64 * _KIB, time.perf_counter, (_GOAL, None)),
+}

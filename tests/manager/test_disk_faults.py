@@ -1,0 +1,97 @@
+"""A disk of two that fails: what each error does to the directory on it, and that the other one goes on.
+
+offline     the directory takes and gives nothing more until the next start; the partitions elsewhere go on
+refused     that call failed, the directory stays in use
+went on     nothing was seen of it
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import StorageOffline
+from tests.support.batches import NOW
+from tests.support.failing_files import FailingFiles
+
+CONFIG = {"segment.bytes": 1500, "retention.bytes": 1000, "cleanup.policy": "delete"}
+RAN_OUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE)
+BROKEN = (errno.EIO, errno.EROFS, errno.ESTALE, errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
+OPERATIONS: dict[str, Callable[[klog.Log], Any]] = {
+    "append": lambda log: log.append([(b"k", b"no")]),
+    "append and roll": lambda log: log.append([(b"k", b"n" * 800)] * 2),
+    "roll": lambda log: log.roll(),
+    "flush": lambda log: log.flush(),
+    "retention": lambda log: log.apply_retention(),
+    "truncate": lambda log: log.truncate_to(1),
+}
+
+FAILS = {
+    "append": "write",
+    "append and roll": "open",
+    "roll": "replace",
+    "flush": "fsync",
+    "retention": "rename",
+    "truncate": "truncate",
+}
+
+
+def expected(operation: str, error: int) -> str:
+    if operation in ("flush", "truncate"):  # S2: of a sync nothing is passing; nor of what must not stop half-way
+        return "offline"
+    if operation == "retention":  # which is what makes room: where there is none to rename, it unlinks
+        return "went on" if error in (errno.ENOSPC, errno.EDQUOT) else "offline"
+    return "offline" if error in BROKEN else "refused"
+
+
+@pytest.mark.parametrize("error", [*RAN_OUT, *BROKEN], ids=errno.errorcode.get)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_other_directory_goes_on(tmp_path: Path, operation: str, error: int) -> None:
+    """F15, F18, F19, F21, F29."""
+    paths = [tmp_path / "a", tmp_path / "b"]
+    files = FailingFiles(error=error)
+    logs = klog.open(paths, create=True, clock=ManualClock(NOW), files=files, config=CONFIG)
+    logs.create_topic("t", partitions=4, config=CONFIG)  # 0 and 2 in a, 1 and 3 in b
+    held = [logs.log("t", number) for number in range(4)]
+    for log in held:
+        for _ in range(5):
+            log.append([(b"k", b"v" * 700)])
+    files.only = (FAILS[operation],)
+    files.nth = files.calls + 1
+    if expected(operation, error) == "went on":
+        OPERATIONS[operation](held[0])
+        assert files.failed
+    else:
+        with pytest.raises(OSError, match=r"\[Errno") as caught:
+            OPERATIONS[operation](held[0])
+        assert caught.value.errno == error
+        assert str(caught.value.filename).startswith(str(paths[0])) and "; " in str(caught.value.strerror)
+    files.nth = 0
+    if expected(operation, error) == "offline":
+        assert list(logs.offline_directories) == [str(paths[0])]
+        for number in (0, 2):
+            with pytest.raises(StorageOffline, match="offline"):
+                held[number].append([(b"k", b"no")])
+    else:
+        assert logs.offline_directories == {}
+        OPERATIONS[operation](held[0])
+        assert held[2].append([(b"k", b"on")]).first_offset == 5
+    for number in (1, 3):
+        assert held[number].append([(b"k", b"on")]).first_offset == 5
+        assert held[number].count() == 6
+    if logs.offline_directories:
+        with pytest.raises(OSError, match=str(paths[0])):
+            logs.close()
+    else:
+        logs.close()
+    with klog.open(paths, clock=ManualClock(NOW)) as again:
+        assert [again.log("t", number).count() for number in (1, 3)] == [6, 6]
+        if operation != "truncate":
+            assert again.log("t", 0).count() >= (1 if operation == "retention" else 5)
+            assert again.log("t", 2).count() >= 5
