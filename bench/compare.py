@@ -18,6 +18,7 @@ from pathlib import Path
 from bench import (
     append_contests,
     checksum_contests,
+    cleaner_contests,
     codec_contests,
     compression_contests,
     engine_contests,
@@ -41,6 +42,7 @@ FACTORIES: dict[str, Factory] = {
     **compression_contests.FACTORIES,
     **kafka_contests.FACTORIES,
     **engine_contests.FACTORIES,
+    **cleaner_contests.FACTORIES,
     **log_contests.FACTORIES,
     **lookup_contests.FACTORIES,
     **send_contests.FACTORIES,

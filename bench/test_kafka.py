@@ -1,4 +1,5 @@
-"""Beside Kafka's own classes in one JVM: see kafka_contests.py, engine_contests.py, append_contests.py.
+"""Beside Kafka's own classes in one JVM: see kafka_contests.py, engine_contests.py, append_contests.py,
+cleaner_contests.py.
 
 What is timed here includes a pipe to the JVM and back.
 """
@@ -40,6 +41,7 @@ def test_encode_and_validate(contest, place, measure):
             for size in ("16KiB", "1MiB")
             for codec in ("none", "lz4")
         ),
+        *(f"kafka compact {codec} {size}" for codec in ("none", "lz4") for size in SIZES),
     ],
     indirect=True,
 )

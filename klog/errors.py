@@ -254,6 +254,20 @@ class StorageOffline(KlogError):
     code = 56
 
 
+class ReadFailed(KlogError, OSError):
+    """Kafka: KafkaStorageException (56): the disk does not give the bytes of a log file. The log stays open, and other
+    places of it can be read. Attributes: errno, filename, position."""
+
+    code = 56
+
+    def __init__(self, number: int, text: str, path: str, position: int) -> None:
+        self.position = position
+        super().__init__(number, text, path)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.errno, self.strerror, self.filename, self.position)
+
+
 class DuplicateLog(KlogError):
     """One partition in two log directories. Kafka: IllegalStateException, and the broker does not start."""
 

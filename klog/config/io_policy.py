@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 Write = Literal["buffered", "dontcache", "direct"]
 Preallocate = Literal["steps", "none", "zeros"]
+Read = Literal["buffered", "direct"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,27 @@ class IoPolicy:
                             its batches. zeros: the same steps as written zeros, for file systems that cannot give
                             blocks alone; the length runs ahead until roll or close. none: the file grows write by write
     preallocate_step_bytes  the largest step
+
+    read                    buffered: through the page cache. direct: Log.read(), its chunks and columns go past it
+    read_ahead_bytes        largest window that is asked for ahead of a reader in order; 0: the kernel's own read-ahead
+    read_cache_bytes        how much of direct reads and of decompressed batches each log keeps; 0: nothing
+    read_cache_ms           how long
+    warm_up_bytes           of the newest segments, read when the log is opened; 0: nothing
+    warm_up_ms              how long that may delay the opening
+    scan_drop_behind        do scans drop what they brought into the page cache?
     """
 
     write: Write = "buffered"
     write_behind_bytes: int = 0
     preallocate: Preallocate = "steps"
     preallocate_step_bytes: int = 16 << 20
+    read: Read = "buffered"
+    read_ahead_bytes: int = 0
+    read_cache_bytes: int = 0
+    read_cache_ms: int = 300_000
+    warm_up_bytes: int = 0
+    warm_up_ms: int = 1000
+    scan_drop_behind: bool = True
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:

@@ -246,6 +246,30 @@ TOPIC_KEYS: dict[str, Key] = {
             choices=("steps", "none", "zeros"),
         ),
         _int("klog.io.preallocate.step.bytes", 16 << 20, "largest step; the first is 64 KiB, each doubles", 4096),
+        Key(
+            "klog.io.read",
+            "string",
+            "buffered",
+            "reads of ranges: through the page cache, or past it (O_DIRECT)",
+            choices=("buffered", "direct"),
+        ),
+        _int(
+            "klog.io.read.ahead.bytes",
+            0,
+            "largest window that klog asks the kernel to read ahead of a reader in order; 0: the kernel's own alone",
+        ),
+        _long(
+            "klog.io.read.cache.bytes", 0, "what a log keeps of direct reads and of decompressed batches; 0: none", 0
+        ),
+        _long("klog.io.read.cache.ms", 300_000, "how long it keeps them, ms", 1),
+        _long("klog.io.warm.up.bytes", 0, "the newest bytes of a log that are read when it is opened; 0: none", 0),
+        _long("klog.io.warm.up.ms", 1000, "how long that may delay the opening, ms", 0),
+        Key(
+            "klog.io.scan.drop.behind",
+            "bool",
+            True,
+            "recovery, Spark and other scans drop what they brought into the page cache",
+        ),
     )
 }
 

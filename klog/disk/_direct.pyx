@@ -20,6 +20,8 @@ from libc.stdint cimport int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy
 from posix.unistd cimport close
 
+from klog.disk.faults import read_error
+
 cdef enum:
     DIRECT_MIN = 65536
     STAGE = 1 << 20
@@ -153,6 +155,6 @@ cdef class DirectFile(LogFile):
         with nogil:
             got = kl_pread_direct(self.io, self.direct, self.fd, buf, size, position)
         if got < 0:
-            self.check(<int>got)
+            raise read_error(<int>-got, self.path, position)
         self.direct_bytes_read += got
         return got

@@ -30,7 +30,7 @@ from klog._c.osio cimport (
 
 import errno
 
-from klog.disk.faults import os_error
+from klog.disk.faults import os_error, read_error
 
 cdef extern from "stdlib.h" nogil:
     int posix_memalign(void **out, size_t alignment, size_t size)
@@ -144,7 +144,7 @@ cdef class LogFile:
             with nogil:
                 more = kl_pread(self.io, self.fd, <uint8_t *>buf + got, size - got, position + got)
         if more < 0:
-            raise os_error(<int>-more, self.path)
+            raise read_error(<int>-more, self.path, position)
         return got + more
 
     def read(self, int64_t position, Py_ssize_t size):

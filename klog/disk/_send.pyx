@@ -32,6 +32,7 @@ from posix.fcntl cimport F_GETFL, O_NONBLOCK, fcntl
 import errno
 import os
 
+from klog.disk.faults import os_error
 from klog.errors import PeerGone, SendTimeout
 
 cdef enum:
@@ -85,7 +86,7 @@ cdef class Target:
             raise PeerGone(number, sent)
         if path is None or number in _TARGET:
             raise OSError(number, f"{os.strerror(number)}: {sent} bytes had been sent")
-        raise OSError(number, os.strerror(number), path)
+        raise os_error(number, path)
 
 
 cdef bint in_memory(LogFile file, int64_t position, int64_t size) noexcept:

@@ -135,7 +135,17 @@ def view_of(LogFile file, int64_t position, int64_t size):
         view.data = map.data
         view.size = min(map.valid, map.size)
         whole = file.mapped = PyMemoryView_FromObject(view)
-    return whole[position:end]  # sooner made than a view of an object of its own
+    return part(whole, position, size)  # sooner made than a view of an object of its own
+
+
+cdef object part(object whole, Py_ssize_t position, Py_ssize_t size):
+    """whole[position:position + size] of a view of bytes one after the other, without the slice and the two numbers that
+    it would be asked by: half the time. Nobody else has the new view yet, and its flags stay true of any part."""
+    cdef object made = PyMemoryView_FromObject(whole)
+    cdef Py_buffer *view = PyMemoryView_GET_BUFFER(made)
+    view.buf = <uint8_t *>view.buf + position
+    view.len = view.shape[0] = size
+    return made
 
 
 def begin_cut(int fd, int64_t size):

@@ -10,6 +10,8 @@ import errno
 import os
 from types import TracebackType
 
+from klog.errors import ReadFailed
+
 # What says that something has run out, or that somebody asked for the wrong thing: the disk is well. Of a failed sync
 # nothing is passing: see FailedSync.
 _PASSING = frozenset(
@@ -75,6 +77,13 @@ def os_error(number: int, path: str | None, *, sync: bool = False) -> OSError:
     """The OSError of an errno, of the class that Python has for it, with the next step in its text."""
     text, step = os.strerror(number), _AFTER_SYNC if sync else _NEXT_STEPS.get(number)
     return (FailedSync if sync else OSError)(number, text if step is None else f"{text}; {step}", path)
+
+
+def read_error(number: int, path: str, position: int) -> ReadFailed:
+    """The same of a read at this byte of a log file."""
+    step = _NEXT_STEPS.get(number)
+    text = f"{os.strerror(number)} at byte {position}"
+    return ReadFailed(number, text if step is None else f"{text}; {step}", path, position)
 
 
 class naming_the_next_step:  # noqa: N801 - reads as what it does: with naming_the_next_step(path): os.mkdir(path)

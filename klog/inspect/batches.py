@@ -82,6 +82,7 @@ def walk(file: ReadOnlyFile, start: int = 0) -> Iterator[Item]:
     budget = RESYNC_FACTOR * file.size + WINDOW
     position = start
     while position < file.size:
+        file.passed(position)
         window = file.read_at(position, _window_for(file, position))
         error: CorruptBatch | None = None
         base = position

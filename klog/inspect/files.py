@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from klog.disk import os_error
+from klog.disk import LogFile, os_error
+from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptData
 from klog.log.directory_names import parse_directory_name as partition_name
 
@@ -119,9 +120,12 @@ def is_partition_directory(path: str) -> bool:
 
 
 class ReadOnlyFile:
-    """One regular file, opened for reading. Any thread; a context manager."""
+    """One regular file, opened for reading. Any thread; a context manager.
 
-    def __init__(self, path: str) -> None:
+    scan: what this brings into the page cache goes again, behind passed() and at the end (drop_behind.py).
+    """
+
+    def __init__(self, path: str, *, scan: bool = False) -> None:
         self.path = path
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
@@ -137,6 +141,8 @@ class ReadOnlyFile:
             os.close(self._fd)
             raise CorruptData("no regular file; a log directory holds files and nothing else", path=path)
         self.size = info.st_size
+        self._file = LogFile(self._fd, path)  # closes it
+        self._behind = DropBehind(self._file, 0, self.size) if scan else None
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +150,14 @@ class ReadOnlyFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._fd)
+        if self._behind is not None:
+            self._behind.finish()
+        self._file.close()
+
+    def passed(self, position: int) -> None:
+        """Who reads the file in order needs nothing below this byte any more."""
+        if self._behind is not None:
+            self._behind.passed(position)
 
     def read_at(self, position: int, size: int) -> bytes:
         """Up to size bytes from position; fewer only where the file ends."""
@@ -164,9 +177,9 @@ class ReadOnlyFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def read_small(path: str) -> bytes:
+def read_small(path: str, *, scan: bool = False) -> bytes:
     """A whole file other than a .log. CorruptData where it is no regular file or too large to be what it says."""
-    with ReadOnlyFile(path) as file:
+    with ReadOnlyFile(path, scan=scan) as file:
         if file.size > SMALL_BYTES_MAX:
             raise CorruptData(f"{file.size} bytes, which no file of this kind has", path=path)
         return file.read_at(0, file.size)

@@ -80,7 +80,7 @@ class PartitionCheck:
             if what.kind in ("index", "timeindex", "txnindex") and what.base_offset not in logs:
                 self._add("leftover", name, "an index without its .log; the next open removes it")
             if what.kind == "log" and not name.endswith(".log"):  # a snapshot of the metadata log
-                with ReadOnlyFile(self._file(name)) as file:
+                with ReadOnlyFile(self._file(name), scan=True) as file:
                     for error in check_batches(file):
                         self._report.add_error(error, self._file(name))
         self._read_snapshots(live)
@@ -128,7 +128,7 @@ class PartitionCheck:
             if what.kind != "snapshot" or what.leftover or what.base_offset is None:
                 continue
             try:
-                entries = parse_snapshot(read_small(self._file(name)), self._file(name))
+                entries = parse_snapshot(read_small(self._file(name), scan=True), self._file(name))
                 self._snapshots.append((what.base_offset, self._file(name), entries))
             except CorruptData as error:
                 self._report.add_error(error, self._file(name))
@@ -145,7 +145,7 @@ class PartitionCheck:
         name = "partition.metadata"
         if name in live:
             try:
-                _, topic_id = parse_partition_metadata(read_small(self._file(name)), self._file(name))
+                _, topic_id = parse_partition_metadata(read_small(self._file(name), scan=True), self._file(name))
                 if self._facts.topic_id not in (None, topic_id):
                     self._add(
                         "checkpoint", name, f"topic id {topic_id}, by klog-topics.json it is {self._facts.topic_id}"
@@ -160,7 +160,7 @@ class PartitionCheck:
                 self._add("epoch", name, "missing; the next open rebuilds it from the batches")
             return None
         try:
-            return parse_epochs(read_small(self._file(name)), self._file(name))
+            return parse_epochs(read_small(self._file(name), scan=True), self._file(name))
         except CorruptData as error:
             self._report.add_error(error, self._file(name))
             return None
@@ -170,7 +170,7 @@ class PartitionCheck:
     def _segment(self, base: int, live: dict[str, FileName], epochs: EpochCheck, *, last: bool) -> None:
         path = self._file(f"{base:020d}.log")
         closed = not last or self._facts.clean is True
-        with ReadOnlyFile(path) as file:
+        with ReadOnlyFile(path, scan=True) as file:
             offsets = self._offset_check(base, live, file)
             times = self._time_check(base, live, file)
             txns = self._txn_entries(base, live)
@@ -315,7 +315,7 @@ class PartitionCheck:
                 self._add("index", name, "missing; the next open rebuilds it")
             return None
         try:
-            data = read_small(self._file(name))
+            data = read_small(self._file(name), scan=True)
         except CorruptData as error:
             self._report.add("index", self._file(name), error.reason)
             return None
@@ -331,7 +331,7 @@ class PartitionCheck:
                 self._add("timeindex", name, "missing; the next open rebuilds it")
             return None
         try:
-            data = read_small(self._file(name))
+            data = read_small(self._file(name), scan=True)
         except CorruptData as error:
             self._report.add("timeindex", self._file(name), error.reason)
             return None
@@ -357,7 +357,7 @@ class PartitionCheck:
         if name not in live:
             return []
         try:
-            return parse_txn_index(read_small(self._file(name)), self._file(name))
+            return parse_txn_index(read_small(self._file(name), scan=True), self._file(name))
         except CorruptData as error:
             self._report.add("txnindex", self._file(name), error.reason, position=error.position)
             return None

@@ -140,7 +140,7 @@ class _Root:
         return None
 
     def _bootstrap(self, path: str) -> None:
-        with ReadOnlyFile(path) as file:
+        with ReadOnlyFile(path, scan=True) as file:
             for error in check_batches(file):
                 self._report.add_error(error, path)
 

@@ -58,22 +58,26 @@ class FetchData:
         Of a log that is open for writing the view is the page cache itself, without a copy: there a disk that cannot
         give a page is a signal (SIGBUS), not an error. Any other log's bytes are copied.
         """
+        if self._views and (file := self._file) is not None:
+            view = view_of(file, self.position.position, self.size)
+            if view is not None:
+                return view
+        return self._copy()
+
+    def _copy(self) -> memoryview:
         file = self._file
         if file is None:
             return memoryview(b"")
         start, size = self.position.position, self.size
-        view = view_of(file, start, size) if self._views else None
-        if view is None:
-            data = file.read(start, size)
-            if len(data) < size:
-                raise CorruptBatch(
-                    f"{size} bytes were there when they were looked up, {len(data)} are now: the log was truncated",
-                    path=file.path,
-                    position=start,
-                    offset=self.offset,
-                )
-            view = memoryview(data)
-        return view
+        data = file.read(start, size)
+        if len(data) < size:
+            raise CorruptBatch(
+                f"{size} bytes were there when they were looked up, {len(data)} are now: the log was truncated",
+                path=file.path,
+                position=start,
+                offset=self.offset,
+            )
+        return memoryview(data)
 
     def send_to(self, target: HasFileno, start: int = 0) -> int:
         """Send the batches from byte `start` of them on, without a copy where the kernel can: how many bytes went.

@@ -48,6 +48,7 @@ def metrics_of(log: LogView, meters: Meters | None, page_cache: bool = False) ->
         "Size": log.size,
         "LastStableOffsetLag": log.high_watermark - log.last_stable_offset,
         "ProducerIdCount": len(log.producers),
+        **_read_cache(log),
         "FetchBytesSendfile": log._sends.sendfile,
         "FetchBytesSplice": log._sends.splice,
         "FetchBytesCopied": log._sends.copied,
@@ -66,6 +67,21 @@ def metrics_of(log: LogView, meters: Meters | None, page_cache: bool = False) ->
         "MessagesInPerSec": meters.messages_in,
         "ReplicationBytesInPerSec": meters.replicated_bytes_in,
         **meters.refusals,
+    }
+
+
+def _read_cache(log: LogView) -> dict[str, int]:
+    """Of a log that has one (klog.io.read.cache.bytes)."""
+    if not log.config.io.read_cache_bytes:
+        return {}
+    counts = log._reading.counts(log)
+    return {
+        "ReadCacheHits": counts.hits,
+        "ReadCacheMisses": counts.misses,
+        "ReadCacheEvictions": counts.evictions,
+        "ReadCacheExpirations": counts.expirations,
+        "ReadCacheEntries": counts.entries,
+        "ReadCacheBytes": counts.bytes,
     }
 
 

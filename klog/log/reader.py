@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from klog import record as record_room
 from klog.disk import AlignedBuffer
 from klog.log.fetching import Isolation
+from klog.log.reading import Payloads
 from klog.record import Record, RecordBatch
 from klog.segment import AbortedTransaction
 
@@ -37,6 +38,7 @@ class FetchedChunk:
     start: int
     stop: int
     aborted: tuple[tuple[int, int, int], ...] = ()
+    payloads: Payloads | None = None  # where plain records of compressed batches are kept
 
     def records(self, *, include_control: bool = False) -> Iterator[Record]:
         """What was asked for, as lazy records."""
@@ -49,6 +51,7 @@ class FetchedChunk:
             path=self.path,
             file_position=self.file_position,
             lazy=True,
+            payloads=self.payloads,
         )
 
 
@@ -59,10 +62,17 @@ class LogReader:
     (polars, duckdb, pandas) takes the reader itself.
     """
 
-    def __init__(self, parts: Sequence[tuple[LogView, int, int]], isolation: Isolation, include_control: bool) -> None:
+    def __init__(
+        self,
+        parts: Sequence[tuple[LogView, int, int]],
+        isolation: Isolation,
+        include_control: bool,
+        scan: bool = False,
+    ) -> None:
         self._parts = tuple(parts)
         self._isolation = isolation
         self._include_control = include_control
+        self._scan = scan
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{log.name}[{start}:{stop}]" for log, start, stop in self._parts)
@@ -80,13 +90,17 @@ class LogReader:
     def chunks(self, max_bytes: int = CHUNK_BYTES) -> Iterator[FetchedChunk]:
         """The raw bytes of the range, for columnar readers."""
         for log, start, stop in self._parts:
-            yield from log.chunks(start, stop, self._isolation, max_bytes)
+            yield from log.chunks(start, stop, self._isolation, max_bytes, scan=self._scan)
 
     def batches(self) -> Iterator[RecordBatch]:
         """Record batches that hold something of the range; the first and last may reach beyond it."""
         for chunk in self.chunks():
             for batch in record_room.decode(
-                chunk.buffer, path=chunk.path, file_position=chunk.file_position, lazy=True
+                chunk.buffer,
+                path=chunk.path,
+                file_position=chunk.file_position,
+                lazy=True,
+                payloads=chunk.payloads,
             ):
                 if batch.last_offset >= chunk.start and batch.base_offset < chunk.stop:
                     yield batch
@@ -114,6 +128,7 @@ class LogReader:
                 file_position=chunk.file_position,
                 fields=fields,
                 views=views,
+                payloads=chunk.payloads,
             )
             if columns.num_rows:
                 yield chunk, columns

@@ -73,7 +73,8 @@ def _check(inputs: Inputs, segment: Segment, after: Segment | None, found: Findi
     """Look at every byte of a segment and build its indexes anew. What its policy does not allow is CorruptLog."""
     found.segments_scanned += 1
     found.bytes_scanned += segment.size
-    scan = segment.recover(inputs.progress)
+    # The newest segment is what is read next: it stays.
+    scan = segment.recover(inputs.progress, drop_behind=after is not None and inputs.config.io.scan_drop_behind)
     if after is not None and scan.next_offset > after.base_offset:
         scan.liars.append(scan.last_at)  # the last batch reaches into the next segment
         segment.next_offset = after.base_offset

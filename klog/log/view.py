@@ -53,6 +53,7 @@ from klog.log.offset_lookup import (
 from klog.log.producers import ProducerState
 from klog.log.ranges import FetchRange, fetch_range
 from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_ranges
+from klog.log.reading import Reading
 from klog.log.segments import number_of
 from klog.log.tail import LogTail
 from klog.log.terms import Options
@@ -88,6 +89,7 @@ class LogView(LogState):
         self._home: Home | None = None
         self._aborted_finder = AbortedFinder()
         self._newest = NewestBefore()
+        self._reading = Reading()
         loaded = self._load()
         self._take(loaded)
         self._recovery_point = loaded.recovery_point
@@ -380,11 +382,13 @@ class LogView(LogState):
         *,
         isolation: Isolation = "high_watermark",
         include_control: bool = False,
+        scan: bool = False,
     ) -> LogReader:
         """The records of [start, stop): an offset, "earliest", "latest", an aware datetime, ISO text or "-3h" each.
 
         Iterate it for Record objects, or ask it for .batches(), .to_arrow(). The end is fixed now: records appended
-        later are not in it. Raises OffsetOutOfRange, ValueError.
+        later are not in it. scan: you are not coming back to them soon; what this brings into the page cache goes again
+        behind it (klog.io.scan.drop.behind). Raises OffsetOutOfRange, ValueError; while you read, ReadFailed.
         """
         self._check_open()
         now = self.clock.wall_ms()
@@ -392,7 +396,7 @@ class LogView(LogState):
         first = resolve(self, start, self._log_start_offset, now)
         last = min(resolve(self, stop, bound, now), bound)
         self.check_held(first)
-        return LogReader([(self, first, max(first, last))], isolation, include_control)
+        return LogReader([(self, first, max(first, last))], isolation, include_control, scan)
 
     def tail(
         self,
@@ -412,7 +416,13 @@ class LogView(LogState):
         return LogTail(self, first, timeout, isolation)
 
     def chunks(
-        self, start: int, stop: int, isolation: Isolation = "log_end", max_bytes: int = CHUNK_BYTES
+        self,
+        start: int,
+        stop: int,
+        isolation: Isolation = "log_end",
+        max_bytes: int = CHUNK_BYTES,
+        *,
+        scan: bool = False,
     ) -> Iterator[FetchedChunk]:
         """Raw batches of [start, stop), chunk by chunk.
 
@@ -424,7 +434,7 @@ class LogView(LogState):
             self.check_held(offset)
             moment = self._moment()
             try:
-                for chunk, next_offset in self._chunks(offset, stop, isolation, max_bytes):
+                for chunk, next_offset in self._chunks(offset, stop, isolation, max_bytes, scan):
                     if not following.steady(self, moment):
                         break  # it may be a mixture of two moments: look again
                     self._reads_failed = 0
@@ -462,45 +472,59 @@ class LogView(LogState):
         """What a writer does about it."""
 
     def _chunks(
-        self, offset: int, stop: int, isolation: Isolation, max_bytes: int
+        self, offset: int, stop: int, isolation: Isolation, max_bytes: int, scan: bool
     ) -> Iterator[tuple[FetchedChunk, int]]:
         """Each chunk, and the offset behind it."""
         producers = self._has_producers()
         while offset < stop:
+            behind = None
+            if scan and (segments := self._segments):
+                guess = segments[number_of(segments, offset)]
+                behind = self._reading.behind(self, guess)
             found = self._locate(offset)
             if found is None:
                 return
             segment, position = found
+            if behind is not None and segment is not guess:
+                behind.finish()
+                behind = self._reading.behind(self, segment)
             if offset < segment.base_offset and offset < self._log_start_offset:
                 return  # what comes next is gone; in a segment that is, who has begun to read it may go on
             located = position
-            while offset < stop and position < segment.size:
-                try:
-                    chunk, next_offset = segment.read_chunk(position, max_bytes)
-                except CorruptBatch as error:
-                    if segment is self._segments[-1] or offset < segment.next_offset:
-                        raise
-                    # Bytes behind the last record of a closed segment: nothing is missing, the next one goes on.
-                    _log.warning("event=trailing_bytes reason=%s", error)
-                    break
-                if position > located and (base := int.from_bytes(memoryview(chunk)[:8])) < offset:
-                    raise CorruptBatch(
-                        f"a batch begins at offset {base}, but the one before it reaches {offset - 1}: "
-                        f"run `klog verify`",
-                        path=segment.path,
-                        position=position,
-                        offset=base,
-                        kind="offset_order",
+            with self._reading.way(self, segment, scan, behind) as way:
+                while offset < stop and position < segment.size:
+                    try:
+                        chunk, next_offset = way.chunk(position, max_bytes)
+                    except CorruptBatch as error:
+                        if segment is self._segments[-1] or offset < segment.next_offset:
+                            raise
+                        # Bytes behind the last record of a closed segment: nothing is missing, the next one goes on.
+                        _log.warning("event=trailing_bytes reason=%s", error)
+                        break
+                    if position > located and (base := int.from_bytes(memoryview(chunk)[:8])) < offset:
+                        raise CorruptBatch(
+                            f"a batch begins at offset {base}, but the one before it reaches {offset - 1}: "
+                            f"run `klog verify`",
+                            path=segment.path,
+                            position=position,
+                            offset=base,
+                            kind="offset_order",
+                        )
+                    aborted: Sequence[AbortedTransaction] = ()
+                    if isolation == "read_committed":
+                        aborted = self._aborted(offset, next_offset, producers)
+                    fetched = FetchedChunk(
+                        chunk,
+                        segment.path,
+                        position,
+                        offset,
+                        min(stop, next_offset),
+                        aborted_ranges(aborted),
+                        way.payloads,
                     )
-                aborted: Sequence[AbortedTransaction] = ()
-                if isolation == "read_committed":
-                    aborted = self._aborted(offset, next_offset, producers)
-                fetched = FetchedChunk(
-                    chunk, segment.path, position, offset, min(stop, next_offset), aborted_ranges(aborted)
-                )
-                yield fetched, next_offset
-                position += len(chunk)
-                offset = max(offset, next_offset)
+                    yield fetched, next_offset
+                    position += len(chunk)
+                    offset = max(offset, next_offset)
             offset = max(offset, segment.next_offset)
 
     def _locate(self, offset: int) -> tuple[Segment, int] | None:

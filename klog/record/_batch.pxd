@@ -47,6 +47,7 @@ cdef class Source:
     cdef bint refuses_legacy        # magic 0 and 1 are UnsupportedBatch
     cdef bint lazy                  # records may point into the bytes, which never change
     cdef LegacyBatch legacy         # of magic 0 and 1, the one read last
+    cdef object payloads            # find() and keep() what was decompressed; None: nobody keeps it
 
     # Read and check the batch at byte `at`: 1, or 0 where the bytes end before the batch does; raises on bad bytes.
     # b.position is the byte in this source.

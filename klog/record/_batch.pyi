@@ -4,6 +4,7 @@ from typing import Any, Never, final
 
 from typing_extensions import Buffer
 
+from klog.record.payloads import Payloads
 from klog.record.timestamps import TimestampType
 
 @final
@@ -126,6 +127,7 @@ def decode(
     allow_partial: bool = False,
     legacy: bool = True,
     lazy: bool | None = None,
+    payloads: Payloads | None = None,
 ) -> BatchIterator: ...
 def iter_records(
     buffer: Buffer,
@@ -138,5 +140,6 @@ def iter_records(
     file_position: int = 0,
     verify_crc: bool = True,
     lazy: bool | None = None,
+    payloads: Payloads | None = None,
 ) -> RecordIterator: ...
 def validate(buffer: Buffer, *, path: str | PathLike[str] | None = None, file_position: int = 0) -> int: ...

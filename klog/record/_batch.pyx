@@ -355,8 +355,13 @@ cdef class Source:
             return self.legacy_at(b.position, b.size, False).payload
         if codec != 0 and b.count != 0:
             start = b.position + KL_BATCH_HEADER
+            if self.payloads is not None:
+                plain = self.payloads.find(self.file_position + b.position, b.size, b.crc)
             try:
-                plain = decompress(codec, memoryview(self)[start:start + size], decompressed_bytes_max(size))
+                if plain is None:
+                    plain = decompress(codec, memoryview(self)[start:start + size], decompressed_bytes_max(size))
+                    if self.payloads is not None:
+                        self.payloads.keep(self.file_position + b.position, b.size, b.crc, plain)
             except CorruptBatch as error:
                 raise type(error)(
                     error.reason, path=self.path, position=self.file_position + b.position, offset=b.base_offset,
@@ -799,22 +804,25 @@ cdef class BatchIterator:
         return batch
 
 
-def decode(buffer, *, path=None, file_position=0, verify_crc=True, allow_partial=False, legacy=True, lazy=None):
+def decode(
+    buffer, *, path=None, file_position=0, verify_crc=True, allow_partial=False, legacy=True, lazy=None, payloads=None
+):
     """Iterate the batches in a buffer of whole batches, as a .log file holds them.
 
     path and file_position (of the buffer's first byte) go into positions and errors. CorruptBatch on bad bytes, with
     kind "crc" or "length". A partial batch at the end is CorruptBatch too, unless allow_partial says that more bytes are
     to come. A message of magic 0 or 1 is a batch, and one with a codec that of all within; legacy=False is for whoever
-    knows only batches of magic 2, and gets UnsupportedBatch there. lazy: see iter_records().
+    knows only batches of magic 2, and gets UnsupportedBatch there. lazy, payloads: see iter_records().
     """
     cdef Source source = Source(buffer, path, file_position, lazy)
     source.refuses_legacy = not legacy
+    source.payloads = payloads
     return BatchIterator(source, verify_crc, allow_partial)
 
 
 def iter_records(
     buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, verify_crc=True,
-    lazy=None
+    lazy=None, payloads=None
 ):
     """Iterate the records of a buffer of batches with start <= offset < stop: the fast path of reading.
 
@@ -823,9 +831,11 @@ def iter_records(
     or above stop is looked at.
 
     lazy: a record leaves key, value and headers where they are, and the buffer in use, until somebody asks for one of
-    them. For buffers that do not change; None is yes for bytes and no for all others.
+    them. For buffers that do not change; None is yes for bytes and no for all others. payloads: keeps what is
+    decompressed, by find(position, size, crc) of the batch in its file and keep(position, size, crc, plain).
     """
     cdef Source source = Source(buffer, path, file_position, lazy)
+    source.payloads = payloads
     return RecordIterator(source, 0, source.size, Selection(start, stop, include_control, aborted), verify_crc)
 
 

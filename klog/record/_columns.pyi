@@ -4,6 +4,8 @@ from typing import Final, Never, final
 
 from typing_extensions import Buffer
 
+from klog.record.payloads import Payloads
+
 FIELDS: Final[tuple[str, ...]]
 
 @final
@@ -47,4 +49,5 @@ def columns(
     file_position: int = 0,
     fields: Iterable[str] | None = None,
     views: bool = False,
+    payloads: Payloads | None = None,
 ) -> Columns: ...

@@ -266,12 +266,12 @@ cdef int raise_append(int status, Source source, kl_batch_t *b, int32_t bad) exc
 
 def columns(
     buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, fields=None,
-    bint views=False,
+    bint views=False, payloads=None,
 ):
     """The records of a buffer of batches, start <= offset < stop, as one set of Arrow columns.
 
-    Selection and errors are those of iter_records(). fields: names of columns in order; all but leader_epoch if not
-    given. The result holds nothing of the buffer.
+    Selection, errors and payloads are those of iter_records(). fields: names of columns in order; all but leader_epoch
+    if not given. The result holds nothing of the buffer.
 
     views: keys and values are Arrow's binary_view and are not copied: up to 12 bytes lie in the view itself, longer ones
     stay in the buffer, or in what was decompressed. Both are held as long as anything of the result lives; a buffer that
@@ -284,6 +284,7 @@ def columns(
     cdef Py_ssize_t at = 0
     cdef int32_t bad = 0
     cdef int status
+    source.payloads = payloads
     result.layout = Fields(fields, views)
     if kl_columns_new(&pool, result.layout.kinds, result.layout.n, views, &result.columns) != KL_OK:
         raise MemoryError

@@ -16,10 +16,12 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from klog.config import LogConfig
 from klog.disk import AlignedBuffer, Files, HandleCache, LogFile, ReadSampler
+from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptBatch, CorruptIndex
 from klog.record import iter_records
 from klog.segment import names
@@ -526,14 +528,21 @@ class Segment:
         timestamp, offset = youngest(self.file, 0 if last is None else last.position, self.size)
         return timestamp, offset if timestamp >= 0 else self.base_offset
 
-    def recover(self, progress: Callable[[int], None] | None = None) -> Scan:
+    def recover(self, progress: Callable[[int], None] | None = None, *, drop_behind: bool = False) -> Scan:
         """Scan every byte of .log and build both indexes anew from the good batches; index files that say something
-        else are written again. Cuts nothing: see cut()."""
+        else are written again. Cuts nothing: see cut(). drop_behind: what this brings into memory goes again."""
         file = self.home.files.open(self.path)
         size = os.fstat(file.fileno()).st_size
         self.size = max(self.size, size)
         index = self._index_in_memory()
-        scan = scan_checked(file, 0, size, self.base_offset, index, progress)
+        with DropBehind(file, 0, size if drop_behind else 0) as behind:
+
+            def moved(count: int) -> None:
+                behind.moved(count)
+                if progress is not None:
+                    progress(count)
+
+            scan = scan_checked(file, 0, size, self.base_offset, index, moved if drop_behind else progress)
         index.close_entries()
         index.store(*self._index_paths(), self.home.files.table)
         file.close()
@@ -596,14 +605,18 @@ class Segment:
             raise CorruptBatch("no batch begins here", path=self.path, position=position)
         return header
 
-    def read_chunk(self, position: int, max_bytes: int) -> tuple[AlignedBuffer, int]:
+    def read_chunk(
+        self, position: int, max_bytes: int, read: Callable[[int, int], AlignedBuffer] | None = None
+    ) -> tuple[AlignedBuffer, int]:
         """Whole batches from byte `position` on, about max_bytes of them but at least one, and the offset behind them.
 
-        Raises CorruptBatch where no whole batch begins at position.
+        read: what reads (position, size) of the file, if not the file itself. Raises CorruptBatch where no whole batch
+        begins at position.
         """
+        read = partial(self.home.sampler.read, self.file) if read is None else read
         wanted = min(max(max_bytes, _HEADER_BYTES), self.size - position)  # from less nobody sees how long a batch is
         while True:
-            chunk = self.home.sampler.read(self.file, position, wanted)
+            chunk = read(position, wanted)
             end, next_offset, needed = frame(chunk, self.path, position, self.next_offset, self.base_offset)
             if end:
                 return chunk, next_offset

@@ -31,7 +31,7 @@ def read_ranges(ranges: Sequence[Range], schema: pa.Schema) -> Iterator[pa.Recor
         with klog.Log.open(wanted.path, read_only=True) as log:
             check_present(wanted, log)
             # log_end: the upper bound was settled on the driver, and a checkpoint may have moved since.
-            reader = log.read(wanted.start_offset, wanted.end_offset, isolation="log_end")
+            reader = log.read(wanted.start_offset, wanted.end_offset, isolation="log_end", scan=True)
             for columns in reader.columns(shaper.fields):
                 yield shaper.batch(columns)
 

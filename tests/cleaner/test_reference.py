@@ -35,7 +35,7 @@ def test_the_model_comes_to_the_saved_verdict(name: str, cases: dict[str, golden
     case = cases[name]
     given, verdict = case.config, case.verdict
     (verdict_round,) = verdict["rounds"]
-    config = {"delete.retention.ms": 86_400_000, **given["config"]}
+    config = {"delete.retention.ms": 86_400_000, "min.compaction.lag.ms": 0, **given["config"]}
     config["internal.segment.bytes"] = config.pop("segment.bytes")
     plan = Plan(
         now_ms=verdict_round["now_ms"],
@@ -49,8 +49,11 @@ def test_the_model_comes_to_the_saved_verdict(name: str, cases: dict[str, golden
         load_factor=given["dedupe_buffer_load_factor"],
         io_buffer_size=given["io_buffer_size"],
     )
-    dirty, uncleanable = verdict_round["first_dirty_offset"], verdict_round["first_uncleanable_offset"]
-    task = cleaned.task(case.copy(tmp_path), plan, config, dirty, uncleanable)
+    task = cleaned.task(case.copy(tmp_path), plan, config)
+    assert (task.dirty, task.uncleanable) == (
+        verdict_round["first_dirty_offset"],
+        verdict_round["first_uncleanable_offset"],
+    )
     keys, latest = cleaner_reference.offset_map(task)
     assert (len(keys), latest) == (verdict_round["offset_map_entries"], verdict_round["offset_map_latest_offset"])
     end, made = cleaner_reference.clean(task)
@@ -62,9 +65,9 @@ def test_the_model_comes_to_the_saved_verdict(name: str, cases: dict[str, golden
         (it["base_offset"], it["last_offset"], it["count"], it["delete_horizon_ms"]) for it in expected
     ]
     assert [segment.base_offset for segment in made] == [
-        item["base_offset"] for item in verdict["segments"] if item["base_offset"] < uncleanable
+        item["base_offset"] for item in verdict["segments"] if item["base_offset"] < task.uncleanable
     ]
-    survivors = [record.offset for record in case.records if record.offset < uncleanable]
+    survivors = [record.offset for record in case.records if record.offset < task.uncleanable]
     assert survivors == [offset for it in got for offset in it.offsets]
     entries = [entry for segment in made for entry in segment.aborted]
-    assert entries == golden.expected_aborted(verdict["aborted"], 0, uncleanable)
+    assert entries == golden.expected_aborted(verdict["aborted"], 0, task.uncleanable)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import klog
-from klog.disk import LogFile, view_of
+from klog.disk import LogFile, RealFiles, view_of
 from klog.errors import CorruptBatch, OffsetOutOfRange
 from klog.log.fetching import FetchData, read_up_to
 from klog.log.watermark import OffsetMetadata
@@ -305,6 +305,28 @@ def test_a_view_of_a_log_open_for_writing_is_no_copy(log: klog.Log) -> None:
     with klog.Log.open(log.path, read_only=True) as reader:
         assert type(reader.fetch(0).memory().obj).__name__ == "AlignedBuffer"
         assert reader.fetch(0).memory() == closed.memory()
+
+
+def test_a_view_is_a_memoryview_like_any_other(tmp_path: Path) -> None:
+    """It is not made by slicing, for speed: whatever a slice can do, it can."""
+    stored = bytes(range(256)) * 40
+    (tmp_path / "a").write_bytes(stored)
+    file = RealFiles().open(str(tmp_path / "a"))
+    for start, size in ((0, len(stored)), (1, 4096), (5000, 1), (len(stored), 0), (0, 0), (777, 3333)):
+        view, expected = view_of(file, start, size), stored[start : start + size]
+        assert view is not None
+        assert view == expected and bytes(view) == view.tobytes() == expected and hash(view) == hash(expected)
+        assert (view.nbytes, view.shape, view.strides, len(view)) == (size, (size,), (1,), size)
+        assert view.readonly and view.contiguous and view.c_contiguous and view.f_contiguous
+        assert view[3:-3:2] == expected[3:-3:2] and view[::-1].tobytes() == expected[::-1]
+        assert view.cast("c").nbytes == size and list(view) == list(expected)
+        assert bytes(memoryview(view)) == b"".join([view]) == expected
+        if size:
+            assert (view[0], view[-1]) == (expected[0], expected[-1])
+            with pytest.raises(IndexError):
+                view[size]
+        view.release()
+    del file
 
 
 def test_a_view_keeps_its_bytes_while_the_log_goes_on(log: klog.Log) -> None:

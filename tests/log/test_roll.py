@@ -395,7 +395,7 @@ def test_nothing_is_written_below_the_base_of_a_segment(tmp_path: Path, kind: st
 
 
 def test_a_roll_whose_snapshot_fails_proves_nothing_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """UL57, F15: the recovery point stays, the roll has not happened, and the next one may."""
+    """UL57: the recovery point stays, the roll has not happened, and the next one may (F15)."""
     with klog.Log.open(tmp_path / "t-0") as log:
         log.append(X * 2)
         with monkeypatch.context() as patch:

@@ -11,8 +11,9 @@ from typing import Any
 import klog
 from klog.clock import ManualClock
 from klog.record import RecordBatch, decode
-from tests.support.cleaner_reference import AbortedTransaction, Kept, Source, Task
+from tests.support.cleaner_reference import AbortedTransaction, Cleaned, Kept, Source, Task
 from tests.support.dirty_logs import Plan
+from tests.support.golden import Differences
 
 _ENTRY = struct.Struct(">II")
 _ABORTED = struct.Struct(">hqqqq")
@@ -49,6 +50,7 @@ def open_planned(directory: Path, plan: Plan, config: Mapping[str, object]) -> k
         directory,
         config={
             **config,
+            "file.delete.delay.ms": 0,
             "log.cleaner.threads": 1,
             "log.cleaner.dedupe.buffer.size": 24 * plan.slots,
             "log.cleaner.io.buffer.load.factor": plan.load_factor,
@@ -62,26 +64,33 @@ def open_planned(directory: Path, plan: Plan, config: Mapping[str, object]) -> k
     )
 
 
-def task(directory: Path, plan: Plan, config: Mapping[str, Any], dirty: int, uncleanable: int) -> Task:
-    """What the model is asked about a directory, which this opens, rolls if the plan says so, and closes."""
+def task(directory: Path, plan: Plan, config: Mapping[str, Any]) -> Task:
+    """What the model is asked about a directory, which this opens, rolls if the plan says so, and closes.
+
+    The checkpoint is believed if it lies in the log; the range ends where a segment begins, at or below the last stable
+    offset, the last segment, and the first one that is younger than the lag.
+    """
     with open_planned(directory, plan, config) as log:
         if plan.roll and log.segments[-1].size:
             log.roll()
         segments = list(log.segments)
-        sources = [
-            Source(
-                segment.base_offset,
-                following.base_offset,
-                batches_of(Path(segment.path)),
-                segment.size,
-                index_of(Path(segment.path).with_suffix(".index"), segment.base_offset),
-                _size(Path(segment.path).with_suffix(".timeindex")),
-                Path(segment.path).stat().st_mtime_ns // 1_000_000,
-            )
-            for segment, following in itertools.pairwise(segments)
-        ]
+        bases = [segment.base_offset for segment in segments]
+        path = directory.parent / "cleaner-offset-checkpoint"
+        words = path.read_text().split() if path.exists() else []
+        checkpoint = int(words[-1]) if words else -1
+        dirty = checkpoint if log.log_start_offset <= checkpoint <= log.log_end_offset else log.log_start_offset
+        bounds = [log.last_stable_offset, bases[-1]]
+        lag = int(config["min.compaction.lag.ms"])
+        if lag > 0:
+            closed = itertools.pairwise(segments)
+            bounds += [
+                it.base_offset
+                for it, after in closed
+                if after.base_offset > dirty and _newest_ms(it) > plan.now_ms - lag
+            ]
+        uncleanable = max(base for base in bases if base <= max(dirty, min(bounds)))
         return Task(
-            sources,
+            [_source(segment, following.base_offset) for segment, following in itertools.pairwise(segments)],
             dirty,
             uncleanable,
             plan.now_ms,
@@ -94,5 +103,127 @@ def task(directory: Path, plan: Plan, config: Mapping[str, Any], dirty: int, unc
         )
 
 
+def _modified_ms(path: Path) -> int:
+    return path.stat().st_mtime_ns // 1_000_000
+
+
+def _newest_ms(segment: Any) -> int:
+    return segment.max_timestamp if segment.max_timestamp >= 0 else _modified_ms(Path(segment.path))
+
+
+def _source(segment: Any, next_offset: int) -> Source:
+    path = Path(segment.path)
+    index, times = path.with_suffix(".index"), path.with_suffix(".timeindex")
+    return Source(
+        segment.base_offset,
+        next_offset,
+        batches_of(path),
+        segment.size,
+        index_of(index, segment.base_offset),
+        _size(times),
+        _modified_ms(path),
+    )
+
+
+def compare_with_model(differences: Differences, directory: Path, asked: Task, made: list[Cleaned]) -> None:
+    """What a cleaning left in the directory against what the model makes of the same."""
+    replaced = {source.base_offset for segment in made for source in segment.sources}
+    kept = [source.base_offset for source in asked.sources if source.base_offset not in replaced]
+    expected = sorted([segment.base_offset for segment in made] + kept)
+    there = sorted(int(path.stem) for path in directory.glob("*.log"))
+    differences.equal("segments", there[: len(expected)], expected)
+    differences.equal("count of segments", len(there), len(expected) + 1)
+    for segment in made:
+        path = directory / f"{segment.base_offset:020}.log"
+        if path.exists():
+            differences.equal_lists(path.name, kept_in(path), segment.batches)
+            aborted = aborted_in(path.with_suffix(".txnindex"))
+            differences.equal_lists(
+                f"aborted in {path.name}",
+                [(it[0], it[2]) for it in aborted],
+                [(it[0], it[2]) for it in segment.aborted],
+            )
+
+
+def has_codecs(directory: Path) -> bool:
+    return any(batch.compression != "none" for path in directory.glob("*.log") for batch in batches_of(path))
+
+
+def keys_and_values(directory: Path) -> list[tuple[bytes | None, bytes | None]]:
+    """Of all data records, in order."""
+    return [
+        (record.key, record.value)
+        for path in sorted(directory.glob("*.log"))
+        for batch in batches_of(path)
+        if not batch.is_control
+        for record in batch
+    ]
+
+
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
+
+
+def files_differ(mine: Path, theirs: Path, *, bytes_alike: bool) -> list[str]:
+    """What parts two directories that were cleaned alike and closed.
+
+    Where the records are compressed, each side's codec has its own bytes, and with them sizes and indexes: then batches
+    are compared field by field and record by record.
+    """
+    names, others = {path.name for path in mine.iterdir()}, {path.name for path in theirs.iterdir()}
+    found = [f"{name}: only there" for name in sorted(others - names)]
+    found += [f"{name}: not there" for name in sorted(names - others)]
+    for name in sorted(names & others):
+        got, expected = (mine / name).read_bytes(), (theirs / name).read_bytes()
+        if got == expected:
+            continue
+        if name.endswith(".txnindex"):
+            found += [
+                f"{name}: {text}" for text in _aborted_differ(aborted_in(mine / name), aborted_in(theirs / name), mine)
+            ]
+        elif bytes_alike or name.endswith(".snapshot") or name.startswith(("leader-", "partition.")):
+            found.append(
+                f"{name}: {len(got)} bytes, there {len(expected)}" + _first_difference(mine / name, theirs / name)
+            )
+        elif name.endswith(".log"):
+            found += [name + text for text in [_first_difference(mine / name, theirs / name)] if text]
+    return found
+
+
+def _aborted_differ(got: list[AbortedTransaction], expected: list[AbortedTransaction], directory: Path) -> list[str]:
+    """klog lets an entry begin with the first batch of its transaction that is still there, when it has looked, and a
+    last stable offset that is too low only lets readers look further."""
+    if [(entry[0], entry[2]) for entry in got] != [(entry[0], entry[2]) for entry in expected]:
+        return [f"{got}, there {expected}"]
+    batches = [
+        batch for path in sorted(directory.glob("*.log")) for batch in batches_of(path) if batch.is_transactional
+    ]
+    return [
+        f"{entry}, there {there}"
+        for entry, there in zip(got, expected, strict=True)
+        if entry[1] < there[1]
+        or entry[3] > there[3]
+        or any(batch.producer_id == entry[0] and there[1] <= batch.base_offset < entry[1] for batch in batches)
+    ]
+
+
+# Of a batch, whatever does not follow from how it is compressed.
+_FIELDS = (
+    "base_offset", "last_offset", "count", "magic", "compression", "timestamp_type", "base_timestamp", "max_timestamp",
+    "delete_horizon_ms", "leader_epoch", "producer_id", "producer_epoch", "base_sequence", "is_transactional", "is_control",
+)  # fmt: skip
+
+
+def _first_difference(mine: Path, theirs: Path) -> str:
+    """Where two .log files part, "" if in sizes alone; of other files nothing is told."""
+    if mine.suffix != ".log":
+        return ""
+    got, expected = batches_of(mine), batches_of(theirs)
+    for one, other in zip(got, expected, strict=False):
+        for name in _FIELDS:
+            if getattr(one, name) != getattr(other, name):
+                return f": batch {one.base_offset}: {name} {getattr(one, name)}, there {getattr(other, name)}"
+        for record, there in zip(one, other, strict=True):
+            if record != there:
+                return f": {record}, there {there}"
+    return "" if len(got) == len(expected) else f": {len(got)} batches, there {len(expected)}"

@@ -24,7 +24,7 @@ from klog.clock import ManualClock
 from klog.record import encode
 from klog.record.control import control_key
 from klog.record.control import marker as marker_record
-from tests.support.batches import old
+from tests.support.batches import marker, old, transactional
 
 START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -274,3 +274,39 @@ def _age(directory: Path, now_ms: int) -> None:
     for path in directory.iterdir():
         if path.stat().st_mtime_ns // 1_000_000 > now_ms + 3650 * DAY_MS // 10:
             os.utime(path, ns=(now_ms * 1_000_000,) * 2)
+
+
+DELETED = b"deleted"
+
+
+def deletion_behind_an_abort(directory: Path) -> dict[str, object]:
+    """A key, and in a committed transaction its tombstone, in the same segment behind an aborted one of that producer.
+
+    A map of two keys ends its first round behind the abort marker at 3, right before the tombstone at 4: the second round
+    begins inside the segment, where the index leads past the marker. Returns the config.
+    """
+    config: dict[str, object] = {
+        "cleanup.policy": "compact",
+        "internal.segment.bytes": 100_000,
+        "index.interval.bytes": 0,
+        "delete.retention.ms": 1000,
+    }
+    with klog.Log.open(directory, config=config, clean_shutdown=True, clock=ManualClock(START_MS)) as log:
+        log.append([(DELETED, b"old", START_MS)])
+        log.append([(b"another", b"value", START_MS)])
+        log.append_batches(transactional(7, 0, 0, key=b"aborted", at=START_MS))
+        log.append_batches(marker(7, 0, "abort", at=START_MS), origin="coordinator")
+        log.append_batches(
+            encode(
+                [(DELETED, None, START_MS)],
+                producer_id=7,
+                producer_epoch=0,
+                base_sequence=1,
+                is_transactional=True,
+            )
+        )
+        log.append_batches(marker(7, 0, "commit", at=START_MS), origin="coordinator")
+        log.roll()
+        log.append([(b"another", b"last", START_MS)])
+        assert log.log_end_offset == 7
+    return config

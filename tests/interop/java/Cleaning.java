@@ -33,7 +33,7 @@ import java.util.concurrent.ScheduledFuture;
  *   slots, load_factor  of the offset map; io_buffer_size, max_io_buffer_size
  *   rounds              [{now_ms, first_dirty_offset: offset | null: none is known | "previous" | "checkpoint", roll}]
  *   until_clean         the last round again and again, each from where the one before it ended
- *   only_dirty          a round in which nothing is dirty is left out: no cleaner thread would choose such a log
+ *   only_dirty          a round over no bytes is left out: no cleaner thread would choose such a log
  */
 final class Cleaning {
     private static final int ROUNDS_MAX = 1000;
@@ -107,7 +107,7 @@ final class Cleaning {
         Record offsets = cleanable(firstDirty, now);
         LogToClean range = new LogToClean(log, offset(offsets, "firstDirtyOffset"), offset(offsets, "firstUncleanableDirtyOffset"), false);
         long from = range.firstDirtyOffset(), to = range.firstUncleanableOffset();
-        if (request.path("only_dirty").asBoolean() && from >= to) return false;
+        if (request.path("only_dirty").asBoolean() && range.cleanableBytes() == 0) return false;
         Map.Entry<Long, CleanerStats> done = cleaner.doClean(range, now);
         previous = done.getKey();
         later.run();

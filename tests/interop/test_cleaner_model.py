@@ -1,0 +1,68 @@
+"""Kafka's cleaner and the model of it over random logs: whatever klog is held against must be what Kafka does."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.interop.cleaning import by_kafka, copy_of, forget
+from tests.interop.kafka import Judge
+from tests.interop.test_cleaner import CLEANINGS, FIRST_SEED, SEEDS
+from tests.support import cleaned, cleaner_reference, golden
+from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_behind_an_abort
+
+pytestmark = [pytest.mark.java, pytest.mark.deep]
+
+
+def test_the_model_and_kafka_agree(judge: Judge, tmp_path: Path) -> None:
+    seen = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
+        log = DirtyLog(seed)
+        directory = log.directory(tmp_path / str(seed))
+        directory.parent.mkdir()
+        for number in range(CLEANINGS):
+            log.write(directory)
+            plan = log.plan(once=True)
+            forget(directory, plan)
+            before = copy_of(directory, tmp_path / f"{seed}-{number}")
+            rounds = by_kafka(judge, directory, plan, log)
+            if rounds is None:
+                break
+            if not rounds:
+                continue
+            seen += 1
+            differences = golden.Differences(f"seed {seed}, cleaning {number}")
+            (answer,) = rounds
+            task = cleaned.task(before, plan, log.config)
+            differences.equal("dirty", task.dirty, answer["first_dirty_offset"])
+            differences.equal("uncleanable", task.uncleanable, answer["first_uncleanable_offset"])
+            end, made = cleaner_reference.clean(dataclasses.replace(task, mistaken=True))
+            differences.equal("end", end, answer["first_dirty_offset_after"])
+            cleaned.compare_with_model(differences, directory, task, made)
+            differences.report()
+    assert seen > SEEDS
+
+
+def test_what_kafka_brings_back_to_life(judge: Judge, tmp_path: Path) -> None:
+    """Why the model has a way to be mistaken, and klog has none: FINDINGS.md."""
+    directory = tmp_path / "dirty-0"
+    config = deletion_behind_an_abort(directory)
+    later = START_MS + 1001  # the tombstone's horizon has passed
+    answer = judge.clean(
+        directory,
+        [
+            {"now_ms": START_MS, "first_dirty_offset": None},
+            {"now_ms": START_MS, "first_dirty_offset": "previous"},
+            {"now_ms": later, "first_dirty_offset": "previous", "roll": True},
+        ],
+        config=config,
+        recovery_point=7,
+        slots=2,
+        load_factor=1.0,
+    )
+    assert [item["first_dirty_offset_after"] for item in answer["rounds"]] == [4, 6, 7]
+    records = cleaned.keys_and_values(directory)
+    assert (DELETED, None) not in records
+    assert (DELETED, b"old") in records, "Kafka has been mended: be mistaken no more"
