@@ -16,6 +16,7 @@ import json
 import os
 import re
 import uuid
+from collections.abc import Iterable
 
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint, InconsistentTopicId
@@ -63,6 +64,12 @@ def parse_lines(data: bytes, path: str, fields: int) -> list[list[str]]:
     return entries
 
 
+def format_lines(entries: Iterable[tuple[object, ...]]) -> bytes:
+    """The bytes of a checkpoint of these entries."""
+    lines = [" ".join(map(str, entry)) + "\n" for entry in entries]
+    return f"0\n{len(lines)}\n{''.join(lines)}".encode()
+
+
 def _number(text: str, path: str, what: str) -> int:
     if not _INT.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
         raise CorruptCheckpoint(f"{what} {text[:30]!r} is no 64-bit number", path=path)
@@ -91,8 +98,7 @@ def read_offsets(path: str) -> dict[Partition, int]:
 
 def write_offsets(files: Files, path: str, offsets: dict[Partition, int]) -> None:
     """Replace an offset checkpoint, durably."""
-    lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in sorted(offsets.items())]
-    files.replace(path, f"0\n{len(lines)}\n{''.join(lines)}".encode())
+    files.replace(path, format_lines((*partition, offset) for partition, offset in sorted(offsets.items())))
 
 
 def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
@@ -110,7 +116,7 @@ def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
 
 def format_epochs(entries: list[tuple[int, int]]) -> bytes:
     """The bytes of a leader-epoch-checkpoint."""
-    return f"0\n{len(entries)}\n{''.join(f'{epoch} {start}' + chr(10) for epoch, start in entries)}".encode()
+    return format_lines(entries)
 
 
 def parse_metadata(data: bytes, path: str) -> uuid.UUID:

@@ -12,7 +12,7 @@ import os
 
 from klog.disk import Files
 from klog.errors import CorruptCheckpoint
-from klog.log.checkpoint import parse_lines
+from klog.log.checkpoint import format_lines, parse_lines
 
 NAME = "klog-gaps"
 _DIGITS_MAX = 19
@@ -32,5 +32,4 @@ def read(directory: str) -> set[tuple[int, int]]:
 def note(files: Files, directory: str, end: int, base_offset: int, first: int) -> None:
     """Durably: the segment that ends at `end` is followed by one at base_offset. Those below `first` are forgotten."""
     kept = {gap for gap in read(directory) if first <= gap[0] and gap[1] <= end} | {(end, base_offset)}
-    lines = "".join(f"{before} {after}\n" for before, after in sorted(kept))
-    files.replace(os.path.join(directory, NAME), f"0\n{len(kept)}\n{lines}".encode())
+    files.replace(os.path.join(directory, NAME), format_lines(sorted(kept)))

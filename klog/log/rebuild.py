@@ -77,14 +77,16 @@ class Beside:
     def _finish_epochs(self, segments: Sequence[Segment], log_end: int, tail: Sequence[Scan]) -> None:
         """Learn what a clean load has seen, drop what lies outside the log."""
         epochs, start = self.epochs, self._inputs.log_start_offset
+        learned = self.producers is None and self._lost
         if self.producers is None:
-            if self._lost:
+            if learned:
                 learn_epochs(epochs, segments)
             for scan in tail:
                 replay(scan.notable, segments[-1].file, None, epochs, 0)
         dropped = epochs.latest
         epochs.truncate_from_end(log_end)
-        if not epochs.entries:  # the log start has passed every batch, or had before a crash took it back
+        if not epochs.entries and not learned:
+            # The log start has passed every batch, or had before a crash took it back.
             learn_epochs(epochs, segments)
         if mend_epochs(epochs, segments, log_end):
             _log.warning("event=epochs_mended path=%s", epochs.path)

@@ -21,7 +21,7 @@ from klog.clock import Clock
 from klog.config import LogConfig, split_config
 from klog.disk import DirectoryLock, Files, HandleCache, directory_turn, naming_the_next_step
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
-from klog.log import checkpoint
+from klog.log import checkpoint, warming
 from klog.log.directory_names import parse_directory_name
 from klog.log.load import Policy
 from klog.log.terms import Durability, Options, check_choices, settled
@@ -254,4 +254,5 @@ def open_standalone(
     if owner is not None:
         owner.take_mark(key)
     log._owner = owner
+    warming.at_open([log])
     return log

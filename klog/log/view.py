@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from klog.clock import Clock
 from klog.config import LogConfig
 from klog.disk import Bell, SendCounts, is_final
+from klog.disk.warm_up import WarmedUp, warm_up
 from klog.errors import (
     CorruptBatch,
     CorruptData,
@@ -25,7 +26,7 @@ from klog.errors import (
     OffsetOutOfRange,
     StorageOffline,
 )
-from klog.log import checkpoint, following, forks, marks
+from klog.log import checkpoint, following, forks, marks, warming
 from klog.log._append import LogState
 from klog.log.aborted import AbortedFinder
 from klog.log.epochs import LeaderEpochs
@@ -302,6 +303,34 @@ class LogView(LogState):
         PageCacheEvictedBytes, for which the kernel is asked about every segment; see page_cache().
         """
         return metrics_of(self, None if self.read_only else self._meters, page_cache)
+
+    def warm_up(
+        self,
+        start: Position | None = None,
+        stop: Position | None = None,
+        *,
+        bytes: int | None = None,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+        cancel: threading.Event | None = None,
+    ) -> WarmedUp:
+        """Read [start, stop), or its newest `bytes`, into the page cache before somebody waits for it, with the
+        indexes, on a few threads, for at most `timeout` seconds; how far that came. cancel: set it to stop. What cannot
+        be read is logged and left out.
+
+        Raises ValueError.
+        """
+        self._check_open()
+        now = self.clock.wall_ms()
+        first = resolve(self, start, self._log_start_offset, now)
+        last = min(resolve(self, stop, self._log_end_offset, now), self._log_end_offset)
+        return warm_up(
+            self._options.files,
+            warming.ranges_of(self, first, last, bytes),
+            timeout=timeout,
+            progress=progress,
+            cancel=cancel,
+        )
 
     def page_cache(self, *, cells: int = 0) -> LogPageCache:
         """What of the log is in the page cache, segment by segment: cached, dirty, being written, evicted. Nothing is

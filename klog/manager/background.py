@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from klog.errors import KlogError
+from klog.log import warming
 from klog.log.terms import INTERVAL_MS
 from klog.manager.directories import LogDirectory
 from klog.progress import Progress
@@ -43,6 +44,7 @@ def start(manager: LogManager, progress: Progress | None) -> None:
         manager._started = True
     try:
         manager.load_all(progress)
+        warming.at_open(_open_logs(manager), progress)
     except BaseException:
         manager._started = False
         raise

@@ -46,8 +46,8 @@ def page_cache(manager: LogManager, topic: str | None, cells: int) -> list[LogPa
     """What LogManager.page_cache documents."""
     from klog.log.page_cache import listed, look
 
-    if topic is not None and topic not in manager._list():
-        raise manager._unknown(topic)
+    if topic is not None:
+        manager._partitions(topic)
     found = []
     for directory in manager._online():
         for name, partition in directory.entries().live:

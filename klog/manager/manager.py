@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from klog.clock import Clock, SystemClock
 from klog.config import LogConfig, ManagerConfig, check_tiering
 from klog.disk import Files, HandleCache, RealFiles, is_final
+from klog.disk.warm_up import WarmedUp
 from klog.errors import (
     ForkedHandle,
     InvalidConfig,
@@ -30,7 +31,7 @@ from klog.errors import (
     StorageOffline,
     UnknownTopicOrPartition,
 )
-from klog.log import AppendInfo, checkpoint, forks
+from klog.log import AppendInfo, checkpoint, forks, warming
 from klog.log.fetching import Isolation
 from klog.log.load import Policy
 from klog.log.log import Log
@@ -338,9 +339,7 @@ class LogManager:
         """
         self._check_usable()
         with self._lock:
-            partitions = self.topics().get(name)
-            if partitions is None:
-                raise self._unknown(name)
+            partitions = self._partitions(name)
             entry = self._topic_file.entries.get(name)
             before = LogConfig(entry.config) if entry else None
             altered = (before or LogConfig()).replace(config)
@@ -366,6 +365,13 @@ class LogManager:
             self._changes = {name: value for name, value in merged.items() if value is not None}
             self._loading.configuration_changed(None)
             return self._config
+
+    def _partitions(self, topic: str) -> list[int]:
+        """A topic's partitions. Raises UnknownTopicOrPartition."""
+        partitions = self.topics().get(topic)
+        if partitions is None:
+            raise self._unknown(topic)
+        return partitions
 
     def _unknown(self, topic: str, partition: int | None = None) -> UnknownTopicOrPartition:
         topics = self.topics()
@@ -422,12 +428,36 @@ class LogManager:
         self._loading.load_all(progress)
 
     def start(self, progress: Progress | None = None) -> None:
-        """Load every log and begin the background work: retention, flushes, checkpoints, deletions, expiry of
-        producers, at the periods of the configuration, in one thread; under a ManualClock inside its advance(). A
-        second time is no error. close() ends it.
+        """Load every log, warm up those that ask for it (klog.io.warm.up.bytes), and begin the background work:
+        retention, flushes, checkpoints, deletions, expiry of producers, at the periods of the configuration, in one
+        thread; under a ManualClock inside its advance(). A second time is no error. close() ends it.
         """
         self._check_writable()
         background.start(self, progress)
+
+    def warm_up(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        bytes: int | None = None,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+        cancel: threading.Event | None = None,
+    ) -> WarmedUp:
+        """Read the newest `bytes` of each partition (None: all of it) into the page cache, of these topics or of all,
+        on a few threads, for at most `timeout` seconds; how far that came. cancel: set it to stop. What cannot be read
+        is logged and left out.
+
+        Raises UnknownTopicOrPartition.
+        """
+        self._check_open()
+        known = self.topics()
+        chosen = list(known) if topics is None else list(topics)
+        for topic in chosen:
+            if topic not in known:
+                raise self._unknown(topic, 0)
+        logs = [self.log(topic, partition) for topic in chosen for partition in known[topic]]
+        return warming.newest_of([(log, bytes) for log in logs], timeout, progress, cancel)
 
     def logs(self) -> Iterator[Log]:
         """Every log of the directory, loading those that are not open."""
@@ -449,9 +479,7 @@ class LogManager:
         Raises UnknownTopicOrPartition, and what Log.append raises; records are numbered as the caller gave them.
         """
         self._check_writable()
-        partitions = self.topics().get(topic)
-        if partitions is None:
-            raise self._unknown(topic)
+        partitions = self._partitions(topic)
         check_records(records)
         chosen = [self.log(topic, partition) for partition in partitions]
 
@@ -474,9 +502,7 @@ class LogManager:
     ) -> LogReader:
         """The records of a topic, partition after partition, as Log.read gives them."""
         self._check_open()
-        partitions = self.topics().get(topic)
-        if partitions is None:
-            raise self._unknown(topic)
+        partitions = self._partitions(topic)
         chosen: Iterable[int] = partitions if partition is None else (partition,)
         parts = [
             part for number in chosen for part in self.log(topic, number).read(start, stop, isolation=isolation).parts
@@ -501,8 +527,7 @@ class LogManager:
         Raises UnknownTopicOrPartition, CorruptCheckpoint, NewerFormat, ValueError.
         """
         self._check_open()
-        if topic not in self.topics():
-            raise self._unknown(topic)
+        self._partitions(topic)
         return NamedReader(self, PositionFile(self.path, name, self._files), topic, start, missing, isolation)
 
     def readers(self) -> dict[str, dict[str, dict[int, int]]]:

@@ -25,14 +25,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from klog.disk import Files
-from klog.errors import CorruptCheckpoint, NewerFormat, StorageOffline, UnknownTopicOrPartition
+from klog.errors import CorruptCheckpoint, StorageOffline, UnknownTopicOrPartition
 from klog.log import checkpoint
 from klog.log.checkpoint import Partition
 from klog.log.directory_names import DELETE, FUTURE, suffixed_name
 from klog.log.log import Log
 from klog.log.partition_life import rename_locked
 from klog.log.relocation import exchange_locked
-from klog.manager import topic_life
+from klog.manager import topic_life, versioned
 from klog.manager.directories import LogDirectory, is_ordinary
 from klog.progress import Event, Progress
 from klog.segment import names
@@ -269,11 +269,9 @@ def _read_note(path: str) -> tuple[Partition, str, bool] | None:
         begun = set(os.listdir(path)) <= {os.path.basename(note) + ".tmp"}
         return (("", -1), "", False) if begun else None
     try:
-        document = json.loads(data)
-        if isinstance(document["version"], int) and document["version"] > VERSION:
-            raise NewerFormat(f"{note} has version {document['version']}, this klog reads {VERSION}: upgrade klog")
+        document = versioned.parse(data, note, VERSION)
         return (str(document["topic"]), int(document["partition"])), str(document["from"]), document["ready"] is True
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except versioned.MALFORMED:
         _log.warning("event=note_unreadable reason=%s", CorruptCheckpoint("not a move's note", path=note))
         return ("", -1), "", False
 

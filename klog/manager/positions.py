@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from klog.clock import SystemClock
 from klog.disk import Files, directory_turn
-from klog.errors import CorruptCheckpoint, NewerFormat, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.errors import CorruptCheckpoint, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.log.checkpoint import encode_uuid
 from klog.log.fetching import Isolation
 from klog.log.reader import LogReader
 from klog.log.tail import waiter_for
 from klog.log.times import Position, resolve
+from klog.manager import versioned
 from klog.record import ArrowStream, Columns, Record
 
 if TYPE_CHECKING:
@@ -73,14 +74,11 @@ class PositionFile:
         except FileNotFoundError:
             return {}
         try:
-            document = json.loads(data)
-            version = document["version"]
-            if isinstance(version, int) and version > VERSION:
-                raise NewerFormat(f"{self.path} has version {version}, this klog reads {VERSION}: upgrade klog")
-            if version != VERSION:
-                raise ValueError(f"version {version!r}")
+            document = versioned.parse(data, self.path, VERSION)
+            if document["version"] != VERSION:
+                raise ValueError(f"version {document['version']!r}")
             return {topic: _parsed(entry) for topic, entry in document["topics"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except versioned.MALFORMED as error:
             raise CorruptCheckpoint(
                 f"not the positions of a reader ({error}); move the file away to begin anew", path=self.path
             ) from None

@@ -154,9 +154,7 @@ def _undo_creation(manager: LogManager, name: str) -> None:
 def delete(manager: LogManager, name: str) -> None:
     """What LogManager.delete_topic documents."""
     with manager._lock:
-        partitions = manager.topics().get(name)
-        if partitions is None:
-            raise manager._unknown(name)
+        partitions = manager._partitions(name)
         manager._loading.wait_until_loaded({(name, partition) for partition in partitions})
         moving.give_up(manager, name)
         entry = manager._topic_file.entries.get(name)
@@ -273,12 +271,14 @@ def take_over(manager: LogManager) -> None:
 
 
 def _set_strays_aside(manager: LogManager) -> None:
-    """Rename what klog knows to be of no topic. Raises DuplicateLog where one partition is there twice all the same."""
+    """Rename what klog knows to be of no topic. Raises DuplicateLog where one partition is there twice all the same.
+
+    A partition's own id is read only where it decides something: there may be thousands of them at a start."""
     homes: dict[Partition, list[LogDirectory]] = {}
+    deleted = manager._topic_file.deleted
     for directory in manager._online():
         for key in directory.entries().live:
-            topic_id = checkpoint.read_topic_id(directory.partition_path(*key))
-            if topic_id is not None and topic_id in manager._topic_file.deleted:
+            if deleted and checkpoint.read_topic_id(directory.partition_path(*key)) in deleted:
                 set_aside(manager, directory, key)
             else:
                 homes.setdefault(key, []).append(directory)

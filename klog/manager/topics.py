@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from klog.disk import Files
-from klog.errors import CorruptCheckpoint, InvalidTopic, NewerFormat
+from klog.errors import CorruptCheckpoint, InvalidTopic
 from klog.log.checkpoint import decode_uuid, encode_uuid
 from klog.log.directory_names import TOPIC
+from klog.manager import versioned
 
 _log = logging.getLogger("klog.manager")
 FILE = "klog-topics.json"
@@ -173,16 +174,13 @@ def _read(path: str) -> _Copy | None:
     except FileNotFoundError:
         return None
     try:
-        document = json.loads(data)
-        version = document["version"]
-        if isinstance(version, int) and version > VERSION:
-            raise NewerFormat(f"{path} has version {version}, this klog reads {VERSION}: upgrade klog")
+        document = versioned.parse(data, path, VERSION)
         generation = document.get("generation", 0)
         if isinstance(generation, bool) or not isinstance(generation, int):
             raise ValueError(f"generation {generation!r}")
         entries = {check_topic_name(name): _entry(entry) for name, entry in document["topics"].items()}
         deleted = frozenset(_topic_id(text) for text in document.get("deleted", []))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except versioned.MALFORMED as error:
         raise CorruptCheckpoint(
             f"not the topics of a log.dir ({error}); move the file away to open the topics without configuration",
             path=path,

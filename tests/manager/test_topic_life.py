@@ -12,6 +12,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import InvalidConfig, LogClosed, StorageOffline, TopicExists, UnknownTopicOrPartition
+from klog.log import checkpoint
 from tests.support.abandon import abandon
 from tests.support.failing_files import FailingFiles
 from tests.support.logs import tree
@@ -333,3 +334,15 @@ def test_a_load_that_failed_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
         monkeypatch.undo()
         logs.alter_topic("t", {"segment.ms": 6})
         assert logs.log("t").config.segment_ms == 6
+
+
+def test_a_start_reads_ids_of_partitions_only_where_topics_were_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with klog.open(tmp_path / "d", create=True) as logs:
+        logs.create_topic("t", partitions=20)
+    read: list[str] = []
+    monkeypatch.setattr(checkpoint, "read_topic_id", read.append)
+    with klog.open(tmp_path / "d") as logs:
+        assert logs.topics() == {"t": list(range(20))}
+    assert read == []

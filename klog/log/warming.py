@@ -1,0 +1,80 @@
+"""Which bytes of a log are worth having in memory before they are asked for: a range of offsets, or the newest ones.
+
+The newest segments first, each with its indexes: the first read of a cold segment waits for those, too. What is warmed
+is what is there now; nothing waits for appends.
+
+At an opening (klog.io.warm.up.bytes of a topic) all logs together take at most the longest klog.io.warm.up.ms of them:
+Log.open() warms its log, LogManager.start() all. A log that a manager loads when asked for is read at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from klog.disk import RealFiles
+from klog.disk.warm_up import FileRange, WarmedUp, warm_up
+from klog.errors import CorruptData
+from klog.segment import Segment
+
+if TYPE_CHECKING:
+    from klog.log.view import LogView
+    from klog.progress import Progress
+
+_log = logging.getLogger("klog.log")
+
+
+def ranges_of(log: LogView, start: int, stop: int, bytes_max: int | None) -> list[FileRange]:
+    """The files' ranges that hold [start, stop), the newest first, at most bytes_max of `.log` files."""
+    return list(_ranges(log._segments, start, stop, bytes_max))
+
+
+def _ranges(segments: Sequence[Segment], start: int, stop: int, bytes_max: int | None) -> Iterator[FileRange]:
+    left = bytes_max
+    for segment in reversed(segments):
+        if left is not None and left <= 0:
+            return
+        size = segment.size
+        if segment.base_offset >= stop or segment.next_offset <= start or not size:
+            continue
+        low = high = None
+        if start > segment.base_offset:
+            low = segment.locate(start)
+        if stop < segment.next_offset:
+            high = segment.locate(stop)
+        first = 0 if low is None else low.position
+        end = size if high is None else min(high.position + high.size, size)
+        if left is not None:
+            first = max(first, end - left)
+            left -= end - first
+        yield from (FileRange(path) for path in segment.paths[1:3] if os.path.exists(path))
+        yield FileRange(segment.path, first, end)
+
+
+def at_open(logs: Sequence[LogView], progress: Progress | None = None) -> None:
+    """Warm up those that are configured so. Never raises."""
+    wanted = [(log, log.config.io.warm_up_bytes) for log in logs if log.config.io.warm_up_bytes]
+    if wanted:
+        timeout = max(log.config.io.warm_up_ms for log, _ in wanted) / 1000
+        done = newest_of(wanted, timeout, progress, None)
+        _log.info("event=warmed_up logs=%d bytes=%d complete=%s", len(wanted), done.bytes, done.complete)
+
+
+def newest_of(
+    logs: Sequence[tuple[LogView, int | None]],
+    timeout: float | None,
+    progress: Progress | None,
+    cancel: threading.Event | None,
+) -> WarmedUp:
+    """The last so many bytes of each log (None: all)."""
+    ranges: list[FileRange] = []
+    for log, bytes_max in logs:
+        try:
+            ranges += ranges_of(log, log.log_start_offset, log.log_end_offset, bytes_max)
+        except (OSError, CorruptData) as error:
+            _log.warning("event=warm_up_failed log=%s reason=%s", log.name, error)
+    files = logs[0][0]._options.files if logs else RealFiles()
+    return warm_up(files, ranges, timeout=timeout, progress=progress, cancel=cancel)
