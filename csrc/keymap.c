@@ -251,8 +251,20 @@ static inline int64_t home_of(const kl_keymap_t *map, uint64_t high) {
     return (int64_t)((unsigned __int128)high * (uint64_t)map->slots >> 64);
 }
 
-static inline int before(const kl_entry_t *e, const kl_hash_t *h) {
-    return e->high < h->high || (e->high == h->high && e->low < h->low);
+/* The first entry at or behind a hash's home that is not before it in order: the hash's own place. An empty slot, whose
+ * order is 0, ends the search by itself. */
+static inline kl_entry_t *place_of(const kl_keymap_t *map, const kl_hash_t *hash) {
+    kl_entry_t *e = map->entries + home_of(map, hash->high);
+    uint64_t order = ~hash->high;
+    while (e->order > order)
+        e++;
+    while (e->order == order && e->low < hash->low && e->offset_1 != 0) /* half the hash is the same */
+        e++;
+    return e;
+}
+
+static inline int holds(const kl_entry_t *e, const kl_hash_t *hash) {
+    return e->order == ~hash->high && e->low == hash->low && e->offset_1 != 0;
 }
 
 /* Twice the slots, in the same memory: all entries, which are in order, go to the end of the new table side by side, and
@@ -271,7 +283,7 @@ static void grow(kl_keymap_t *map) {
     int64_t at = 0; /* below it the new table is done */
     for (int64_t i = 0; i < n; i++) {
         kl_entry_t entry = from[i];
-        int64_t home = home_of(map, entry.high);
+        int64_t home = home_of(map, ~entry.order);
         if (home > at) {
             memset(entries + at, 0, (size_t)(home - at) * sizeof *entries);
             at = home;
@@ -284,37 +296,34 @@ static void grow(kl_keymap_t *map) {
 
 /* Put one key; 0, or 1 where the table's tail has no room left. */
 static inline int put_one(kl_keymap_t *map, const kl_hash_t *hash, int64_t offset) {
-    kl_entry_t *e = map->entries + home_of(map, hash->high);
-    while (e->offset_1 != 0 && before(e, hash))
-        e++;
-    if (e->offset_1 != 0) {
-        if (e->high == hash->high && e->low == hash->low) {
-            e->offset_1 = (uint64_t)offset + 1;
-            return 0;
-        }
-        kl_entry_t *free = e + 1;
-        while (free->offset_1 != 0)
-            free++;
-        if (free == map->entries + room_of(map->slots))
-            return 1;
-        memmove(e + 1, e, (size_t)(free - e) * sizeof *e);
-    } else if (e == map->entries + room_of(map->slots)) {
-        return 1;
+    kl_entry_t *e = place_of(map, hash), *free = e;
+    if (holds(e, hash)) {
+        e->offset_1 = (uint64_t)offset + 1;
+        return 0;
     }
-    e->high = hash->high;
-    e->low = hash->low;
-    e->offset_1 = (uint64_t)offset + 1;
+    while (free->offset_1 != 0)
+        free++;
+    if (free == map->entries + room_of(map->slots))
+        return 1;
+    if (free != e)
+        memmove(e + 1, e, (size_t)(free - e) * sizeof *e);
+    *e = (kl_entry_t){~hash->high, hash->low, (uint64_t)offset + 1};
     map->size++;
     return 0;
 }
 
-static inline void prefetch(const kl_keymap_t *map, const kl_hash_t *hashes, int32_t n, int write) {
-    for (int32_t i = 0; i < n; i++) {
-        const kl_entry_t *e = map->entries + home_of(map, hashes[i].high);
-        if (write)
-            __builtin_prefetch(e, 1);
-        else
-            __builtin_prefetch(e, 0);
+enum { STEP = 4 }; /* keys that are hashed at once */
+
+/* The hashes of a group, and on the way their slots: the first ones arrive while the last ones are hashed. */
+static inline void hash_ahead(const kl_keymap_t *map, const kl_key_t *keys, int32_t n, kl_hash_t *hashes) {
+    for (int32_t i = 0; i < n; i += STEP) {
+        int32_t step = n - i < STEP ? n - i : STEP;
+        map->hash.many(&map->hash, keys + i, step, hashes + i);
+        for (int32_t j = i; j < i + step; j++) {
+            const kl_entry_t *e = map->entries + home_of(map, hashes[j].high);
+            __builtin_prefetch(e);
+            __builtin_prefetch((const uint8_t *)e + 63); /* a search goes on into the next line more often than not */
+        }
     }
 }
 
@@ -322,8 +331,7 @@ int32_t kl_keymap_put(kl_keymap_t *map, const kl_key_t *keys, const int64_t *off
     kl_hash_t hashes[KL_KEYMAP_GROUP];
     while (map->size + n > map->grow_at && map->halvings > 0)
         grow(map);
-    map->hash.many(&map->hash, keys, n, hashes);
-    prefetch(map, hashes, n, 1);
+    hash_ahead(map, keys, n, hashes);
     for (int32_t i = 0; i < n; i++) {
         if (map->size >= map->limit)
             return i;
@@ -338,14 +346,9 @@ int32_t kl_keymap_put(kl_keymap_t *map, const kl_key_t *keys, const int64_t *off
 
 void kl_keymap_get(const kl_keymap_t *map, const kl_key_t *keys, int32_t n, int64_t *offsets) {
     kl_hash_t hashes[KL_KEYMAP_GROUP];
-    map->hash.many(&map->hash, keys, n, hashes);
-    prefetch(map, hashes, n, 0);
+    hash_ahead(map, keys, n, hashes);
     for (int32_t i = 0; i < n; i++) {
-        const kl_entry_t *e = map->entries + home_of(map, hashes[i].high);
-        while (e->offset_1 != 0 && before(e, hashes + i))
-            e++;
-        offsets[i] = e->offset_1 != 0 && e->high == hashes[i].high && e->low == hashes[i].low
-                         ? (int64_t)e->offset_1 - 1
-                         : -1;
+        const kl_entry_t *e = place_of(map, hashes + i);
+        offsets[i] = holds(e, hashes + i) ? (int64_t)e->offset_1 - 1 : -1;
     }
 }

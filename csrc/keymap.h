@@ -1,7 +1,7 @@
 /* What the cleaner knows of keys: a keyed 128-bit hash of each -> the last offset seen for it, in memory that the caller
  * brings.
  *
- *   table := entry{slots + tail + 1}          entry := high:u64 low:u64 offset+1:u64     24 bytes, zeros where empty
+ *   table := entry{slots + tail + 1}          entry := ~high:u64 low:u64 offset+1:u64     24 bytes, zeros where empty
  *
  *   K1  entries stand in the order of their hashes, each at or behind its home, home = high * slots / 2^64; between its
  *       home and itself no slot is empty
@@ -55,7 +55,9 @@ const char *kl_keyhash_init(kl_keyhash_t *hash, const uint8_t secret[16], int ke
 void kl_siphash128(const uint8_t secret[16], const uint8_t *at, size_t size, int rounds, int last_rounds, uint8_t *out);
 
 typedef struct {
-    uint64_t high, low, offset_1;
+    uint64_t order; /* ~high: the larger, the earlier, and an empty slot behind all */
+    uint64_t low;
+    uint64_t offset_1;
 } kl_entry_t;
 
 typedef struct {

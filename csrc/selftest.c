@@ -1033,11 +1033,11 @@ static void check_table(const kl_keymap_t *map) {
         const kl_entry_t *e = map->entries + i;
         if (e->offset_1 == 0)
             continue;
-        int64_t home = (int64_t)((unsigned __int128)e->high * (uint64_t)map->slots >> 64);
+        int64_t home = (int64_t)((unsigned __int128)~e->order * (uint64_t)map->slots >> 64);
         CHECK(home <= i); /* K1 */
         for (int64_t j = home; j < i; j++)
             CHECK(map->entries[j].offset_1 != 0);
-        CHECK(last == NULL || last->high < e->high || (last->high == e->high && last->low < e->low));
+        CHECK(last == NULL || last->order > e->order || (last->order == e->order && last->low < e->low));
         last = e;
         seen++;
     }
