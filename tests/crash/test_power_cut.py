@@ -23,8 +23,11 @@ POLICIES: dict[str, Policy] = {
     "none": ({"klog.io.preallocate": "none"}, 47),
     "behind": ({"klog.io.write.behind.bytes": 4096, "internal.segment.bytes": 30_000}, 2000),
     "dontcache": ({"klog.io.write": "dontcache"}, 47),
-    "direct": ({"klog.io.write": "direct"}, 47),
-    "direct-zeros": ({"klog.io.write": "direct", "klog.io.preallocate": "zeros"}, 100),
+    "direct": ({"klog.io.write": "direct", "internal.segment.bytes": 50_000}, 3000),
+    "direct-zeros": (
+        {"klog.io.write": "direct", "klog.io.preallocate": "zeros", "internal.segment.bytes": 50_000},
+        3000,
+    ),
 }
 """Ways to the disk beside the default, which the tests without a policy take, and how long the values are."""
 DEFAULT: Policy = ({}, 47)
