@@ -16,6 +16,7 @@ import mmap
 import os
 import random
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,7 +71,7 @@ class _Race:
         self.library = compiled("sends.c", "crc32c.c")
         processors = sorted(os.sched_getaffinity(0))
         self._before = set(processors)
-        self._other = processors[1] if len(processors) > 1 else -1
+        self.other = processors[1] if len(processors) > 1 else -1
         os.sched_setaffinity(0, processors[:1])
         self.kind, self.size = kind, size
         self.log = klog.Log.open(folder / "send-0")
@@ -87,7 +88,7 @@ class _Race:
         self.file = open(self.log.segments[0].path, "rb", buffering=0)
         self.memory = mmap.mmap(-1, size)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        self.line = _Line(self.library, self.kind, self._other)
+        self.line = _Line(self.library, self.kind, self.other)
         self.loop = asyncio.new_event_loop()
 
     @staticmethod
@@ -196,6 +197,67 @@ def _send(kind: str, size: int, clock: Callable[[], float], goals: tuple[float |
     return factory
 
 
+def _beside_a_busy_thread(tiny: bool, folder: Path) -> Contest:
+    """64 KiB to a socket that does not wait, while another thread of Python's has something to do: what the calls alone
+    take. Whoever lets go of Python's lock for such a call gets it back after the switch interval, 5 ms."""
+    race = _Race(tiny, folder, "tcp", 64 << 10)
+    to, source = race.line.ours, race.file.fileno()
+    race.line.ours.setblocking(False)
+    count = min(16, len(race.slices))
+    slices, places = race.slices[:count], race.places[:count]
+    running = threading.Event()
+
+    def spin() -> None:
+        if race.other >= 0:  # where it is awake when the lock is let go of
+            os.sched_setaffinity(0, {race.other})
+        while running.is_set():
+            pass
+
+    def start() -> None:
+        """Nothing to make ready, but the work is to be done once per turn: most of it is waiting."""
+
+    def timed(send: Callable[[int], int]) -> Callable[[], float]:
+        def run() -> float:
+            spent = 0.0
+            running.set()
+            thread = threading.Thread(target=spin)
+            thread.start()
+            try:
+                for number in range(count):
+                    started = time.perf_counter()
+                    sent = send(number)
+                    spent += time.perf_counter() - started
+                    race.line.wait(sent)
+            finally:
+                running.clear()
+                thread.join()
+            return spent
+
+        return run
+
+    def klog_send(number: int) -> int:
+        return slices[number].send_to(to)
+
+    def python_send(number: int) -> int:
+        return os.sendfile(to.fileno(), source, places[number], race.size)
+
+    def check() -> None:
+        for send in (klog_send, python_send):
+            assert all(race.line.wait(send(number)) is not None for number in range(count))
+
+    return Contest(
+        "send busy thread 64KiB",
+        count,
+        0,
+        (
+            Contestant("klog FetchData.send_to", timed(klog_send), start, goal=10, own_clock=True),
+            Contestant("os.sendfile", timed(python_send), start, own_clock=True),
+        ),
+        check,
+        race.close,
+    )
+
+
 _GOAL, _PROCESSOR_GOAL = 0.9, 0.87  # at most 1.15 times its processor seconds
 _KIB = 1 << 10
 
@@ -208,4 +270,5 @@ FACTORIES: dict[str, Factory] = {
     "send tcp 256KiB processor": _send("tcp", 256 * _KIB, time.thread_time, (_PROCESSOR_GOAL, None)),
     "send tcp 1MiB processor": _send("tcp", 1 << 20, time.thread_time, (_PROCESSOR_GOAL, None)),
     "send unix 64KiB": _send("unix", 64 * _KIB, time.perf_counter, (_GOAL, None)),
+    "send busy thread 64KiB": _beside_a_busy_thread,
 }

@@ -1,4 +1,5 @@
-"""Time, passed in: nobody outside this module asks the machine what time it is. (_append does, as SystemClock would.)
+"""Time, passed in: nobody outside this module asks the machine what time it is. (_append and _commit do, as
+SystemClock would.)
 
 Two kinds that never mix: wall time (ms since 1970, may jump; what timestamps and retention use) and monotonic time
 (seconds, never goes back; what durations and timeouts use). ManualClock starts them far apart, so that a mix-up shows.

@@ -69,9 +69,10 @@ def test_every_contest_races_and_is_drawn(tmp_path):
         "verify",
         "slice",
         "send",
+        "disk",
         "lookup",
     }
-    assert races(table, figures) == subjects | {"compress", "decompress", "store"}
+    assert races(table, figures) == subjects | {"compress", "decompress", "group", "store"}
     if machine() in ("x86_64", "AMD64"):
         assert "crc32c kernels 1KiB" in table
     plot.draw(figures, tmp_path / "figures.svg")

@@ -23,6 +23,7 @@ ORDER = [
     "cleaner",
     "manager",
     "inspect",
+    "trial",
     "importing",
     "spark",
     "demo",

@@ -229,7 +229,8 @@ TOPIC_KEYS: dict[str, Key] = {
             14,
             INT_MAX,
         ),
-        # Of klog alone: io_policy.py.
+        # Of klog alone; those of klog.io are io_policy.py's.
+        _long("klog.flush.bytes", 0, "flush once this many bytes are not on disk; 0: bytes are no reason", 0),
         Key(
             "klog.io.write",
             "string",

@@ -54,7 +54,7 @@ cdef class AlignedBuffer:
     """size bytes that begin on a page boundary, with the read-only buffer protocol.
 
     64 bytes behind the end are there and zero, so that C may look a little past a record. exact: one of many, which takes
-    no more memory than that.
+    no more memory than that and begins at a multiple of 64.
     """
 
     def __cinit__(self, Py_ssize_t size, bint exact=False):
@@ -70,7 +70,7 @@ cdef class AlignedBuffer:
             _pooled -= 1
             self.data = <uint8_t *>_pool[_pooled]
             return
-        if posix_memalign(&memory, PAGE, self.capacity) != 0:
+        if posix_memalign(&memory, 64 if exact else PAGE, self.capacity) != 0:
             raise MemoryError()
         self.data = <uint8_t *>memory
 

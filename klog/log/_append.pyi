@@ -5,6 +5,7 @@ from typing_extensions import Buffer, disjoint_base
 
 from klog.config import LogConfig
 from klog.disk import Bell
+from klog.log._commit import CommitQueue
 from klog.log.epochs import LeaderEpochs
 from klog.log.meters import Meters
 from klog.log.producers import Producers
@@ -29,6 +30,8 @@ class LogState:
     _forked: bool
     _log_start_offset: int
     _log_end_offset: int
+    _written_end: int
+    _commits: CommitQueue | None
     _recovery_point: int
     _looked_ms: int
 

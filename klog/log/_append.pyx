@@ -18,8 +18,11 @@ from klog.record._leader cimport ValidatedBatch, leaders_batch
 from klog.record._table cimport BatchTable
 from klog.segment._index cimport IndexPair
 
+from functools import partial
+
 from klog.clock import SystemClock
 from klog.errors import KlogError
+from klog.log._commit import Ticket
 
 cdef object lead_locked = None      # of append_batches, which imports this module
 cdef object follow_locked = None
@@ -53,11 +56,14 @@ cdef class LogState:
     cdef public bint _forked
     cdef public int64_t _log_start_offset
     cdef public int64_t _log_end_offset
+    cdef public int64_t _written_end    # while a commit is under way: behind what it has written; -1 else
+    cdef public object _commits         # the CommitQueue of durability="sync", None of others
     cdef public int64_t _recovery_point
     cdef public int64_t _looked_ms      # when somebody last looked for tasks that are due, by the wall clock
 
     def __cinit__(self, *_, **__):
         self._closed = True
+        self._written_end = -1
 
 
 cdef class Counters:
@@ -226,6 +232,16 @@ cdef int find_long_way() except -1:
 
 
 cdef AppendInfo lead(LogState log, buffer, str origin, leader_epoch):
+    if log._commits is None:
+        return lead_alone(log, buffer, origin, leader_epoch)
+    log._check_writable()
+    info = log._commits.through(log, Ticket(action=partial(lead_alone, log, buffer, origin, leader_epoch)))
+    log._options.scheduler.run_due()
+    return info
+
+
+cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
+    """Under the log's lock, which its commit holds already."""
     cdef ValidatedBatch batch
     cdef AppendInfo info
     cdef Counters counters
@@ -241,7 +257,7 @@ cdef AppendInfo lead(LogState log, buffer, str origin, leader_epoch):
             log._check_writable()
         config = log._config
         now = wall_ms(log._options.clock)
-        end = log._log_end_offset
+        end = log._log_end_offset if log._written_end < 0 else log._written_end
         if leader_epoch is not None:
             epoch = leader_epoch
         elif tail is not None:
@@ -260,7 +276,7 @@ cdef AppendInfo lead(LogState log, buffer, str origin, leader_epoch):
                 return led(batch, epoch, log._log_start_offset)
         if lead_locked is None:
             find_long_way()
-        look = is_time_to_look(log, now)
+        look = log._commits is None and is_time_to_look(log, now)
         info = lead_locked(log, batch, epoch, origin, now)
         return info
     finally:
@@ -271,44 +287,55 @@ cdef AppendInfo lead(LogState log, buffer, str origin, leader_epoch):
 
 cdef AppendInfo follow(LogState log, buffer, str origin, leader_epoch):
     cdef EncodedBatches batches = EncodedBatches.__new__(EncodedBatches)
+    cdef bint raft = origin == "raft"
+    try:
+        if raft:
+            batches.look(buffer, log._config.max_message_bytes, INT32_MAX, -1 if leader_epoch is None else leader_epoch)
+        else:
+            batches.look(buffer, -1, INT32_MAX if leader_epoch is None else leader_epoch, -1)
+        if log._commits is None:
+            return follow_alone(log, batches, origin)
+        log._check_writable()
+        info = log._commits.through(log, Ticket(action=partial(follow_alone, log, batches, origin)))
+        log._options.scheduler.run_due()
+        return info
+    finally:
+        batches.release()
+
+
+cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
+    """Under the log's lock, which its commit holds already."""
     cdef AppendInfo info
     cdef Counters counters
     cdef Tail tail
     cdef int64_t end, now
     cdef bint raft = origin == "raft", look = False
     lock = log._lock
+    lock.acquire()
     try:
-        if raft:
-            batches.look(buffer, log._config.max_message_bytes, INT32_MAX, -1 if leader_epoch is None else leader_epoch)
-        else:
-            batches.look(buffer, -1, INT32_MAX if leader_epoch is None else leader_epoch, -1)
-        lock.acquire()
-        try:
-            tail = tail_of(log)
-            now = wall_ms(log._options.clock)
-            if tail is None:
-                log._check_writable()
-            elif batches.n != 0 and not batches.has_producers and not batches.has_legacy and (
-                batches.one_leader_epoch and batches.last_leader_epoch == tail.epoch
-            ):
-                end = log._log_end_offset
-                if batches.first_offset == end or (batches.first_offset > end and not raft):
-                    if tail.write(log, batches, batches.last_offset, batches.max_timestamp, now):
-                        look = is_time_to_look(log, now)
-                        counters = log._meters
-                        counters.replicated_bytes_in += batches.nbytes
-                        return followed(batches, log._log_start_offset)
-            if lead_locked is None:
-                find_long_way()
-            look = is_time_to_look(log, now)
-            info = follow_locked(log, batches, origin, now)
-            return info
-        finally:
-            lock.release()
-            if look:
-                log._options.scheduler.run_due()
+        tail = tail_of(log)
+        now = wall_ms(log._options.clock)
+        if tail is None:
+            log._check_writable()
+        elif batches.n != 0 and not batches.has_producers and not batches.has_legacy and (
+            batches.one_leader_epoch and batches.last_leader_epoch == tail.epoch
+        ):
+            end = log._log_end_offset
+            if batches.first_offset == end or (batches.first_offset > end and not raft):
+                if tail.write(log, batches, batches.last_offset, batches.max_timestamp, now):
+                    look = is_time_to_look(log, now)
+                    counters = log._meters
+                    counters.replicated_bytes_in += batches.nbytes
+                    return followed(batches, log._log_start_offset)
+        if lead_locked is None:
+            find_long_way()
+        look = log._commits is None and is_time_to_look(log, now)
+        info = follow_locked(log, batches, origin, now)
+        return info
     finally:
-        batches.release()
+        lock.release()
+        if look:
+            log._options.scheduler.run_due()
 
 
 cdef bint is_time_to_look(LogState log, int64_t now) noexcept:
@@ -408,7 +435,7 @@ cdef Tail new_tail(LogState log):
     active = segment._active
     if (
         log.read_only or active is None or not entries or log._options.durability != "os"
-        or config.flush_ms != INT64_MAX or active.config is not config or log._log_end_offset < segment.base_offset
+        or config.flush_ms != INT64_MAX or config.klog_flush_bytes or active.config is not config or log._log_end_offset < segment.base_offset
     ):
         return None
     tail = Tail.__new__(Tail)

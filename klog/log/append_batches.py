@@ -13,6 +13,9 @@ the readers of a leader wait for its high watermark; here the high watermark may
 done by then: no reader takes a transaction for decided that has just begun. If the transaction index cannot be written,
 the batch stays, the log is offline, the last stable offset stands still; the next load works it out.
 
+In a commit of durability="sync" A10 and A11 are done once for all its appends, behind the fdatasync: until then each
+begins where the last one ended, `_append_end`, and nobody else sees that.
+
 A1 to A3 are in _append, and a short way for batches that need nothing of the rest but A8 and A10; this is the long one.
 Under the log's lock from A2 on. Kafka: UnifiedLog.append, analyzeAndValidateProducerState.
 """
@@ -29,6 +32,7 @@ from klog.errors import (
     UnexpectedAppendOffset,
 )
 from klog.log._append import AppendInfo, followed, led
+from klog.log.flushing import flush_if_due_locked
 from klog.log.producer_append import ProducerAppend
 from klog.log.producer_entry import DataBatch, last_sequence_of
 from klog.log.segments import check_reached
@@ -49,7 +53,7 @@ def lead_locked(log: Log, batch: ValidatedBatch | None, epoch: int, origin: str,
     """What a leader has made of a request, which begins at the log end: A4 to A11."""
     if batch is None:
         return _nothing(log)
-    end, last = log._log_end_offset, batch.last_offset
+    end, last = log._append_end, batch.last_offset
     if log._epochs.assign(epoch, end):
         log._guard(log._epochs.flush)
     duplicate = _append_locked(log, batch, end, last, batch.max_timestamp, batch.producer_id >= 0, origin, now)
@@ -57,6 +61,7 @@ def lead_locked(log: Log, batch: ValidatedBatch | None, epoch: int, origin: str,
         return _duplicate(log, batch, duplicate, epoch)
     log._meters.messages_in += batch.count
     log._meters.bytes_in += batch.nbytes
+    _flush_if_due(log, now)
     return led(batch, epoch, log._log_start_offset)
 
 
@@ -64,7 +69,7 @@ def follow_locked(log: Log, batches: EncodedBatches, origin: str, now: int) -> A
     """Batches as a leader has numbered them: A3 to A11."""
     if batches.n == 0:
         return _nothing(log)
-    end, first, last = log._log_end_offset, batches.first_offset, batches.last_offset
+    end, first, last = log._append_end, batches.first_offset, batches.last_offset
     begins = first if first >= 0 else batches.last_offset_of_first_batch
     if begins < end or (origin == "raft" and begins != end):
         raise UnexpectedAppendOffset(batches.base_offset, last, end, log.name)
@@ -76,16 +81,23 @@ def follow_locked(log: Log, batches: EncodedBatches, origin: str, now: int) -> A
             log, batches, base_offset, last, batches.max_timestamp, batches.has_producers, "replication", now
         )
     except BaseException:
-        if log._log_end_offset == end:  # or an epoch would begin beyond it, and what is appended next be part of it
-            _take_back_epochs(log, known)
+        if log._append_end == end:  # or an epoch would begin beyond it, and what is appended next be part of it
+            take_back_epochs(log, known)
         raise
     log._meters.replicated_bytes_in += batches.nbytes
+    _flush_if_due(log, now)
     return followed(batches, log._log_start_offset)
+
+
+def _flush_if_due(log: Log, now: int) -> None:
+    """A11; a commit does it once, behind all its appends."""
+    if log._written_end < 0:
+        flush_if_due_locked(log, now)
 
 
 def _nothing(log: Log) -> AppendInfo:
     """What an append without a whole batch answers; it has done nothing."""
-    end = log._log_end_offset
+    end = log._append_end
     return AppendInfo(end, end - 1, 0, -1, -1, log_start_offset=log._log_start_offset)
 
 
@@ -125,7 +137,7 @@ def _assign_epochs(log: Log, batches: EncodedBatches) -> None:
         log._guard(epochs.flush)
 
 
-def _take_back_epochs(log: Log, known: list[tuple[int, int]]) -> None:
+def take_back_epochs(log: Log, known: list[tuple[int, int]]) -> None:
     """A4 of batches that did not get in."""
     if log._epochs._entries is not known:
         log._epochs.put_back(known)
@@ -143,8 +155,8 @@ def _append_locked(
     origin: str,
     now: int,
 ) -> DataBatch | None:
-    """A5 to A11; the remembered batch if this one is a duplicate. base_offset: of a segment that begins with these."""
-    size, end = batches.nbytes, log._log_end_offset
+    """A5 to A10; the remembered batch if this one is a duplicate. base_offset: of a segment that begins with these."""
+    size, end = batches.nbytes, log._append_end
     if size > log._config.segment_size:
         raise RecordBatchTooLarge(
             f"{size} bytes for a segment of segment.bytes={log._config.segment_size}: send smaller batches, or raise it"
@@ -157,7 +169,7 @@ def _append_locked(
         if active.must_roll(last_offset, max_timestamp, size, now):
             active = _roll(log, base_offset, last_offset)
         if has_producers:
-            pending = _Pending(log, active, origin)
+            pending = Pending(log, active, origin)
             duplicate = pending.check(batches)
             if duplicate is not None:
                 return duplicate
@@ -172,22 +184,19 @@ def _append_locked(
     try:
         active.append(batches, 0, batches.n)
         active.appended_ms = now
-        if log._options.durability == "sync":
-            log._guard(active.sync_data)
         if pending is not None:
             pending.apply(next_offset)
         else:
             log._producers.end_offset = next_offset
-        log._advance_end_locked(next_offset)
+        log._appended_locked(next_offset, pending)
     except BaseException as error:  # Ctrl-C, too, leaves all of it or nothing
-        if log._log_end_offset == end:
+        if log._append_end == end:
             log._undo_locked(before, mark, error)
             if pending is not None:
                 pending.take_back()
         else:
             log._producers.on_high_watermark_updated(log.high_watermark)  # of which it may have been kept
         raise
-    log._flush_if_due_locked(now)
     return None
 
 
@@ -203,7 +212,7 @@ def _roll(log: Log, base_offset: int, last_offset: int) -> Segment:
     return active
 
 
-class _Pending:
+class Pending:
     """What the batches of an append do to producers and transactions, checked and not yet done."""
 
     def __init__(self, log: Log, segment: Segment, origin: str) -> None:
@@ -276,7 +285,7 @@ class _Pending:
                     self._segment.txn_index.append(entry)
                 except OSError as error:
                     log._go_offline(f"{self._segment.txn_index.path} cannot be written: {error}")
-                    log._advance_end_locked(next_offset)
+                    log._appended_locked(next_offset, self)
                     raise StorageOffline(
                         f"{log.name} is offline, its transaction index cannot be written: {error}"
                     ) from error
@@ -288,5 +297,5 @@ class _Pending:
         log = self._log
         log._producers.take_back(self._appends.values(), self._completed)
         if self._indexed and log._offline is None:
-            index, end = self._segment.txn_index, log._log_end_offset
+            index, end = self._segment.txn_index, log._append_end
             log._finally(lambda: index.write([entry for entry in index.entries if entry.last_offset < end]))

@@ -17,7 +17,7 @@ import logging
 import os
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from klog.clock import Clock, SystemClock
@@ -31,9 +31,10 @@ from klog.errors import (
     StorageOffline,
     UnknownTopicOrPartition,
 )
-from klog.log import checkpoint, gaps, marks, partition_life, retention, truncation, watermark
+from klog.log import checkpoint, flushing, gaps, marks, partition_life, retention, truncation, watermark
 from klog.log._append import AppendInfo, append_batches
-from klog.log.append_batches import Origin
+from klog.log._commit import CommitQueue, Ticket
+from klog.log.append_batches import Origin, Pending
 from klog.log.expiry import expire_producers_regularly
 from klog.log.load import (
     Policy,
@@ -42,7 +43,7 @@ from klog.log.load import (
 from klog.log.meters import Meters
 from klog.log.reader import LogReader
 from klog.log.removal import unlink_later_locked
-from klog.log.segments import check_reached, number_of
+from klog.log.segments import check_reached
 from klog.log.terms import (
     NO_BOUND,
     Compression,
@@ -93,7 +94,11 @@ class Log(LogView):
         self._deleted: Home | None = None
         self._expiry: Task | None = None
         self._handlers_closed = False
+        self._turn = flushing.Turn()
+        self._applied: list[Pending] = []  # what the commit under way has done to producers
         super().__init__(directory, options)
+        if options.durability == "sync" and not options.read_only:
+            self._commits = CommitQueue()
         if not options.read_only:
             self._closed = True
             self._prepare_to_write()
@@ -182,6 +187,34 @@ class Log(LogView):
         Raises RecordTooLarge, InvalidTimestamp, InvalidRecord, TypeError (str instead of bytes), StorageOffline,
         ReadOnly, LogClosed, OSError (disk full: nothing was appended).
         """
+        info: AppendInfo | None = None
+        for group, now in self._groups(records, compression):
+            appended = self._append_group(group, now)
+            info = appended if info is None else info.joined(appended)
+        self._options.scheduler.run_due()
+        return self._nothing() if info is None else info
+
+    async def append_async(self, records: Records, *, compression: Compression = None) -> AppendInfo:
+        """append(), for a task: with durability="sync" others of the loop run while the disk is waited for, and tasks
+        that append meanwhile share its fdatasync, without a thread each. They are encoded in the loop's own thread.
+
+        In order: what one task awaits before it appends again is before that. A task that is cancelled has appended
+        nothing if its commit had not begun; else the append goes on to its end, and nobody hears of it.
+
+        Without durability="sync" there is nothing to wait for but a flush that is due: where flush.ms, flush.messages
+        or klog.flush.bytes ask for some, a thread of the loop's executor appends.
+        """
+        from klog.log.append_async import append_async  # asyncio is a fifth of the time of `import klog`
+
+        return await append_async(self, records, compression)
+
+    def _nothing(self) -> AppendInfo:
+        """The answer to an append without records."""
+        end = self._log_end_offset
+        return AppendInfo(end, end - 1, 0, -1, -1)
+
+    def _groups(self, records: Records, compression: Compression) -> Iterator[tuple[BatchGroup, int]]:
+        """Records encoded, each group to be appended whole or not at all, with the time it was given."""
         self._check_writable()
         now = self.clock.wall_ms()
         whole = is_whole(records)
@@ -190,18 +223,8 @@ class Log(LogView):
         if isinstance(records, LogReader):
             records = iter(records)  # its Arrow form would have text for header keys
         encoder = self._encoder(records, compression, now)
-        info: AppendInfo | None = None
-        while True:
-            group = self._next_group(encoder, NO_BOUND if whole else GROUP_BYTES)
-            if group is None:
-                break
-            appended = self._append_group(group, now)
-            info = appended if info is None else info.joined(appended)
-        self._options.scheduler.run_due()
-        if info is None:
-            end = self._log_end_offset
-            return AppendInfo(end, end - 1, 0, -1, -1)
-        return info
+        while (group := self._next_group(encoder, NO_BOUND if whole else GROUP_BYTES)) is not None:
+            yield group, now
 
     def append_batches(
         self, buffer: Buffer, *, origin: Origin = "client", leader_epoch: int | None = None
@@ -235,9 +258,17 @@ class Log(LogView):
 
     def _append_group(self, group: BatchGroup, now: int) -> AppendInfo:
         """All of an encoded group, or none of it."""
+        if self._commits is not None:
+            self._check_writable()
+            return self._commits.through(self, Ticket(group, now))
         with self._lock:
             self._check_writable()
             return self._append_group_locked(group, now)
+
+    @property
+    def _append_end(self) -> int:
+        """Where the next append begins: the log end, or, in a commit, behind what that has written."""
+        return self._log_end_offset if self._written_end < 0 else self._written_end
 
     def _next_group(self, encoder: Encoder, bytes_max: int) -> BatchGroup | None:
         """The encoder's next group; the bound it was given is the smaller of two, and each has its own error."""
@@ -264,7 +295,7 @@ class Log(LogView):
 
     def _append_group_locked(self, group: BatchGroup, now: int) -> AppendInfo:
         """Number a group and write it, rolling where a segment is full. All of it, or none of it."""
-        first = self._log_end_offset
+        first = self._append_end
         check_reached(self.name, self._segments[-1], first)
         epoch = self._epochs.latest
         if epoch is None:
@@ -275,19 +306,18 @@ class Log(LogView):
         before, mark = self._segments, self._mark_locked()
         try:
             self._write_locked(group, now)
-            if self._options.durability == "sync":
-                self._guard(self._segments[-1].sync_data)
-            self._advance_end_locked(self._segments[-1].next_offset)
+            self._appended_locked(self._segments[-1].next_offset)
         except BaseException as error:  # Ctrl-C in the middle, too, leaves the whole group or nothing
-            if self._log_end_offset == first:
+            if self._append_end == first:
                 self._undo_locked(before, mark, error)
             raise
-        self._flush_if_due_locked(now)
         self._meters.messages_in += group.count
         self._meters.bytes_in += group.nbytes
+        if self._written_end < 0:
+            flushing.flush_if_due_locked(self, now)
         return AppendInfo(
             first,
-            self._log_end_offset - 1,
+            self._append_end - 1,
             group.count,
             group.max_timestamp,
             now if self._terms.stamps else -1,
@@ -296,10 +326,14 @@ class Log(LogView):
             last_leader_epoch=epoch,
         )
 
-    def _flush_if_due_locked(self, now: int) -> None:
-        unflushed, waited = self._log_end_offset - self._recovery_point, now - self._flushed_ms
-        if unflushed >= self._config.flush_messages or waited >= self._config.flush_ms:
-            self.flush()
+    def _appended_locked(self, end: int, pending: Pending | None = None) -> None:
+        """What an append has written ends here: the log does, or will when its commit has synced."""
+        if self._written_end < 0:
+            self._advance_end_locked(end)
+            return
+        self._written_end = end
+        if pending is not None:
+            self._applied.append(pending)
 
     def _advance_end_locked(self, end: int) -> None:
         """The log ends here from now on, and what follows the log end moves with it."""
@@ -345,7 +379,9 @@ class Log(LogView):
 
         Durably: what was taken back must not come back behind the next append (P3).
         """
-        self._producers.end_offset = self._log_end_offset
+        end = self._producers.end_offset = self._append_end
+        with contextlib.suppress(StorageOffline):
+            flushing.wait_locked(self)
         if isinstance(error, WriteBackFailed):  # that of an fsync, and nobody hears of it again
             self._go_offline(str(error))
         if self._offline is not None:
@@ -365,8 +401,8 @@ class Log(LogView):
             before[-1].rewind(mark)
             if added:
                 self._options.files.fsync_dir(self._directory)
-            if self._recovery_point > self._log_end_offset:
-                self._recovery_point = self._log_end_offset
+            if self._recovery_point > end:
+                self._recovery_point = end
                 if self._owner is not None:
                     self._owner.lower(self, self._recovery_point, self._log_start_offset)
             self._offline = None
@@ -421,6 +457,7 @@ class Log(LogView):
             raise ValueError(f"offset={offset}: a log cannot end below 0")
         with self._lock:
             self._check_writable()
+            flushing.wait_locked(self)
             truncated = truncation.truncate_to_locked(self, offset)
         self._options.scheduler.run_due()
         return truncated
@@ -437,6 +474,7 @@ class Log(LogView):
             raise ValueError(f"offset={offset}, log_start_offset={start}: 0 <= log start <= offset")
         with self._lock:
             self._check_writable()
+            flushing.wait_locked(self)
             truncation.truncate_fully_locked(self, offset, start)
         self._options.scheduler.run_due()
 
@@ -544,7 +582,8 @@ class Log(LogView):
         if base_offset == active.base_offset:
             self._remake_locked(active)
             return
-        self._guard_sync(self._sync_closed_locked)
+        flushing.wait_locked(self)
+        self._guard_sync(lambda: flushing.sync_closed_locked(self))
         self._guard_sync(lambda: self._segments[-1].deactivate(sync=True))
         if active.next_offset < base_offset:
             first = self._segments[0].base_offset
@@ -584,42 +623,17 @@ class Log(LogView):
             self._deleted.suffix = names.DELETED
         return self._deleted
 
-    def _sync_closed_locked(self, below: int = NO_BOUND) -> None:
-        """Closed segments above the recovery point: another process wrote them, before a crash."""
-        segments = self._segments
-        for number in range(number_of(segments, self._recovery_point), len(segments) - 1):
-            segment = segments[number]
-            if segment.base_offset >= below:
-                break
-            if segment.next_offset > self._recovery_point:
-                segment.sync()
-
     def flush(self, offset: int | None = None) -> None:
         """Everything appended so far, or everything below an offset, is on disk when this returns (P2).
 
-        OSError takes the log offline.
+        Appends go on meanwhile, but with durability="sync". OSError takes the log offline, and its directory.
         """
-        self._check_writable()
-        with self._lock:
-            self._check_writable()
-            self._guard_sync(lambda: self._flush_locked(offset))
+        flushing.flush(self, offset)
 
-    def _flush_locked(self, offset: int | None = None) -> None:
-        end = self._log_end_offset if offset is None else min(whole_number("offset", offset), self._log_end_offset)
-        if end <= self._recovery_point and (offset is not None or not self._segments[-1].active):
-            return  # as the last stop has left it
-        if end > self._segments[-1].base_offset or offset is None:
-            self._sync_closed_locked()
-            self._segments[-1].sync()
-        else:
-            self._sync_closed_locked(end)
-        with contextlib.suppress(FileNotFoundError):  # renamed meanwhile, or gone: what is open is on disk
-            self._options.files.fsync_dir(self._directory)
-        # A truncation inside a batch has left the log end above the last one: of what lies between, nothing is on disk.
-        self._recovery_point = min(end, self._segments[-1].next_offset)
-        self._flushed_ms = self.clock.wall_ms()
-        if self._on_flush is not None:
-            self._on_flush(self)
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes appended since the last flush."""
+        return self._meters.appended_bytes - self._meters.flushed_bytes
 
     @property
     def last_flush_ms(self) -> int:
@@ -659,7 +673,7 @@ class Log(LogView):
                     self._owner.release(self, clean)
 
     def _finish_locked(self) -> None:
-        self._flush_locked()
+        flushing.flush_locked(self)
         self._segments[-1].deactivate(sync=True)
         producers = self._producers
         producers.end_offset = min(producers.end_offset, self._segments[-1].next_offset)  # the log end of the next load

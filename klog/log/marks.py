@@ -97,6 +97,8 @@ def tell(log: Log, offset: int) -> None:
 def rolled_locked(log: Log) -> None:
     """A new segment begins at the log end. A mark there is on that one from now on: a reader that waits would take it
     for one on an older segment."""
+    if log._written_end > log._log_end_offset:
+        return  # in the middle of a commit: it begins behind what the commit has written
     if log._mark is not None and log._mark.offset >= log._log_end_offset:
         log._mark = end_of(log)
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from klog.errors import KlogError, RecordTooLarge
 from klog.log._append import Counters
+from klog.log._commit import CommitQueue
+from klog.log.durations import Durations
 
 if TYPE_CHECKING:
     from klog.log.view import LogView
@@ -26,10 +28,17 @@ _REFUSALS = (
 class Meters(Counters):
     """The counters of one log. Under its lock, but for refusals, which Python's own lock is enough for."""
 
-    __slots__ = ("refusals",)
+    __slots__ = ("flush_times", "flushed_bytes", "refusals")
 
     def __init__(self) -> None:
+        self.flush_times = Durations()
+        self.flushed_bytes = 0  # of appended_bytes, at the last flush
         self.refusals = dict.fromkeys(_REFUSALS, 0)
+
+    @property
+    def appended_bytes(self) -> int:
+        """Whoever they came from."""
+        return self.bytes_in + self.replicated_bytes_in
 
     def refused(self, error: KlogError, size: int) -> None:
         """An append of size bytes was refused so."""
@@ -39,9 +48,21 @@ class Meters(Counters):
             self.refusals[name] = self.refusals.get(name, 0) + count
 
 
-def metrics_of(log: LogView, meters: Meters | None, page_cache: bool = False) -> dict[str, int]:
+def _of_commits(commits: CommitQueue | None) -> dict[str, float]:
+    """Of durability="sync": appends that shared an fdatasync."""
+    if commits is None:
+        return {}
+    return {
+        "CommitGroupSizeCount": commits.groups,
+        "CommitGroupSizeMean": commits.appends / commits.groups if commits.groups else 0.0,
+        "CommitGroupSizeMax": commits.largest,
+        "CommitQueueSize": len(commits),
+    }
+
+
+def metrics_of(log: LogView, meters: Meters | None, page_cache: bool = False) -> dict[str, float]:
     """What Log.metrics() documents."""
-    gauges = {
+    gauges: dict[str, float] = {
         "NumLogSegments": len(log.segments),
         "LogStartOffset": log.log_start_offset,
         "LogEndOffset": log.log_end_offset,
@@ -67,6 +88,8 @@ def metrics_of(log: LogView, meters: Meters | None, page_cache: bool = False) ->
         "MessagesInPerSec": meters.messages_in,
         "ReplicationBytesInPerSec": meters.replicated_bytes_in,
         **meters.refusals,
+        **meters.flush_times.metrics("LogFlushRateAndTimeMs"),
+        **_of_commits(log._commits),
     }
 
 

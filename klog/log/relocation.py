@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klog.log._append import LogState
+from klog.log.flushing import wait_locked
 
 if TYPE_CHECKING:
     from klog.log.log import Log
 
-# What a Log is by itself, and not because of its files: its lock, who waits for it and listens, what it has counted,
-# the task that refers to it.
-_STAYS = frozenset({"_lock", "_bell", "_expiry", "_meters", "_sends", "_offsets_listener"})
+# What a Log is by itself, and not because of its files: its lock, who waits for it, for a commit or for a flush, and
+# listens, what it has counted, the task that refers to it.
+_STAYS = frozenset({"_lock", "_bell", "_commits", "_expiry", "_meters", "_offsets_listener", "_sends", "_turn"})
 _FIELDS = [name for name in vars(LogState) if name.startswith("_") and not name.startswith("__")]
 _NOTHING = object()
 
@@ -22,6 +23,8 @@ _NOTHING = object()
 def exchange_locked(log: Log, other: Log) -> None:
     """The two become each other, but for their locks, both of which are held: whoever has `log` in hand goes on with
     what `other` was. What they are is all in their attributes, some of which are fields of a struct."""
+    for each in (log, other):
+        wait_locked(each)
     for name in _FIELDS:
         if name not in _STAYS:
             mine, others = getattr(log, name), getattr(other, name)

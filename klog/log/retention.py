@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from klog.errors import ConfigUnknown, OffsetOutOfRange, PolicyViolation
+from klog.log.flushing import flush_locked
 from klog.log.removal import remove_locked
 from klog.segment import Segment
 
@@ -119,7 +120,7 @@ def increment_log_start_locked(log: Log, offset: int, reason: str) -> bool:
     if offset <= log._log_start_offset:
         return False
     if offset > log._recovery_point:
-        log._guard(log._flush_locked)  # S9: a log start that a crash could find beyond the log end means damage
+        log._guard(lambda: flush_locked(log))  # S9: a log start that a crash could find beyond the log end means damage
     if offset > log._segments[-1].next_offset:  # a truncation left the end above the batches: a load must find that end
         log._roll_or_undo_locked(log._log_end_offset)
     _log.info("event=log_start log=%s offset=%d reason=%s", log.name, offset, reason)

@@ -109,6 +109,10 @@ class _Owner:
         finally:
             self._unlock()
 
+    def flush_soon(self, log: Log) -> bool:
+        """Without a manager there is no thread: the append flushes."""
+        return False
+
     def failed(self, log: Log, reason: str) -> None:
         """The log is offline; other logs of the directory are not this process's."""
 

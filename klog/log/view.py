@@ -215,6 +215,8 @@ class LogView(LogState):
         self._lock = threading.RLock()
         self._bell.renew()
         self._options.handles.renew()
+        if self._commits is not None:
+            self._commits.renew()
         self._forked = not self.read_only
 
     def __reduce__(self) -> NoReturn:
@@ -295,7 +297,7 @@ class LogView(LogState):
         """Bytes of all .log files."""
         return sum(segment.size for segment in self._segments)
 
-    def metrics(self, *, page_cache: bool = False) -> dict[str, int]:
+    def metrics(self, *, page_cache: bool = False) -> dict[str, float]:
         """Gauges, and of a log that is written the counters since it was opened, under the names of Kafka's metrics.
 
         PageCacheSampledReadBytes and PageCacheHitReadBytes: of the bytes that were read, one read in sixteen, how many

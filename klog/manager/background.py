@@ -1,7 +1,7 @@
 """What a LogManager does on its own: tasks of its scheduler, each at its period.
 
     kafka-log-retention                 log.retention.check.interval.ms                logs that are not compacted
-    kafka-log-flusher                   log.flush.scheduler.interval.ms                logs whose flush.ms is over
+    kafka-log-flusher                   log.flush.scheduler.interval.ms                logs whose flush is due
     kafka-recovery-point-checkpoint     log.flush.offset.checkpoint.interval.ms        every directory
     kafka-log-start-offset-checkpoint   log.flush.start.offset.checkpoint.interval.ms  every directory
     highwatermark-checkpoint            replica.high.watermark.checkpoint.interval.ms  every directory
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from klog.errors import KlogError
 from klog.log import warming
+from klog.log.flushing import is_due
 from klog.log.terms import INTERVAL_MS
 from klog.manager.directories import LogDirectory
 from klog.progress import Progress
@@ -116,18 +117,20 @@ def apply_retention(manager: LogManager) -> None:
 
 
 def flush_due(manager: LogManager) -> None:
-    """Flush logs whose flush.ms has passed since they were flushed, if there is anything to flush."""
+    """Flush logs whose flush.ms has passed since they were flushed, or that have klog.flush.bytes to flush."""
     now_ms = manager._clock.wall_ms()
+    flush_all(manager, [log for log in _open_logs(manager) if is_due(log, now_ms)])
 
-    def flush(directory: LogDirectory, logs: list[Log]) -> None:
-        due = [
-            log
-            for log in logs
-            if log.recovery_point < log.log_end_offset and now_ms - log._flushed_ms >= log.config.flush_ms
-        ]
-        if due:
+
+def flush_all(manager: LogManager, logs: Iterable[Log]) -> None:
+    """Flush what of these has anything to flush: directory by directory, each with one checkpoint behind it."""
+    dirty = [log for log in logs if log.recovery_point < log.log_end_offset and not log.closed and log.offline is None]
+
+    def flush(directory: LogDirectory, _: list[Log]) -> None:
+        mine = [log for log in dirty if log._owner is directory]
+        if mine:
             with directory.deferring():
-                _for_each("flush", due, lambda log: log.flush())
+                _for_each("flush", mine, lambda log: log.flush())
 
     _for_each_directory(manager, flush)
 

@@ -62,6 +62,7 @@ class LogDirectory:
         self.was_clean = False
         self.closed_well: set[Partition] = set()  # logs that a second load of this run finds clean
         self.directory_id: uuid.UUID | None = None
+        self.flush_soon: Callable[[Log], bool] = lambda _log: False  # in the background, if anybody can
         self.on_failure: Callable[[LogDirectory, str], None] = lambda _directory, _reason: None
         self._files = files
         self._mutex = threading.Lock()  # of the dictionaries and the files that keep them

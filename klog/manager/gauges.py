@@ -8,24 +8,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klog.log.durations import Durations
+
 if TYPE_CHECKING:
     from klog.log.log import Log
     from klog.log.page_cache import LogPageCache
     from klog.manager.manager import LogManager
 
-Gauges = dict[str, dict[str, int]]
+Gauges = dict[str, dict[str, float]]
 
 
 def read(manager: LogManager) -> Gauges:
     """What LogManager.metrics documents."""
     with manager._lock:
         logs = {log.name: log for log in manager._logs.values() if not log.closed}
-        loading = {name: dict(values) for name, values in manager._loading.gauges.items()}
-    offline = {directory.path: int(directory.offline is not None) for directory in manager._directories}
+        loading: Gauges = {name: dict(values.items()) for name, values in manager._loading.gauges.items()}
+    offline: dict[str, float] = {
+        directory.path: int(directory.offline is not None) for directory in manager._directories
+    }
     return {
         "OfflineLogDirectoryCount": {"": sum(offline.values())},
         "LogDirectoryOffline": offline,
         **_of(logs),
+        **_flush_times(logs, len(manager._flushes)),
         **loading,
     }
 
@@ -40,6 +45,22 @@ def _of(logs: dict[str, Log]) -> Gauges:
         "FetchBytesSplice": {name: log._sends.splice for name, log in logs.items()},
         "FetchBytesCopied": {name: log._sends.copied for name, log in logs.items()},
     }
+
+
+def _flush_times(logs: dict[str, Log], waiting: int) -> Gauges:
+    """LogFlushRateAndTimeMs of each log, and of all of them under ""; how many logs wait to be flushed."""
+    together = Durations()
+    gauges: Gauges = {"FlushQueueSize": {"": waiting}}
+    for name, times in [(name, log._meters.flush_times) for name, log in logs.items() if not log.read_only]:
+        together.add(times)
+        _put(gauges, name, times)
+    _put(gauges, "", together)
+    return gauges
+
+
+def _put(gauges: Gauges, name: str, times: Durations) -> None:
+    for metric, value in times.metrics("LogFlushRateAndTimeMs").items():
+        gauges.setdefault(metric, {})[name] = value
 
 
 def page_cache(manager: LogManager, topic: str | None, cells: int) -> list[LogPageCache]:

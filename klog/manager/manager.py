@@ -40,6 +40,7 @@ from klog.log.terms import Compression, Durability, Options, Records, check_choi
 from klog.log.times import Position
 from klog.manager import background, gauges, moving, topic_life
 from klog.manager.directories import LogDirectory, is_ordinary
+from klog.manager.flush_queue import FlushQueue
 from klog.manager.loading import Loading
 from klog.manager.moving import Move
 from klog.manager.pool import run_all
@@ -124,9 +125,12 @@ class LogManager:
         self._sticky: dict[str, int] = {}
         self._loading = Loading(self)
         self._started = False
+        known = weakref.ref(self)  # what it has must not keep it
+        self._flushes = FlushQueue(
+            self._scheduler, lambda logs: background.flush_all(manager, logs) if (manager := known()) else None
+        )
         self._directories = open_directories(paths, files, create=create, read_only=read_only)
         try:
-            known = weakref.ref(self)  # what it has must not keep it
             self._topic_file = TopicFile(
                 [directory.path for directory in self._online()],
                 files,
@@ -134,6 +138,7 @@ class LogManager:
             )
             self._topic_file.load()
             for directory in self._online():
+                directory.flush_soon = self._flushes.add
                 directory.on_failure = lambda home, reason: (
                     manager._failed(home, reason) if (manager := known()) else None
                 )
@@ -239,11 +244,13 @@ class LogManager:
     def __repr__(self) -> str:
         return f"<LogManager {', '.join(self.paths)} {'closed' if self._closed else len(self.topics())}>"
 
-    def metrics(self) -> dict[str, dict[str, int]]:
+    def metrics(self) -> dict[str, dict[str, float]]:
         """Gauges under Kafka's names: {name: {directory or log: value}}.
 
         LogDirectoryOffline (0 or 1), OfflineLogDirectoryCount; NumLogSegments, LogStartOffset, LogEndOffset and Size of
-        each log that is loaded; during load_all() also remainingLogsToRecover and remainingSegmentsToRecover.
+        each log that is loaded; LogFlushRateAndTimeMs, with Count, Mean, 50thPercentile, 99thPercentile or Max behind
+        it, of each and, under "", of all; FlushQueueSize, logs that wait for the background to flush them; during
+        load_all() also remainingLogsToRecover and remainingSegmentsToRecover.
         """
         return gauges.read(self)
 

@@ -14,7 +14,7 @@ Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` 
 """
 
 from klog.record._batch import Record, RecordBatch, decode, iter_records, validate
-from klog.record._builder import BatchBuilder, BatchGroup, Encoder, encode
+from klog.record._builder import BatchBuilder, BatchGroup, Encoder, encode, join_groups
 from klog.record._columns import FIELDS, ArrowStream, Columns, columns
 from klog.record._encoded import EncodedBatches
 from klog.record._leader import ValidatedBatch, validate_append
@@ -46,6 +46,7 @@ __all__ = [
     "encode",
     "is_arrow",
     "iter_records",
+    "join_groups",
     "validate",
     "validate_append",
 ]

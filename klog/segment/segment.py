@@ -337,6 +337,22 @@ class Segment:
             file.close()
         self.txn_index.sync()
 
+    def sync_beside(self, file: LogFile) -> None:
+        """sync() of an active segment, by a thread without the log's lock: others append to it meanwhile, roll it, or
+        close it. file: its `file` when the lock was held. What was in the files then is on disk when it returns.
+
+        The indexes are synced by their names, since their maps may go at any moment; to the kernel it is one file.
+        """
+        files = self.home.files
+        files.fdatasync(file)
+        for path in (*self._index_paths(), self.txn_index.path):
+            with contextlib.suppress(FileNotFoundError):
+                beside = files.open(path, write=True)
+                try:
+                    files.fsync(beside)
+                finally:
+                    beside.close()
+
     def sync_data(self) -> None:
         """The log's bytes alone."""
         self.home.files.fdatasync(self.file)

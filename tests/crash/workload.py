@@ -76,10 +76,10 @@ def steps(
             abandon(logs)
 
 
-def check(path: Path, expected: Expected, at_least: int) -> int:
+def check(path: Path, expected: Expected, at_least: int, **options: object) -> int:
     """Open what is there: a prefix of what was appended, batch by batch, holding at least `at_least` values; then the
     log works on. Returns how many values there were."""
-    with open_logs(path) as logs:
+    with open_logs(path, **options) as logs:
         if TOPIC not in logs.topics():
             assert at_least == 0, "the topic is gone"
             return 0

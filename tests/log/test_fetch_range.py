@@ -72,6 +72,8 @@ def test_nothing_beyond_the_bound(log: klog.Log) -> None:
     log.update_high_watermark(25)
     assert batches(log.fetch_range(0, isolation="high_watermark"))[-1] == (21, 24)
     assert batches(log.fetch_range(24, 25, isolation="high_watermark")) == []
+    log.update_high_watermark(26)
+    assert batches(log.fetch_range(21, 25, isolation="high_watermark")) == [(21, 24)]
 
 
 def test_aborted_transactions_of_each_slice(tmp_path: Path) -> None:

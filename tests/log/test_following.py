@@ -152,8 +152,8 @@ def test_a_cut_in_the_middle_of_a_read(tmp_path: Path, monkeypatch: pytest.Monke
         real = segment_type.read_chunk
         cuts = [after]
 
-        def cutting(self: Any, position: int, max_bytes: int) -> Any:
-            found = real(self, position, max_bytes)
+        def cutting(self: Any, position: int, max_bytes: int, *more: Any) -> Any:
+            found = real(self, position, max_bytes, *more)
             if position and cuts:
                 file.write_bytes(cuts.pop())
             return found
@@ -179,15 +179,15 @@ def test_a_chunk_that_is_half_of_before_and_half_of_after_is_not_given_out(
         real = segment_type.read_chunk
         done: list[bool] = []
 
-        def torn(self: Any, position: int, max_bytes: int) -> Any:
+        def torn(self: Any, position: int, max_bytes: int, *more: Any) -> Any:
             if not done:
                 middle = len(before) // 40  # inside the first batch, whose checksum then fails
                 file.write_bytes(after[:middle] + before[middle:])
-                found = real(self, position, max_bytes)
+                found = real(self, position, max_bytes, *more)
                 file.write_bytes(after)
                 done.append(True)
                 return found
-            return real(self, position, max_bytes)
+            return real(self, position, max_bytes, *more)
 
         monkeypatch.setattr(segment_type, "read_chunk", torn)
         assert [record.value for record in log.read(0, 20)] == [b"new"] * 20

@@ -89,17 +89,19 @@ def task(directory: Path, plan: Plan, config: Mapping[str, Any]) -> Task:
                 if after.base_offset > dirty and _newest_ms(it) > plan.now_ms - lag
             ]
         uncleanable = max(base for base in bases if base <= max(dirty, min(bounds)))
+        entries = [entry for segment in segments for entry in aborted_in(Path(segment.path).with_suffix(".txnindex"))]
         return Task(
             [_source(segment, following.base_offset) for segment, following in itertools.pairwise(segments)],
             dirty,
             uncleanable,
             plan.now_ms,
             {producer: (state.last_offset, state.epoch) for producer, state in log.producers.items()},
-            [entry for segment in segments for entry in aborted_in(Path(segment.path).with_suffix(".txnindex"))],
+            entries,
             int(plan.slots * plan.load_factor),
             int(config["delete.retention.ms"]),
             int(config["internal.segment.bytes"]),
             int(config["segment.index.bytes"]),
+            log.log_start_offset,
         )
 
 

@@ -12,7 +12,8 @@ aborted transactions. It says nothing of bytes.
 Where Kafka breaks its own rules, `mistaken` does the same: a range that begins inside a segment is read from the index
 entry below it, yet the aborted transactions are those of the whole segment. One whose marker lies before that entry never
 ends for Kafka, and what its producer commits afterwards is left out of the map: old values stay, and come back to life
-when the tombstone that should have taken them along goes. klog reads M1 as it stands.
+when the tombstone that should have taken them along goes. klog reads M1 as it stands. Kafka also forgets transactions
+whose marker lies below the log start, and keeps their records, which nobody can read.
 """
 
 from __future__ import annotations
@@ -53,7 +54,12 @@ class Task:
     delete_retention_ms: int
     segment_bytes: int
     index_bytes: int
+    log_start: int = 0
     mistaken: bool = False
+
+    @property
+    def known_aborted(self) -> Sequence[AbortedTransaction]:
+        return [entry for entry in self.aborted if entry[2] >= self.log_start] if self.mistaken else self.aborted
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ def offset_map(task: Task) -> tuple[dict[bytes, int], int]:
     latest = -1
     dirty = [it for it in task.sources if it.next_offset > task.dirty and it.base_offset < task.uncleanable]
     first = dirty[0].base_offset if dirty and task.mistaken else task.dirty
-    ending = [it for it in task.aborted if it[2] >= first and it[1] < task.uncleanable]
+    ending = [it for it in task.known_aborted if it[2] >= first and it[1] < task.uncleanable]
     transactions = Transactions(sorted(ending, key=lambda item: item[1]))
     for source in dirty:
         start = max((position for offset, position in source.index if offset <= task.dirty), default=0)
@@ -173,7 +179,9 @@ def clean(task: Task) -> tuple[int, list[Cleaned]]:
     for group in groups(task, latest + 1):
         cleaned = Cleaned(group[0].base_offset, group)
         for source in group:
-            overlapping = [it for it in task.aborted if it[2] >= source.base_offset and it[1] < source.next_offset]
+            overlapping = [
+                it for it in task.known_aborted if it[2] >= source.base_offset and it[1] < source.next_offset
+            ]
             transactions.aborted = sorted({*transactions.aborted, *overlapping}, key=lambda item: item[1])
             for batch in source.batches:
                 kept = _filter(

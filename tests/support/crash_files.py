@@ -22,7 +22,7 @@ from klog.disk import LogFile, RealFiles
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-PAGE = 64  # of CrashDirectFile: small, as the batches of these tests are
+PAGE = 4096
 INDEXES = (".index", ".timeindex")
 
 
@@ -75,14 +75,18 @@ class CrashFile(LogFile):
 
 
 class CrashDirectFile(CrashFile):
-    """What takes its whole pages past the cache: head, pages and tail of a write may land in any order."""
+    """What takes its whole pages past the cache: head, pages and tail of a write may land in any order. What goes
+    through the cache lands by the page: with what was written to its beginning before."""
 
     def write(self, data: bytes, position: int) -> None:
         view, end = memoryview(data), position + len(memoryview(data))
         low, high = -(-position // PAGE) * PAGE, end // PAGE * PAGE
-        for start, stop in ((position, min(low, end)), (low, high), (max(high, low), end)):
+        pieces = ((position, low), (low, high), (high, end)) if low < high else ((position, end),)
+        for start, stop in pieces:
             if start < stop:
-                super().write(view[start - position : stop - position], start)
+                page = start // PAGE * PAGE
+                before = bytes(self.read(page, start - page))
+                super().write(before + view[start - position : stop - position], page)
 
 
 class CrashFiles(RealFiles):

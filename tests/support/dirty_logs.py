@@ -5,7 +5,7 @@ by turns, while time passes. Whoever cleans between two calls of write() may be 
 its producers know, and reads the rest from the directory.
 
 What is in there: few keys, so that most records are superseded; tombstones, empty keys and values, keys that look like a
-marker's, records without keys; producers with sequences, transactions that commit, abort, hang, end twice or never had a
+marker's, records without keys; a log start inside a segment; producers with sequences, transactions that commit, abort, hang, end twice or never had a
 record, markers of both transaction versions; all codecs; gaps between batches and inside them; batches with a delete
 horizon, and empty ones, as a follower gets them from a leader that has cleaned; several epochs; small segments and
 indexes; old formats at the front of some.
@@ -95,6 +95,7 @@ class DirtyLog:
             for n in range(chance.choice([0, 1, 3, 6]))
         ]
         self._ending = chance.choice([0.1, 0.1, 0.3])
+        self._trimmed = chance.random() < 0.15  # records are deleted up to somewhere, now and then
         self._old = chance.random() < 0.08
         self._epoch = 0
         self._horizons: list[int] = []
@@ -128,6 +129,9 @@ class DirtyLog:
                     if producer.open:
                         self._decide(log, producer)
             self.end = log.log_end_offset
+            if self._trimmed and chance.random() < 0.4:
+                there = [record.offset for record in log.read(include_control=True)]
+                self.log_start = chance.choice(there or [self.log_start])
         _age(directory, self.now_ms)
 
     def _append_something(self, log: klog.Log) -> None:

@@ -116,7 +116,7 @@ final class Cleaning {
         ObjectNode node = rounds.addObject();
         node.put("now_ms", now).put("first_dirty_offset", from).put("first_uncleanable_offset", to)
             .put("clean_bytes", range.cleanBytes()).put("cleanable_bytes", range.cleanableBytes())
-            .put("first_dirty_offset_after", previous)
+            .put("first_dirty_offset_after", previous).put("last_stable_offset", log.lastStableOffset())
             .put("offset_map_entries", map.size()).put("offset_map_latest_offset", map.latestOffset())
             .put("records_read", stats.messagesRead()).put("records_written", stats.messagesWritten())
             .put("records_invalid", stats.invalidMessagesRead()).put("map_records_read", stats.mapMessagesRead())

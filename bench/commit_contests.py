@@ -1,0 +1,130 @@
+"""Group commit: many who append durably, beside one who waits for each fdatasync alone.
+
+group commit    16 threads, and 16 tasks of one event loop, each 10 appends of one record, durability="sync"; the peer
+                makes as many appends, one after the other. An fdatasync takes 5 ms, by the kernel's table of tests, so
+                that it is the sharing that is compared and not the disk
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from pathlib import Path
+
+import klog
+from bench.contest import Contest, Contestant, Factory
+from klog.disk import RealFiles
+from tests.support.faulty_io import FaultyIo
+
+SYNC_MS = 5.0
+CONFIG = {"segment.bytes": 1 << 30, "retention.ms": -1}
+
+
+class Appenders:
+    """A log with durability="sync", and so many who append to it, each a record at a time: (name, number)."""
+
+    def __init__(self, directory: Path, appenders: int, each: int, table: int = 0, size: int = 0) -> None:
+        self._directory, self._table = directory, table
+        self.appenders, self.each = appenders, each
+        self._padding = b"." * size
+        self.log: klog.Log | None = None
+
+    def open(self) -> None:
+        self.close()
+        self.log = klog.Log.open(
+            self._directory, config=CONFIG, durability="sync", files=RealFiles(self._table), clean_shutdown=True
+        )
+        self.log.append([(b"first", b"")])
+
+    def close(self) -> None:
+        if self.log is not None:
+            self.log.close()
+            self.log = None
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    @property
+    def opened(self) -> klog.Log:
+        assert self.log is not None
+        return self.log
+
+    def record(self, who: int, number: int) -> tuple[bytes, bytes]:
+        return b"%d" % who, b"%d" % number + self._padding
+
+    def alone(self) -> None:
+        """One thread, an fdatasync for each."""
+        for number in range(self.each):
+            for who in range(self.appenders):
+                self.opened.append([self.record(who, number)])
+
+    def threads(self) -> None:
+        log = self.opened
+
+        def work(who: int) -> None:
+            for number in range(self.each):
+                log.append([self.record(who, number)])
+
+        threads = [threading.Thread(target=work, args=(who,)) for who in range(self.appenders)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def tasks(self) -> None:
+        log = self.opened
+
+        async def work(who: int) -> None:
+            for number in range(self.each):
+                await log.append_async([self.record(who, number)])
+
+        async def main() -> None:
+            await asyncio.gather(*map(work, range(self.appenders)))
+
+        asyncio.run(main())
+
+    def check(self) -> None:
+        """Every record is there, each appender's in its order."""
+        numbers: dict[bytes, int] = {}
+        for record in self.opened.read(1):
+            who, number = record.key, int(record.value.rstrip(b"."))
+            assert numbers.get(who, 0) == number, f"{who!r}: {number} behind {numbers.get(who, 0)}"
+            numbers[who] = number + 1
+        assert len(numbers) == self.appenders and set(numbers.values()) == {self.each}
+
+
+def _group_commit(tiny: bool, folder: Path) -> Contest:
+    io = FaultyIo()
+    io.heal()
+    race = Appenders(folder / "group-0", 2 if tiny else 16, 2 if tiny else 10, io.table)
+
+    def before() -> None:
+        io.heal()
+        race.open()
+        io.rule("fdatasync", delay_ms=SYNC_MS)
+
+    def check() -> None:
+        for run in (race.threads, race.tasks, race.alone):
+            before()
+            run()
+            race.check()
+
+    def close() -> None:
+        io.heal()
+        race.close()
+
+    count = race.appenders * race.each
+    return Contest(
+        "group commit",
+        count,
+        count,
+        (
+            Contestant("klog Log.append, 16 threads", race.threads, before=before, goal=0.6 * race.appenders),
+            Contestant("klog Log.append_async, 16 tasks", race.tasks, before=before, goal=0.6 * race.appenders),
+            Contestant("klog Log.append, one thread", race.alone, before=before),
+        ),
+        check,
+        close,
+    )
+
+
+FACTORIES: dict[str, Factory] = {"group commit": _group_commit}

@@ -1,0 +1,129 @@
+"""klog bench disk [DIR]"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from klog.cli.output import json_option, print_json, progress_bar, progress_option, size, styled, table
+
+if TYPE_CHECKING:
+    from klog.trial import Report, Result
+
+BAR_CELLS = 24
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+@click.group("bench")
+def command() -> None:
+    """Measure this machine.
+
+    \b
+    klog bench disk /var/lib/klog
+    """
+
+
+@command.command("disk")
+@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(exists=True, file_okay=False, writable=True))
+@click.option(
+    "--size", "mib", metavar="MIB", default=512, type=click.IntRange(min=32), help="Write about so much in all."
+)
+@click.option("--seconds", default=30.0, type=click.FloatRange(min=0.1), help="Take about so long.")
+@click.option("--plot", metavar="FILE", help="Draw the bars: .png, .svg or .pdf. Needs matplotlib.")
+@json_option
+@progress_option
+def disk(directory: str, mib: int, seconds: float, plot: str | None, as_json: bool, progress: bool) -> None:
+    """I/O policies side by side on the disk of DIR: appends, durable appends, reads, sending. Ends with advice.
+
+    Everything happens in a new directory inside DIR that is gone afterwards; what is in DIR is not touched. Every way
+    of doing a thing is measured in turns with the others; × is the median of its ratios to the first one, each of one
+    round.
+
+    \b
+    klog bench disk /var/lib/klog
+    klog bench disk --seconds 5 --size 64 --json | jq '.advice[]'
+    """
+    from klog.trial import try_disk
+
+    if plot is not None:
+        _pyplot()  # before half a minute of work
+    click.echo(f"writing about {mib} MiB below {directory} in about {seconds:g} s", err=True)
+    with progress_bar(progress) as draw:
+        report = try_disk(directory, size=mib << 20, seconds=seconds, progress=draw)
+    if plot is not None:
+        _plot(report, plot)
+    if as_json:
+        print_json(report.to_dict())
+        return
+    for contest in dict.fromkeys(one.contest for one in report.results):
+        _show(contest, [one for one in report.results if one.contest == contest])
+    for note in report.notes:
+        click.echo(f"note: {note}")
+    click.echo(styled("advice", bold=True))
+    for advice in report.advice:
+        click.echo(f"  {advice.setting}")
+        click.echo(f"      {advice.reason}")
+    click.echo(f"{size(report.bytes_written)} written in {report.seconds:.0f} s; differences below a tenth are noise")
+
+
+def _show(contest: str, results: list[Result]) -> None:
+    names = list(results[0].figures)
+    longest = max(one.value for one in results)
+    rows = [
+        [one.way, *(_number(one.figures[name]) for name in names), f"{one.ratio:.2f}", bar(one.value / longest)]
+        for one in results
+    ]
+    table([contest.upper(), *names, "×", ""], rows, right="l" + "r" * (len(names) + 1) + "l")
+    click.echo("")
+
+
+def bar(share: float, encoding: str | None = None) -> str:
+    """A bar of BAR_CELLS for 1, in eighths of a cell; in # where stdout cannot show blocks."""
+    try:
+        _EIGHTHS.encode(encoding or sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return "#" * max(round(share * BAR_CELLS), 1)
+    eighths = max(round(share * BAR_CELLS * 8), 1)
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise click.UsageError("--plot needs matplotlib: pip install matplotlib") from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _plot(report: Report, path: str) -> None:
+    """A panel for each contest, a bar for each way."""
+    pyplot = _pyplot()
+    contests = list(dict.fromkeys(one.contest for one in report.results))
+    figure, panels = pyplot.subplots(
+        len(contests), 1, figsize=(8, 1 + 0.28 * len(report.results)), layout="constrained", squeeze=False,
+        height_ratios=[sum(one.contest == contest for one in report.results) + 1 for contest in contests],
+    )  # fmt: skip
+    for contest, axes in zip(contests, panels[:, 0], strict=True):
+        mine = [one for one in report.results if one.contest == contest]
+        bars = axes.barh([one.way for one in mine], [one.value for one in mine], color="#2a7f62")
+        axes.bar_label(bars, [f" {_number(one.value)}  ×{one.ratio:.2f}" for one in mine], fontsize=7)
+        axes.set_title(f"{contest}, {mine[0].unit}", loc="left", fontsize=9)
+        axes.invert_yaxis()
+        axes.margins(x=0.15)
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    try:
+        figure.savefig(path)
+    except ValueError as error:
+        raise click.UsageError(f"--plot: {error}") from error
+    finally:
+        pyplot.close(figure)

@@ -1,0 +1,135 @@
+"""From figures to settings: which `klog.io.*` keys and which durability suit this disk, and why. Pure.
+
+Only what differs by more than noise is advised against the default; what costs little and keeps the page cache for
+readers is advised for bulk loads alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from klog.trial.report import Result
+
+APPEND, DURABLE, SEQUENTIAL, RANDOM, SEND = "append", "durable append", "sequential read", "random read", "send"
+BUFFERED, NO_BLOCKS, ZEROS = "buffered", "no blocks ahead", "zeros ahead"
+WRITE_BEHIND, DONTCACHE, DIRECT = "write-behind", "dontcache", "direct"
+ONE_THREAD = "1 thread"
+_NOISE = 1.10
+_NEARLY = 0.90
+_NO_DISK_MS = 0.05
+_QUICK_MS, _SLOW_MS = 2.0, 15.0
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One setting, with its reason. setting: `key=value` of a topic, durability="...", or what to do."""
+
+    setting: str
+    reason: str
+
+
+def recommend(results: Sequence[Result]) -> list[Advice]:
+    """What these figures speak for, the most important first. What was not measured is not spoken of."""
+    given = [_durability(results), _preallocate(results), _bulk(results), _batches(results), _cold(results)]
+    return [advice for advice in given if advice is not None]
+
+
+def _of(results: Sequence[Result], contest: str, way: str) -> list[Result]:
+    return [one for one in results if one.contest.startswith(contest) and one.way == way]
+
+
+def _ratio(results: Sequence[Result], way: str) -> float | None:
+    """How a way of appending compares with the default one, over all sizes of batches."""
+    ratios = [one.ratio for one in _of(results, APPEND, way)]
+    return median(ratios) if ratios else None
+
+
+def _durability(results: Sequence[Result]) -> Advice | None:
+    alone = _of(results, DURABLE, ONE_THREAD)
+    if not alone:
+        return None
+    ms = alone[0].figures["p50 ms"]
+    best = max((one for one in results if one.contest.startswith(DURABLE)), key=lambda one: one.value)
+    together = f"{best.way} make {best.value:,.0f} a second of it"
+    if ms < _NO_DISK_MS:
+        return Advice(
+            'durability="os"',
+            f"a durable append takes {ms:.3f} ms, less than a disk can: this is memory, or a disk that does not flush. "
+            f"Here sync promises nothing more",
+        )
+    if ms < _QUICK_MS:
+        return Advice(
+            'durability="sync"',
+            f"a durable append takes {ms:.2f} ms, so that power loss costs nothing that was acknowledged; {together}",
+        )
+    if ms < _SLOW_MS:
+        return Advice(
+            'durability="sync" with several appending threads, or "interval"',
+            f"a durable append takes {ms:.1f} ms alone; threads share one flush: {together}",
+        )
+    return Advice(
+        'durability="interval" with flush.ms=1000',
+        f"a durable append takes {ms:.0f} ms: the disk is too slow to wait for at each; a power loss costs one second",
+    )
+
+
+def _preallocate(results: Sequence[Result]) -> Advice | None:
+    ratios = {"none": _ratio(results, NO_BLOCKS), "zeros": _ratio(results, ZEROS)}
+    known = {value: ratio for value, ratio in ratios.items() if ratio is not None}
+    if not known:
+        return None
+    value, ratio = max(known.items(), key=lambda item: item[1])
+    slowest = min(one.ratio_min for one in _of(results, APPEND, NO_BLOCKS if value == "none" else ZEROS))
+    if ratio >= _NOISE and slowest >= _NEARLY:
+        return Advice(f"klog.io.preallocate={value}", f"{ratio:.2f} times the default's rate until it is on disk")
+    return Advice(
+        "klog.io.preallocate=steps", "the default: no other way is faster throughout, and its files lie in one piece"
+    )
+
+
+def _bulk(results: Sequence[Result]) -> Advice | None:
+    settings = {
+        WRITE_BEHIND: "klog.io.write.behind.bytes=268435456",
+        DONTCACHE: "klog.io.write=dontcache",
+        DIRECT: "klog.io.write=direct",
+    }
+    ratios = {way: _ratio(results, way) for way in settings}
+    known = {way: ratio for way, ratio in ratios.items() if ratio is not None}
+    if not known:
+        return None
+    way, ratio = max(known.items(), key=lambda item: item[1])
+    if ratio < _NEARLY:
+        return Advice(
+            "klog.io.write=buffered",
+            f"for bulk loads, too: the best way past the page cache, {way}, reaches {ratio:.2f} of its rate",
+        )
+    return Advice(
+        f"{settings[way]} for bulk loads",
+        f"{ratio:.2f} of the buffered rate, and what readers need stays in memory",
+    )
+
+
+def _batches(results: Sequence[Result]) -> Advice | None:
+    plain = [one for one in results if one.contest.startswith(APPEND) and one.way == BUFFERED]
+    if len(plain) < 2:
+        return None
+    best = max(one.value for one in plain)
+    enough = next(one for one in plain if one.value >= 0.8 * best)  # they come by size
+    size = enough.contest.removeprefix(APPEND).strip()
+    return Advice(
+        f"batches of {size} and more", f"they reach {enough.value / best:.0%} of the best rate, {best:,.0f} MB/s"
+    )
+
+
+def _cold(results: Sequence[Result]) -> Advice | None:
+    cold = _of(results, RANDOM, "cold")
+    if not cold or cold[0].ratio > 1 / 3:
+        return None
+    return Advice(
+        "enough memory for what is read again and again",
+        f"a random read that must ask the disk takes {1 / cold[0].ratio:,.0f} times as long as one from the page cache",
+    )

@@ -1,0 +1,286 @@
+"""The trial of a disk: contests of several ways each, in turns, so that a moment of noise meets all of them.
+
+    append 4 KiB, 64 KiB, 1 MiB     each way of writing: rate until the bytes are on disk, and until append() returned
+    durable append                  durability="sync": one thread, several threads that share flushes
+    sequential read, random read    through the log, from the page cache and past it
+    send                            a slice to a socket: sendfile, or read and sent
+
+A contest goes on for its share of the time and of the bytes, at least one round.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from klog.clock import Clock, SystemClock
+from klog.disk.residency import residency
+from klog.log import Log
+from klog.manager.pool import run_all
+from klog.progress import Event, Progress
+from klog.record import encode
+from klog.trial import advice
+from klog.trial.place import own_directory
+from klog.trial.report import Report, Result, summed_up
+
+BATCHES = {"4 KiB": 4 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20}
+WAYS: dict[str, dict[str, str]] = {
+    advice.BUFFERED: {},
+    advice.NO_BLOCKS: {"klog.io.preallocate": "none"},
+    advice.ZEROS: {"klog.io.preallocate": "zeros"},
+    advice.WRITE_BEHIND: {"klog.io.write.behind.bytes": "1048576"},
+    advice.DONTCACHE: {"klog.io.write": "dontcache"},
+    advice.DIRECT: {"klog.io.write": "direct"},
+}
+THREADS = {advice.ONE_THREAD: 1, "4 threads": 4, "16 threads": 16}
+SIZE_MIN = 32 << 20
+_ROUNDS_MAX = 5
+_DURABLE_APPENDS = 200
+_DURABLE_SECONDS = 0.4
+_READS = 64
+_READ_BATCH = "64 KiB"
+_CONFIG = {"segment.bytes": str(1 << 30), "max.message.bytes": str(4 << 20)}
+
+Figures = dict[str, float]
+Ways = Mapping[str, Callable[[], Figures]]
+
+
+def try_disk(
+    directory: str | os.PathLike[str],
+    *,
+    size: int = 512 << 20,
+    seconds: float = 30.0,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Try the disk that `directory` is on, in a new directory inside it, which is gone afterwards.
+
+    About `size` bytes are written, no more than half of them there at a time; `seconds` bound the time, save that each
+    contest has one round. Raises ValueError (size below 32 MiB), OSError: no room, or the disk's own.
+    """
+    if size < SIZE_MIN:
+        raise ValueError(f"size={size}: at least {SIZE_MIN}, or nothing could be told from noise")
+    parent = os.path.abspath(os.fspath(directory))
+    with own_directory(parent, size // 2) as place:
+        return _Trial(parent, place, size, seconds, clock or SystemClock(), progress).run()
+
+
+def payload(batch_bytes: int) -> bytes:
+    """An encoded batch of one record and about this size, which no disk can make smaller."""
+    return encode([(None, os.urandom(batch_bytes - 100))])
+
+
+class _Trial:
+    def __init__(
+        self, parent: str, place: str, size: int, seconds: float, clock: Clock, progress: Progress | None
+    ) -> None:
+        self._parent, self._place, self._size, self._seconds, self._clock = parent, place, size, seconds, clock
+        self._progress = progress
+        self._written = self._number = self._done = 0
+        self._notes: list[str] = []
+        self._impossible: set[str] = set()
+        self._total = len(BATCHES) + 4
+
+    def run(self) -> Report:
+        start = self._clock.monotonic()
+        results: list[Result] = []
+        for name, batch_bytes in BATCHES.items():
+            results += self._contest(f"{advice.APPEND} {name}", self._appends(batch_bytes), WAYS)
+        results += self._contest(f"{advice.DURABLE} 4 KiB", self._durables())
+        with self._open("read") as log:
+            self._fill(log, self._size // 4, payload(BATCHES[_READ_BATCH]))
+            path = log.path
+        with Log.open(path, read_only=True) as log:  # which maps no file: what is mapped cannot be made cold
+            results += self._contest(advice.SEQUENTIAL, self._scans(log))
+            results += self._contest(f"{advice.RANDOM} of {_READ_BATCH}", self._fetches(log), less_is_better=True)
+            results += self._contest(f"{advice.SEND} 1 MiB slices", self._sends(log))
+        taken = self._clock.monotonic() - start
+        report = Report(self._parent, results, self._written, taken, self._notes)
+        return replace(report, advice=advice.recommend(results))
+
+    # ---- rounds ----------------------------------------------------------------------------------------------------
+
+    def _contest(
+        self,
+        name: str,
+        ways: Ways,
+        settings: Mapping[str, Mapping[str, str]] | None = None,
+        *,
+        less_is_better: bool = False,
+    ) -> list[Result]:
+        deadline = self._clock.monotonic() + self._seconds / self._total
+        before, share = self._written, self._size // 5  # three contests of appends, one of durable ones, and the reads
+        rounds: list[dict[str, Figures]] = []
+        order = list(ways)
+        while not rounds or (
+            len(rounds) < _ROUNDS_MAX
+            and self._clock.monotonic() < deadline
+            and (self._written - before) * (len(rounds) + 1) <= share * len(rounds)
+        ):
+            turn = len(rounds) % len(order)
+            found: dict[str, Figures] = {}
+            for way in (*order[turn:], *order[:turn]):
+                self._tell(f"{name}: {way}")
+                found[way] = ways[way]()
+            rounds.append({way: found[way] for way in order})
+        self._done += 1
+        self._tell(name)
+        results = summed_up(name, rounds, settings or {}, less_is_better=less_is_better)
+        return [one for one in results if one.way not in self._impossible]
+
+    def _tell(self, note: str) -> None:
+        if self._progress is not None:
+            self._progress(Event("bench disk", self._done, self._total, "contests", note))
+
+    def _open(self, name: str, settings: Mapping[str, str] | None = None, durability: str = "os") -> Log:
+        self._number += 1
+        directory = os.path.join(self._place, f"{name}-{self._number}")
+        os.mkdir(directory)
+        config = {**_CONFIG, **(settings or {})}
+        return Log.open(os.path.join(directory, "t-0"), config=config, durability=durability)  # type: ignore[arg-type]
+
+    def _fill(self, log: Log, size: int, batch: bytes) -> int:
+        count = max(size // len(batch), 2)
+        for _ in range(count):
+            log.append_batches(batch)
+        self._written += count * len(batch)
+        return count * len(batch)
+
+    # ---- appends ---------------------------------------------------------------------------------------------------
+
+    def _appends(self, batch_bytes: int) -> Ways:
+        share = self._size // 5 // (len(WAYS) * 2)  # for two rounds at least
+        batch = payload(batch_bytes)
+
+        def append(way: str) -> Figures:
+            with self._open("append", WAYS[way]) as log:
+                start = self._clock.monotonic()
+                size = self._fill(log, share, batch)
+                appended = self._clock.monotonic()
+                log.flush()
+                flushed = self._clock.monotonic()
+                if log.metrics()["WriteFallbacks"] and way not in self._impossible:
+                    self._impossible.add(way)
+                    self._notes.append(f"no {way} here: the kernel or the file system does not know it")
+                log.delete()
+            return {
+                "MB/s to the disk": _rate(size, flushed - start),
+                "MB/s append": _rate(size, appended - start),
+            }
+
+        return {way: lambda way=way: append(way) for way in WAYS}  # type: ignore[misc]
+
+    def _durables(self) -> Ways:
+        batch = payload(BATCHES["4 KiB"])
+
+        def append(threads: int) -> Figures:
+            waits: list[float] = []
+            with self._open("durable", durability="sync") as log:
+                log.append_batches(batch)
+                start = self._clock.monotonic()
+                stop = start + _DURABLE_SECONDS
+
+                def work() -> None:
+                    for _ in range(max(_DURABLE_APPENDS // threads, 10)):
+                        before = self._clock.monotonic()
+                        log.append_batches(batch)
+                        after = self._clock.monotonic()
+                        waits.append(after - before)
+                        if after > stop:
+                            break
+
+                failed = run_all([work] * threads, threads)
+                if failed:
+                    raise failed[0]
+                taken = self._clock.monotonic() - start
+                log.delete()
+            self._written += len(waits) * len(batch)
+            waits.sort()
+            return {
+                "appends/s": len(waits) / max(taken, 1e-9),
+                "p50 ms": waits[len(waits) // 2] * 1e3,
+                "p99 ms": waits[len(waits) * 99 // 100] * 1e3,
+                "max ms": waits[-1] * 1e3,
+            }
+
+        return {way: lambda threads=threads: append(threads) for way, threads in THREADS.items()}  # type: ignore[misc]
+
+    # ---- reads -----------------------------------------------------------------------------------------------------
+
+    def _cool(self, log: Log) -> None:
+        """Nothing of the log in the page cache, where the file system knows one."""
+        for segment in log.segments:
+            segment.file.advise(0, 0, os.POSIX_FADV_DONTNEED)
+            found = residency(segment.file)
+            if found.cached_bytes > found.size // 2:
+                note = "cold reads are hot ones here: the file system keeps the files in memory"
+                if note not in self._notes:
+                    self._notes.append(note)
+
+    def _heat(self, log: Log) -> None:
+        for _ in log.chunks(log.log_start_offset, log.log_end_offset):
+            pass
+
+    def _scans(self, log: Log) -> Ways:
+        def scan(prepare: Callable[[Log], None]) -> Figures:
+            prepare(log)
+            start = self._clock.monotonic()
+            size = sum(len(chunk.buffer) for chunk in log.chunks(log.log_start_offset, log.log_end_offset))
+            return {"MB/s": _rate(size, self._clock.monotonic() - start)}
+
+        return {"hot": lambda: scan(self._heat), "cold": lambda: scan(self._cool)}
+
+    def _fetches(self, log: Log) -> Ways:
+        offsets = range(log.log_start_offset, log.log_end_offset)
+
+        def fetch(prepare: Callable[[Log], None]) -> Figures:
+            picked = random.Random(7).choices(offsets, k=_READS)
+            prepare(log)
+            start = self._clock.monotonic()
+            for offset in picked:
+                bytes(log.fetch(offset, 1).memory())
+            return {"ms a read": (self._clock.monotonic() - start) / len(picked) * 1e3}
+
+        return {"hot": lambda: fetch(self._heat), "cold": lambda: fetch(self._cool)}
+
+    def _sends(self, log: Log) -> Ways:
+        batch_bytes = log.size // (log.log_end_offset - log.log_start_offset)  # all batches are of one size
+
+        def send(by_kernel: bool) -> Figures:
+            self._heat(log)
+            ours, theirs = socket.socketpair()
+
+            def drain() -> None:
+                room = bytearray(1 << 20)
+                while theirs.recv_into(room):
+                    pass
+
+            reader = threading.Thread(target=drain, name="klog-bench-drain")
+            reader.start()
+            size = 0
+            try:
+                start = self._clock.monotonic()
+                offset, end = log.log_start_offset, log.log_end_offset
+                while offset < end:
+                    found = log.fetch(offset, 1 << 20)
+                    if by_kernel:
+                        found.send_to(ours)
+                    else:
+                        ours.sendall(bytes(found.memory()))
+                    size += found.size
+                    offset += found.size // batch_bytes
+            finally:
+                ours.close()
+                reader.join()
+                theirs.close()
+            return {"MB/s": _rate(size, self._clock.monotonic() - start)}
+
+        return {"sendfile": lambda: send(True), "read and sent": lambda: send(False)}
+
+
+def _rate(size: int, seconds: float) -> float:
+    return size / max(seconds, 1e-9) / 1e6

@@ -1,0 +1,80 @@
+"""What a trial has found: one Result per way of doing a thing, medians over the rounds, and ratios of pairs.
+
+A ratio compares two ways in one round, where both met the same noise: the median of rate / rate of the contest's first
+way. Above 1 is better, whatever the unit. ratio_min is that of the round that spoke for it least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from klog.trial.advice import Advice
+
+
+@dataclass(frozen=True)
+class Result:
+    """One way of one contest. figures: by name, with the unit behind it, the one that counts first."""
+
+    contest: str
+    way: str
+    settings: Mapping[str, str]
+    figures: Mapping[str, float]
+    ratio: float
+    ratio_min: float
+    rounds: int
+
+    @property
+    def value(self) -> float:
+        """The figure that counts."""
+        return next(iter(self.figures.values()))
+
+    @property
+    def unit(self) -> str:
+        """Its name."""
+        return next(iter(self.figures))
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole trial. notes: what could not be measured here, and why."""
+
+    directory: str
+    results: Sequence[Result]
+    bytes_written: int
+    seconds: float
+    notes: Sequence[str] = ()
+    advice: Sequence[Advice] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+def summed_up(
+    contest: str,
+    rounds: Sequence[Mapping[str, Mapping[str, float]]],
+    settings: Mapping[str, Mapping[str, str]],
+    *,
+    less_is_better: bool = False,
+) -> list[Result]:
+    """The results of a contest from its rounds, {way: {figure: value}} each, the first way being what others are
+    compared with. A figure that is a `max` is the largest of all rounds."""
+    first = next(iter(rounds[0]))
+    results = []
+    for way in rounds[0]:
+        mine = [one[way] for one in rounds if way in one]
+        figures = {name: (max if name.startswith("max") else median)([one[name] for one in mine]) for name in mine[0]}
+        pairs = [(_value(one[way]), _value(one[first])) for one in rounds if way in one]
+        ratios = [base / value if less_is_better else value / base for value, base in pairs]
+        results.append(
+            Result(contest, way, dict(settings.get(way, {})), figures, median(ratios), min(ratios), len(mine))
+        )
+    return results
+
+
+def _value(figures: Mapping[str, float]) -> float:
+    return max(next(iter(figures.values())), 1e-12)

@@ -1,0 +1,69 @@
+"""klog bench disk: text for people, JSON for others, a picture; and the exit codes of every verb."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from klog.cli import cli
+from klog.cli.bench import BAR_CELLS, bar
+
+SMALL = ("--size", "32", "--seconds", "0.1")
+
+
+def test_a_table_with_bars_and_advice(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["bench", "disk", str(tmp_path), *SMALL])
+    assert result.exit_code == 0, result.output
+    for word in ("APPEND 4 KIB", "buffered", "DURABLE APPEND", "p99 ms", "RANDOM READ", "sendfile", "advice", "█", "×"):
+        assert word in result.stdout
+    assert "writing about 32 MiB" in result.stderr and "writing about" not in result.stdout
+    assert os.listdir(tmp_path) == []
+
+
+def test_json_and_a_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs: matplotlib")
+    plot = tmp_path / "disk.svg"
+    result = CliRunner().invoke(cli, ["bench", "disk", str(tmp_path), *SMALL, "--json", "--plot", str(plot)])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert set(report) == {"directory", "results", "bytes_written", "seconds", "notes", "advice"}
+    assert set(report["results"][0]) == {"contest", "way", "settings", "figures", "ratio", "ratio_min", "rounds"}
+    assert set(report["advice"][0]) == {"setting", "reason"}
+    assert plot.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [(["bench", "disk", "/nowhere"], 2), (["bench", "tape"], 2), (["bench", "disk", ".", "--size", "1"], 2)],
+)
+def test_usage(args: list[str], code: int) -> None:
+    assert CliRunner().invoke(cli, args).exit_code == code
+
+
+def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("klog.trial.try_disk", interrupt)
+    assert CliRunner().invoke(cli, ["bench", "disk", str(tmp_path)]).exit_code == 130
+
+
+def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "1 MiB free, 80 MiB needed: free space there, or give a smaller --size", str(tmp_path))
+
+    monkeypatch.setattr("klog.trial.try_disk", full)
+    result = CliRunner().invoke(cli, ["bench", "disk", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "smaller --size" in result.stderr and "Traceback" not in result.output
+
+
+def test_bars() -> None:
+    assert bar(1, "utf-8") == "█" * BAR_CELLS
+    assert bar(0.5 + 1 / (BAR_CELLS * 8), "utf-8") == "█" * (BAR_CELLS // 2) + "▏"
+    assert bar(0, "utf-8") == "▏"
+    assert bar(0.5, "ascii") == "#" * (BAR_CELLS // 2)

@@ -1,0 +1,303 @@
+"""Flushes beside appends, and when they are due."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock, SystemClock
+from klog.disk import LogFile, RealFiles
+from klog.errors import StorageOffline
+from klog.log import checkpoint
+from tests.support.batches import NOW, batch
+from tests.support.faulty_io import FaultyIo
+from tests.support.logs import values
+
+PATIENCE = 20.0
+
+
+class Gated(RealFiles):
+    """While the gate is closed, an fdatasync does not come back; `error` is what it comes back with, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.entered = threading.Event(), threading.Semaphore(0)
+        self.gate.set()
+        self.error = 0
+        self.syncs: list[str] = []
+
+    def fdatasync(self, file: LogFile) -> None:
+        self.syncs.append(file.path)
+        self.entered.release()
+        error, self.error = self.error, 0
+        assert self.gate.wait(PATIENCE)
+        if error:
+            raise OSError(error, "broken", file.path)
+        super().fdatasync(file)
+
+    def close(self) -> None:
+        while self.entered.acquire(blocking=False):
+            pass
+        self.gate.clear()
+
+
+class Call(threading.Thread):
+    """A call in a thread."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self.call = call
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.call()
+        except BaseException as error:
+            self.error = error
+
+    def done(self) -> None:
+        self.join(PATIENCE)
+        assert not self.is_alive()
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def files() -> Gated:
+    return Gated()
+
+
+@pytest.fixture
+def log(tmp_path: Path, files: Gated) -> Iterator[klog.Log]:
+    with opened(tmp_path, files) as log:
+        log.append([(None, b"0")])
+        log.append([(None, b"1")])
+        yield log
+        files.gate.set()
+
+
+def opened(path: Path, files: RealFiles, clock: Any = None, **config: Any) -> klog.Log:
+    return klog.Log.open(path / "t-0", config=config, clock=clock or ManualClock(NOW), files=files)
+
+
+def under_way(log: klog.Log, files: Gated) -> Call:
+    files.close()
+    flush = Call(log.flush)
+    assert files.entered.acquire(timeout=PATIENCE)
+    return flush
+
+
+def test_appends_go_on_during_a_flush_and_the_recovery_point_is_where_it_began(log: klog.Log, files: Gated) -> None:
+    """F1; F24 of the fault model: a disk that takes its time holds up nobody who does not wait for it."""
+    flush = under_way(log, files)
+    assert log.append([(None, b"2")]).first_offset == 2
+    log.append_batches(batch([b"3"]))
+    assert values(log) == [b"0", b"1", b"2", b"3"] and log.recovery_point == 0
+    files.gate.set()
+    flush.done()
+    assert log.recovery_point == 2 and log.unflushed_bytes > 0
+    log.flush()
+    assert log.recovery_point == 4 and log.unflushed_bytes == 0
+
+
+def test_a_failed_flush_moves_nothing_and_is_final(log: klog.Log, files: Gated) -> None:
+    files.error = errno.EIO
+    flush = under_way(log, files)
+    log.append([(None, b"2")])
+    files.gate.set()
+    with pytest.raises(OSError, match="broken"):
+        flush.done()
+    assert log.offline is not None and log.recovery_point == 0
+    with pytest.raises(StorageOffline):
+        log.append([(None, b"3")])
+    with pytest.raises(StorageOffline):
+        log.flush()
+    assert len(files.syncs) == 1
+
+
+def test_a_roll_waits_for_the_flush_under_way_and_hears_of_its_failure(log: klog.Log, files: Gated) -> None:
+    """F3: its own sync would have come back well, from a file whose error another one has taken."""
+    files.error = errno.EIO
+    flush = under_way(log, files)
+    roll = Call(log.roll)
+    files.gate.set()
+    with pytest.raises(OSError, match="broken"):
+        flush.done()
+    with pytest.raises(StorageOffline):
+        roll.done()
+    assert log.recovery_point == 0 and len(log.segments) == 1 and len(files.syncs) == 1
+
+
+def test_a_flush_behind_which_the_log_was_rolled_takes_nothing_back(log: klog.Log, files: Gated) -> None:
+    flush = under_way(log, files)
+    roll = Call(log.roll)
+    time.sleep(0.01)
+    files.gate.set()
+    flush.done()
+    roll.done()
+    assert log.recovery_point == 2 and len(log.segments) == 2
+    log.append([(None, b"2")])
+    log.flush()
+    assert log.recovery_point == 3
+
+
+def test_what_a_flush_has_synced_and_a_truncation_has_taken_is_not_believed(log: klog.Log, files: Gated) -> None:
+    """F1: what is appended in its place is not on disk."""
+    flush = under_way(log, files)
+    waits = threading.Event()
+    append, log._check_writable = log._check_writable, lambda: (waits.set(), append())[1]  # type: ignore[method-assign]
+    cut = Call(lambda: (log.truncate_to(1), log.append([(None, b"a"), (None, b"b")])))
+    assert waits.wait(PATIENCE)
+    files.gate.set()
+    cut.done()
+    flush.done()
+    assert log.recovery_point <= 2
+    assert values(log) == [b"0", b"a", b"b"]
+
+
+def test_closing_waits_for_the_flush_under_way(log: klog.Log, files: Gated) -> None:
+    flush = under_way(log, files)
+    close = Call(log.close)
+    files.gate.set()
+    flush.done() if flush.error is None else None
+    close.done()
+    assert log.closed and log.recovery_point == 2
+
+
+def test_flushes_of_many_threads_take_turns(log: klog.Log, files: Gated) -> None:
+    flush = under_way(log, files)
+    others = [Call(log.flush) for _ in range(3)]
+    log.append([(None, b"2")])
+    files.gate.set()
+    for each in (flush, *others):
+        each.done()
+    assert log.recovery_point == 3
+
+
+def test_a_flush_up_to_an_offset_that_is_on_disk_already_does_nothing(log: klog.Log, files: Gated) -> None:
+    log.flush()
+    log.append([(None, b"2")])
+    before = len(files.syncs)
+    log.flush(2)
+    assert len(files.syncs) == before and log.recovery_point == 2
+    log.flush(3)
+    assert log.recovery_point == 3
+    with pytest.raises(TypeError):
+        log.flush("3")  # type: ignore[arg-type]
+
+
+def test_so_many_bytes_make_a_flush_due(tmp_path: Path, files: Gated) -> None:
+    """klog.flush.bytes, with no thread that could do it: the append flushes, whoever the bytes come from."""
+    with opened(tmp_path, files, **{"klog.flush.bytes": 500}) as log:
+        log.append([(None, b"x" * 100)])
+        assert log.recovery_point == 0 and 100 < log.unflushed_bytes < 500
+        log.append_batches(batch([b"y" * 400]))
+        assert log.recovery_point == 2 and log.unflushed_bytes == 0
+        for _ in range(3):
+            log.append_batches(klog.record.encode([(None, b"z" * 100)], base_offset=log.log_end_offset, leader_epoch=0),
+                               origin="replication")  # fmt: skip
+        assert log.recovery_point == 5
+
+
+def test_flush_messages_and_flush_ms_hold_with_every_durability(tmp_path: Path) -> None:
+    for durability in ("os", "interval", "sync"):
+        clock = ManualClock(NOW)
+        path = tmp_path / durability / "t-0"
+        path.parent.mkdir()
+        with klog.Log.open(
+            path, config={"flush.messages": 3, "flush.ms": 10_000}, clock=clock, durability=durability
+        ) as log:
+            log.append([(None, b"0"), (None, b"1")])
+            assert log.recovery_point == 0
+            log.append([(None, b"2")])
+            assert log.recovery_point == 3
+            clock.advance(10_000)
+            log.append([(None, b"3")])
+            assert log.recovery_point == 4
+
+
+def test_the_times_of_flushes_and_the_sizes_of_groups_are_told(tmp_path: Path) -> None:
+    with FaultyIo() as io:
+        io.rule("fdatasync", delay_ms=20)
+        with klog.open(tmp_path, create=True, durability="sync", files=RealFiles(io.table)) as logs:
+            logs.create_topic("t", partitions=2)
+            for number in range(3):
+                logs.log("t", 0).append([(None, b"%d" % number)])
+            logs.log("t", 1).append([(None, b"0")])
+            said = logs.log("t", 0).metrics()
+            name = "LogFlushRateAndTimeMs"
+            assert said[name + "Count"] == 3 and said[name + "Mean"] >= 20 <= said[name + "50thPercentile"]
+            assert said[name + "99thPercentile"] <= said[name + "Max"]
+            assert (said["CommitGroupSizeCount"], said["CommitGroupSizeMean"], said["CommitGroupSizeMax"]) == (3, 1, 1)
+            together = logs.metrics()
+            assert together[name + "Count"] == {"t-0": 3, "t-1": 1, "": 4}
+            assert together["FlushQueueSize"] == {"": 0}
+            io.heal()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.002)
+
+
+def test_logs_with_bytes_to_flush_queue_up_for_one_round_of_the_background(tmp_path: Path, files: Gated) -> None:
+    """M21: several logs are flushed in one round, with one checkpoint behind them; appends do not wait for it."""
+    config = {"klog.flush.bytes": 200, "log.flush.scheduler.interval.ms": 3_600_000}
+    with klog.open(
+        tmp_path, create=True, config=config, files=files, clock=SystemClock(), durability="interval"
+    ) as logs:
+        logs.create_topic("t", partitions=4)
+        logs.alter_topic("t", {"flush.ms": 3_600_000})
+        parts = [logs.log("t", number) for number in range(4)]
+        for log in parts:
+            log.append([(None, b"small")])
+        time.sleep(0.02)
+        assert [log.recovery_point for log in parts] == [0] * 4
+        files.close()
+        parts[0].append([(None, b"x" * 200)])
+        assert files.entered.acquire(timeout=PATIENCE)
+        rounds = logs._flushes.rounds
+        for log in parts[1:]:
+            log.append([(None, b"x" * 200)])
+            log.append([(None, b"more")])
+        assert len(logs._flushes) == 3 and logs.metrics()["FlushQueueSize"] == {"": 3}
+        files.gate.set()
+        wait_for(lambda: all(log.recovery_point == log.log_end_offset for log in parts))
+        assert logs._flushes.rounds == rounds + 1
+        wait_for(
+            lambda: (
+                checkpoint.read_offsets(str(tmp_path / checkpoint.RECOVERY_POINT))
+                == {("t", number): parts[number].log_end_offset for number in range(4)}
+            )
+        )
+
+
+def test_a_round_that_meets_a_failing_disk_reports_it_and_moves_no_recovery_point(
+    tmp_path: Path, files: Gated, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"klog.flush.bytes": 100}
+    logs = klog.open([tmp_path / "a", tmp_path / "b"], create=True, config=config, files=files, durability="interval")
+    logs.create_topic("bad", directory=tmp_path / "a")
+    logs.create_topic("good", directory=tmp_path / "b")
+    bad, good = logs.log("bad"), logs.log("good")
+    files.error = errno.EIO
+    bad.append([(None, b"x" * 200)])
+    wait_for(lambda: bad.offline is not None)
+    good.append([(None, b"x" * 200)])
+    wait_for(lambda: good.recovery_point == 1)
+    assert bad.recovery_point == 0 and str(tmp_path / "a") in logs.offline_directories
+    assert "event=flush_failed log=bad-0" in caplog.text
+    with pytest.raises(StorageOffline):
+        bad.append([(None, b"y")])
+    with pytest.raises(OSError, match="broken"):
+        logs.close()
