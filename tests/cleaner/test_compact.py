@@ -283,3 +283,29 @@ def test_a_topic_of_the_same_name_begins_unclean(tmp_path: Path) -> None:
             assert len(offsets(log)) == 1
             logs.delete_topic("t")
             assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
+
+
+def test_a_reader_beside_it_finds_the_new_segments(tmp_path: Path) -> None:
+    """Opened before the cleaning, in the middle of a read, and asked again after it, files unlinked or not."""
+    clock = ManualClock(NOW)
+    with open_log(tmp_path / "t-0", clock=clock) as log:
+        fill(log)
+        with open_log(tmp_path / "t-0", read_only=True) as reader, open_log(tmp_path / "t-0", read_only=True) as late:
+            expected = values(log)
+            assert values(reader) == values(late) == expected
+            begun = iter(reader.read(isolation="log_end"))
+            for _ in range(5):
+                next(begun)
+            log.compact()
+            assert [record.offset for record in begun][-1] == 136
+            reader.refresh()
+            assert values(reader) == expected
+            assert offsets(reader) == offsets(log)
+            assert reader.size == log.size
+            clock.advance(log.config.file_delete_delay_ms)
+            log._options.scheduler.run_due()
+            append(log, [(b"more", b"1")])
+            late.refresh()
+            assert values(late) == values(log)
+            assert offsets(late) == offsets(log)
+            assert late.count() == log.count()
