@@ -31,8 +31,12 @@ def live(seed: int, parent: Path, cleanings: int) -> None:
         task = cleaned.task(directory, plan, log.config)
         dirty = [it for it in task.sources if it.next_offset > task.dirty and it.base_offset < task.uncleanable]
         with cleaned.open_planned(directory, plan, log.config) as opened:
+            before = (opened.size, opened.count())
             stats = opened.compact(roll=plan.roll, rounds=1)
+            after = (opened.size, opened.count())
         differences = golden.Differences(f"seed {seed}, cleaning {number}")
+        differences.equal("before", (stats.bytes_before, stats.records_before), before)
+        differences.equal("after", (stats.bytes_after, stats.records_after), after)
         if any(source.size for source in dirty):
             end, made = cleaner_reference.clean(task)
             differences.equal("end", stats.first_dirty_offset, max(end, task.dirty))
