@@ -17,6 +17,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from klog.errors import KlogError
 from klog.log.load import new_segment
 from klog.log.removal import remove_locked
 from klog.segment import Home, Segment, names
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from klog.log import Log
 
 
-class Overtaken(Exception):
+class Overtaken(KlogError):
     """The log has changed under the cleaning: retention, truncation or a new name of its directory."""
 
 
