@@ -85,7 +85,7 @@ class FetchRange:
             _counts=log._sends,
         )
         if self._isolation == "read_committed":
-            found.aborted_transactions = tuple(log.aborted_transactions(piece.offset, piece.stop))
+            found.aborted_transactions = tuple(log._aborted(piece.offset, piece.stop, log._has_producers()))
         return found
 
 
