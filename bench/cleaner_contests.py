@@ -3,7 +3,8 @@
 Ten records of each key, batches of 16 KiB, four closed segments and an active one that holds a single record: one round
 cleans them all into one or more, every record read, nine of ten left out, the rest written and synced. Each turn begins
 with the same directory; its segments are links to the same files, whose pages stay in memory. Opening and closing the
-log is not measured. Both have a map of 128 MiB, one thread, no throttle.
+log is not measured. Both have a map of 128 MiB, one thread, no throttle. A cleaning reads everything twice: of what is
+compressed, decompressing it twice is the limit.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import lz4.frame
+
 import klog
 from bench.contest import Contest, Contestant, Factory
 from bench.kafka_loop import VERSION, KafkaJvm
@@ -23,6 +26,7 @@ from klog import record
 
 _MAP_BYTES = 128 << 20
 _BATCH_BYTES = 16_384
+_HEADER_BYTES = 61
 _COPIES_OF_A_KEY = 10
 _WARM_UP_CLEANINGS = 3
 _COPY_BYTES = 1 << 20
@@ -73,6 +77,11 @@ class _Dirty:
             else:
                 shutil.copy2(path, at)
         return at
+
+    def payloads(self) -> list[bytes]:
+        """Of all batches that are compressed, as they are stored."""
+        batches = [batch for log in self._source.glob("*.log") for batch in record.decode(log.read_bytes())]
+        return [bytes(batch.raw[_HEADER_BYTES:]) for batch in batches if batch.compression != "none"]
 
 
 def _records(directory: Path) -> dict[int, tuple[bytes | None, bytes | None]]:
@@ -129,6 +138,13 @@ def _compact(name: str, compression: str | None, tiny: bool, folder: Path, *, go
         close()
         kafka.close()
 
+    payloads = [] if compression is None else dirty.payloads()
+
+    def decompress_twice() -> None:
+        for _ in range(2):
+            for payload in payloads:
+                lz4.frame.decompress(payload)
+
     copy_next = in_turn(memcpy(_COPY_BYTES), copies(noise(_COPY_BYTES)))
 
     def copy_all() -> None:
@@ -145,7 +161,7 @@ def _compact(name: str, compression: str | None, tiny: bool, folder: Path, *, go
         ),
         check,
         end_both,
-        limit=Contestant("memcpy", copy_all),
+        limit=Contestant("lz4 alone, twice", decompress_twice) if payloads else Contestant("memcpy", copy_all),
         threads=(kafka.schedstat,),
     )
 

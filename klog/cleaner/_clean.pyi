@@ -1,11 +1,14 @@
 from collections.abc import Callable
 from typing import Any, Self, final
 
+from typing_extensions import disjoint_base
+
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.transactions import CleanedTransactions
 from klog.disk import LogFile
 from klog.segment import IndexPair
 
+@disjoint_base
 class Walk:
     bytes_read: int
     records_read: int

@@ -56,7 +56,9 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
     started = log.clock.monotonic()
     if roll and not dry_run and log.segments[-1].size:
         log.roll()
-    size, records = log.size, log.count()
+    size = log.size
+    # A count reads every header. Where nothing lies below the log start, one is enough: what is left, and what went.
+    records = log.count() if dry_run or log.log_start_offset > log.segments[0].base_offset else None
     done: list[RoundStats] = []
     overtaken = first_dirty = 0
     range_ = _range(log, read_first_dirty(log))
@@ -91,12 +93,13 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
     gone = sum(stats.bytes_read - stats.bytes_written for stats in done)
     dropped = sum(stats.records_dropped for stats in done)
     log._options.scheduler.run_due()
+    left = max((records or 0) - dropped, 0) if dry_run else log.count()
     return CompactionStats(
         first_dirty,
         size,
         size - gone if dry_run else log.size,
-        records,
-        max(records - dropped, 0) if dry_run else log.count(),
+        left + dropped if records is None else records,
+        left,
         log.clock.monotonic() - started,
         len(done),
         sum(stats.keyless for stats in done),

@@ -4,6 +4,7 @@
   R2  the batch that it knows as the last one is looked at again before anything is read on from there: a writer that
       takes back an append that failed, or truncates, changes that place in the file. Then the reader loads anew
   R3  bytes are given out after a second look that says the same as the first: what was read had been in the log
+  R4  where a closed segment has another length, or one in the middle is gone, a cleaner has been there: it loads anew
 
 No lock is shared with the writer. So a reader may see the leading batches of an append that the writer has not
 finished, and that it takes back if its disk fails in the middle: a record counts as stored when append() has returned.
@@ -141,10 +142,10 @@ def _relist(log: LogView) -> None:
             present.add(parsed[0])
     known = {segment.base_offset: segment for segment in log._segments}
     log._follow_epochs()
-    if present == set(known):
-        return
-    if known and max(known) not in present:
+    if known and (max(known) not in present or _compacted(log, present)):
         reload_locked(log)
+        return
+    if present == set(known):
         return
     segments: list[Segment] = []
     bases = sorted(present)
@@ -161,6 +162,18 @@ def _relist(log: LogView) -> None:
     if segments:
         log._log_start_offset = max(log._log_start_offset, segments[0].base_offset)
         log._log_end_offset = max(log._log_end_offset, segments[-1].next_offset)
+
+
+def _compacted(log: LogView, present: set[int]) -> bool:
+    """Has a cleaner put others in the place of closed segments? Retention takes the oldest alone, and nothing else
+    changes how long a closed segment is. (One that is as long as before holds what it held.)"""
+    oldest = min(present, default=0)
+    for segment in log._segments[:-1]:
+        if segment.base_offset < oldest:
+            continue
+        if segment.base_offset not in present or os.stat(segment.path).st_size != segment.size:
+            return True
+    return False
 
 
 def reload_locked(log: LogView) -> None:

@@ -21,7 +21,7 @@ from klog.clock import Clock
 from klog.config import LogConfig, split_config
 from klog.disk import DirectoryLock, Files, HandleCache, directory_turn, naming_the_next_step
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
-from klog.log import checkpoint, warming
+from klog.log import checkpoint, cleaner_offsets, warming
 from klog.log.directory_names import parse_directory_name
 from klog.log.load import Policy
 from klog.log.terms import Durability, Options, check_choices, settled
@@ -93,6 +93,7 @@ class _Owner:
                 offsets = _offsets(path)
                 if offsets.get(key, 0) > bound:
                     checkpoint.write_offsets(self._files, path, {**offsets, key: bound})
+        cleaner_offsets.lower(self._files, self._parent, key, recovery_point)
 
     def forget(self, log: Log) -> None:
         """A log has been deleted: a new one of its name begins at 0."""
@@ -104,6 +105,7 @@ class _Owner:
                     offsets = _offsets(path)
                     if offsets.pop(key, None) is not None:
                         checkpoint.write_offsets(self._files, path, offsets)
+            cleaner_offsets.forget(self._files, self._parent, lambda other: other == key)
         finally:
             self._unlock()
 

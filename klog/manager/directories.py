@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from klog.config.properties import read_properties
 from klog.disk import DirectoryLock, Files, is_final, naming_the_next_step
 from klog.errors import CorruptCheckpoint
-from klog.log import checkpoint
+from klog.log import checkpoint, cleaner_offsets
 from klog.log.checkpoint import Partition
 from klog.log.directory_names import (
     METADATA_TOPIC,
@@ -203,6 +203,8 @@ class LogDirectory:
             for key in [key for key in self.marks if gone(key)]:
                 del self.marks[key]
             self.closed_well = {key for key in self.closed_well if not gone(key)}
+            if self.offline is None:
+                cleaner_offsets.forget(self._files, self.path, gone)
 
     def note(self, key: Partition, recovery_point: int, log_start_offset: int | None) -> None:
         """A partition has come here; log_start_offset where its files do not say it."""
@@ -248,6 +250,7 @@ class LogDirectory:
                 if offsets.get(key, 0) > bound:
                     offsets[key] = bound
                     self._write(name, offsets)
+        cleaner_offsets.lower(self._files, self.path, key, recovery_point)
 
     def forget(self, log: Log) -> None:
         """A log has been deleted: a new one of its name begins at 0."""

@@ -5,6 +5,8 @@ The model has been held against Kafka's own cleaner over logs like these: tests/
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,28 @@ from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_behin
 CHECKPOINT = "cleaner-offset-checkpoint"
 
 
-def live(seed: int, parent: Path, cleanings: int) -> None:
-    """A log is written to and cleaned by turns; each cleaning is compared."""
+def compare(log: klog.Log, directory: Path, task: cleaner_reference.Task, where: str) -> None:
+    """One round over a log, and what the model says of it."""
+    before = (log.size, log.count())
+    stats = log.compact(rounds=1)
+    differences = golden.Differences(where)
+    differences.equal("before", (stats.bytes_before, stats.records_before), before)
+    differences.equal("after", (stats.bytes_after, stats.records_after), (log.size, log.count()))
+    dirty = [it for it in task.sources if it.next_offset > task.dirty and it.base_offset < task.uncleanable]
+    if any(source.size for source in dirty):
+        end, made = cleaner_reference.clean(task)
+        differences.equal("end", stats.first_dirty_offset, max(end, task.dirty))
+        cleaned.compare_with_model(differences, directory, task, made)
+    differences.report()
+
+
+def problems(directory: Path) -> list[object]:
+    """But for a log.dir's files, which a log alone has none of, and holes between offsets, which are meant."""
+    return [problem for problem in klog.verify(directory).problems if problem.kind not in ("checkpoint", "gap")]
+
+
+def live_in_sessions(seed: int, parent: Path, cleanings: int) -> None:
+    """A log is written to and cleaned by turns, opened for each."""
     log = DirtyLog(seed)
     directory = log.directory(parent)
     for number in range(cleanings):
@@ -28,30 +50,50 @@ def live(seed: int, parent: Path, cleanings: int) -> None:
         plan = log.plan(once=True)
         if plan.afresh:
             (parent / CHECKPOINT).unlink(missing_ok=True)
-        task = cleaned.task(directory, plan, log.config)
-        dirty = [it for it in task.sources if it.next_offset > task.dirty and it.base_offset < task.uncleanable]
+        task = cleaned.task(directory, plan, log.config)  # has rolled
         with cleaned.open_planned(directory, plan, log.config) as opened:
-            stats = opened.compact(roll=plan.roll, rounds=1)
-        differences = golden.Differences(f"seed {seed}, cleaning {number}")
-        if any(source.size for source in dirty):
-            end, made = cleaner_reference.clean(task)
-            differences.equal("end", stats.first_dirty_offset, max(end, task.dirty))
-            cleaned.compare_with_model(differences, directory, task, made)
-        problems = [it for it in klog.verify(directory).problems if it.kind not in ("checkpoint", "gap")]
-        differences.equal("problems", problems, [])
-        differences.report()
+            compare(opened, directory, task, f"seed {seed}, cleaning {number}")
+        assert problems(directory) == []
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_one_life(seed: int, tmp_path: Path) -> None:
-    live(seed, tmp_path, 3)
+def live_in_one_session(seed: int, parent: Path, cleanings: int) -> None:
+    """The same to a log that stays open: what it remembers must go with the segments. A load as after a crash, which
+    remembers nothing, then reads the same."""
+    log = DirtyLog(seed)
+    first = log.plan(once=True)
+    clock = ManualClock(first.now_ms)
+    directory = log.directory(parent)
+    with cleaned.open_planned(directory, dataclasses.replace(first, high_watermark=None), log.config, clock) as opened:
+        for number in range(cleanings):
+            log.append_to(opened, clock)
+            plan = dataclasses.replace(log.plan(once=True), slots=first.slots, load_factor=first.load_factor)
+            clock.advance(plan.now_ms - clock.wall_ms())
+            if plan.afresh:
+                (parent / CHECKPOINT).unlink(missing_ok=True)
+            if plan.roll:
+                opened.roll()
+            task = cleaned.task_of(opened, plan, log.config)
+            compare(opened, directory, task, f"seed {seed}, cleaning {number}")
+        read = [list(opened.read(isolation=isolation)) for isolation in ("read_committed", "high_watermark")]
+    assert problems(directory) == []
+    with klog.Log.open(directory, config=log.config, clean_shutdown=False, recovery_point=0, clock=clock) as opened:
+        assert [list(opened.read(isolation=isolation)) for isolation in ("read_committed", "high_watermark")] == read
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("life", [live_in_sessions, live_in_one_session])
+def test_one_life(seed: int, life: Callable[[int, Path, int], None], tmp_path: Path) -> None:
+    life(seed, tmp_path, 3)
 
 
 @pytest.mark.deep
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(seed=st.integers(1000, 10**9), cleanings=st.integers(1, 5))
-def test_any_life(seed: int, cleanings: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    live(seed, tmp_path_factory.mktemp("life"), cleanings)
+@pytest.mark.parametrize("life", [live_in_sessions, live_in_one_session])
+def test_any_life(
+    life: Callable[[int, Path, int], None], seed: int, cleanings: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    life(seed, tmp_path_factory.mktemp("life"), cleanings)
 
 
 def test_a_deleted_key_stays_deleted(tmp_path: Path) -> None:

@@ -243,3 +243,69 @@ def test_whatever_is_done_a_reader_of_all_ends_up_with_the_same(steps: list[Any]
             assert written[record.offset] == (record.key, record.value)
             assert record.timestamp == NOW
         assert log.log_end_offset == len(written)
+
+
+def test_what_is_cut_or_deleted_is_not_clean_any_more(tmp_path: Path) -> None:
+    """CM11: the checkpoint goes down with a truncation, and with the log; others' lines stay."""
+    path = tmp_path / "cleaner-offset-checkpoint"
+    path.write_text("0\n1\nother 3 77\n")
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        log.compact()
+        assert path.read_text() == "0\n2\nother 3 77\nt 0 135\n"
+        log.truncate_to(136)
+        assert read_first_dirty(log) == 135
+        log.truncate_to(130)
+        assert read_first_dirty(log) == 129  # where the batch before it ends
+        log.delete()
+    assert path.read_text() == "0\n1\nother 3 77\n"
+
+
+def test_a_checkpoint_that_cannot_be_believed_costs_a_longer_round_alone(tmp_path: Path) -> None:
+    """CM3, CM12: beyond the log end, below its start or garbage: the round begins at the log start, and puts it right."""
+    for text in ("0\n1\nt 0 9999\n", "0\n1\nt 0 -3\n", "what\nis this", ""):
+        (tmp_path / "cleaner-offset-checkpoint").write_text(text)
+        with open_log(tmp_path / "t-0") as log:
+            fill(log)
+            stats = log.compact(roll=True)
+            assert stats.first_dirty_offset == read_first_dirty(log) == log.log_end_offset
+            assert len(offsets(log)) == 11
+            log.truncate_fully_and_start_at(0)
+
+
+def test_a_topic_of_the_same_name_begins_unclean(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        for _ in range(2):
+            logs.create_topic("t", config={"cleanup.policy": "compact", "file.delete.delay.ms": 0})
+            log = logs.log("t")
+            log.append([(b"k", b"%d" % i) for i in range(20)])
+            assert log.compact(roll=True).first_dirty_offset == 20
+            assert len(offsets(log)) == 1
+            logs.delete_topic("t")
+            assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
+
+
+def test_a_reader_beside_it_finds_the_new_segments(tmp_path: Path) -> None:
+    """Opened before the cleaning, in the middle of a read, and asked again after it, files unlinked or not."""
+    clock = ManualClock(NOW)
+    with open_log(tmp_path / "t-0", clock=clock) as log:
+        fill(log)
+        with open_log(tmp_path / "t-0", read_only=True) as reader, open_log(tmp_path / "t-0", read_only=True) as late:
+            expected = values(log)
+            assert values(reader) == values(late) == expected
+            begun = iter(reader.read(isolation="log_end"))
+            for _ in range(5):
+                next(begun)
+            log.compact()
+            assert [record.offset for record in begun][-1] == 136
+            reader.refresh()
+            assert values(reader) == expected
+            assert offsets(reader) == offsets(log)
+            assert reader.size == log.size
+            clock.advance(log.config.file_delete_delay_ms)
+            log._options.scheduler.run_due()
+            append(log, [(b"more", b"1")])
+            late.refresh()
+            assert values(late) == values(log)
+            assert offsets(late) == offsets(log)
+            assert late.count() == log.count()

@@ -79,7 +79,8 @@ def test_klog_and_kafka_agree(judge: Judge, tmp_path: Path) -> None:
         mine.parent.mkdir()
         for number in range(CLEANINGS):
             log.write(mine)
-            plan = log.plan()
+            # Whose codec makes a byte less groups other segments in the next round: then one round is all there is.
+            plan = log.plan(once=True if cleaned.has_codecs(mine) else None)
             forget(mine, plan)
             before = copy_of(mine, tmp_path / f"{seed}-{number}-before")
             theirs = copy_of(mine, tmp_path / f"{seed}-{number}-kafka")

@@ -44,7 +44,9 @@ def index_of(path: Path, base_offset: int) -> list[tuple[int, int]]:
     return [(base_offset + offset, position) for offset, position in _ENTRY.iter_unpack(data)]
 
 
-def open_planned(directory: Path, plan: Plan, config: Mapping[str, object]) -> klog.Log:
+def open_planned(
+    directory: Path, plan: Plan, config: Mapping[str, object], clock: ManualClock | None = None
+) -> klog.Log:
     """The log as it is when a planned cleaning begins."""
     return klog.Log.open(
         directory,
@@ -60,49 +62,50 @@ def open_planned(directory: Path, plan: Plan, config: Mapping[str, object]) -> k
         recovery_point=plan.log_end_offset,
         log_start_offset=plan.log_start_offset,
         high_watermark=plan.high_watermark,
-        clock=ManualClock(plan.now_ms),
+        clock=clock or ManualClock(plan.now_ms),
     )
 
 
 def task(directory: Path, plan: Plan, config: Mapping[str, Any]) -> Task:
-    """What the model is asked about a directory, which this opens, rolls if the plan says so, and closes.
+    """What the model is asked about a directory, which this opens, rolls if the plan says so, and closes."""
+    with open_planned(directory, plan, config) as log:
+        if plan.roll and log.segments[-1].size:
+            log.roll()
+        return task_of(log, plan, config)
+
+
+def task_of(log: klog.Log, plan: Plan, config: Mapping[str, Any]) -> Task:
+    """What the model is asked about a log as it is.
 
     The checkpoint is believed if it lies in the log; the range ends where a segment begins, at or below the last stable
     offset, the last segment, and the first one that is younger than the lag.
     """
-    with open_planned(directory, plan, config) as log:
-        if plan.roll and log.segments[-1].size:
-            log.roll()
-        segments = list(log.segments)
-        bases = [segment.base_offset for segment in segments]
-        path = directory.parent / "cleaner-offset-checkpoint"
-        words = path.read_text().split() if path.exists() else []
-        checkpoint = int(words[-1]) if words else -1
-        dirty = checkpoint if log.log_start_offset <= checkpoint <= log.log_end_offset else log.log_start_offset
-        bounds = [log.last_stable_offset, bases[-1]]
-        lag = int(config["min.compaction.lag.ms"])
-        if lag > 0:
-            closed = itertools.pairwise(segments)
-            bounds += [
-                it.base_offset
-                for it, after in closed
-                if after.base_offset > dirty and _newest_ms(it) > plan.now_ms - lag
-            ]
-        uncleanable = max(base for base in bases if base <= max(dirty, min(bounds)))
-        entries = [entry for segment in segments for entry in aborted_in(Path(segment.path).with_suffix(".txnindex"))]
-        return Task(
-            [_source(segment, following.base_offset) for segment, following in itertools.pairwise(segments)],
-            dirty,
-            uncleanable,
-            plan.now_ms,
-            {producer: (state.last_offset, state.epoch) for producer, state in log.producers.items()},
-            entries,
-            int(plan.slots * plan.load_factor),
-            int(config["delete.retention.ms"]),
-            int(config["internal.segment.bytes"]),
-            int(config["segment.index.bytes"]),
-            log.log_start_offset,
-        )
+    segments = list(log.segments)
+    bases = [segment.base_offset for segment in segments]
+    path = Path(log.path).parent / "cleaner-offset-checkpoint"
+    words = path.read_text().split() if path.exists() else []
+    checkpoint = int(words[-1]) if words else -1
+    dirty = checkpoint if log.log_start_offset <= checkpoint <= log.log_end_offset else log.log_start_offset
+    bounds = [log.last_stable_offset, bases[-1]]
+    lag = int(config["min.compaction.lag.ms"])
+    if lag > 0:
+        closed = itertools.pairwise(segments)
+        bounds += [
+            it.base_offset for it, after in closed if after.base_offset > dirty and _newest_ms(it) > plan.now_ms - lag
+        ]
+    return Task(
+        [_source(segment, following.base_offset) for segment, following in itertools.pairwise(segments)],
+        dirty,
+        max(base for base in bases if base <= max(dirty, min(bounds))),
+        plan.now_ms,
+        {producer: (state.last_offset, state.epoch) for producer, state in log.producers.items()},
+        [entry for segment in segments for entry in aborted_in(Path(segment.path).with_suffix(".txnindex"))],
+        int(plan.slots * plan.load_factor),
+        int(config["delete.retention.ms"]),
+        int(config["internal.segment.bytes"]),
+        int(config["segment.index.bytes"]),
+        log.log_start_offset,
+    )
 
 
 def _modified_ms(path: Path) -> int:

@@ -107,7 +107,6 @@ class DirtyLog:
 
     def write(self, directory: Path) -> None:
         """Append a random amount, in one session, and stop cleanly. Files are as old as the clock says."""
-        chance = self._chance
         clock = ManualClock(self.now_ms)
         with klog.Log.open(
             directory,
@@ -117,22 +116,27 @@ class DirtyLog:
             log_start_offset=self.log_start,
             clock=clock,
         ) as log:
-            if self._old and not log.log_end_offset:
-                self._append_old(log)
-            for _ in range(chance.choice([0, 8, 25, 25, 60])):
-                self._append_something(log)
-                step = chance.choice([0, 0, 1, 20, 400])
-                clock.advance(step)
-                self.now_ms += step
-            if chance.random() < 0.6:  # else the first one that stays open is as far as a cleaner gets
-                for producer in self._producers:
-                    if producer.open:
-                        self._decide(log, producer)
-            self.end = log.log_end_offset
-            if self._trimmed and chance.random() < 0.4:
+            self.append_to(log, clock)
+            if self._trimmed and self._chance.random() < 0.4:
                 there = [record.offset for record in log.read(include_control=True)]
-                self.log_start = chance.choice(there or [self.log_start])
+                self.log_start = self._chance.choice(there or [self.log_start])
         _age(directory, self.now_ms)
+
+    def append_to(self, log: klog.Log, clock: ManualClock) -> None:
+        """The same to a log that is open, while its clock, which must be this one's, goes on."""
+        chance = self._chance
+        if self._old and not log.log_end_offset:
+            self._append_old(log)
+        for _ in range(chance.choice([0, 8, 25, 25, 60])):
+            self._append_something(log)
+            step = chance.choice([0, 0, 1, 20, 400])
+            clock.advance(step)
+            self.now_ms += step
+        if chance.random() < 0.6:  # else the first one that stays open is as far as a cleaner gets
+            for producer in self._producers:
+                if producer.open:
+                    self._decide(log, producer)
+        self.end = log.log_end_offset
 
     def _append_something(self, log: klog.Log) -> None:
         chance = self._chance

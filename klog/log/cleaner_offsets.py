@@ -1,0 +1,49 @@
+"""cleaner-offset-checkpoint of a log.dir: for each compacted log, where its dirty part begins.
+
+Whoever writes it reads it anew: a manager, a Log.open beside it and a broker before them may all have lines there. An
+offset that is too low costs a longer round; one that is too high would leave old values in the log, so it is taken back
+where a log is cut or deleted. Kafka: LogCleanerManager.updateCheckpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+
+from klog.disk import Files, directory_turn
+from klog.errors import CorruptCheckpoint
+from klog.log import checkpoint
+from klog.log.checkpoint import Partition
+
+
+def read(log_dir: str) -> dict[Partition, int]:
+    """All of them; none where nobody can read the file."""
+    with contextlib.suppress(CorruptCheckpoint):
+        return checkpoint.read_offsets(os.path.join(log_dir, checkpoint.CLEANER))
+    return {}
+
+
+def write(files: Files, log_dir: str, key: Partition, offset: int) -> None:
+    """The next cleaning of a log begins here. Durable when it returns."""
+    with directory_turn(log_dir):
+        _replace(files, log_dir, {**read(log_dir), key: offset})
+
+
+def lower(files: Files, log_dir: str, key: Partition, bound: int) -> None:
+    """A log is about to be cut: what was clean beyond the cut is not any more."""
+    if read(log_dir).get(key, 0) > bound:
+        with directory_turn(log_dir):
+            offsets = read(log_dir)
+            _replace(files, log_dir, {**offsets, key: min(offsets.get(key, 0), bound)})
+
+
+def forget(files: Files, log_dir: str, gone: Callable[[Partition], bool]) -> None:
+    """Logs are no longer here; one that gets such a name again has not been cleaned."""
+    if any(map(gone, read(log_dir))):
+        with directory_turn(log_dir):
+            _replace(files, log_dir, {key: offset for key, offset in read(log_dir).items() if not gone(key)})
+
+
+def _replace(files: Files, log_dir: str, offsets: dict[Partition, int]) -> None:
+    checkpoint.write_offsets(files, os.path.join(log_dir, checkpoint.CLEANER), offsets)
