@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.plan import Dirt, cleaned_segments, dirty_segments, group
-from klog.cleaner.swap import home_of_cleaned, replace_locked
+from klog.cleaner.swap import Overtaken, home_of_cleaned, replace_locked
 from klog.cleaner.transactions import CleanedTransactions
+from klog.errors import CorruptData
 from klog.segment import Home, IndexPair, Segment
 
 if TYPE_CHECKING:
@@ -87,8 +88,33 @@ def clean_round(
     Raises CorruptBatch at a damaged batch, Overtaken where the log has changed in between, OSError, and what tick does.
     """
     stats = RoundStats(range_.first_dirty)
-    segments = log._segments
-    _note_keys(log, segments, range_, keys, stats, tick)
+    with log._lock:
+        log._check_writable()
+        segments, generation = log._segments, log._generation
+        if range_.first_uncleanable > max(log.last_stable_offset, segments[0].base_offset):
+            raise Overtaken(f"{log.name} was cut below {range_.first_uncleanable}, where a cleaning was to end")
+    try:
+        _note_keys(log, segments, range_, keys, stats, tick)
+        _rewrite_groups(log, segments, range_, keys, now_ms, stats, tick, dry_run)
+    except (CorruptData, FileNotFoundError) as error:
+        swaps = 0 if dry_run else len(stats.segments)
+        if log._generation == generation + swaps and log._segments[0].base_offset == segments[0].base_offset:
+            raise
+        raise Overtaken(f"{log.name} was cut, or lost segments, while it was cleaned") from error
+    return stats
+
+
+def _rewrite_groups(
+    log: Log,
+    segments: Sequence[Segment],
+    range_: Dirt,
+    keys: KeyMap,
+    now_ms: int,
+    stats: RoundStats,
+    tick: Tick | None,
+    dry_run: bool,
+) -> None:
+    """Pass 2, from the oldest segment on."""
     stats.end = keys.latest_offset + 1
     stats.keys, stats.map_utilization = len(keys), keys.utilization
     chosen = cleaned_segments(segments, stats.end)
@@ -100,7 +126,6 @@ def clean_round(
         _clean_group(
             log, [sources[n] for n in numbers], range_, keys, now_ms, transactions, horizon, stats, tick, dry_run
         )
-    return stats
 
 
 def _note_keys(
@@ -189,14 +214,16 @@ def _clean_group(
 
 
 def _index_for(log: Log, sources: Sequence[_Source]) -> IndexPair:
-    """Room for the entries of a segment of these sources, in memory."""
+    """Room for the entries of a segment of these sources, in memory.
+
+    Where sources meet, one entry more may be due than they had: each had none for its first batch. There is no more
+    room than segment.index.bytes for all that: Kafka's cleaner fails at a larger index, now and in every later round.
+    What has no room is left out, except the last timestamp, which has its own.
+    """
     interval = log.config.index_interval_bytes
     largest = sum(source.size for source in sources)
-    bound = max(
-        log.config.segment_index_bytes,
-        sum(source.index_bytes for source in sources),
-        sum(source.time_index_bytes for source in sources) + _TIME_ENTRY,
-    )
+    there = (max(source.index_bytes, source.time_index_bytes) for source in sources)  # under another configuration
+    bound = max(log.config.segment_index_bytes, *there)
     room = (largest // max(interval, 61) + 2) * _TIME_ENTRY
     base = sources[0].base_offset
     return IndexPair("", "", base, writable=True, capacity=min(room, bound), interval=interval)

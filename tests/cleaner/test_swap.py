@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import klog
-from klog.cleaner import Overtaken
+from klog.cleaner import Dirt, KeyMap, Overtaken, clean_round
 from klog.cleaner.swap import check_unchanged
 from klog.errors import StorageOffline
 from tests.cleaner.logs import append, fill, offsets, open_log, values
@@ -266,3 +266,29 @@ def test_what_has_changed_is_not_swapped(tmp_path: Path) -> None:
         log.truncate_to(100)
         with pytest.raises(Overtaken):
             check_unchanged(log, log.path, sources, sizes)
+
+
+def test_a_log_that_was_cut_is_asked_anew_how_far_it_may_be_cleaned(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        range_ = Dirt(0, 135, 0, log.size)
+        log.truncate_to(100)
+        with pytest.raises(Overtaken, match="135"):
+            clean_round(log, range_, KeyMap(24 * 100), 0)
+
+
+def test_a_truncation_in_the_middle_of_a_round_makes_it_begin_again(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        cut = []
+
+        def truncate(event: object) -> None:
+            if not cut and getattr(event, "stage", "") == "clean":
+                cut.append(log.truncate_to(60))
+
+        stats = log.compact(progress=truncate)
+        assert cut == [True]
+        assert (stats.rounds, stats.first_dirty_offset) == (1, 45)
+        assert offsets(log)[-1] == log.log_end_offset - 1 == 59
+        assert values(log) == {b"key-%d" % i: b"value-%d" % (50 + i) for i in range(10)}
+        assert not [p.name for p in (tmp_path / "t-0").iterdir() if p.suffix in (".cleaned", ".swap")]
