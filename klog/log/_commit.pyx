@@ -85,7 +85,7 @@ cdef class CommitQueue:
     cdef readonly int64_t appends       # in all groups
     cdef readonly int64_t largest
 
-    def __init__(self):
+    def __cinit__(self):
         self.queued = []
         self.renew()
 
@@ -314,7 +314,7 @@ cdef class SyncTurn:
     cdef object lock
     cdef object whose
 
-    def __init__(self):
+    def __cinit__(self):
         self.lock = allocate_lock()
 
     def begin(self, whose):
