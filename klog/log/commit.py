@@ -36,6 +36,7 @@ def commit_locked(log: Log, tickets: list[Ticket]) -> int:
     An exception leaves tickets with neither, and the log as it was, or offline.
     """
     commits = log._commits
+    assert commits is not None
     commits.working = True
     try:
         return _commit(log, tickets)
