@@ -284,13 +284,13 @@ def test_a_compaction_beside_a_reader(tmp_path: Path, direct: bool, known: str) 
             log.compact()
             if known == "index":
                 follower._options.handles.files.drop(follower.segments[0])
-            fetched = [int.from_bytes(follower.fetch(51, 1 << 20).memory()[:8]) for _ in range(2)]
-            assert fetched == [51, 51]
             assert {record.offset for record in follower.read(50)} >= set(odd)
+            assert int.from_bytes(follower.fetch(51, 1 << 20).memory()[:8]) == 51
             assert follower.count(50, 200) in (75, 150)
             follower.refresh()
             assert [record.offset for record in follower.read(50)] == odd
             if known != "nothing":
+                assert got[0] == 0
                 got += [record.offset for chunk in running for record in decoded(chunk)]
                 assert set(got) >= set(range(1, 200, 2)) and got == sorted(set(got))
 
