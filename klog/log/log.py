@@ -676,6 +676,7 @@ class Log(LogView):
             finally:
                 for segment in self._segments:
                     segment.close()
+                self._let_go()
                 if self._owner is not None:
                     self._owner.release(self, clean)
 
@@ -728,6 +729,8 @@ class Log(LogView):
             self._closed = True
             self._cancel_expiry()
             partition_life.delete_locked(self)
+            if self._home is not None:
+                self._home.mappable = False  # what is mapped is of files that nobody finds any more
             if self._owner is not None:
                 self._owner.forget(self)
 
@@ -741,6 +744,7 @@ class Log(LogView):
         self._cancel_expiry()
         for segment in self._segments:
             segment.close()
+        self._let_go()
         if self._owner is not None:
             self._owner.release(self, False)
 

@@ -81,7 +81,7 @@ class FetchRange:
             OffsetMetadata(piece.offset, segment.base_offset, piece.position),
             piece.size,
             _file=file,
-            _views=not log.read_only,
+            _home=log._home,
             _counts=log._sends,
         )
         if self._isolation == "read_committed":
