@@ -100,7 +100,7 @@ class FetchRange:
             _log=log,
         )
         if self._isolation == "read_committed":
-            found.aborted_transactions = tuple(log.aborted_transactions(piece.offset, piece.stop))
+            found.aborted_transactions = tuple(log._aborted(piece.offset, piece.stop, log._has_producers()))
         return found
 
     def _check_same(self, piece: _Piece) -> None:

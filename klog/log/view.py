@@ -381,7 +381,7 @@ class LogView(LogState):
         """Aborted transactions with records or marker in [start, stop), in the order of their markers."""
         low = self._log_start_offset if start is None else start
         high = self._log_end_offset if stop is None else stop
-        return self._aborted(low, high, self._has_producers())
+        return self._steadily(lambda: self._aborted(low, high, self._has_producers()))
 
     def _has_producers(self) -> Callable[[], bool]:
         """Whether producers write here: one scan of the directory for all questions of one caller, and none if there
@@ -402,7 +402,14 @@ class LogView(LogState):
             with self._lock:
                 if not index.checked and producers():
                     rebuild_txn_index(self._inputs(), self._segments, segment)
+                entries = index.entries
+                try:
+                    segment.check_place()
+                except FileNotFoundError:
+                    segment.forget_paths()
+                    raise
                 index.checked = True
+                return entries
         return index.entries
 
     # ---- read ------------------------------------------------------------------------------------------------------
