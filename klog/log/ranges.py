@@ -18,7 +18,7 @@ from klog.log import following
 from klog.log.fetching import FetchData, Isolation, place_of
 from klog.log.segments import number_of
 from klog.log.watermark import OffsetMetadata
-from klog.segment import Segment
+from klog.segment import AbortedTransaction, Segment
 
 if TYPE_CHECKING:
     from klog.disk import HasFileno
@@ -78,16 +78,20 @@ class FetchRange:
 
     def _slice(self, piece: _Piece) -> FetchData:
         log, segment = self._log, piece.segment
+        aborted: tuple[AbortedTransaction, ...] = ()
         try:
             file = segment.file
+            if self._isolation == "read_committed":
+                aborted = tuple(log._aborted(piece.offset, piece.stop, log._has_producers()))
         except FileNotFoundError:
             log.check_held(piece.offset)
+            following.overtaken(log, log._moment())
             self._check_same(piece)
             if any(known is segment for known in log._segments):
                 raise
             raise self._overtaken(piece, "compacted") from None
         self._check_same(piece)  # behind the opening: a truncation counts before its first byte goes
-        found = FetchData(
+        return FetchData(
             piece.offset,
             log.high_watermark,
             log.last_stable_offset,
@@ -95,19 +99,18 @@ class FetchRange:
             log.log_end_offset,
             OffsetMetadata(piece.offset, segment.base_offset, piece.position),
             piece.size,
+            aborted_transactions=aborted,
             _file=file,
             _views=not log.read_only,
             _log=log,
         )
-        if self._isolation == "read_committed":
-            found.aborted_transactions = tuple(log._aborted(piece.offset, piece.stop, log._has_producers()))
-        return found
 
     def _check_same(self, piece: _Piece) -> None:
-        """R3. Who only reads has to look what the writer did."""
+        """R3. Who only reads has to look whether the writer truncates; that it compacts, no descriptor hides (S4)."""
         log = self._log
         if log.read_only and not log.closed:
-            following.overtaken(log, log._moment())
+            with log._lock:
+                following.refresh_locked(log)
         if log._rewritten != self._rewritten:
             log.check_held(piece.offset)
             raise self._overtaken(piece, "truncated or rewritten")
