@@ -4,9 +4,9 @@ The only room that makes system calls on files. Its door: Files (what a disk mus
 LogFile, HandleCache, read_whole, read_parts; past the page cache: DirectFile, DirectWriter, DirectReader, and
 WriteBehind, which keeps a growing file from filling it; DirectoryLock and directory_turn, which keep processes apart;
 what takes stored bytes on without a copy: view_of, let_go, send_slice, in an event loop send_in_turns; what sleeps
-until there is news: Bell, Waiter; what counts how many bytes of reads came from memory: ReadSampler; what an OSError means:
-is_final and its like. What of a file is in the page cache is in the modules residency and monitor, loaded by those who
-look.
+until there is news: Bell, Waiter; what counts how many bytes of reads came from memory: ReadSampler; what an OSError
+means: is_final and its like. What of a file is in the page cache is in the modules residency and monitor, loaded by
+those who look.
 """
 
 from klog.disk._batch_read import read_parts

@@ -190,6 +190,7 @@ def reload_locked(log: LogView) -> None:
     for segment in log._segments:
         segment.close()  # a file of the same name may be another one now
     log._generation += 1
+    log._rewritten += 1
     log._take(log._load())
 
 

@@ -102,6 +102,7 @@ class LogView(LogState):
         self._directory_mtime = -1
         self._checkpoint_states: dict[str, tuple[int, int] | None] = {}
         self._generation = 0
+        self._rewritten = 0  # times that bytes at places below the log end became, or may have become, others
         self._reads_failed = 0  # one after another
         self._forked = False
         self._closed = False
@@ -497,16 +498,14 @@ class LogView(LogState):
             self._disk_failed(f"{self._reads_failed} reads in a row failed: {error}")
 
     def _noting(self, look: Callable[[], T]) -> T:
-        """_steadily(look), and whether the disk could read."""
+        """_steadily(look), and whether the disk could not read. A good one is no news: headers are in memory."""
         try:
-            found = self._steadily(look)
+            return self._steadily(look)
         except FileNotFoundError:
             raise
         except OSError as error:
             self._read_failed(error)
             raise
-        self._reads_failed = 0
-        return found
 
     def _let_go(self) -> None:
         """Before the lock goes: no view of a file that another process may shorten is left, and none is made."""
