@@ -46,7 +46,7 @@ public final class KafkaCleaner {
             try {
                 String[] words = line.split(" ");
                 if (!words[0].equals("clean")) throw new IllegalArgumentException("no such task: " + line);
-                clean(new File(words[1]), Long.parseLong(words[2]), config, cleaner);
+                answer(clean(new File(words[1]), Long.parseLong(words[2]), config, cleaner));
             } catch (Exception failed) {
                 answer("error: " + failed);
             }
@@ -59,7 +59,7 @@ public final class KafkaCleaner {
         System.out.flush();
     }
 
-    private static void clean(File directory, long end, LogConfig config, Cleaner cleaner) throws Exception {
+    private static String clean(File directory, long end, LogConfig config, Cleaner cleaner) throws Exception {
         UnifiedLog log = UnifiedLog.create(directory, config, 0L, end, new Never(), new BrokerTopicStats(false), Time.SYSTEM,
             300_000, new ProducerStateManagerConfig(86_400_000, false), 600_000, new LogDirFailureChannel(10), true, Optional.empty());
         try {
@@ -69,7 +69,7 @@ public final class KafkaCleaner {
             Map.Entry<Long, CleanerStats> done = cleaner.doClean(range, Time.SYSTEM.milliseconds());
             long nanos = System.nanoTime() - started;
             if (done.getKey() != range.firstUncleanableOffset()) throw new IllegalStateException("the map is too small: " + done.getKey());
-            answer(nanos / 1e9 + " " + done.getValue().messagesRead() + " " + done.getValue().bytesRead());
+            return nanos / 1e9 + " " + done.getValue().messagesRead() + " " + done.getValue().bytesRead();
         } finally {
             log.close();
         }

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from klog.errors import KlogError
 from klog.log.load import new_segment
-from klog.log.removal import remove_locked
+from klog.log.removal import put_aside_locked, unlink_later_locked
 from klog.segment import Home, Segment, names
 
 if TYPE_CHECKING:
@@ -62,10 +62,12 @@ def replace_locked(log: Log, cleaned: Segment, sources: Sequence[Segment], sizes
     live.next_offset = log._segments[first + len(sources)].base_offset
     live.txn_index.checked = True
     _name_swaps(log, cleaned)
-    log._finally(lambda: _swap(log, live, sources))
+    doomed: list[str] = []
+    log._finally(lambda: doomed.extend(_swap(log, live, sources)))
     log._segments = (*log._segments[:first], live, *log._segments[first + len(sources) :])
     log._generation += 1
     log._aborted_finder.forget()
+    unlink_later_locked(log, doomed)  # not before: readers who miss a file look whether the segments are others by now
     return live
 
 
@@ -87,11 +89,13 @@ def _name_swaps(log: Log, cleaned: Segment) -> None:
     log._guard(lambda: files.fsync_dir(log.path))
 
 
-def _swap(log: Log, live: Segment, sources: Sequence[Segment]) -> None:
+def _swap(log: Log, live: Segment, sources: Sequence[Segment]) -> list[str]:
+    """The sources aside, the new segment in their place; what is to be unlinked."""
     files = log._options.files
     with log._home_of_deleted().opening:  # who looks for a file of a source meanwhile finds it behind this
-        remove_locked(log, sources, "compaction", kept_snapshot=live.base_offset)
+        doomed = put_aside_locked(log, sources, "compaction", kept_snapshot=live.base_offset)
     for path in live.paths:
         if os.path.exists(path + names.SWAP):
             files.rename(path + names.SWAP, path)
     files.fsync_dir(log.path)
+    return doomed

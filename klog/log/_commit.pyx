@@ -84,7 +84,7 @@ cdef class CommitQueue:
     cdef readonly int64_t appends       # in all groups
     cdef readonly int64_t largest
 
-    def __init__(self):
+    def __cinit__(self):
         self.queued = []
         self.renew()
 
@@ -305,7 +305,7 @@ cdef class SyncTurn:
     cdef object lock
     cdef object whose
 
-    def __init__(self):
+    def __cinit__(self):
         self.lock = allocate_lock()
 
     def begin(self, whose):

@@ -597,7 +597,8 @@ class Log(LogView):
         self._segments = (*self._segments, segment)  # before it is there, so that undoing finds it
         segment.activate()
         self._producers.end_offset = base_offset
-        self._producers.take_snapshot()
+        if not self._producers.take_snapshot():  # which syncs the directory: the new segment's name must last
+            self._guard_sync(lambda: self._options.files.fsync_dir(self._directory))
         self._recovery_point = min(base_offset, max(self._log_end_offset, active.next_offset))
         _log.info("event=roll log=%s base_offset=%d segments=%d", self.name, base_offset, len(self._segments))
         if self._on_flush is not None:

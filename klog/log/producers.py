@@ -195,11 +195,14 @@ class Producers:
         if self._snapshots is not None:
             self._snapshots.move_to(directory)
 
-    def take_snapshot(self) -> None:
-        """Write the state as `<end_offset>.snapshot`, unless the newest one holds it already."""
-        if self._snapshots is not None and self.end_offset > self._snapshot_offset:
-            self._snapshots.write(self.end_offset, self.states)
-            self._snapshot_offset = self.end_offset
+    def take_snapshot(self) -> bool:
+        """Write the state as `<end_offset>.snapshot`, durably and the directory with it; False, and nothing of that,
+        where the newest one holds it already."""
+        if self._snapshots is None or self.end_offset <= self._snapshot_offset:
+            return False
+        self._snapshots.write(self.end_offset, self.states)
+        self._snapshot_offset = self.end_offset
+        return True
 
     def load(self, states: Mapping[int, ProducerState], offset: int) -> None:
         """Start from what a snapshot of offset says."""

@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klog.log")
 
 
-def remove_locked(log: Log, segments: Sequence[Segment], reason: str, kept_snapshot: int | None = None) -> None:
+def remove_locked(log: Log, segments: Sequence[Segment], reason: str) -> None:
     """Take segments that are out of the log already off the disk, in the order given: what a crash leaves in between
-    must be a log. Durable when it returns, save that the bytes go later. OSError is final.
+    must be a log. Durable when it returns, save that the bytes go later. OSError is final."""
+    if segments:
+        unlink_later_locked(log, put_aside_locked(log, segments, reason))
+
+
+def put_aside_locked(log: Log, segments: Sequence[Segment], reason: str, kept_snapshot: int | None = None) -> list[str]:
+    """The first half of remove_locked: the files to unlink, once nobody finds these segments in the log any more.
 
     Producer snapshots at their bases go, too, but for that at kept_snapshot, where another segment begins."""
-    if not segments:
-        return
     files = log._options.files
     _log.info(
         "event=segments_deleted log=%s reason=%s bases=%s",
@@ -54,7 +58,7 @@ def remove_locked(log: Log, segments: Sequence[Segment], reason: str, kept_snaps
         doomed += (os.path.basename(path) for path in segment.paths)
         doomed += [] if snapshot is None else [os.path.basename(snapshot)]
     files.fsync_dir(log._directory)
-    unlink_later_locked(log, doomed)
+    return doomed
 
 
 def unlink_later_locked(log: Log, doomed: Sequence[str]) -> None:

@@ -95,17 +95,18 @@ class Active:
         if policy.preallocate == "none":
             return
         if end > self.allocated:
-            self._preallocate(end, policy)
+            self._preallocate(size, end, policy)
         self.stop = min(self.stop, self.allocated)
 
-    def _preallocate(self, end: int, policy: IoPolicy) -> None:
+    def _preallocate(self, size: int, end: int, policy: IoPolicy) -> None:
         """Steps that double from 64 KiB on: small logs stay small, large ones lie in one piece."""
+        self.allocated = max(self.allocated, size)  # it was written without steps: none of that may become zeros
         step = min(max(self.allocated, _PREALLOCATE_MIN), policy.preallocate_step_bytes)
         target = max(end, min(self.allocated + step, max(self.size_max, end)))
         try:
             self.file.preallocate(self.allocated, target - self.allocated, policy.preallocate == "zeros")
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             target = end
         self.allocated = target

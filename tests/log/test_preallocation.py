@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,3 +172,33 @@ def test_another_policy_holds_from_the_next_append_on(tmp_path: Path) -> None:
         logs.alter_topic("events", {"klog.io.preallocate": "none"})
         log.append([(None, b"2")])
         assert values(log) == [b"0", LARGE, LARGE, b"2"]
+
+
+@pytest.mark.parametrize("ways", list(itertools.permutations(("none", "steps", "zeros"))), ids="-".join)
+def test_another_way_is_taken_in_the_middle_of_a_segment(tmp_path: Path, ways: tuple[str, ...]) -> None:
+    """What was written without blocks ahead is never zeros that somebody writes ahead."""
+    wanted = []
+    with one_log(tmp_path) as log:
+        for number, way in enumerate((*ways, *ways)):
+            log.update_config(log.config.replace({"klog.io.preallocate": way}))
+            for size in (10, 70_000, 10):
+                wanted.append(b"%d" % number * size)
+                log.append([(None, wanted[-1])])
+            log.flush()
+            assert values(log) == wanted
+            assert log.verify().problems == []
+    with one_log(tmp_path) as log:
+        assert values(log) == wanted
+
+
+def test_a_file_that_may_not_grow_for_zeros_takes_what_fits(tmp_path: Path, kernel: FaultyIo) -> None:
+    """F15: a limit on a file's size bounds the log, not what lies ahead of it."""
+    with klog.open(tmp_path, create=True, clock=ManualClock(NOW), files=RealFiles(kernel.table)) as logs:
+        logs.create_topic("events", config=ZEROS)
+        log = logs.log("events")
+        log.append([(None, b"first")])
+        ahead = kernel.rule("pwritev2", error=errno.EFBIG)
+        log.append([(None, LARGE), (None, LARGE)])
+        assert kernel.hits(ahead) >= 1
+        assert values(log) == [b"first", LARGE, LARGE]
+        kernel.heal()

@@ -15,6 +15,7 @@ from klog.errors import SegmentOffsetOverflow
 from klog.log import segments as questions
 from klog.record import encode
 from tests.support.batches import batch, produced
+from tests.support.crash_files import CrashFiles
 from tests.support.groups import BATCH
 from tests.support.logs import NOW, bases, one_log, rows, values
 
@@ -476,3 +477,15 @@ def test_which_segments_an_offset_or_a_range_concerns(tmp_path: Path) -> None:
 
         assert [closed(0), closed(2), closed(5), closed(6)] == [[0, 1, 2, 3, 4], [2, 3, 4], [], []]
         assert questions.closed_from((), 0) == ()
+
+
+def test_a_new_segment_s_name_is_on_disk_before_anything_in_it_is_acknowledged(tmp_path: Path) -> None:
+    """S9: also where the roll writes no producer snapshot, since the last stop has left one of the same offset."""
+    disk = CrashFiles()
+    path = tmp_path / "events-0"
+    with klog.Log.open(path, durability="sync", files=disk) as log:
+        log.append([(b"k", b"v" * 100)] * 20)
+    with klog.Log.open(path, durability="sync", files=disk, config={"segment.bytes": 2000}) as log:
+        log.append([(b"k", b"v")] * 2)
+        assert bases(log) == [0, 20]
+        assert log.segments[-1].path in disk.durable_names
