@@ -7,12 +7,14 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define STEP ((int64_t)1 << 30)     /* of what one call may move, somewhat less than the kernel's 2 GiB */
 #define PIPE_BYTES (1 << 20)        /* the largest that a user without rights may ask for, where nobody said less */
 #define COPY_BYTES ((size_t)1 << 18) /* read and sent while it is in the processor's second cache */
+#define UNSEEN ((int64_t)1 << 24)    /* of what goes in small steps until a signal that cut none of them short is seen */
 #define MISALIGN 63                 /* memory keeps the file's place within a cache line: see klog.disk, D5 */
 
 static int64_t now_ns(void) {
@@ -45,12 +47,12 @@ static void guard_on(guard_t *guard) {
     pthread_sigmask(SIG_BLOCK, &set, &guard->before);
 }
 
-static void guard_off(const guard_t *guard, int status) {
+static void guard_off(const guard_t *guard) {
     const struct timespec at_once = {0, 0};
     sigset_t set;
     if (!guard->blocked)
         return;
-    if (status == -EPIPE && !guard->was_pending) { /* ours: nobody shall find it */
+    if (!guard->was_pending) { /* ours, if there is one: a call that had moved bytes before says so in no other way */
         only_sigpipe(&set);
         sigtimedwait(&set, NULL, &at_once);
     }
@@ -66,12 +68,28 @@ static int refused(int error) {
     return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP || error == ESPIPE || error == EXDEV;
 }
 
+/* Whose is the EIO of a call that reads and sends? No socket gives one; anything else did if the file can be read. */
+static int target_failed(const kl_io_t *io, int to, int from, int64_t at) {
+    struct stat target;
+    char byte;
+    if (fstat(to, &target) == 0 && S_ISSOCK(target.st_mode))
+        return 0;
+    return kl_pread(io, from, &byte, 1, at) >= 0;
+}
+
 static int64_t by_sendfile(const kl_io_t *io, int to, int from, kl_send_t *s) {
     off_t at = s->at;
-    ssize_t n = io->sendfile(to, from, &at, (size_t)(s->left < STEP ? s->left : STEP));
+    ssize_t n;
+    s->asked = s->left < STEP ? s->left : STEP;
+    n = io->sendfile(to, from, &at, (size_t)s->asked);
     if (n >= 0)
         return n;
-    return refused(errno) ? NOT_SO : -errno;
+    n = -errno;
+    if (refused((int)-n))
+        return NOT_SO;
+    if (n == -EIO)
+        s->of_target = target_failed(io, to, from, s->at);
+    return n;
 }
 
 static int open_pipe(kl_send_t *s) {
@@ -98,11 +116,13 @@ static int64_t by_splice(const kl_io_t *io, int to, int from, kl_send_t *s) {
             return refused(errno) || errno == EAGAIN ? NOT_SO : -errno; /* EAGAIN: a pipe that takes no page */
         s->held = (size_t)n;
     }
+    s->asked = (int64_t)s->held;
     n = io->splice(s->pipe[0], NULL, to, NULL, s->held, SPLICE_F_MOVE | ((int64_t)s->held < s->left ? SPLICE_F_MORE : 0));
     if (n > 0) {
         s->held -= (size_t)n;
         return n;
     }
+    s->of_target = 1;
     return n == 0 || refused(errno) ? NOT_SO : -errno;
 }
 
@@ -119,6 +139,8 @@ static int64_t by_copy(const kl_io_t *io, int to, int from, kl_send_t *s) {
         s->held = (size_t)got;
         s->held_at = shift;
     }
+    s->asked = (int64_t)s->held;
+    s->of_target = 1; /* whatever goes wrong from here on */
     n = io->send(to, s->memory + s->held_at, s->held, MSG_NOSIGNAL | ((int64_t)s->held < s->left ? MSG_MORE : 0));
     if (n < 0)
         return -errno;
@@ -130,6 +152,7 @@ static int64_t by_copy(const kl_io_t *io, int to, int from, kl_send_t *s) {
 static int64_t step(const kl_io_t *io, int to, int from, kl_send_t *s) {
     for (;;) {
         int64_t n;
+        s->of_target = 0;
         if (s->way == KL_BY_COPY)
             return by_copy(io, to, from, s);
         n = s->way == KL_BY_SENDFILE ? by_sendfile(io, to, from, s) : by_splice(io, to, from, s);
@@ -161,14 +184,16 @@ static int wait_for(int to, int64_t wait_ns, int64_t *waited_ns) {
 }
 
 static int send_all(const kl_io_t *io, int to, int from, kl_send_t *s) {
+    int64_t unseen = 0;
     while (s->left > 0) {
-        int64_t n = step(io, to, from, s), asked = s->left < STEP ? s->left : STEP;
+        int64_t n = step(io, to, from, s);
         if (n > 0) {
             s->at += n;
             s->left -= n;
             s->went[s->way] += n;
             s->waited_ns = 0;
-            if (n < asked && s->wait_ns < 0)
+            unseen += n;
+            if (s->wait_ns < 0 && (n < s->asked || unseen >= UNSEEN))
                 return -EINTR; /* a signal cuts short a call that waits, and the next one would wait on */
             continue;
         }
@@ -189,7 +214,7 @@ int kl_send(const kl_io_t *io, int to, int from, kl_send_t *send) {
     int status;
     guard_on(&guard);
     status = send_all(io, to, from, send);
-    guard_off(&guard, status);
+    guard_off(&guard);
     return status;
 }
 
@@ -227,6 +252,6 @@ int kl_send_bytes(const kl_io_t *io, int to, const char *data, size_t size, size
     int status;
     guard_on(&guard);
     status = bytes_all(io, to, data, size, done, more, wait_ns, waited_ns);
-    guard_off(&guard, status);
+    guard_off(&guard);
     return status;
 }

@@ -30,6 +30,8 @@ typedef struct kl_send {
     int64_t went[KL_WAYS]; /* bytes that went, by way */
     int64_t wait_ns;       /* how long to wait for a target that takes nothing: -1 for ever, 0 not at all */
     int64_t waited_ns;     /* of that, since something went */
+    int64_t asked;         /* what the last call that moved something was to move */
+    int of_target;         /* was it the target, not the file, that the last error came from? */
     int way;
     int pipe[2];    /* with pipe_open: of splice */
     int pipe_open;

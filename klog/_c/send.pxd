@@ -16,6 +16,7 @@ cdef extern from "send.h" nogil:
         int64_t went[3]
         int64_t wait_ns
         int64_t waited_ns
+        int of_target
         char *memory
         size_t memory_size
     int kl_send(const kl_io_t *io, int to, int source, kl_send_t *send)

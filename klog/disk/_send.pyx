@@ -130,7 +130,8 @@ def send_slice(target, LogFile file, int64_t position, int64_t size, SendCounts 
         if status == KL_SEND_ENDS:
             raise EOFError(f"the file ends {send.left} bytes before the slice, {size - send.left} had been sent")
         if status != KL_SEND_DONE and status != -EAGAIN:
-            to.failed(status, size - send.left, file.path)
+            to.failed(status, size - send.left, None if send.of_target else file.path)
+        PyErr_CheckSignals()  # G3: behind the return an exception out of a handler would not know what went
     except BaseException as error:
         error.sent = size - send.left
         raise
@@ -165,6 +166,7 @@ def send_bytes(target, data, bint more):
             PyErr_CheckSignals()
         if status != KL_SEND_DONE and status != -EAGAIN:
             to.failed(status, <int64_t>done, None)
+        PyErr_CheckSignals()
     except BaseException as error:
         error.sent = <int64_t>done
         raise

@@ -10,7 +10,10 @@ One sender at a time for a target. In an event loop sends take turns of TURN_BYT
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import socket
+import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
@@ -66,6 +69,19 @@ def cork(target: HasFileno, on: bool) -> None:
             target.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, on)  # type: ignore[attr-defined]
 
 
+def _tells_of_room(fd: int) -> bool:
+    """Can an event loop wait for it? Not for a file: that always takes more."""
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
+        return True
+    with select.epoll(1) as probe:
+        try:
+            probe.register(fd, select.EPOLLOUT)
+        except PermissionError:
+            return False
+    return True
+
+
 async def send_in_turns(target: HasFileno, turn: Callable[[], bool]) -> None:
     """Call turn() until it says that all has been sent, each time that the running event loop finds room for more."""
     import asyncio
@@ -84,8 +100,11 @@ async def send_in_turns(target: HasFileno, turn: Callable[[], bool]) -> None:
     try:
         while True:
             try:
-                if not turn():
-                    await turns(turn, writers=(fd,))
+                while not turn():
+                    if _tells_of_room(fd):
+                        await turns(turn, writers=(fd,))
+                        return
+                    await asyncio.sleep(0)
                 return
             except wants_to_hear:
                 await turns(readers=(fd,))

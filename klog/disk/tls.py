@@ -49,7 +49,8 @@ def send_slice(sock: ssl.SSLSocket, file: LogFile, position: int, size: int) -> 
 
 
 def send_bytes(sock: ssl.SSLSocket, data: memoryview) -> int:
-    """As send.send_bytes."""
+    """As send.send_bytes. An exception out of a signal handler may strike when OpenSSL has just taken a record, and
+    nobody can ask it: `sent` is exact where it struck a wait, and else may lack that record."""
     import ssl
 
     done = 0
@@ -67,4 +68,7 @@ def send_bytes(sock: ssl.SSLSocket, data: memoryview) -> int:
         raise PeerGone(error.errno or errno.ECONNRESET, done) from None
     except TimeoutError:
         raise SendTimeout(sock.gettimeout() or 0.0, done) from None
+    except BaseException as error:  # W2: out of a signal handler too
+        error.sent = done  # type: ignore[attr-defined]
+        raise
     return done

@@ -23,7 +23,7 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from _thread import allocate_lock
 
-from klog.errors import StorageOffline
+from klog.errors import KlogError, StorageOffline
 
 cdef enum:
     QUEUED
@@ -80,6 +80,7 @@ cdef class CommitQueue:
     cdef Py_ssize_t expected    # appends that the next group may have, going by the last one
     cdef int64_t answered_ns
     cdef int64_t patience_ns
+    cdef public bint working    # from the first look at the log's end until it has moved or is back where it was
     cdef readonly int64_t groups
     cdef readonly int64_t appends       # in all groups
     cdef readonly int64_t largest
@@ -94,7 +95,7 @@ cdef class CommitQueue:
     def renew(self):
         """In a forked child: nobody waits here."""
         self.queued = []
-        self.led = self.gathering = False
+        self.led = self.gathering = self.working = False
         self.wake = allocate_lock()
         self.wake.acquire()
 
@@ -103,6 +104,7 @@ cdef class CommitQueue:
     def through(self, log, Ticket ticket):
         """The ticket's info, or its error raised, once that is known."""
         if log._lock._is_owned():       # by this thread, in a listener say: no leader would ever get it
+            self.check_idle(log, "append")
             led(log, [ticket])
             return ticket.outcome()
         ticket.lock = allocate_lock()
@@ -110,6 +112,13 @@ cdef class CommitQueue:
         if self.add(ticket) or self.wait(log, ticket):
             self.lead(log, ticket)
         return ticket.outcome()
+
+    def check_idle(self, log, what):
+        """KlogError inside a commit of this thread, where only what Python runs in between can be: the handler of a
+        signal, above all. Under the log's lock."""
+        if self.working:
+            raise KlogError(f"{log.name}: {what} inside an append of this log, which is under way in the same thread: "
+                            "a signal handler can only leave word of what is to be done behind it")
 
     cdef int add(self, Ticket ticket) except -1:
         """Into the queue. Is it to lead?"""
@@ -332,6 +341,16 @@ cdef int64_t led(log, list taken) except -1:
         from klog.log import commit
         commit_locked = commit.commit_locked
     return commit_locked(log, taken)
+
+
+def publish(log, list tickets, list infos, int64_t end):
+    """The log ends there, and each append has its info, both or neither: no Ctrl-C comes in between."""
+    cdef Ticket ticket
+    log._log_end_offset = end
+    log._written_end = -1
+    log._commits.working = False
+    for ticket, info in zip(tickets, infos):
+        ticket.info = info
 
 
 cdef int tell(list tickets) except -1:

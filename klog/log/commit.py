@@ -3,7 +3,9 @@
   C1  what the log shows, its end, high watermark and readers, moves once, behind the fdatasync
   C2  an append that is refused, or has no room, takes back what it has written, and concerns none of the others
   C3  a failed fdatasync fails every append of the group and is final for the directory; nothing is tried again
-  C4  Ctrl-C in the middle leaves the log as it was before the group; the others' appends are done by the next leader
+  C4  Ctrl-C in the middle leaves the log as it was before the group; the others' appends are done by the next leader.
+      Another one, while that is being taken back, takes the log offline: nobody is told that his append is there
+  C5  whatever Python runs in between, a signal's handler say, finds the log between two ends and must not touch it
 
 Small encoded groups that are neighbours go out in one write, a copy of each behind the other: the page cache takes one
 call of 16 KiB in a third of the time of sixteen. Under the log's lock; who waits for whom is _commit's business.
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from klog.errors import KlogError, StorageOffline
 from klog.log._append import AppendInfo
-from klog.log._commit import Ticket
+from klog.log._commit import Ticket, publish
 from klog.log.append_batches import take_back_epochs
 from klog.log.flushing import flush_if_due_locked
 from klog.record import join_groups
@@ -33,6 +35,18 @@ def commit_locked(log: Log, tickets: list[Ticket]) -> int:
 
     An exception leaves tickets with neither, and the log as it was, or offline.
     """
+    commits = log._commits
+    assert commits is not None
+    commits.working = True
+    try:
+        return _commit(log, tickets)
+    finally:
+        log._written_end = -1
+        log._applied = []
+        commits.working = False
+
+
+def _commit(log: Log, tickets: list[Ticket]) -> int:
     try:
         log._check_writable()
         before, end, known = log._segments, log._log_end_offset, log._epochs._entries
@@ -43,43 +57,45 @@ def commit_locked(log: Log, tickets: list[Ticket]) -> int:
     meters = log._meters
     counted = meters.messages_in, meters.bytes_in, meters.replicated_bytes_in
     took = 0.0
+    infos: list[AppendInfo | None] = [None] * len(tickets)
     log._applied = []
     log._written_end = end
     try:
-        _write(log, tickets)
+        _write(log, tickets, infos)
         written = log._written_end
         if written > end and log._offline is None:
             began = log.clock.monotonic()
             log._guard(log._segments[-1].sync_data)
             took = log.clock.monotonic() - began
             meters.flush_times.note(took)
-        if log._offline is None:
-            log._written_end = -1
-            if written > end:
-                log._advance_end_locked(written)
-            flush_if_due_locked(log, log.clock.wall_ms())
-            return round(took * 1e9)
-        raise StorageOffline(f"{log.name} is offline since {log._offline}: close it and open it again")
+        if log._offline is not None:
+            raise StorageOffline(f"{log.name} is offline since {log._offline}: close it and open it again")
+        publish(log, tickets, infos, written)
+        if written > end:
+            log._end_moved_locked()
+        flush_if_due_locked(log, log.clock.wall_ms())
+        return round(took * 1e9)
     except BaseException as error:
-        if log._log_end_offset == end:
-            log._written_end = -1
-            log._undo_locked(before, mark, error)
-            for pending in reversed(log._applied):
-                pending.take_back()
-            take_back_epochs(log, known)
-            meters.messages_in, meters.bytes_in, meters.replicated_bytes_in = counted
-            for ticket in tickets:
-                ticket.info = None
+        if back := log._written_end >= 0:
+            done = False
+            try:
+                log._written_end = -1
+                log._undo_locked(before, mark, error)
+                for pending in reversed(log._applied):
+                    pending.take_back()
+                take_back_epochs(log, known)
+                meters.messages_in, meters.bytes_in, meters.replicated_bytes_in = counted
+                done = True
+            finally:
+                if not done and log._offline is None:
+                    log._offline = "a commit was interrupted, and so was taking it back"
         if not isinstance(error, KlogError | OSError):
-            if log._offline is None and log._log_end_offset == end:
+            if back and log._offline is None:
                 for ticket in tickets:
                     ticket.error = None
             raise
         fail(log, tickets, error)
         return round(took * 1e9)
-    finally:
-        log._written_end = -1
-        log._applied = []
 
 
 def fail(log: Log, tickets: list[Ticket], error: KlogError | OSError) -> None:
@@ -97,20 +113,24 @@ def _again(log: Log, error: KlogError | OSError) -> Exception:
         log._check_writable()
     except KlogError as mine:
         return mine
-    return StorageOffline(str(error))
+    return StorageOffline(str(error)) if isinstance(error, StorageOffline) else KlogError(str(error))
 
 
-def _write(log: Log, tickets: list[Ticket]) -> None:
+def _write(log: Log, tickets: list[Ticket], infos: list[AppendInfo | None]) -> None:
+    at = 0
     for run in _runs(tickets):
-        if len(run) > 1 and _write_joined(log, run):
+        if len(run) > 1 and (joined := _write_joined(log, run)):
+            infos[at : at + len(run)] = joined
+            at += len(run)
             continue
         for ticket in run:
+            at += 1
             try:
                 log._check_writable()
                 if ticket.group is not None:
-                    ticket.info = log._append_group_locked(ticket.group, ticket.now)
+                    infos[at - 1] = log._append_group_locked(ticket.group, ticket.now)
                 else:
-                    ticket.info = ticket.action()
+                    infos[at - 1] = ticket.action()
             except Exception as error:  # refused, or its bytes found no room: taken back already
                 ticket.error = error
 
@@ -133,8 +153,8 @@ def _runs(tickets: list[Ticket]) -> Iterator[list[Ticket]]:
         yield run
 
 
-def _write_joined(log: Log, run: list[Ticket]) -> bool:
-    """All of a run in one write; False where that did not go, and each is to be tried alone."""
+def _write_joined(log: Log, run: list[Ticket]) -> list[AppendInfo]:
+    """All of a run in one write; nothing where that did not go, and each is to be tried alone."""
     joined = join_groups([ticket.group for ticket in run])
     try:
         log._check_writable()
@@ -142,13 +162,14 @@ def _write_joined(log: Log, run: list[Ticket]) -> bool:
     except OSError:
         if log._offline is not None:
             raise
-        return False
+        return []
     except Exception:
-        return False
+        return []
     first = whole.first_offset
+    infos = []
     for ticket in run:
         group = ticket.group
-        ticket.info = AppendInfo(
+        info = AppendInfo(
             first,
             first + group.count - 1,
             group.count,
@@ -158,5 +179,6 @@ def _write_joined(log: Log, run: list[Ticket]) -> bool:
             valid_bytes=group.nbytes,
             last_leader_epoch=whole.last_leader_epoch,
         )
+        infos.append(info)
         first += group.count
-    return True
+    return infos

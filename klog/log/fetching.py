@@ -12,18 +12,21 @@ does klog.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from klog.disk import TURN_BYTES, HasFileno, LogFile, SendCounts, send_in_turns, send_slice, view_of
-from klog.errors import CorruptBatch, OffsetOutOfRange
+from klog.disk import TURN_BYTES, HasFileno, LogFile, send_in_turns, send_slice, view_of
+from klog.errors import CorruptBatch, OffsetOutOfRange, PeerGone, SendTimeout
 from klog.log.segments import number_of
 from klog.log.watermark import OffsetMetadata
 from klog.segment import AbortedTransaction, Segment, span
 
 if TYPE_CHECKING:
     from klog.log.view import LogView
+
+_HAD_BEEN_SENT = " bytes had been sent"
 
 Isolation = Literal["log_end", "high_watermark", "read_committed"]
 
@@ -50,7 +53,7 @@ class FetchData:
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
     _file: LogFile | None = field(default=None, repr=False)
     _views: bool = field(default=False, repr=False)  # may the file be mapped?
-    _counts: SendCounts | None = field(default=None, repr=False, compare=False)  # the log's, of what was sent
+    _log: LogView | None = field(default=None, repr=False, compare=False)  # counts what is sent, and what fails
 
     def memory(self) -> memoryview:
         """The batches, read-only, valid as long as you keep it.
@@ -69,7 +72,12 @@ class FetchData:
         if file is None:
             return memoryview(b"")
         start, size = self.position.position, self.size
-        data = file.read(start, size)
+        try:
+            data = file.read(start, size)
+        except OSError as error:
+            self._failed(error)
+            raise
+        self._read()
         if len(data) < size:
             raise CorruptBatch(
                 f"{size} bytes were there when they were looked up, {len(data)} are now: the log was truncated",
@@ -93,18 +101,26 @@ class FetchData:
     async def send_to_async(self, target: HasFileno, start: int = 0) -> int:
         """The same to a target that does not block, in the running event loop: all of it, once it returns.
 
-        Other tasks have their turn in between. One that is cancelled has sent whole bytes and nobody knows how many:
-        send an Outgoing where you want to know.
+        Other tasks have their turn in between. What ends it, a cancellation too, says in `sent` how much went before:
+        an Outgoing goes on from there by itself.
         """
         self._check_start(start)
         done = start
 
         def turn() -> bool:
             nonlocal done
-            done += self.send_part(target, done, min(self.size - done, TURN_BYTES))
+            try:
+                done += self.send_part(target, done, min(self.size - done, TURN_BYTES))
+            except BaseException as error:  # some are no end: TLS may have to hear the peer first
+                done += getattr(error, "sent", 0)
+                raise
             return done == self.size
 
-        await send_in_turns(target, turn)
+        try:
+            await send_in_turns(target, turn)
+        except BaseException as error:
+            say_sent(error, done - start)
+            raise
         return done - start
 
     def _check_start(self, start: int) -> None:
@@ -117,13 +133,46 @@ class FetchData:
         if file is None or size == 0:
             return 0
         try:
-            return send_slice(target, file, self.position.position + start, size, self._counts)
+            sent = send_slice(
+                target, file, self.position.position + start, size, None if self._log is None else self._log._sends
+            )
         except EOFError as error:
             cut = CorruptBatch(
-                f"{error}: the log was truncated", path=file.path, position=self.position.position, offset=self.offset
+                f"the file ends before the {self.size} bytes of the slice do: the log was truncated",
+                path=file.path,
+                position=self.position.position,
+                offset=self.offset,
             )
             cut.sent = error.sent  # type: ignore[attr-defined]
             raise cut from None
+        except OSError as error:
+            if error.filename == file.path:  # the target's own names no file
+                self._failed(error)
+            raise
+        if sent:
+            self._read()
+        return sent
+
+    def _failed(self, error: OSError) -> None:
+        """F20: the disk did not give its bytes. Several in a row take the log offline."""
+        if self._log is not None:
+            self._log._read_failed(error)
+
+    def _read(self) -> None:
+        if self._log is not None:
+            self._log._reads_failed = 0
+
+
+def say_sent(error: BaseException, sent: int) -> None:
+    """Let an error say how much of all went, where it knew that of its own part alone."""
+    if isinstance(error, PeerGone):
+        error.__init__(error.errno, sent)  # type: ignore[misc]
+    elif isinstance(error, SendTimeout):
+        error.__init__(error.seconds, sent)  # type: ignore[misc]
+    else:
+        error.sent = sent  # type: ignore[attr-defined]
+        if isinstance(error, OSError) and str(error.strerror).endswith(_HAD_BEEN_SENT):
+            error.strerror = f"{os.strerror(error.errno or 0)}: {sent}{_HAD_BEEN_SENT}"
 
 
 def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
@@ -141,7 +190,7 @@ def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_o
     found = FetchData(offset, high_watermark, stable, start, end, OffsetMetadata(offset))
     segments = log._segments
     read_up_to(found, segments, place_of(segments, bound[isolation], end), max_bytes, min_one)
-    found._views, found._counts = not log.read_only, log._sends
+    found._views, found._log = not log.read_only, log
     if found._file is not None and log._home is not None:
         log._home.sampler.probe(found._file, found.position.position, found.size)
     if isolation == "read_committed" and found.size:
@@ -206,4 +255,4 @@ def _aborted(log: LogView, segments: Sequence[Segment], found: FetchData, end: i
     upper = segments[number].index.upper_bound(found.position.position + found.size)
     if upper is None:
         upper = segments[number + 1].base_offset if number + 1 < len(segments) else end
-    return tuple(log.aborted_transactions(found.offset, upper))
+    return tuple(log._aborted(found.offset, upper, log._has_producers()))

@@ -4,7 +4,9 @@
   R2  the batch that it knows as the last one is looked at again before anything is read on from there: a writer that
       takes back an append that failed, or truncates, changes that place in the file. Then the reader loads anew
   R3  bytes are given out after a second look that says the same as the first: what was read had been in the log
-  R4  where a closed segment has another length, or one in the middle is gone, a cleaner has been there: it loads anew
+  R4  where a closed segment is another file or has another length, or one in the middle is gone, a cleaner has been
+      there: it loads anew. Until it knows, it goes on in the files that it has open, which are whole, and opens no
+      other in their place (segment S4)
 
 No lock is shared with the writer. So a reader may see the leading batches of an append that the writer has not
 finished, and that it takes back if its disk fails in the middle: a record counts as stored when append() has returned.
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from klog.errors import CorruptCheckpoint
 from klog.log import checkpoint
-from klog.log.load import new_segment
+from klog.log.load import new_segment, settled_listing
 from klog.segment import Segment, names
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ def overtaken(log: LogView, moment: Moment) -> bool:
         return False
     if log.read_only:
         with log._lock:
+            log._directory_mtime = -1  # whatever it says: on older kernels it moves in ticks of some milliseconds
             refresh_locked(log)
     return log._generation != moment.generation or log._segments is not moment.segments
 
@@ -106,7 +109,10 @@ def _stands(log: LogView) -> bool:
 
 def _extend(log: LogView, segment: Segment) -> None:
     """New batches at the end of a segment join the log."""
-    size = os.stat(segment.path).st_size
+    found = os.stat(segment.path)
+    if not segment.size:
+        segment.take_for(found, closed=False)
+    size = found.st_size
     scan = segment.extend(size) if size > segment.size else None
     if scan is not None and scan.batches:
         log._tail_mark = mark(segment, scan.last_at)
@@ -136,7 +142,7 @@ def _has_rolled(log: LogView) -> bool:
 def _relist(log: LogView) -> None:
     """Follow rolls and deletions."""
     present = set()
-    for name in os.listdir(log._directory):
+    for name in settled_listing(log._directory):
         parsed = names.parse_name(name)
         if parsed is not None and parsed[1] == names.LOG:
             present.add(parsed[0])
@@ -166,12 +172,15 @@ def _relist(log: LogView) -> None:
 
 def _compacted(log: LogView, present: set[int]) -> bool:
     """Has a cleaner put others in the place of closed segments? Retention takes the oldest alone, and nothing else
-    changes how long a closed segment is. (One that is as long as before holds what it held.)"""
+    changes which file a closed segment is, or how long."""
     oldest = min(present, default=0)
     for segment in log._segments[:-1]:
         if segment.base_offset < oldest:
             continue
-        if segment.base_offset not in present or os.stat(segment.path).st_size != segment.size:
+        if segment.base_offset not in present:
+            return True
+        found = os.stat(segment.path)
+        if found.st_size != segment.size or not segment.is_file(found):
             return True
     return False
 
@@ -181,6 +190,7 @@ def reload_locked(log: LogView) -> None:
     for segment in log._segments:
         segment.close()  # a file of the same name may be another one now
     log._generation += 1
+    log._rewritten += 1
     log._take(log._load())
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,9 +36,10 @@ from klog.log.recover import allow_cut, cut_text, delete_segments, find_end, rec
 from klog.segment import Scan, Segment, names, scan_headers
 
 __all__ = ["Inputs", "Loaded", "Policy", "Recovery", "has_producers", "list_segments", "load_read_only",
-           "load_writable", "new_segment", "producers_at", "rebuild_txn_index"]  # fmt: skip
+           "load_writable", "new_segment", "producers_at", "rebuild_txn_index", "settled_listing"]  # fmt: skip
 _log = logging.getLogger("klog.log")
 SEGMENT_BYTES_MAX = 2**31 - 1
+_SWAP_LOOKS = 100
 
 
 @dataclass(slots=True)
@@ -67,13 +69,27 @@ def list_segments(inputs: Inputs, listing: Sequence[str], *, writable: bool) -> 
             _log.warning("event=foreign_file path=%s", os.path.join(inputs.directory, name))
     segments = [new_segment(inputs, base, writable=writable) for base in bases]
     for number, segment in enumerate(segments):
-        segment.size = os.stat(segment.path, follow_symlinks=False).st_size
+        status = os.stat(segment.path, follow_symlinks=False)
+        segment.size = status.st_size
+        if not writable:
+            segment.take_for(status, closed=number + 1 < len(bases))
         if segment.size > SEGMENT_BYTES_MAX:
             raise CorruptLog(
                 f"a segment of {segment.size} bytes: positions end at {SEGMENT_BYTES_MAX}", path=segment.path
             )
         segment.next_offset = bases[number + 1] if number + 1 < len(bases) else segment.base_offset
     return segments
+
+
+def settled_listing(directory: str) -> list[str]:
+    """A directory's names in order, for a reader beside its writer: not of the moment in which a cleaner has put
+    segments aside and not yet the new one in their place. What a crash left so is taken as it is, a little later."""
+    for _ in range(_SWAP_LOOKS):
+        listing = sorted(os.listdir(directory))
+        if not any(name.endswith(names.LOG + names.SWAP) for name in listing):
+            break
+        time.sleep(0.002)
+    return listing
 
 
 def load_writable(inputs: Inputs) -> Loaded:
@@ -138,7 +154,7 @@ def load_read_only(inputs: Inputs) -> Loaded:
     """
     started = inputs.clock.monotonic()
     found = Findings()
-    segments = list_segments(inputs, sorted(os.listdir(inputs.directory)), writable=False)
+    segments = list_segments(inputs, settled_listing(inputs.directory), writable=False)
     epochs = LeaderEpochs(inputs.directory, inputs.files)
     epochs.load()
     last_at = -1

@@ -338,7 +338,11 @@ class Log(LogView):
     def _advance_end_locked(self, end: int) -> None:
         """The log ends here from now on, and what follows the log end moves with it."""
         self._log_end_offset = end
+        self._end_moved_locked()
+
+    def _end_moved_locked(self) -> None:
         if self._mark is None:
+            end = self._log_end_offset
             self._producers.on_high_watermark_updated(end)
             marks.tell(self, end)
         self._bell.ring()
@@ -385,8 +389,8 @@ class Log(LogView):
         failed = failed_sync_in(error)
         if failed is not None and (isinstance(error, WriteBackFailed) or not isinstance(error, OSError)):
             self._go_offline(str(failed))  # nobody hears of it again
-        if self._offline is not None:
-            return
+        if self._offline is not None or self._closed:
+            return  # closed, it has no lock on its directory any more
         self._offline = f"{error!r}, not undone yet"
         try:
             last = len(before) - 1
@@ -460,7 +464,7 @@ class Log(LogView):
         if offset < 0:
             raise ValueError(f"offset={offset}: a log cannot end below 0")
         with self._lock:
-            self._check_writable()
+            self._check_idle("truncate")
             flushing.wait_locked(self)
             truncated = truncation.truncate_to_locked(self, offset)
         self._options.scheduler.run_due()
@@ -477,7 +481,7 @@ class Log(LogView):
         if not 0 <= start <= offset:
             raise ValueError(f"offset={offset}, log_start_offset={start}: 0 <= log start <= offset")
         with self._lock:
-            self._check_writable()
+            self._check_idle("truncate")
             flushing.wait_locked(self)
             truncation.truncate_fully_locked(self, offset, start)
         self._options.scheduler.run_due()
@@ -500,7 +504,7 @@ class Log(LogView):
         Raises PolicyViolation where cleanup.policy has no `delete`, OffsetOutOfRange beyond the high watermark.
         """
         with self._lock:
-            self._check_writable()
+            self._check_idle("delete_records")
             start = retention.delete_records_locked(self, whole_number("before", before))
         self._options.scheduler.run_due()
         return start
@@ -517,7 +521,7 @@ class Log(LogView):
         has given a configuration.
         """
         with self._lock:
-            self._check_writable()
+            self._check_idle("apply_retention")
             count = retention.apply_locked(self)
         self._options.scheduler.run_due()
         return count
@@ -559,7 +563,7 @@ class Log(LogView):
         """
         self._check_writable()
         with self._lock:
-            self._check_writable()
+            self._check_idle("roll")
             segment = self._roll_or_undo_locked(max(self._log_end_offset, expected_next_offset or 0))
         self._options.scheduler.run_due()
         return segment
@@ -654,9 +658,11 @@ class Log(LogView):
         """Flush, trim the indexes, write the producer snapshot; a second time is no error.
 
         OSError: the log is closed all the same, and the next open recovers it. So it is after close_handlers(), when
-        nothing can be flushed any more: StorageOffline says so.
+        nothing can be flushed any more: StorageOffline says so. KlogError, and the log stays open, in a signal handler
+        that interrupts an append of durability="sync" in its own thread.
         """
         with self._lock:
+            self._check_between("close")
             if self._closed:
                 if self._handlers_closed:
                     self._handlers_closed = False
@@ -714,7 +720,7 @@ class Log(LogView):
         id. Raises FileExistsError; another OSError takes the log offline.
         """
         with self._lock:
-            self._check_writable()
+            self._check_idle("rename_dir")
             return partition_life.rename_locked(self, name, reinitialise)
 
     def delete(self) -> None:
@@ -722,6 +728,7 @@ class Log(LogView):
         with self._lock:
             if self.read_only:
                 raise ReadOnly(f"{self.name} was opened with read_only=True")
+            self._check_between("delete")
             self._closed = True
             self._cancel_expiry()
             partition_life.delete_locked(self)
@@ -757,6 +764,16 @@ class Log(LogView):
         if self._doomed:
             raise UnknownTopicOrPartition(f"{self.name} has been deleted; what it held is about to go from {self.path}")
 
+    def _check_between(self, what: str) -> None:
+        """KlogError in the middle of a commit of this thread. Under the lock."""
+        if self._commits is not None:
+            self._commits.check_idle(self, what)
+
+    def _check_idle(self, what: str) -> None:
+        """Writable, and between two commits. Under the lock."""
+        self._check_between(what)
+        self._check_writable()
+
     def _go_offline(self, reason: str, *, disk: bool = True) -> None:
         """No more appends. disk: that is what failed, and so the directory with all its logs is concerned."""
         self._offline = reason
@@ -787,6 +804,7 @@ class Log(LogView):
     def update_config(self, config: LogConfig) -> None:
         """Take another configuration, from the next append on. Raises InvalidConfig."""
         with self._lock:
+            self._check_between("update_config")
             self._terms = Terms.of(config)
             self._config = self._options.config = config
             self._options.config_known = True

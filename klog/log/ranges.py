@@ -3,6 +3,8 @@
 R1  what belongs to it is settled when it is made: whole batches, the first of which may begin below `start` and the
     last end above `stop`, all of them below the isolation's bound
 R2  a segment's file is opened when its turn comes, and not kept
+R3  no slice has other bytes than were there when it was made: where the log was truncated or its segments were replaced
+    since, CorruptBatch says that the range is to be fetched again
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from klog.errors import CorruptBatch
+from klog.log import following
 from klog.log.fetching import FetchData, Isolation, place_of
 from klog.log.segments import number_of
 from klog.log.watermark import OffsetMetadata
-from klog.segment import Segment
+from klog.segment import AbortedTransaction, Segment
 
 if TYPE_CHECKING:
     from klog.disk import HasFileno
@@ -36,10 +40,12 @@ class FetchRange:
     """Raw batches of [start, stop): `size` bytes of any number of segments. Iterate it for the FetchData of each, or
     send it as a whole. Any thread; each iteration begins anew."""
 
-    __slots__ = ("_isolation", "_log", "_pieces", "size", "start", "stop")
+    __slots__ = ("_isolation", "_log", "_pieces", "_rewritten", "size", "start", "stop")
 
-    def __init__(self, log: LogView, start: int, stop: int, isolation: Isolation, pieces: list[_Piece]) -> None:
-        self._log, self._isolation, self._pieces = log, isolation, pieces
+    def __init__(
+        self, log: LogView, start: int, stop: int, isolation: Isolation, pieces: list[_Piece], rewritten: int
+    ) -> None:
+        self._log, self._isolation, self._pieces, self._rewritten = log, isolation, pieces, rewritten
         self.start, self.stop = start, stop
         self.size = sum(piece.size for piece in pieces)
 
@@ -48,8 +54,13 @@ class FetchRange:
         return len(self._pieces)
 
     def __iter__(self) -> Iterator[FetchData]:
-        """The slices, each opened when it is asked for: OffsetOutOfRange where retention was faster."""
+        """The slices, each opened when it is asked for: OffsetOutOfRange where retention was faster, CorruptBatch
+        where the log was truncated or compacted, so that the range is to be fetched again."""
         return map(self._slice, self._pieces)
+
+    def slice(self, number: int) -> FetchData:
+        """The slice of this number, opened anew, as iterating does."""
+        return self._slice(self._pieces[number])
 
     def send_to(self, target: HasFileno) -> int:
         """Outgoing([this]).send_to, to a target that blocks: all of it. For any other keep an Outgoing, which remembers
@@ -67,12 +78,20 @@ class FetchRange:
 
     def _slice(self, piece: _Piece) -> FetchData:
         log, segment = self._log, piece.segment
+        aborted: tuple[AbortedTransaction, ...] = ()
         try:
             file = segment.file
+            if self._isolation == "read_committed":
+                aborted = tuple(log._aborted(piece.offset, piece.stop, log._has_producers()))
         except FileNotFoundError:
             log.check_held(piece.offset)
-            raise
-        found = FetchData(
+            following.overtaken(log, log._moment())
+            self._check_same(piece)
+            if any(known is segment for known in log._segments):
+                raise
+            raise self._overtaken(piece, "compacted") from None
+        self._check_same(piece)  # behind the opening: a truncation counts before its first byte goes
+        return FetchData(
             piece.offset,
             log.high_watermark,
             log.last_stable_offset,
@@ -80,17 +99,34 @@ class FetchRange:
             log.log_end_offset,
             OffsetMetadata(piece.offset, segment.base_offset, piece.position),
             piece.size,
+            aborted_transactions=aborted,
             _file=file,
             _views=not log.read_only,
-            _counts=log._sends,
+            _log=log,
         )
-        if self._isolation == "read_committed":
-            found.aborted_transactions = tuple(log.aborted_transactions(piece.offset, piece.stop))
-        return found
+
+    def _check_same(self, piece: _Piece) -> None:
+        """R3. Who only reads has to look whether the writer truncates; that it compacts, no descriptor hides (S4)."""
+        log = self._log
+        if log.read_only and not log.closed:
+            with log._lock:
+                following.refresh_locked(log)
+        if log._rewritten != self._rewritten:
+            log.check_held(piece.offset)
+            raise self._overtaken(piece, "truncated or rewritten")
+
+    def _overtaken(self, piece: _Piece, how: str) -> CorruptBatch:
+        return CorruptBatch(
+            f"the log was {how} since the range was looked up: fetch again from offset {piece.offset} on",
+            path=piece.segment.path,
+            position=piece.position,
+            offset=piece.offset,
+        )
 
 
 def fetch_range(log: LogView, start: int, stop: int | None, isolation: Isolation) -> FetchRange:
     """What Log.fetch_range documents."""
+    rewritten = log._rewritten
     log.check_held(start)
     end = log.log_end_offset
     bound = min(log.bound(isolation), end)
@@ -116,4 +152,4 @@ def fetch_range(log: LogView, start: int, stop: int | None, isolation: Isolation
         if size > first:
             offset, beyond = max(start, segment.base_offset), min(stop, segment.next_offset)
             pieces.append(_Piece(segment, offset, beyond, first, size - first))
-    return FetchRange(log, start, max(start, stop), isolation, pieces)
+    return FetchRange(log, start, max(start, stop), isolation, pieces, rewritten)

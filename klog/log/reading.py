@@ -97,8 +97,7 @@ class Way:
         self._ahead: ReadAhead | None = None
         self._behind = behind
         if io.read == "direct":
-            with segment.home.opening:  # while this is held, the directory gets no other name
-                self._read = segment.home.files.open_direct(segment.path).read
+            self._read = segment.open_direct().read
             return
         if io.read_ahead_bytes:
             self._ahead = ReadAhead(segment.file, segment.size, io.read_ahead_bytes)

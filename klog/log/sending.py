@@ -9,11 +9,11 @@ One thread. A Fetch response is one: header, slice, header, slice. Kafka: MultiR
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from klog.disk import TURN_BYTES, HasFileno, Target, cork, send_bytes, send_in_turns
-from klog.log.fetching import FetchData
+from klog.log.fetching import FetchData, say_sent
 from klog.log.ranges import FetchRange
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _MORE_THAN_EVER = 1 << 62
 class Outgoing:
     """Parts on their way to a peer: `size` bytes in all, `sent` of them gone."""
 
-    __slots__ = ("_at", "_corked", "_many", "_part", "_parts", "sent", "size")
+    __slots__ = ("_at", "_corked", "_many", "_number", "_of_range", "_part", "_pieces", "sent", "size")
 
     def __init__(self, parts: Iterable[Buffer | FetchData | FetchRange]) -> None:
         pieces = [part if isinstance(part, (FetchData, FetchRange)) else memoryview(part).cast("B") for part in parts]
@@ -34,7 +34,8 @@ class Outgoing:
         # One packet less than parts is no gain for bytes before one slice: they say themselves that more will follow.
         self._many = len(pieces) > 2 or any(isinstance(part, FetchRange) for part in pieces)
         self._corked = False
-        self._parts = _slices(pieces)
+        self._pieces = pieces
+        self._number = self._of_range = 0  # the piece whose turn comes next, and the slice of it that does
         self._part: memoryview | FetchData = memoryview(b"")
         self._at = 0
 
@@ -62,7 +63,11 @@ class Outgoing:
             self._send(target, TURN_BYTES)
             return self.done
 
-        await send_in_turns(target, turn)
+        try:
+            await send_in_turns(target, turn)
+        except BaseException as error:
+            say_sent(error, self.sent - before)
+            raise
         return self.sent - before
 
     def _send(self, target: HasFileno, limit: int) -> int:
@@ -75,8 +80,7 @@ class Outgoing:
                 pass
         except BaseException as error:
             self._advance(getattr(error, "sent", 0))
-            if hasattr(error, "sent"):
-                error.sent = self.sent - before
+            say_sent(error, self.sent - before)
             self._uncork(target)
             raise
         if self.done:
@@ -87,7 +91,7 @@ class Outgoing:
         """Does the target take more?"""
         part = self._part
         while self._at == (size := part.nbytes if isinstance(part, memoryview) else part.size):
-            part = self._part = next(self._parts)
+            part = self._part = self._next_part()
             self._at = 0
         wanted = min(size - self._at, limit)
         if isinstance(part, memoryview):
@@ -97,6 +101,19 @@ class Outgoing:
             sent = part.send_part(target, self._at, wanted)
         self._advance(sent)
         return sent == wanted
+
+    def _next_part(self) -> memoryview | FetchData:
+        """O2. One that cannot be opened now is the next one still."""
+        while True:
+            piece = self._pieces[self._number]
+            if not isinstance(piece, FetchRange):
+                self._number += 1
+                return piece
+            if self._of_range < len(piece):
+                found = piece.slice(self._of_range)
+                self._of_range += 1
+                return found
+            self._number, self._of_range = self._number + 1, 0
 
     def _advance(self, sent: int) -> None:
         self._at += sent
@@ -112,11 +129,3 @@ def check_waits(target: HasFileno) -> None:
     """ValueError for a target that does not block."""
     if Target(target).timeout == 0:
         raise ValueError("the target does not block: make an Outgoing, and send that as often as it takes")
-
-
-def _slices(parts: Iterable[memoryview | FetchData | FetchRange]) -> Iterator[memoryview | FetchData]:
-    for part in parts:
-        if isinstance(part, FetchRange):
-            yield from part
-        else:
-            yield part

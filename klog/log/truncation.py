@@ -58,6 +58,7 @@ def _truncate(log: Log, kept: tuple[Segment, ...], offset: int, reached: int) ->
     log._segments, log._log_start_offset = kept, start
     log._advance_end_locked(offset)
     log._generation += 1  # who is reading what goes now looks again
+    log._rewritten += 1
     remove_locked(log, gone[::-1], "truncation")
     removed = kept[-1].truncate_to(offset, log.clock.wall_ms())
     _log.info("event=truncated log=%s offset=%d segments=%d bytes=%d", log.name, offset, len(gone), removed)
@@ -107,6 +108,7 @@ def _restart(log: Log, base_offset: int, end: int, start: int) -> None:
     if log._mark is not None:
         log._mark = OffsetMetadata(log._mark.offset)  # its place is none any more
     log._generation += 1
+    log._rewritten += 1
     remove_locked(log, gone[::-1], "truncation")
     first.close()
     first.size, first.next_offset = 0, first.base_offset

@@ -102,6 +102,7 @@ class LogView(LogState):
         self._directory_mtime = -1
         self._checkpoint_states: dict[str, tuple[int, int] | None] = {}
         self._generation = 0
+        self._rewritten = 0  # times that bytes at places below the log end became, or may have become, others
         self._reads_failed = 0  # one after another
         self._forked = False
         self._closed = False
@@ -380,7 +381,7 @@ class LogView(LogState):
         """Aborted transactions with records or marker in [start, stop), in the order of their markers."""
         low = self._log_start_offset if start is None else start
         high = self._log_end_offset if stop is None else stop
-        return self._aborted(low, high, self._has_producers())
+        return self._steadily(lambda: self._aborted(low, high, self._has_producers()))
 
     def _has_producers(self) -> Callable[[], bool]:
         """Whether producers write here: one scan of the directory for all questions of one caller, and none if there
@@ -401,7 +402,14 @@ class LogView(LogState):
             with self._lock:
                 if not index.checked and producers():
                     rebuild_txn_index(self._inputs(), self._segments, segment)
+                entries = index.entries
+                try:
+                    segment.check_place()
+                except FileNotFoundError:
+                    segment.forget_paths()
+                    raise
                 index.checked = True
+                return entries
         return index.entries
 
     # ---- read ------------------------------------------------------------------------------------------------------
@@ -488,16 +496,14 @@ class LogView(LogState):
             self._disk_failed(f"{self._reads_failed} reads in a row failed: {error}")
 
     def _noting(self, look: Callable[[], T]) -> T:
-        """_steadily(look), and whether the disk could read."""
+        """_steadily(look), and whether the disk could not read. A good one is no news: headers are in memory."""
         try:
-            found = self._steadily(look)
+            return self._steadily(look)
         except FileNotFoundError:
             raise
         except OSError as error:
             self._read_failed(error)
             raise
-        self._reads_failed = 0
-        return found
 
     def _disk_failed(self, reason: str) -> None:
         """What a writer does about it."""

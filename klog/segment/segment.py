@@ -3,6 +3,8 @@
   S1  bytes reach .log before the index entry that points at them
   S2  `size` is the end of the last whole batch; only what lies below it is read
   S3  an active segment keeps its descriptor from first write to fsync; closed ones are opened through the cache
+  S4  beside another process's writer every descriptor of a segment is of one file, the one that its numbers were taken
+      of: a cleaner puts another file under the name, which is FileNotFoundError and never read in its place
 
 The log's lock guards append, roll, truncate and close; reads come from any thread.
 Kafka: LogSegment.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import logging
 import os
 import threading
@@ -82,8 +85,8 @@ class Home:
 class Segment:
     """A segment of a partition directory. Nothing of it is opened or mapped before it is asked for."""
 
-    __slots__ = ("_active", "_indexed_size", "_max_timestamp", "_txn_index", "appended_ms", "base_offset", "created_ms",
-                 "home", "next_offset", "size")  # fmt: skip
+    __slots__ = ("_active", "_indexed_size", "_inode", "_max_timestamp", "_txn_index", "appended_ms", "base_offset",
+                 "created_ms", "home", "next_offset", "size")  # fmt: skip
 
     def __init__(self, home: Home, base_offset: int, created_ms: int) -> None:
         self.home = home
@@ -94,6 +97,7 @@ class Segment:
         self.appended_ms: int | None = None  # when this process last appended, by the log's clock
         self._active: Active | None = None
         self._indexed_size = 0  # what the segment had when a reader's index was opened
+        self._inode = 0  # S4: of the file that the numbers were taken of; negative if it was closed, and grows no more
         self._max_timestamp: int | None = None
         self._txn_index: TxnIndex | None = None
 
@@ -154,10 +158,43 @@ class Segment:
 
     def _open_file(self) -> LogFile:
         try:
-            return self.home.files.open(self.path)
+            return self._known(self.home.files.open(self.path))
         except FileNotFoundError:
             with self.home.opening:  # the directory may be getting another name just now: it has it behind this
-                return self.home.files.open(self.path)
+                return self._known(self.home.files.open(self.path))
+
+    def open_direct(self) -> LogFile:
+        """A descriptor for one reader, whose large reads go past the page cache where the file system lets them."""
+        with self.home.opening:  # while this is held, the directory gets no other name
+            return self._known(self.home.files.open_direct(self.path))
+
+    def take_for(self, found: os.stat_result, *, closed: bool) -> None:
+        """S4, of a log that is only read: its numbers are of the file that this was told of."""
+        self._inode = -found.st_ino if closed else found.st_ino
+
+    def is_file(self, found: os.stat_result) -> bool:
+        """S4: is what this was told of the segment's file? An inode that was freed is soon somebody else's, so that a
+        closed segment's length is looked at as well."""
+        inode = self._inode
+        return inode == 0 or (found.st_ino == abs(inode) and (inode > 0 or found.st_size == self.size))
+
+    def _known(self, file: LogFile) -> LogFile:
+        if not self.home.writable:
+            found = os.fstat(file.fileno())
+            if self._inode == 0:
+                self.take_for(found, closed=False)
+            self._check(found)
+        return file
+
+    def check_place(self) -> None:
+        """S4: FileNotFoundError where another file has the name by now. A cleaner renames the .log first, so that what
+        was read of a file beside it before this is of this segment."""
+        if not self.home.writable:
+            self._check(os.stat(self.path))
+
+    def _check(self, found: os.stat_result) -> None:
+        if not self.is_file(found):
+            raise FileNotFoundError(errno.ENOENT, "the writer has put another file in its place", self.path)
 
     @property
     def index(self) -> IndexPair:
@@ -183,6 +220,7 @@ class Segment:
         with self.home.opening:  # one reader alone: a rebuild may write files that another has mapped by then
             try:
                 loaded = self._load_index(-1)
+                self.check_place()
                 if loaded is not None:
                     return loaded
             except (FileNotFoundError, CorruptIndex) as error:

@@ -6,10 +6,12 @@ import errno
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import tty
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from klog.disk import LogFile, RealFiles, SendCounts, send_bytes, send_slice
 from klog.errors import PeerGone, SendTimeout
 from tests.support.faulty_io import FaultyIo
 from tests.support.sockets import Reader, again_and_again, pair
+from tests.support.tls import tls_pair
 
 SIZE = 3_000_001
 DATA = random.Random(7).randbytes(SIZE)
@@ -403,3 +406,73 @@ def test_bytes_to_a_peer_that_takes_nothing_or_is_gone() -> None:
         theirs.close()
         with pytest.raises(PeerGone):
             again_and_again(lambda: send_bytes(ours, memoryview(DATA), False))
+
+
+def test_no_sigpipe_either_where_the_call_had_moved_bytes(file: LogFile, way: str) -> None:
+    """The kernel answers with their number then, and sends the signal all the same. Here a thread does."""
+    seen: list[int] = []
+    before = signal.signal(signal.SIGPIPE, lambda number, _: seen.append(number))
+    try:
+        with pair("unix") as (ours, theirs):
+            sender = threading.get_ident()
+
+            def read() -> None:
+                theirs.recv(1)  # it is under way, and cannot end before all is read
+                signal.pthread_kill(sender, signal.SIGPIPE)
+                for _ in iter(lambda: theirs.recv(1 << 18), b""):
+                    pass
+
+            thread = threading.Thread(target=read)
+            thread.start()
+            assert send_slice(ours, file, 0, SIZE, SendCounts()) == SIZE
+            ours.close()
+            thread.join()
+        assert seen == []
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+
+
+def test_a_target_that_fails_is_not_the_disk(file: LogFile, way: str) -> None:
+    """A terminal whose other end is closed gives the same EIO as a disk that cannot read."""
+    terminal, end = os.openpty()
+    tty.setraw(end)
+    os.close(terminal)
+    with (
+        open(end, "wb", buffering=0) as target,
+        pytest.raises(OSError, match="Input/output error: 0 bytes had been sent") as caught,
+    ):
+        send_slice(target, file, 0, 1000, SendCounts())
+    assert caught.value.filename is None
+
+
+def test_an_exception_out_of_a_signal_handler_in_the_middle_of_a_tls_send(file: LogFile) -> None:
+    """W2: whoever goes on behind `sent` sends no byte twice."""
+
+    class Enough(Exception):
+        pass
+
+    def enough(*_: object) -> None:
+        raise Enough
+
+    counts, sent = SendCounts(), 0
+    ours, theirs = tls_pair()
+    before = signal.signal(signal.SIGALRM, enough)
+    try:
+        with ours, theirs:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+            signal.setitimer(signal.ITIMER_REAL, 0.3, 0.2)
+            try:
+                with pytest.raises(Enough) as caught:
+                    send_slice(ours, file, 0, SIZE, counts)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            sent = caught.value.sent  # type: ignore[attr-defined]
+            assert counts.copied == sent > 0
+            reader = Reader(theirs)
+            while sent < SIZE:
+                sent += send_slice(ours, file, sent, SIZE - sent, counts)
+            ours.shutdown(socket.SHUT_WR)
+            assert reader.finished() == DATA
+    finally:
+        signal.signal(signal.SIGALRM, before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 import klog
 from klog.disk._lru import Lru
-from klog.errors import LogClosed, OffsetOutOfRange
+from klog.errors import CorruptBatch, LogClosed, OffsetOutOfRange
 from klog.record import decode
 from tests.support.batches import marker, transactional
 from tests.support.logs import one_log
@@ -149,3 +150,76 @@ def test_many_segments_take_one_descriptor(tmp_path: Path) -> None:
         most = len(os.listdir("/proc/self/fd")) + 3
         assert all(len(os.listdir("/proc/self/fd")) <= most for _ in data)
         assert len(data) == 40
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_truncation_before_its_turn(log: klog.Log, read_only: bool) -> None:
+    """R3: nothing of what was written in its place since goes."""
+    reader = klog.Log.open(log.path, read_only=True) if read_only else log
+    try:
+        data = reader.fetch_range(0)
+        slices, out = iter(data), klog.Outgoing([data])
+        first = next(slices)
+        log.truncate_to(15)
+        for i in range(30):
+            log.append([(b"k", b"longer than before %d" % i)])
+            if i % 4 == 3:
+                log.roll()
+        with pytest.raises(CorruptBatch, match="fetch again from offset 12 on") as caught:
+            next(slices)
+        assert caught.value.offset == 12
+        with pair("unix") as (ours, _), pytest.raises(CorruptBatch, match="fetch again"):
+            out.send_to(ours)
+        assert out.sent == 0
+        assert [batch.base_offset for batch in decode(first.memory())] == [0, 3, 6, 9]
+        assert batches(reader.fetch_range(12, 15)) == [(12, 15)]
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_compaction_before_its_turn(tmp_path: Path, read_only: bool) -> None:
+    with one_log(tmp_path, cleanup_policy="compact") as log:
+        for _ in range(3):
+            for key in range(20):
+                log.append([(b"%d" % key, bytes(100))])
+            log.roll()
+        reader = klog.Log.open(log.path, read_only=True) if read_only else log
+        data = reader.fetch_range(0)
+        reader._home.handles.renew()
+        log.compact()
+        for gone in Path(log.path).glob("*.deleted"):  # as after file.delete.delay.ms
+            gone.unlink()
+        with pytest.raises(CorruptBatch, match="fetch again"):
+            list(data)
+        assert reader.fetch_range(0).size > 0
+        reader.close()
+
+
+def test_a_file_that_is_missing_is_said_to_be(log: klog.Log) -> None:
+    data = log.fetch_range(0)
+    log._home.handles.renew()
+    Path(log.segments[0].path).unlink()
+    with pytest.raises(FileNotFoundError):
+        list(data)
+
+
+def test_a_slice_that_cannot_be_opened_keeps_its_turn(log: klog.Log) -> None:
+    data = log.fetch_range(0)
+    expected = b"head" + b"".join(bytes(part.memory()) for part in data) + b"tail"
+    out = klog.Outgoing([b"head", data, b"tail"])
+    log._home.handles.renew()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with pair("unix") as (ours, theirs):
+        reader = Reader(theirs)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+            for _ in range(2):
+                with pytest.raises(OSError, match="Too many open files"):
+                    out.send_to(ours)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert out.sent == 4
+        assert out.send_to(ours) == out.size - 4
+        ours.close()
+        assert reader.finished() == expected

@@ -517,3 +517,90 @@ def test_files_and_pipes_are_targets_too(log: klog.Log, tmp_path: Path) -> None:
     with open(ours[0], "rb", buffering=0) as end, open(ours[1], "wb", buffering=0) as target:
         sent = data.send_to(target)
         assert end.read(sent) == data.memory()[:sent]
+
+
+def test_a_disk_that_fails_each_time_it_is_sent_from(tmp_path: Path) -> None:
+    """F20: looking up headers, which are in memory, does not begin the count anew; bytes that went do."""
+    with FaultyIo() as kernel, klog.Log.open(tmp_path / "t-0", files=RealFiles(kernel.table)) as log:
+        fill(log, 3)
+        for times in (2, 3):
+            assert log.offline is None
+            failing = kernel.rule("sendfile", error=errno.EIO)
+            for _ in range(times):
+                with pair("unix") as (ours, _), pytest.raises(OSError, match="the disk has failed"):
+                    whole(log).send_to(ours)
+            kernel.lift(failing)
+            with pair("unix") as (ours, theirs):
+                Reader(theirs)
+                assert whole(log).send_to(ours) > 0
+        assert "3 reads in a row" in str(log.offline)
+        log.close()
+
+
+def test_a_peer_that_is_gone_is_no_fault_of_the_disk(log: klog.Log) -> None:
+    for _ in range(5):
+        with pair("unix") as (ours, theirs):
+            theirs.close()
+            with pytest.raises(PeerGone):
+                whole(log).send_to(ours)
+    assert log.offline is None
+
+
+@pytest.mark.parametrize("kind", ["slice", "outgoing"])
+def test_what_went_in_all_turns_is_said(log: klog.Log, run: Run, kind: str) -> None:
+    """Not in the last one alone."""
+    data, kept = whole(log), bytearray()
+
+    def read(theirs: socket.socket) -> None:
+        while len(kept) < 2_000_000:
+            kept.extend(theirs.recv(1 << 16))
+        theirs.close()
+
+    async def work() -> None:
+        with pair("unix") as (ours, theirs):
+            ours.setblocking(False)
+            thread = threading.Thread(target=read, args=(theirs,))
+            thread.start()
+            out = klog.Outgoing([b"head", data, data])
+            with pytest.raises(PeerGone) as caught:
+                await (data if kind == "slice" else out).send_to_async(ours)
+            thread.join()
+            assert caught.value.sent >= len(kept)
+            assert f", {caught.value.sent} bytes had been sent" in str(caught.value)
+            assert out.sent == (0 if kind == "slice" else caught.value.sent)
+
+    run(work())
+
+
+def test_a_cancelled_send_of_a_slice_says_how_much_went(log: klog.Log, run: Run) -> None:
+    data = whole(log)
+
+    async def work() -> None:
+        with pair("unix") as (ours, theirs):
+            ours.setblocking(False)
+            sending = asyncio.ensure_future(data.send_to_async(ours, 7))
+            await asyncio.sleep(0.05)
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError) as caught:
+                await sending
+            sent = caught.value.sent  # type: ignore[attr-defined]
+            assert theirs.recv(sent, socket.MSG_WAITALL) == data.memory()[7 : 7 + sent]
+            theirs.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                theirs.recv(1)
+
+    run(work())
+
+
+def test_a_file_that_does_not_wait_in_an_event_loop(log: klog.Log, run: Run, tmp_path: Path) -> None:
+    """No loop can wait for a file."""
+    data = whole(log)
+    fd = os.open(tmp_path / "copy", os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK)
+
+    async def work() -> None:
+        with open(fd, "wb", buffering=0) as target:
+            assert await data.send_to_async(target) == data.size
+            assert await klog.Outgoing([b"tail"]).send_to_async(target) == 4
+
+    run(work())
+    assert (tmp_path / "copy").read_bytes() == bytes(data.memory()) + b"tail"

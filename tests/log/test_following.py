@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +250,75 @@ def test_a_new_leader_epoch_is_seen(tmp_path: Path) -> None:
             log._epochs.flush()
             follower.refresh()
             assert follower.leader_epochs == [(0, 0), (7, 1)]
+
+
+# ---- what a cleaner puts in the place of segments --------------------------------------------------------------------
+
+COMPACT = {"cleanup.policy": "compact", "segment.bytes": 90_000, "file.delete.delay.ms": 0}
+
+
+def two_generations(directory: Path) -> Log:
+    """Keys 0 to 199 at offsets 0 to 199, the even ones once more behind them: compacted, the first segment has the odd
+    ones alone, at half their places."""
+    log = Log.open(directory, config=COMPACT, clock=ManualClock(T))
+    for keys in (range(200), range(0, 200, 2), [999]):
+        for key in keys:
+            log.append([(b"%03d" % key, bytes(300), T)])
+        log.roll()
+    return log
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("known", ["nothing", "index", "both"])
+def test_a_compaction_beside_a_reader(tmp_path: Path, direct: bool, known: str) -> None:
+    """A place that was looked up in one file is never read in the other, whatever of the segment the reader has open."""
+    config = COMPACT | ({"klog.io.read": "direct"} if direct else {})
+    with two_generations(tmp_path / "t-0") as log:
+        odd = [*range(51, 200, 2), *range(200, 301)]
+        with Log.open(tmp_path / "t-0", config=config, clock=ManualClock(T), read_only=True) as follower:
+            follower.refresh()
+            if known != "nothing":
+                assert next(iter(follower.read(40))).offset == 40
+                running = follower.read(0, 200).chunks(20_000)
+                got = [record.offset for record in decoded(next(running))]
+            log.compact()
+            if known == "index":
+                follower._options.handles.files.drop(follower.segments[0])
+            assert {record.offset for record in follower.read(50)} >= set(odd)
+            assert int.from_bytes(follower.fetch(51, 1 << 20).memory()[:8]) == 51
+            assert follower.count(50, 200) in (75, 150)
+            follower.refresh()
+            assert [record.offset for record in follower.read(50)] == odd
+            if known != "nothing":
+                assert got[0] == 0
+                got += [record.offset for chunk in running for record in decoded(chunk)]
+                assert set(got) >= set(range(1, 200, 2)) and got == sorted(set(got))
+
+
+def test_another_file_of_the_same_length(tmp_path: Path) -> None:
+    file = bare(tmp_path, batches(b"a"))
+    (tmp_path / "t-0" / f"{1:020d}.log").write_bytes(batches(b"z", start=1))
+    with reader(tmp_path) as log:
+        assert [record.value for record in log.read()] == [b"a", b"z"]
+        log.refresh()
+        other = tmp_path / "t-0" / "other"
+        other.write_bytes(batches(b"b"))
+        other.rename(file)
+        log.refresh()
+        assert [record.value for record in log.read()] == [b"b", b"z"]
+
+
+def test_the_moment_between_the_old_segments_and_the_new_one(tmp_path: Path) -> None:
+    """The old ones are aside, the new one has not got its name: it is waited for, not left out."""
+    file = bare(tmp_path, batches(b"a"))
+    (tmp_path / "t-0" / f"{1:020d}.log").write_bytes(batches(b"z", start=1))
+    swap = file.with_name(file.name + ".swap")
+    with reader(tmp_path) as log:
+        log.refresh()
+        for look in (lambda: reader(tmp_path), lambda: log.refresh() or log):  # type: ignore[func-returns-value]
+            file.rename(swap)
+            named = threading.Timer(0.02, swap.rename, [file])
+            named.start()
+            with look() as seen:
+                assert [record.value for record in seen.read(0)] == [b"a", b"z"]
+            named.join()

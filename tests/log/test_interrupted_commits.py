@@ -1,0 +1,133 @@
+"""Signals in the middle of a commit: what interrupts it twice, and what a handler may do with the log meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.disk import LogFile, RealFiles
+from klog.errors import KlogError, StorageOffline
+from tests.log.test_group_commit import PATIENCE, Appender, Gated, opened, put, until
+from tests.support.logs import values
+
+
+def test_ctrl_c_twice_tells_nobody_that_an_append_is_there_which_is_not(tmp_path: Path) -> None:
+    """The second one interrupts the taking back: the log is offline, and the next open decides."""
+
+    class Interrupting(Gated):
+        armed = 0
+
+        def fdatasync(self, file: LogFile) -> None:
+            super().fdatasync(file)
+            self.interrupt(2)
+
+        def fsync(self, file: LogFile) -> None:
+            super().fsync(file)
+            self.interrupt(1)
+
+        def interrupt(self, left: int) -> None:
+            if threading.current_thread() is threading.main_thread() and self.armed == left:
+                self.armed -= 1
+                raise KeyboardInterrupt
+
+    files, others = Interrupting(), list[Appender]()
+    with opened(tmp_path, files) as log:
+        log.append([(None, b"first")])
+        files.close()
+        first = Appender(put(log, b"holds"))
+        assert files.entered.acquire(timeout=PATIENCE)
+
+        def another_behind_the_main_thread() -> None:
+            until(lambda: len(log._commits) == 1)
+            others.append(Appender(put(log, b"other")))
+            until(lambda: len(log._commits) == 2)
+            files.armed = 2
+            files.gate.set()
+
+        helper = Appender(another_behind_the_main_thread)
+        with pytest.raises(KeyboardInterrupt):
+            log.append([(None, b"interrupted")])
+        helper.outcome()
+        assert first.outcome().first_offset == 1 and files.armed == 0
+        with pytest.raises(StorageOffline):
+            others[0].outcome()
+        assert log.offline is not None and values(log) == [b"first", b"holds"]
+    with opened(tmp_path, RealFiles()) as log:
+        assert values(log) == [b"first", b"holds"]
+
+
+def roll(log: klog.Log) -> object:
+    return log.roll()
+
+
+HANDLERS: list[Callable[[klog.Log], Any]] = [
+    lambda log: log.append([(None, b"from the handler")]),
+    roll,
+    lambda log: log.truncate_to(0),
+    lambda log: log.truncate_fully_and_start_at(0),
+    lambda log: log.delete_records(1),
+    lambda log: log.apply_retention(),
+    lambda log: log.update_config(log.config),
+    lambda log: log.close(),
+    lambda log: log.delete(),
+]
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_a_handler_inside_a_commit_is_refused(tmp_path: Path, handler: Callable[[klog.Log], Any]) -> None:
+    """It would find the log between two ends; what it lets out of it ends the append, and not the log."""
+
+    class Handling(RealFiles):
+        armed = caught = False
+
+        def fdatasync(self, file: LogFile) -> None:
+            super().fdatasync(file)
+            if self.armed:  # where a signal's handler runs: the same thread, the lock is taken
+                self.armed = False
+                if not self.caught:
+                    handler(log)
+                with pytest.raises(KlogError, match="inside an append"):
+                    handler(log)
+
+    files = Handling()
+    with opened(tmp_path, files) as log:
+        log.append([(None, b"first")])
+        files.armed = files.caught = True
+        assert log.append([(None, b"second")]).first_offset == 1
+        files.armed, files.caught = True, False
+        with pytest.raises(KlogError, match="inside an append"):
+            log.append([(None, b"third")])
+        assert log.append([(None, b"fourth")]).first_offset == 2
+        assert log.offline is None and not log.verify().problems
+        assert values(log) == [b"first", b"second", b"fourth"]
+    with opened(tmp_path, RealFiles()) as log:
+        assert values(log) == [b"first", b"second", b"fourth"]
+
+
+def test_a_commit_takes_nothing_back_in_a_log_that_has_been_closed(tmp_path: Path) -> None:
+    """Its directory's lock is somebody else's by then."""
+
+    class Closing(RealFiles):
+        armed = False
+
+        def fdatasync(self, file: LogFile) -> None:
+            super().fdatasync(file)
+            if self.armed:
+                self.armed = False
+                log._abandon()
+                raise SystemExit
+
+    files = Closing()
+    log = opened(tmp_path, files)
+    log.append([(None, b"first")])
+    files.armed = True
+    with pytest.raises(SystemExit):
+        log.append([(None, b"second")])
+    assert not log._segments[-1].active
+    with opened(tmp_path, RealFiles()) as log:
+        assert values(log)[0] == b"first"
