@@ -22,6 +22,7 @@ cdef extern from "osio.h" nogil:
     int64_t kl_preadv(const kl_io_t *io, int fd, iovec *parts, int n, int64_t at, int flags)
     int kl_pwrite(const kl_io_t *io, int fd, const void *buf, size_t size, int64_t at)
     int kl_fallocate(const kl_io_t *io, int fd, int keep_size, int64_t at, int64_t size)
+    int kl_fdatasync(const kl_io_t *io, int fd)
     int kl_fsync(const kl_io_t *io, int fd)
     int kl_ftruncate(const kl_io_t *io, int fd, int64_t size)
     int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found)

@@ -16,7 +16,7 @@ from klog.disk._residency import ReadSampler
 from klog.disk._send import SendCounts, Target
 from klog.disk._views import let_go, view_of
 from klog.disk.direct import DirectReader, DirectWriter
-from klog.disk.faults import is_final, is_full, lacks_descriptors, naming_the_next_step, os_error
+from klog.disk.faults import failed_sync_in, is_final, is_full, lacks_descriptors, naming_the_next_step, os_error
 from klog.disk.files import Files, RealFiles, read_whole
 from klog.disk.handles import HandleCache
 from klog.disk.lock import DirectoryLock, directory_turn
@@ -46,6 +46,7 @@ __all__ = [
     "WriteBehind",
     "cork",
     "directory_turn",
+    "failed_sync_in",
     "is_final",
     "is_full",
     "lacks_descriptors",

@@ -3,12 +3,12 @@
 A call gives up the GIL only when it moves more than HOLD_BYTES: taking it back beside a busy Python thread costs
 milliseconds, a short write microseconds. A read keeps it for what the page cache has (READ_HOLD_BYTES and less), and
 gives it up for what must come from the disk: the kernel is asked first for what it can give without waiting. Calls that
-wait for the disk (fsync and its like) are in files.py, over cffi.
+wait for the disk are in _sync and in files.py, over cffi.
 """
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from libc.errno cimport EINVAL, ENOSYS, EOPNOTSUPP
+from libc.errno cimport EINVAL, ENOSYS, EOPNOTSUPP, ESPIPE
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from posix.unistd cimport close
@@ -30,6 +30,7 @@ from klog._c.osio cimport (
 
 import errno
 
+from klog.disk._sync import failed_sync
 from klog.disk.faults import os_error, read_error
 
 cdef extern from "stdlib.h" nogil:
@@ -245,13 +246,15 @@ cdef class LogFile:
         self.check(status)
 
     def write_behind(self, int64_t position, int64_t size, bint wait=False):
-        """Begin to write what is dirty of a range to the disk; wait: until it is there. OSError of the wait is that of
-        an fsync: final, and nobody else may ever hear of it."""
+        """Begin to write what is dirty of a range to the disk; wait: until it is there. FailedSync is that of an fsync:
+        final, and nobody else may ever hear of it. Another OSError: not on this file system."""
         cdef int status
         with nogil:
             status = kl_write_behind(self.io, self.fd, position, size, wait)
         if status < 0:
-            raise os_error(-status, self.path, sync=wait)
+            if -status in (ENOSYS, ESPIPE, EOPNOTSUPP):    # not on this file system: nothing has been begun
+                raise os_error(-status, self.path)
+            raise failed_sync(-status, self.path)
 
     def advise(self, int64_t position, int64_t size, int advice):
         """posix_fadvise: os.POSIX_FADV_*. size 0 is to the end of the file. Only ever advice: what fails is ignored."""

@@ -21,6 +21,7 @@ from klog._c.osio cimport kl_fallocate, kl_fsync, kl_ftruncate, kl_io_libc, kl_i
 import errno
 import os
 
+from klog.disk._sync import failed_sync
 from klog.disk.faults import naming_the_next_step, os_error
 
 cdef enum:
@@ -185,7 +186,7 @@ cdef class Mapping:
                 with nogil:
                     status = kl_fsync(self.io, fd)
             if status < 0:
-                raise os_error(-status, self.path, sync=True)
+                raise failed_sync(-status, self.path)
         finally:
             close(fd)
 

@@ -9,8 +9,6 @@ builder.cdef(
     """
     typedef struct kl_io kl_io_t;
     const kl_io_t *kl_io_kernel(void);
-    int kl_fsync(const kl_io_t *io, int fd);
-    int kl_fdatasync(const kl_io_t *io, int fd);
     int kl_ftruncate(const kl_io_t *io, int fd, int64_t size);
     int inotify_init1(int flags);
     int inotify_add_watch(int fd, const char *path, uint32_t mask);

@@ -33,7 +33,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _LOOK = "look into the kernel's log (dmesg)"
 _LET_WRITE = "let this user write there: owner, mode, and lsattr for the immutable flag"
-_AFTER_SYNC = f"what was written may be lost: {_LOOK}, then open the log again, which checks what is there"
+AFTER_SYNC = f"what was written may be lost: {_LOOK}, then open the log again, which checks what is there"
 _GONE = "bring the directory back or mount it again, then open the log again"
 _NEXT_STEPS = {
     errno.ENOSPC: "free space (or inodes: df -i) there, or shorten retention, then try again",
@@ -55,7 +55,20 @@ _NEXT_STEPS = {
 
 
 class FailedSync(OSError):
-    """What the kernel answered to a sync, whatever it was: final, since bytes that were taken before are lost (S2)."""
+    """What the kernel answered to a sync, whatever it was: final, since bytes that were taken before are lost (S2).
+
+    heard: somebody has stopped using what it belongs to."""
+
+    heard = False
+
+
+def failed_sync_in(error: BaseException) -> FailedSync | None:
+    """The failed sync that an exception is, or has come over: Ctrl-C, or what a signal handler has raised, takes the
+    place of an error that is on its way. None where there is none that nobody has heard of."""
+    at: BaseException | None = error
+    while at is not None and not (isinstance(at, FailedSync) and not at.heard):
+        at = at.__context__
+    return at
 
 
 def is_final(error: OSError) -> bool:
@@ -75,7 +88,7 @@ def lacks_descriptors(error: OSError) -> bool:
 
 def os_error(number: int, path: str | None, *, sync: bool = False) -> OSError:
     """The OSError of an errno, of the class that Python has for it, with the next step in its text."""
-    text, step = os.strerror(number), _AFTER_SYNC if sync else _NEXT_STEPS.get(number)
+    text, step = os.strerror(number), AFTER_SYNC if sync else _NEXT_STEPS.get(number)
     return (FailedSync if sync else OSError)(number, text if step is None else f"{text}; {step}", path)
 
 

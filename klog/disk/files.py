@@ -15,6 +15,7 @@ from typing import Protocol
 from klog.disk._direct import DirectFile
 from klog.disk._io import LogFile
 from klog.disk._os import ffi, lib
+from klog.disk._sync import sync_file
 from klog.disk._views import begin_cut, end_cut
 from klog.disk.faults import naming_the_next_step, os_error
 
@@ -92,20 +93,18 @@ class RealFiles:
             raise OSError(errno.EINVAL, "not a regular file", path)
         return fd
 
-    def _check(self, status: int, path: str, *, sync: bool = True) -> None:
-        if status < 0:
-            raise os_error(-status, path, sync=sync)
-
     def fsync(self, file: LogFile) -> None:
-        self._check(lib.kl_fsync(self._io, file.fileno()), file.path)
+        sync_file(file.fileno(), file.path, False, self.table)
 
     def fdatasync(self, file: LogFile) -> None:
-        self._check(lib.kl_fdatasync(self._io, file.fileno()), file.path)
+        sync_file(file.fileno(), file.path, True, self.table)
 
     def truncate(self, file: LogFile, size: int) -> None:
         cut = begin_cut(file.fileno(), size)
         try:
-            self._check(lib.kl_ftruncate(self._io, file.fileno(), size), file.path, sync=False)
+            status = lib.kl_ftruncate(self._io, file.fileno(), size)
+            if status < 0:
+                raise os_error(-status, file.path)
         finally:
             end_cut(cut)
 
@@ -133,7 +132,7 @@ class RealFiles:
         with naming_the_next_step(path):
             fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            self._check(lib.kl_fsync(self._io, fd), path)
+            sync_file(fd, path, False, self.table)
         finally:
             os.close(fd)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from klog.clock import Clock, SystemClock
 from klog.config import LogConfig
-from klog.disk import Files, RealFiles, WriteBackFailed, is_final, lacks_descriptors
+from klog.disk import Files, RealFiles, WriteBackFailed, failed_sync_in, is_final, lacks_descriptors
 from klog.errors import (
     ForkedHandle,
     ReadOnly,
@@ -31,7 +31,7 @@ from klog.errors import (
     StorageOffline,
     UnknownTopicOrPartition,
 )
-from klog.log import checkpoint, flushing, gaps, marks, partition_life, retention, truncation, watermark
+from klog.log import checkpoint, failures, flushing, gaps, marks, partition_life, retention, truncation, watermark
 from klog.log._append import AppendInfo, append_batches
 from klog.log._commit import CommitQueue, Ticket
 from klog.log.append_batches import Origin, Pending
@@ -386,8 +386,9 @@ class Log(LogView):
         end = self._producers.end_offset = self._append_end
         with contextlib.suppress(StorageOffline):
             flushing.wait_locked(self)
-        if isinstance(error, WriteBackFailed):  # that of an fsync, and nobody hears of it again
-            self._go_offline(str(error))
+        failed = failed_sync_in(error)
+        if failed is not None and (isinstance(error, WriteBackFailed) or not isinstance(error, OSError)):
+            self._go_offline(str(failed))  # nobody hears of it again
         if self._offline is not None or self._closed:
             return  # closed, it has no lock on its directory any more
         self._offline = f"{error!r}, not undone yet"
@@ -410,7 +411,10 @@ class Log(LogView):
                 if self._owner is not None:
                     self._owner.lower(self, self._recovery_point, self._log_start_offset)
             self._offline = None
-        except OSError as second:
+        except BaseException as second:
+            if not isinstance(second, OSError):  # Ctrl-C: offline it is already, but the directory may be concerned
+                failures.hear(self, second)
+                raise
             self._go_offline(f"{error if isinstance(error, OSError) else repr(error)}; undoing it failed: {second}")
         else:
             if isinstance(error, OSError) and is_final(error):
@@ -813,25 +817,17 @@ class Log(LogView):
 
     def _guard(self, action: Any) -> None:
         """Run something whose failure is final."""
-        try:
-            action()
-        except OSError as error:
-            self._go_offline(str(error))
-            raise
+        failures.guard(self, action)
 
     def _guard_sync(self, action: Any) -> None:
         """The same for syncs, save that a file which could not be opened for want of descriptors has not failed."""
-        try:
-            action()
-        except OSError as error:
-            if not lacks_descriptors(error):
-                self._go_offline(str(error))
-            raise
+        failures.guard(self, action, lacks_descriptors)
 
     def _finally(self, action: Any) -> None:
         """Run something that must not stop half-way: Ctrl-C in the middle, too, takes the log offline."""
         try:
             action()
         except BaseException as error:
-            self._go_offline(repr(error), disk=isinstance(error, OSError))
+            disk = isinstance(error, OSError) or failed_sync_in(error) is not None
+            self._go_offline(repr(error), disk=disk)
             raise

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from klog.config.properties import read_properties
-from klog.disk import DirectoryLock, Files, is_final, naming_the_next_step
+from klog.disk import DirectoryLock, Files, failed_sync_in, is_final, naming_the_next_step
 from klog.errors import CorruptCheckpoint
 from klog.log import checkpoint, cleaner_offsets
 from klog.log.checkpoint import Partition
@@ -288,9 +288,10 @@ class LogDirectory:
         """What is done to the directory itself: an error that is final takes it offline, and is raised."""
         try:
             yield
-        except OSError as error:
-            if is_final(error):
-                self.fail(str(error))
+        except BaseException as error:
+            failed = failed_sync_in(error)  # also where Ctrl-C has come over it
+            if failed is not None or (isinstance(error, OSError) and is_final(error)):
+                self.fail(str(failed or error))
             raise
 
     # ---- stop --------------------------------------------------------------------------------------------------------

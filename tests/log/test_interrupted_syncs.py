@@ -1,0 +1,155 @@
+"""A signal's handler raises while the disk is at work: a failed sync is heard of all the same (S2, S4, P6)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.disk import RealFiles
+from klog.errors import StorageOffline
+from klog.log import checkpoint
+from tests.support.batches import NOW
+from tests.support.faulty_io import FaultyIo
+from tests.support.logs import values
+
+PATIENCE = 20.0
+BIG = [(b"k", os.urandom(200_000))] * 8
+CALLS: dict[str, tuple[str, str, Callable[[klog.Log], Any]]] = {
+    "flush": ("fdatasync", "os", lambda log: log.flush()),
+    "flush, an index": ("fsync", "os", lambda log: log.flush()),
+    "roll": ("fdatasync", "os", lambda log: log.roll()),
+    "roll, an index": ("fsync", "os", lambda log: log.roll()),
+    "commit": ("fdatasync", "sync", lambda log: log.append([(b"k", b"w")])),
+    "flush of a log that syncs": ("fdatasync", "sync", lambda log: log.flush()),
+    "write-behind": ("sync_file_range", "os", lambda log: log.append(BIG)),
+}
+
+
+class Interrupted(BaseException):
+    """What the handler raises."""
+
+
+@pytest.fixture
+def io() -> Iterator[FaultyIo]:
+    def handler(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with FaultyIo() as io:
+            yield io
+            io.heal()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def opened(path: Path, io: FaultyIo, durability: Any = "os", **config: Any) -> klog.Log:
+    return klog.Log.open(
+        path / "t-0", config=config, clock=ManualClock(NOW), files=RealFiles(io.table), durability=durability
+    )
+
+
+def interrupt(io: FaultyIo, call: str) -> threading.Thread:
+    """Send the signal once this call of the kernel's is under way."""
+    before, main = io.calls(call), threading.main_thread().ident
+    assert main is not None
+
+    def send() -> None:
+        end = time.monotonic() + PATIENCE
+        while io.calls(call) == before and time.monotonic() < end:
+            time.sleep(0.001)
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_sync_that_fails_under_a_signal_is_final(tmp_path: Path, io: FaultyIo, name: str) -> None:
+    call, durability, action = CALLS[name]
+    log = opened(tmp_path, io, durability, **{"klog.io.write.behind.bytes": 1 << 20})
+    log.append([(b"k", b"v")])
+    if name == "write-behind":
+        log.append(BIG)
+    end = log.log_end_offset
+    io.rule(call, error=errno.EIO, delay_ms=200, times=1)
+    sent = interrupt(io, call)
+    with pytest.raises(Interrupted):
+        action(log)
+    sent.join()
+    assert log.offline is not None and "Input/output error" in log.offline
+    assert log.recovery_point == 0 and log.log_end_offset == end and len(values(log)) == end
+    with pytest.raises(StorageOffline):
+        log.append([(b"k", b"v")])
+    with pytest.raises(StorageOffline):
+        log.flush()
+    log.close()
+    assert not os.path.exists(checkpoint.clean_shutdown_path(str(tmp_path)))
+    assert checkpoint.read_offsets(str(tmp_path / checkpoint.RECOVERY_POINT)) == {}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_sync_that_comes_back_well_under_a_signal_has_not_failed(tmp_path: Path, io: FaultyIo, name: str) -> None:
+    call, durability, action = CALLS[name]
+    with opened(tmp_path, io, durability, **{"klog.io.write.behind.bytes": 1 << 20}) as log:
+        log.append([(b"k", b"v")])
+        if name == "write-behind":
+            log.append(BIG)
+        io.rule(call, delay_ms=200, times=1)
+        sent = interrupt(io, call)
+        with pytest.raises(Interrupted):
+            action(log)
+        sent.join()
+        assert log.offline is None
+        log.append([(b"k", b"later")])
+        log.flush()
+        assert log.recovery_point == log.log_end_offset and values(log)[-1] == b"later"
+
+
+def test_a_manager_whose_flush_failed_under_a_signal_leaves_no_marker(tmp_path: Path, io: FaultyIo) -> None:
+    manager = klog.open(tmp_path, create=True, files=RealFiles(io.table), durability="os")
+    manager.create_topic("t")
+    log = manager.log("t", 0)
+    log.append([(b"k", b"v")] * 5)
+    io.rule("fdatasync", error=errno.EIO, delay_ms=200, times=1)
+    sent = interrupt(io, "fdatasync")
+    with pytest.raises(Interrupted):
+        log.flush()
+    sent.join()
+    assert str(tmp_path) in manager.offline_directories
+    with pytest.raises(OSError, match="Input/output"):
+        manager.close()
+    assert not os.path.exists(checkpoint.clean_shutdown_path(str(tmp_path)))
+    assert checkpoint.read_offsets(str(tmp_path / checkpoint.RECOVERY_POINT)).get(("t", 0), 0) == 0
+
+
+def test_a_failed_sync_that_somebody_has_heard_of_concerns_no_other_log(tmp_path: Path, io: FaultyIo) -> None:
+    """What fails in an `except` has the old error behind it."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    broken, well = opened(tmp_path / "a", io), opened(tmp_path / "b", io)
+    broken.append([(b"k", b"v")])
+    well.append([(b"k", b"v")])
+    io.rule("fdatasync", error=errno.EIO, times=1)
+    try:
+        broken.flush()
+    except OSError:
+        io.rule("fdatasync", delay_ms=200, times=1)
+        sent = interrupt(io, "fdatasync")
+        with pytest.raises(Interrupted):
+            well.flush()
+        sent.join()
+    assert broken.offline is not None and well.offline is None
+    broken.close()
+    well.close()
