@@ -93,6 +93,17 @@ class _Work:
             file.close()
 
 
+def _start(count: int, run: Callable[[], None]) -> int:
+    """So many threads, or as many as the machine lets start: U2."""
+    for number in range(count):
+        try:
+            threading.Thread(target=run, name=f"klog-warm-up-{number}", daemon=True).start()
+        except RuntimeError as error:
+            _log.warning("event=warm_up_failed threads=%d reason=%s", number, error)
+            return number
+    return count
+
+
 def warm_up(
     files: Files,
     ranges: Iterable[FileRange],
@@ -122,17 +133,20 @@ def warm_up(
             ended.release()
             news.set()
 
-    for number in range(left):
-        threading.Thread(target=run, name=f"klog-warm-up-{number}", daemon=True).start()
-    while left and not work.out_of_time():
-        news.wait(0.05 if deadline is None else max(0.0, min(0.05, deadline - time.monotonic())))
-        news.clear()
-        while left and ended.acquire(blocking=False):
-            left -= 1
-        if cancel is not None and cancel.is_set():
-            work.over = True
-        if progress is not None:
-            progress(Event("warm up", work.bytes, total, "bytes"))
+    try:
+        left = _start(left, run)
+        while left and not work.out_of_time():
+            news.wait(0.05 if deadline is None else max(0.0, min(0.05, deadline - time.monotonic())))
+            news.clear()
+            while left and ended.acquire(blocking=False):
+                left -= 1
+            if cancel is not None and cancel.is_set():
+                work.over = True
+            if progress is not None:
+                progress(Event("warm up", work.bytes, total, "bytes"))
+    except BaseException:
+        work.over = True  # who is interrupted, in its own progress too, leaves nobody behind that reads on
+        raise
     while left and ended.acquire(blocking=False):
         left -= 1
     with work.lock:

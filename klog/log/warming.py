@@ -41,10 +41,14 @@ def _ranges(segments: Sequence[Segment], start: int, stop: int, bytes_max: int |
         if segment.base_offset >= stop or segment.next_offset <= start or not size:
             continue
         low = high = None
-        if start > segment.base_offset:
-            low = segment.locate(start)
-        if stop < segment.next_offset:
-            high = segment.locate(stop)
+        try:
+            if start > segment.base_offset:
+                low = segment.locate(start)
+            if stop < segment.next_offset:
+                high = segment.locate(stop)
+        except (OSError, CorruptData) as error:
+            _log.warning("event=warm_up_failed path=%s reason=%s", segment.path, error)
+            continue
         first = 0 if low is None else low.position
         end = size if high is None else min(high.position + high.size, size)
         if left is not None:

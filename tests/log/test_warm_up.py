@@ -127,3 +127,44 @@ def test_a_manager_warms_topics(tmp_path: Path) -> None:
     with klog.open(tmp_path, config=CONFIG) as logs:
         logs.start()
         assert hot(tmp_path / "a-0")
+
+
+def test_who_is_interrupted_leaves_nobody_behind_that_reads(tmp_path: Path, kernel: FaultyIo) -> None:
+    (tmp_path / "a").write_bytes(bytes(64 * MIB))
+    kernel.rule("pread", delay_ms=10)
+
+    def interrupted(event: Event) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        warm_up(RealFiles(kernel.table), [FileRange(str(tmp_path / "a"))] * 8, progress=interrupted)
+    for thread in threading.enumerate():
+        if thread.name.startswith("klog-warm-up"):
+            thread.join()
+    assert kernel.calls("pread") < 8 * 32
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_threads_that_do_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: int) -> None:
+    real, left = threading.Thread.start, [None] * started
+
+    def start(self: threading.Thread) -> None:
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left.pop()
+        real(self)
+
+    (tmp_path / "a").write_bytes(bytes(100))
+    monkeypatch.setattr(threading.Thread, "start", start)
+    done = warm_up(RealFiles(), [FileRange(str(tmp_path / "a"))] * 4)
+    assert (done.complete, done.bytes) == (bool(started), 400 * started)
+
+
+def test_a_segment_whose_place_cannot_be_looked_up_is_left_out(directory: Path) -> None:
+    with klog.Log.open(directory) as log:
+        first, second = log.segments[:2]
+        path = Path(first.path)
+        path.rename(path.with_suffix(".away"))
+        cool(directory)
+        done = log.warm_up(5, second.base_offset + 1)
+        assert done.complete and list(hot(directory)) == [Path(second.path).name]
