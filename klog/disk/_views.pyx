@@ -4,9 +4,11 @@
   V2  whoever shortens a file calls begin_cut() first: what is mapped of the part to go is exchanged for a copy of it,
       at the same addresses, so that views which somebody holds keep their bytes
   V3  between begin_cut() and end_cut() no view of that part can be made
+  V4  who gives up a log's lock calls let_go() first, and a fork does so for every map: from then on another process may
+      shorten the file. What views cover, rounded up by at most WINDOW for each, is memory of our own afterwards
 
 This holds for cuts by this process, so only the process that holds a log's lock may map it; a reader beside another
-process's writer copies. A page that the disk cannot give is a signal, as with every map. One map per open file, as
+process's writer copies, and so does who asks once the log is closed. A page that the disk cannot give is a signal, as with every map. One map per open file, as
 large as the file may soon be: it goes with the last view of it and with the file.
 """
 
@@ -20,15 +22,18 @@ from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, MAP_SHARED, PROT
 from posix.stat cimport fstat, struct_stat
 
 import errno
+import os
 import weakref
 
 cdef extern from "sys/mman.h" nogil:
     void *mremap(void *old, size_t old_size, size_t new_size, int flags, void *new)
     int MREMAP_MAYMOVE
     int MREMAP_FIXED
+    int MAP_NORESERVE
 
 cdef enum:
     PAGE = 4096
+    WINDOW = 4 << 20      # views cut out of one FileView lie within so much of the file, if they are no larger
     SPARE = 1 << 20       # at least so much is mapped: appends go on behind what is there now
 
 # Files are the machine's, whoever in the process has them open, so this is of the whole process.
@@ -45,6 +50,7 @@ cdef class FileMap:
     cdef tuple key
     cdef int64_t own_from  # from this byte on it is memory of our own
     cdef bint cut          # views made from now on need another map
+    cdef void *newest      # FileView, which link to each other and go out of the list when nobody has a view of them
     cdef object __weakref__
 
     def __cinit__(self, LogFile file, int64_t end):
@@ -90,18 +96,65 @@ cdef class FileMap:
         self.own_from = low
         return 0
 
+    cdef int own(self) except -1:
+        """Nothing of the file any more: what views cover is memory of our own, what none covers reads as zeros."""
+        cdef FileView view
+        cdef void *each = self.newest
+        cdef void *copy
+        self.cut = True
+        if self.data == NULL or self.own_from == 0:
+            return 0
+        copy = mmap(NULL, self.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+        if copy == MAP_FAILED:
+            raise MemoryError("no memory to keep what readers hold of a log")
+        while each != NULL:
+            view = <FileView>each
+            if view.high > view.low:
+                memcpy(<uint8_t *>copy + view.low, self.data + view.low, view.high - view.low)
+            each = view.older
+        if mremap(copy, self.size, self.size, MREMAP_MAYMOVE | MREMAP_FIXED, self.data) == MAP_FAILED:
+            munmap(copy, self.size)
+            raise MemoryError("what readers hold of a log could not be kept")
+        self.own_from = 0
+        return 0
+
     def __dealloc__(self):
         if self.data != NULL:
             munmap(self.data, self.size)
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class FileView:
-    """What of a map was in the file when this was made, with the read-only buffer protocol. It keeps the map."""
+    """What of a map was in the file when this was made, with the read-only buffer protocol. It keeps the map.
+
+    [low, high): what views of it were given out. The map knows it as long as it lives.
+    """
 
     cdef FileMap map
     cdef uint8_t *data
     cdef Py_ssize_t size
+    cdef int64_t low, high
+    cdef void *older
+    cdef void *newer
+
+    def __cinit__(self, FileMap map):
+        self.map = map
+        self.data = map.data
+        self.size = min(map.valid, map.size)
+        self.low = self.size
+        self.older = map.newest
+        if self.older != NULL:
+            (<FileView>self.older).newer = <void *>self
+        map.newest = <void *>self
+
+    def __dealloc__(self):
+        if self.newer != NULL:
+            (<FileView>self.newer).older = self.older
+        elif self.map is not None:
+            self.map.newest = self.older
+        if self.older != NULL:
+            (<FileView>self.older).newer = self.newer
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
@@ -129,13 +182,24 @@ def view_of(LogFile file, int64_t position, int64_t size):
         if end > map.valid:
             return None
     whole = file.mapped
-    if whole is None or end > PyMemoryView_GET_BUFFER(whole).len or PyMemoryView_GET_BUFFER(whole).buf != map.data:
-        view = FileView.__new__(FileView)
-        view.map = map
-        view.data = map.data
-        view.size = min(map.valid, map.size)
+    if whole is None or end > PyMemoryView_GET_BUFFER(whole).len or PyMemoryView_GET_BUFFER(whole).buf != map.data \
+            or not within(<FileView>map.newest, position, end):
+        view = FileView.__new__(FileView, map)
+        view.low = position
+        view.high = end
         whole = file.mapped = PyMemoryView_FromObject(view)
     return part(whole, position, size)  # sooner made than a view of an object of its own
+
+
+cdef bint within(FileView view, int64_t position, int64_t end):
+    """May this view be cut out of that one? It is counted in, if so."""
+    position = min(position, view.low)
+    end = max(end, view.high)
+    if end - position > WINDOW and view.high > view.low:
+        return False
+    view.low = position
+    view.high = end
+    return True
 
 
 cdef object part(object whole, Py_ssize_t position, Py_ssize_t size):
@@ -169,3 +233,28 @@ def begin_cut(int fd, int64_t size):
 def end_cut(key):
     """The file has its new length, or has kept the old one."""
     _cuts.pop(key, None)
+
+
+def let_go(directory):
+    """V4, of the files in this directory, for which this process is about to give up the lock. No view is made of them
+    any more: FetchData sees to that. MemoryError: some may be maps of files still."""
+    cdef FileMap map
+    maps = list(_maps)
+    if not maps:
+        return
+    device = os.stat(directory).st_dev
+    with os.scandir(directory) as entries:
+        inodes = {entry.inode() for entry in entries}
+    for map in maps:
+        if map.key[0] == device and map.key[1] in inodes:
+            map.own()
+
+
+def _before_fork():
+    """V4. In the parent, so that the child has what was copied, whatever becomes of the file while it begins."""
+    cdef FileMap map
+    for map in list(_maps):
+        map.own()
+
+
+os.register_at_fork(before=_before_fork)

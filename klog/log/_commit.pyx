@@ -4,7 +4,8 @@
   Q1  one appender at a time leads: it takes the log's lock, then all that is queued, and no more is added to that group
   Q2  an append has its outcome, and its thread goes on, only after the fdatasync of its group has come back
   Q3  leading is handed on before anybody is told an outcome elsewhere than in a thread; nobody is left behind without
-      a leader, whatever ends one
+      a leader, whatever ends one. A worker that a loop has asked for leads once it has begun, if nobody does by then:
+      who comes before it does not wait for it, the executor may be full of those who come
   Q4  Ctrl-C takes an append out of the queue; once its group is under way, it waits for the outcome first: the bytes
       that are being written belong to the thread that waits
 
@@ -22,6 +23,7 @@ from libc.stdint cimport int64_t
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from _thread import allocate_lock
+from functools import partial
 
 from klog.errors import KlogError, StorageOffline
 
@@ -75,6 +77,7 @@ cdef class CommitQueue:
 
     cdef list queued
     cdef bint led
+    cdef set ordered            # loops that have asked for a worker, which has not begun
     cdef bint gathering
     cdef object wake            # the leader's, while it gathers
     cdef Py_ssize_t expected    # appends that the next group may have, going by the last one
@@ -95,6 +98,7 @@ cdef class CommitQueue:
     def renew(self):
         """In a forked child: nobody waits here."""
         self.queued = []
+        self.ordered = set()
         self.led = self.gathering = self.working = False
         self.wake = allocate_lock()
         self.wake.acquire()
@@ -202,7 +206,6 @@ cdef class CommitQueue:
         """Outcomes to everybody. Who has none, because the leader was interrupted and has taken back what it did, is
         first in the next group. 1: the caller, no appender itself, is to lead that."""
         cdef Ticket ticket
-        cdef int goes_on = 0
         cdef list back = [], told = []
         for ticket in taken:
             if ticket.info is None and ticket.error is None and interrupted is not None and ticket is not mine:
@@ -227,12 +230,15 @@ cdef class CommitQueue:
         self.expected = len(taken) + len(self.queued)
         self.answered_ns = now_ns()
         if mine is None and interrupted is None and self.queued and not self.threads_wait():
-            goes_on = 1
-        else:
+            if told:
+                tell(told)
+            return 1
+        try:
             self.hand_on(log)
-        if told:
-            tell(told)
-        return goes_on
+        finally:
+            if told:
+                tell(told)
+        return 0
 
     cdef bint threads_wait(self):
         cdef Ticket ticket
@@ -243,21 +249,30 @@ cdef class CommitQueue:
 
     cdef int hand_on(self, log) except -1:
         """To the first thread that waits. Where only tasks wait nobody leads until a loop has found a thread for it:
-        whoever comes first takes them along."""
+        whoever comes first takes them along. All their loops are asked: one may have stopped without being closed."""
         cdef Ticket ticket
+        interrupted = None
         for ticket in self.queued:
             if ticket.lock is not None:
+                self.led = True
                 ticket.state = LEADS
                 ticket.lock.release()
                 return 0
         self.led = False
-        while self.queued and not self.led:
-            ticket = self.queued[0]
-            try:
-                ticket.loop.call_soon_threadsafe(self.begin, log, ticket.loop)
-                return 0
-            except RuntimeError:    # that loop is closed: nobody waits there any more
-                self.leave_out(ticket.loop)
+        for loop in dict.fromkeys([ticket.loop for ticket in self.queued]):
+            for _ in range(2):
+                if self.led:
+                    break
+                try:
+                    loop.call_soon_threadsafe(self.begin, log, loop)
+                    break
+                except RuntimeError:    # that loop is closed: nobody waits there any more
+                    self.leave_out(loop)
+                    break
+                except BaseException as error:      # Ctrl-C: once more, and then it is raised
+                    interrupted = error
+        if interrupted is not None:
+            raise interrupted
         return 0
 
     cdef list leave_out(self, loop):
@@ -275,30 +290,52 @@ cdef class CommitQueue:
         ticket.loop, ticket.future = loop, loop.create_future()
         self.queued.append(ticket)
         if not self.led:
-            self.begin(log, loop)
+            try:
+                self.begin(log, loop)
+            except BaseException:
+                if ticket in self.queued:
+                    self.queued.remove(ticket)
+                raise
         elif self.gathering and len(self.queued) >= self.expected:
             self.gathering = False
             self.wake.release()
         return ticket.future
 
     def begin(self, log, loop):
-        """In the loop's thread: let one of its workers lead, unless somebody does."""
+        """In the loop's thread: ask for one of its workers to lead, unless somebody does, or will."""
         cdef Ticket ticket
-        if self.led or not self.queued:
+        if self.led or not self.queued or loop in self.ordered:
             return
-        self.led = True
+        self.ordered.add(loop)
         try:
-            loop.run_in_executor(None, self.lead_tasks, log)
+            loop.run_in_executor(None, self.lead_tasks, log, loop).add_done_callback(partial(self.ended, log, loop))
         except RuntimeError as error:   # it is being shut down
+            self.ordered.discard(loop)
             gone = self.leave_out(loop)
-            self.hand_on(log)
             for ticket in gone:
                 ticket.error = StorageOffline(f"{log.name}: nothing was appended, {error}")
             resolve(gone)
+            if not self.led:
+                self.hand_on(log)
+        except BaseException:           # Ctrl-C: the worker may come or not
+            self.ordered.discard(loop)
+            if not self.led:
+                self.hand_on(log)
+            raise
 
-    def lead_tasks(self, log):
+    def ended(self, log, loop, future):
+        """In the loop's thread: a worker that was called off has left its turn to nobody."""
+        if future.cancelled():
+            self.ordered.discard(loop)
+            self.begin(log, loop)
+
+    def lead_tasks(self, log, loop):
         """A worker's: group after group, until nobody waits or a thread does, which leads then itself."""
         cdef int goes_on = 1
+        self.ordered.discard(loop)
+        if self.led or not self.queued:
+            return      # somebody was faster
+        self.led = True
         while goes_on:
             try:
                 goes_on = self.lead(log, None)

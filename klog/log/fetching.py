@@ -52,18 +52,19 @@ class FetchData:
     first_entry_incomplete: bool = False
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
     _file: LogFile | None = field(default=None, repr=False)
-    _views: bool = field(default=False, repr=False)  # may the file be mapped?
-    _log: LogView | None = field(default=None, repr=False, compare=False)  # counts what is sent, and what fails
+    _log: LogView | None = field(default=None, repr=False, compare=False)  # may files be mapped? counts sends
 
     def memory(self) -> memoryview:
         """The batches, read-only, valid as long as you keep it.
 
         Of a log that is open for writing the view is the page cache itself, without a copy: there a disk that cannot
-        give a page is a signal (SIGBUS), not an error. Any other log's bytes are copied.
+        give a page is a signal (SIGBUS), not an error. Log.close(), or a fork, copies what views are held by then, and
+        somewhat more about each. Any other log's bytes are copied at once.
         """
-        if self._views and (file := self._file) is not None:
+        file, home = self._file, None if self._log is None else self._log._home
+        if file is not None and home is not None and home.mappable:
             view = view_of(file, self.position.position, self.size)
-            if view is not None:
+            if view is not None and home.mappable:  # still: close() lets go of maps when it has said so
                 return view
         return self._copy()
 
@@ -190,7 +191,7 @@ def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_o
     found = FetchData(offset, high_watermark, stable, start, end, OffsetMetadata(offset))
     segments = log._segments
     read_up_to(found, segments, place_of(segments, bound[isolation], end), max_bytes, min_one)
-    found._views, found._log = not log.read_only, log
+    found._log = log
     if found._file is not None and log._home is not None:
         log._home.sampler.probe(found._file, found.position.position, found.size)
     if isolation == "read_committed" and found.size:

@@ -680,6 +680,7 @@ class Log(LogView):
             finally:
                 for segment in self._segments:
                     segment.close()
+                self._let_go()
                 if self._owner is not None:
                     self._owner.release(self, clean)
 
@@ -732,6 +733,8 @@ class Log(LogView):
             self._closed = True
             self._cancel_expiry()
             partition_life.delete_locked(self)
+            if self._home is not None:
+                self._home.mappable = False  # what is mapped is of files that nobody finds any more
             if self._owner is not None:
                 self._owner.forget(self)
 
@@ -745,6 +748,7 @@ class Log(LogView):
         self._cancel_expiry()
         for segment in self._segments:
             segment.close()
+        self._let_go()
         if self._owner is not None:
             self._owner.release(self, False)
 

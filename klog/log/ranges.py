@@ -101,7 +101,6 @@ class FetchRange:
             piece.size,
             aborted_transactions=aborted,
             _file=file,
-            _views=not log.read_only,
             _log=log,
         )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from klog.clock import Clock
 from klog.config import LogConfig
-from klog.disk import Bell, SendCounts, is_final
+from klog.disk import Bell, SendCounts, is_final, let_go
 from klog.disk.warm_up import WarmedUp, warm_up
 from klog.errors import (
     CorruptBatch,
@@ -219,6 +219,8 @@ class LogView(LogState):
         if self._commits is not None:
             self._commits.renew()
         self._forked = not self.read_only
+        if self._home is not None:
+            self._home.mappable = False  # what it is a child of has the lock
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{self!r} belongs to its process: send its path, and open that there with read_only=True")
@@ -504,6 +506,16 @@ class LogView(LogState):
         except OSError as error:
             self._read_failed(error)
             raise
+
+    def _let_go(self) -> None:
+        """Before the lock goes: no view of a file that another process may shorten is left, and none is made."""
+        if self._home is None or not self._home.mappable:
+            return
+        self._home.mappable = False
+        try:
+            let_go(self._directory)
+        except (OSError, MemoryError) as error:
+            _log.error("event=views_not_kept log=%s reason=%s", self.name, error)
 
     def _disk_failed(self, reason: str) -> None:
         """What a writer does about it."""

@@ -62,7 +62,18 @@ class Home:
     written: how the bytes of those that are closed again took their way.
     """
 
-    __slots__ = ("config", "directory", "files", "handles", "opening", "sampler", "suffix", "writable", "written")
+    __slots__ = (
+        "config",
+        "directory",
+        "files",
+        "handles",
+        "mappable",
+        "opening",
+        "sampler",
+        "suffix",
+        "writable",
+        "written",
+    )
 
     def __init__(
         self, directory: str, config: LogConfig, files: Files, handles: HandleCache, *, writable: bool
@@ -72,6 +83,7 @@ class Home:
         self.files = files
         self.handles = handles
         self.writable = writable
+        self.mappable = writable  # does this process hold the log's lock, so that nobody else shortens a file?
         self.opening = threading.RLock()  # who opens an index, or renames the directory, holds it
         self.suffix = ""
         self.written = WriteCounts()

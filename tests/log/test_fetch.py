@@ -21,6 +21,7 @@ from klog.log.watermark import OffsetMetadata
 from klog.record import decode, encode
 from klog.record.control import marker as marker_record
 from tests.support.batches import marker, transactional
+from tests.support.child import in_child
 from tests.support.logs import one_log
 
 T = 1_700_000_000_000
@@ -429,9 +430,80 @@ def test_maps_go_with_their_last_view(tmp_path: Path) -> None:
         assert maps() == 1
         other = log.fetch(0).memory()
         assert maps() == 1 and other == view
-    assert maps() == 1
-    del view, other
-    assert maps() == 0
+        log.roll()
+        log.segments[0].close()
+        assert maps() == 1
+        del view
+        assert maps() == 1
+        del other
+        assert maps() == 0
+        view = log.fetch(0).memory()
+        before = bytes(view)
+        assert maps() == 1
+    assert maps() == 0 and view == before
+
+
+def kinds(*views: memoryview) -> set[str]:
+    return {type(view.obj).__name__ for view in views}
+
+
+def test_views_are_our_own_memory_once_the_log_is_closed(tmp_path: Path) -> None:
+    """Whoever has the lock next may shorten the files: that would be a SIGBUS for who holds a view of them."""
+    with one_log(tmp_path) as log:
+        for i in range(40):
+            log.append([(b"k", b"%05d" % i * 40_000)])
+        path = Path(log.segments[0].path)
+        stored = path.read_bytes()
+        found = [log.fetch(offset, 1) for offset in range(40)]
+        views = [data.memory() for data in found]
+        assert kinds(*views) == {"FileView"}
+        kept = [views[3], views[4][7:], views[39]]
+        del views
+        whole = log.fetch(0, 1 << 30).memory()
+    os.truncate(path, 0)
+    assert whole == stored
+    del whole
+    size = len(stored) // 40
+    assert kept == [stored[3 * size : 4 * size], stored[4 * size + 7 : 5 * size], stored[39 * size :]]
+    with pytest.raises(CorruptBatch, match="truncated"):
+        found[0].memory()
+    path.write_bytes(stored)
+    view = found[1].memory()
+    assert view == stored[size : 2 * size] and kinds(view) == {"AlignedBuffer"}
+
+
+def test_closing_copies_little_more_than_is_held(tmp_path: Path) -> None:
+    def kib() -> int:
+        status = Path("/proc/self/smaps_rollup").read_text()
+        return sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("Anonymous:"))
+
+    with one_log(tmp_path) as log:
+        for i in range(64):
+            log.append([(b"k", b"%05d" % i * 200_000)])
+        kept = [log.fetch(i, 1).memory() for i in range(64)][50]
+        log.flush()
+        log.roll()
+        before = kib()
+    assert kib() - before < 16 << 10
+    assert kept[-6:-1] == b"00050"
+
+
+def test_a_view_in_a_forked_child_is_its_own(tmp_path: Path) -> None:
+    with one_log(tmp_path) as log:
+        log.append([(b"k", b"first")])
+        for i in range(20):
+            log.append([(b"k", b"%05d" % i * 2000)])
+        data = log.fetch(1, 1 << 20)
+        view = data.memory()
+        before = bytes(view)
+
+        def child() -> tuple[bool, set[str]]:
+            again = kinds(data.memory())
+            os.truncate(log.segments[0].path, 100)
+            return bytes(view) == before, again
+
+        assert in_child(child) == (True, {"AlignedBuffer"})
+        assert bytes(view) == before
 
 
 # ---- to a socket -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,189 @@
+"""Who leads when tasks wait: their loops' workers come late, loops stop, and Ctrl-C arrives in between."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.errors import StorageOffline
+from tests.log.test_group_commit import PATIENCE, Appender, Gated, opened, put, until
+from tests.support.logs import values
+
+
+def test_an_executor_full_of_appends_waits_for_none_of_its_own_workers(tmp_path: Path) -> None:
+    """The worker that a task has asked for is behind appends in the executor: the first of those leads."""
+
+    async def main() -> None:
+        loop, begun, free = asyncio.get_running_loop(), threading.Event(), threading.Event()
+
+        def busy() -> None:
+            begun.set()
+            assert free.wait(PATIENCE)
+
+        with ThreadPoolExecutor(1) as executor:
+            loop.set_default_executor(executor)
+            jobs: list[Any] = [loop.run_in_executor(None, busy)]
+            jobs.append(loop.run_in_executor(None, put(log, b"thread")))
+            begun.wait()
+            jobs.append(asyncio.create_task(log.append_async([(None, b"task")])))
+            while len(log._commits) == 0:
+                await asyncio.sleep(0.001)
+            free.set()
+            _, waiting = await asyncio.wait(jobs, timeout=PATIENCE)
+            if waiting:
+                log._commits.renew()  # or the executor would never end
+            assert not waiting
+
+    with opened(tmp_path, Gated()) as log:
+        asyncio.run(asyncio.wait_for(main(), 3 * PATIENCE))
+        assert sorted(values(log)) == [b"task", b"thread"]
+
+
+def test_a_thread_leads_where_a_worker_is_only_asked_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        loop, free = asyncio.get_running_loop(), threading.Event()
+        with ThreadPoolExecutor(1) as executor:
+            loop.set_default_executor(executor)
+            busy = loop.run_in_executor(None, free.wait, PATIENCE)
+            task = asyncio.create_task(log.append_async([(None, b"task")]))
+            while len(log._commits) == 0:
+                await asyncio.sleep(0.001)
+            thread = Appender(put(log, b"thread"))
+            try:
+                await asyncio.wait_for(asyncio.shield(task), PATIENCE)  # with it, though no worker is free
+                thread.outcome()
+            finally:
+                free.set()
+            await busy
+            assert (await log.append_async([(None, b"later")])).first_offset == 2
+
+    with opened(tmp_path, Gated()) as log:
+        asyncio.run(main())
+        assert values(log) == [b"task", b"thread", b"later"]
+
+
+def test_a_worker_that_is_called_off_leaves_no_task_waiting(tmp_path: Path) -> None:
+    async def main() -> None:
+        loop, free = asyncio.get_running_loop(), threading.Event()
+        executor = ThreadPoolExecutor(1)
+        loop.set_default_executor(executor)
+        busy = loop.run_in_executor(None, free.wait, PATIENCE)
+        task = asyncio.create_task(log.append_async([(None, b"task")]))
+        while len(log._commits) == 0:
+            await asyncio.sleep(0.001)
+        executor.shutdown(wait=False, cancel_futures=True)
+        try:
+            with pytest.raises(StorageOffline, match="nothing was appended"):
+                await asyncio.wait_for(task, PATIENCE)
+        finally:
+            free.set()
+        await busy
+
+    with opened(tmp_path, Gated()) as log:
+        asyncio.run(main())
+        assert values(log) == []
+        log.append([(None, b"later")])
+
+
+def test_ctrl_c_while_a_worker_is_asked_for_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+    class Loop(asyncio.SelectorEventLoop):
+        def run_in_executor(self, *_: Any) -> Any:
+            raise KeyboardInterrupt
+
+    with opened(tmp_path, Gated()) as log:
+        loop = Loop()
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(log.append_async([(None, b"interrupted")]))
+        loop.close()
+        Appender(put(log, b"later")).outcome()
+        assert values(log) == [b"later"]
+
+
+def test_a_loop_that_has_stopped_strands_no_other_loops_tasks(tmp_path: Path) -> None:
+    """Its task waits, and it is not closed, as in a notebook."""
+    files = Gated()
+    with opened(tmp_path, files) as log:
+        files.close()
+        holds = Appender(put(log, b"holds"))
+        assert files.entered.acquire(timeout=PATIENCE)
+        stopped = asyncio.new_event_loop()
+        waits = stopped.create_task(log.append_async([(None, b"stopped")]))
+        stopped.run_until_complete(asyncio.sleep(0))
+
+        async def main() -> None:
+            task = asyncio.create_task(log.append_async([(None, b"runs")]))
+            while len(log._commits) < 2:
+                await asyncio.sleep(0.001)
+            files.gate.set()
+            await asyncio.wait_for(task, PATIENCE)
+
+        asyncio.run(main())
+        holds.outcome()
+        assert stopped.run_until_complete(waits).first_offset == 1
+        stopped.close()
+        assert values(log) == [b"holds", b"stopped", b"runs"]
+
+
+def test_ctrl_c_while_leading_is_handed_to_a_loop(tmp_path: Path) -> None:
+    """The loop is told once more."""
+    fired = list[str]()
+
+    class Loop(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if getattr(callback, "__name__", "") == "begin" and not fired:
+                fired.append("begin")
+                raise KeyboardInterrupt
+            return super().call_soon_threadsafe(callback, *args, **kwargs)
+
+    files, loop = Gated(), Loop()
+    runs = threading.Thread(target=loop.run_forever)
+    runs.start()
+
+    with opened(tmp_path, files) as log:
+        files.close()
+        leads = Appender(put(log, b"leads"))
+        assert files.entered.acquire(timeout=PATIENCE)
+        behind = asyncio.run_coroutine_threadsafe(log.append_async([(None, b"behind")]), loop)
+        until(lambda: len(log._commits) == 1)
+        files.gate.set()
+        with pytest.raises(KeyboardInterrupt):
+            leads.outcome()
+        assert behind.result(PATIENCE).first_offset == 1 and fired
+        assert values(log) == [b"leads", b"behind"]
+    loop.call_soon_threadsafe(loop.stop)
+    runs.join()
+    loop.close()
+
+
+def test_an_append_by_each_of_many_threads_and_tasks_has_its_outcome(tmp_path: Path) -> None:
+    """Two loops and some threads, all at once, through an executor with a single worker each."""
+
+    def tasks(number: int) -> int:
+        async def one(which: int) -> int:
+            for turn in range(10):
+                await log.append_async([(None, b"%d %d %d" % (number, which, turn))])
+            return 10
+
+        async def main() -> int:
+            with ThreadPoolExecutor(1) as executor:
+                asyncio.get_running_loop().set_default_executor(executor)
+                own = [asyncio.to_thread(log.append, [(None, b"thread")]) for _ in range(5)]
+                await asyncio.wait_for(asyncio.gather(*own), 3 * PATIENCE)
+                return sum(await asyncio.wait_for(asyncio.gather(*(one(which) for which in range(8))), 3 * PATIENCE))
+
+        return asyncio.run(main())
+
+    with klog.Log.open(tmp_path / "t-0", durability="sync") as log:
+        loops = [Appender(lambda number=number: tasks(number)) for number in range(2)]
+        threads = [Appender(lambda: [log.append([(None, b"plain")]) for _ in range(20)]) for _ in range(2)]
+        assert [each.outcome() for each in loops] == [80, 80]
+        for each in threads:
+            each.outcome()
+        assert log.log_end_offset == 160 + 10 + 40 and len(log._commits) == 0
