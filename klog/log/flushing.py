@@ -17,10 +17,11 @@ UnifiedLog.flush, LocalLog.flush, LogManager.flushDirtyLogs.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from typing import TYPE_CHECKING
 
-from klog.errors import StorageOffline
+from klog.errors import KlogError, StorageOffline
 from klog.log._commit import SyncTurn
 from klog.log.segments import number_of
 from klog.log.terms import NO_BOUND
@@ -28,6 +29,9 @@ from klog.log.times import whole_number
 
 if TYPE_CHECKING:
     from klog.log.log import Log
+
+
+_log = logging.getLogger("klog.log")
 
 
 class Turn:
@@ -135,7 +139,12 @@ def flush_if_due_locked(log: Log, now: int) -> None:
     if log._log_end_offset - log._recovery_point >= config.flush_messages or (
         is_due(log, now) and not (owner is not None and owner.flush_soon(log))
     ):
-        log.flush()
+        try:
+            log.flush()
+        except (OSError, KlogError) as error:  # the records are in the log: what passes must not refuse them
+            if log._offline is not None:
+                raise
+            _log.warning("event=flush_postponed log=%s reason=%s", log.name, error)
 
 
 def is_due(log: Log, now: int) -> bool:

@@ -218,12 +218,18 @@ class LogDirectory:
     # ---- what logs call ----------------------------------------------------------------------------------------------
 
     def flushed(self, log: Log) -> None:
-        """A log's recovery point has moved: what a crash must check has become less."""
+        """A log's recovery point has moved: what a crash must check has become less. Of one that has been deleted
+        meanwhile nothing is noted: a new one of its name begins at 0."""
         with self._mutex:
-            if self._deferring:
-                self.points[log.topic, log.partition] = log.recovery_point
+            if log._owner is not self:
                 return
-        self.write_points([log])
+            self.points[log.topic, log.partition] = log.recovery_point
+            if not self._deferring:
+                self._write(checkpoint.RECOVERY_POINT, self.points)
+
+    def after_fork(self) -> None:
+        """In a forked child: a thread that held the mutex is not there."""
+        self._mutex = threading.Lock()
 
     @contextlib.contextmanager
     def deferring(self) -> Iterator[None]:

@@ -157,6 +157,8 @@ class LogManager:
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
         self._loading = Loading(self)
+        for directory in self._directories:
+            directory.after_fork()
         self._forked = not self._read_only
 
     # ---- directories -----------------------------------------------------------------------------------------------
