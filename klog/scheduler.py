@@ -101,8 +101,13 @@ class Scheduler:
         return None
 
     def run_due(self) -> int:
-        """Run what is due; how many tasks that were. The caller holds no lock of a log."""
+        """Run what is due; how many tasks that were. The caller holds no lock of a log.
+
+        Where a thread does that, nobody else does: an append would wait for a round of flushes.
+        """
         if self._next_ms == _NEVER or self.now_ms() < self._next_ms or os.getpid() != self._pid:
+            return 0
+        if self.running and threading.current_thread() is not self._thread:
             return 0
         ran = 0
         now_ms = self.now_ms()

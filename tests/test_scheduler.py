@@ -131,3 +131,25 @@ def test_nothing_runs_in_a_forked_child() -> None:
 def test_impossible_times_are_refused(delay_ms: int, period_ms: int | None) -> None:
     with pytest.raises(ValueError, match="task x"):
         Scheduler(ManualClock(0)).schedule("x", lambda: None, delay_ms, period_ms)
+
+
+def test_where_a_thread_runs_what_is_due_nobody_else_does() -> None:
+    """M21: an append does not do the background's work, however long that keeps the thread."""
+    scheduler = Scheduler(SystemClock())
+    entered, gate, ran = threading.Event(), threading.Event(), threading.Event()
+    seen: list[str] = []
+    scheduler.start()
+    try:
+        scheduler.schedule("long", lambda: (entered.set(), gate.wait(10)), 1)
+        assert entered.wait(10)
+        scheduler.schedule("next", lambda: (seen.append(threading.current_thread().name), ran.set()), 1)
+        until = scheduler.now_ms() + 20
+        while scheduler.now_ms() < until:
+            assert scheduler.run_due() == 0
+        assert seen == []
+        gate.set()
+        assert ran.wait(10)
+        assert seen == ["klog-scheduler"]
+    finally:
+        gate.set()
+        scheduler.stop()

@@ -1,4 +1,6 @@
 from klog.disk.faults import FailedSync
 
+AFTER_SYNC: str
+
 def sync_file(fd: int, path: str, data: bool = False, table: int = 0) -> None: ...
 def failed_sync(number: int, path: str) -> FailedSync: ...
