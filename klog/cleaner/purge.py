@@ -31,9 +31,10 @@ from klog.cleaner._clean import Rewriter
 from klog.cleaner._find import KeySearch
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.round import Nowhere, Source, index_for, write_segment
-from klog.cleaner.swap import Overtaken, home_of_cleaned, replace_locked
+from klog.cleaner.swap import home_of_cleaned, replace_locked
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, KlogError
+from klog.log.cleaning_turn import Overtaken
 from klog.progress import Event, Progress
 from klog.segment import AbortedTransaction, Segment, names
 
@@ -107,59 +108,87 @@ def purge_key(log: Log, key: bytes, *, roll: bool, dry_run: bool, progress: Prog
         raise TypeError(f"key is bytes, not {type(key).__name__}{hint}")
     if dry_run:
         log._check_open()
-        return _Purge(log, key, progress).run(roll, dry_run=True)
-    log._check_writable()
-    audit.check(os.path.dirname(log.path))
-    with _turn(log):
-        return _Purge(log, key, progress).run(roll, dry_run=False)
-
-
-def _turn(log: Log) -> contextlib.AbstractContextManager[None]:
-    return log._cleaning_turn() if hasattr(log, "_cleaning_turn") else contextlib.nullcontext()
+    else:
+        log._check_writable()
+        audit.check(os.path.dirname(log.path))
+    return _Purge(log, key, roll, dry_run, progress).run()
 
 
 class _Purge:
     """One call."""
 
-    def __init__(self, log: Log, key: bytes, progress: Progress | None) -> None:
-        self._log, self._key, self._progress = log, key, progress
+    def __init__(self, log: Log, key: bytes, roll: bool, dry_run: bool, progress: Progress | None) -> None:
+        self._log, self._key, self._roll, self._dry_run, self._progress = log, key, roll, dry_run, progress
         self._search = KeySearch(key)
         self._known: dict[Segment, _Found] = {}
         self._done = _Done()
+        self._begun = False  # as the audit says
         self._directory = os.path.dirname(log.path)
         self._id = os.urandom(8).hex()
 
-    def run(self, roll: bool, *, dry_run: bool) -> PurgeStats:
+    def run(self) -> PurgeStats:
         log = self._log
-        started, size, begun = log.clock.monotonic(), log.size, False
+        started, size = log.clock.monotonic(), log.size
         try:
-            survey = self._steadily(lambda: self._survey(roll))
-            if survey.active is not None and not dry_run:
-                log.roll()
-                survey = self._steadily(lambda: self._survey(False))
-            elif survey.active is not None:
-                survey.purgeable.append(survey.active)
-            if survey.purgeable and not dry_run:
-                self._note("begun", survey)
-                begun = True
-            survey = self._purge(survey, dry_run)
-            leftovers = () if dry_run else self._unlink()
-            stats = self._stats(survey, started, size, leftovers, dry_run)
+            survey = self._attempts()
+            leftovers = () if self._dry_run else self._unlink()
+            stats = self._stats(survey, started, size, leftovers)
         except BaseException as error:
-            if begun:
+            if self._begun:
                 with contextlib.suppress(OSError, KlogError):
                     self._note("failed", None, error=str(error) or type(error).__name__)
             raise
-        if not dry_run:
+        if not self._dry_run:
             try:
                 self._note("done", survey, stats)
             except (OSError, KlogError) as error:
                 error.add_note(
-                    f"{log.name}: the key is purged ({done_in_words(stats)}), only the audit does not say so"
+                    f"{log.name}: {stats.records_removed} records in {stats.segments_rewritten} segments are purged "
+                    f"all the same, only the audit does not say so"
                 )
                 raise
         log._options.scheduler.run_due()
         return stats
+
+    def _attempts(self) -> _Survey:
+        """Both passes; again from what is known by then, where the log has changed meanwhile or somebody waited for the
+        turn."""
+        log = self._log
+        for _ in range(OVERTAKEN_MAX):
+            moment = self._moment()
+            if self._dry_run:
+                self._done = _Done()
+            try:
+                with contextlib.nullcontext() if self._dry_run else log._cleaning_turn():
+                    return self._attempt()
+            except Overtaken:
+                continue
+            except (CorruptData, FileNotFoundError):
+                if self._moment() == moment:
+                    raise
+        raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times while a key was purged: try again")
+
+    def _moment(self) -> tuple[int, int, int]:
+        """What is another after a cut or a removal; this purge's own swaps left out."""
+        log, swaps = self._log, 0 if self._dry_run else len(self._done.bases)
+        return log._generation - swaps, log._segments[0].base_offset, len(log._segments)
+
+    def _attempt(self) -> _Survey:
+        survey = self._survey(self._roll)
+        if survey.active is not None:
+            if self._dry_run:
+                survey.purgeable.append(survey.active)
+            else:
+                self._log.roll()
+                survey = self._survey(False)
+        if survey.purgeable and not self._dry_run and not self._begun:
+            self._note("begun", survey)
+            self._begun = True
+        total, done = sum(found.size for found in survey.purgeable), 0
+        for found in survey.purgeable:
+            self._rewrite(found, self._beat("purge", done, total))
+            done += found.size
+        return survey
 
     # ---- pass 1 ----------------------------------------------------------------------------------------------------
 
@@ -195,44 +224,23 @@ class _Purge:
 
     # ---- pass 2 ----------------------------------------------------------------------------------------------------
 
-    def _purge(self, survey: _Survey, dry_run: bool) -> _Survey:
-        """U3, U4; once more from the survey on where the log has changed meanwhile."""
-        for _ in range(OVERTAKEN_MAX):
-            total, done = sum(found.size for found in survey.purgeable), 0
-            try:
-                for found in survey.purgeable:
-                    self._rewrite(found, self._beat("purge", done, total), dry_run)
-                    done += found.size
-                return survey
-            except Overtaken:
-                survey = self._steadily(lambda: self._survey(False))
-        raise Overtaken(f"{self._log.name} was changed {OVERTAKEN_MAX} times while a key was purged: try again")
+    def _rewrite(self, found: _Found, beat: Callable[[int], None]) -> None:
+        """U3"""
+        log, done = self._log, self._done
+        source = Source.of(found.segment, found.limit)
+        rewriter = Rewriter(KeyMap(24), 0, 0, 0, CleanedTransactions(), {}, purged=self._key)
+        index = index_for(log, [source])
+        cleaned = Segment(home_of_cleaned(log), source.base_offset, log.clock.wall_ms())
 
-    def _rewrite(self, found: _Found, beat: Callable[[int], None], dry_run: bool) -> None:
-        log = self._log
-        generation = log._generation
-        try:
-            source = Source.of(found.segment, found.limit)
-            rewriter = Rewriter(KeyMap(24), 0, 0, 0, CleanedTransactions(), {}, purged=self._key)
-            index = index_for(log, [source])
-            cleaned = Segment(home_of_cleaned(log), source.base_offset, log.clock.wall_ms())
+        def fill(out: object) -> Iterable[AbortedTransaction]:
+            rewriter.begin(out, index)
+            rewriter.rewrite(source.segment.file, found.size, source.base_offset, source.limit, True, beat)
+            return () if self._dry_run else log._aborted_in(source.segment, log._has_producers())
 
-            def fill(out: object) -> Iterable[AbortedTransaction]:
-                rewriter.begin(out, index)
-                rewriter.rewrite(source.segment.file, found.size, source.base_offset, source.limit, True, beat)
-                return () if dry_run else log._aborted_in(source.segment, log._has_producers())
-
-            if dry_run:
-                fill(Nowhere())
-            else:
-                self._replace(
-                    cleaned, source, lambda: write_segment(cleaned, index, fill, source.modified_ms), rewriter
-                )
-        except (CorruptData, FileNotFoundError) as error:
-            if log._generation == generation:
-                raise
-            raise Overtaken(f"{log.name} was cut, or lost segments, while a key was purged") from error
-        done = self._done
+        if self._dry_run:
+            fill(Nowhere())
+        else:
+            self._replace(cleaned, source, lambda: write_segment(cleaned, index, fill, source.modified_ms), rewriter)
         done.records += rewriter.records_dropped
         done.bytes += rewriter.bytes_read - rewriter.size
         done.bases.append(source.base_offset)
@@ -245,6 +253,7 @@ class _Purge:
         try:
             write()
             cleaned.size = rewriter.size
+            log._cleaning.check()
             with log._lock:
                 log._check_writable()
                 replace_locked(log, cleaned, [source.segment], [source.size])
@@ -278,16 +287,14 @@ class _Purge:
 
     # ---- what is said ----------------------------------------------------------------------------------------------
 
-    def _stats(
-        self, survey: _Survey, started: float, size: int, leftovers: tuple[str, ...], dry_run: bool
-    ) -> PurgeStats:
+    def _stats(self, survey: _Survey, started: float, size: int, leftovers: tuple[str, ...]) -> PurgeStats:
         log, done, left = self._log, self._done, survey.out_of_reach
         return PurgeStats(
             records_removed=done.records,
             records_left=sum(found.records for found in left),
             left_from=min((found.first_offset for found in left), default=-1),
             bytes_before=size,
-            bytes_after=size - done.bytes if dry_run else log.size,
+            bytes_after=size - done.bytes if self._dry_run else log.size,
             segments_rewritten=len(done.bases),
             first_offset=done.first_offset,
             last_offset=done.last_offset,
@@ -328,29 +335,13 @@ class _Purge:
 
         def beat(read: int) -> None:
             nonlocal done
-            if hasattr(log, "_cleaning"):
+            if not self._dry_run:
                 log._cleaning.check()
             done += read
             if progress is not None:
                 progress(Event(stage, done, max(total, done), "bytes", log.name))
 
         return beat
-
-    def _steadily(self, look: Callable[[], _Survey]) -> _Survey:
-        """look(), again where the log has changed under it."""
-        for _ in range(OVERTAKEN_MAX):
-            generation, first = self._log._generation, self._log._segments[0].base_offset
-            try:
-                return look()
-            except (CorruptData, FileNotFoundError):
-                if (generation, first) == (self._log._generation, self._log._segments[0].base_offset):
-                    raise
-        raise Overtaken(f"{self._log.name} was changed {OVERTAKEN_MAX} times while it was searched: try again")
-
-
-def done_in_words(stats: PurgeStats) -> str:
-    """For people."""
-    return f"{stats.records_removed} records in {stats.segments_rewritten} segments"
 
 
 def _iso(ms: int) -> str:

@@ -268,6 +268,49 @@ def test_a_stop_in_the_middle_leaves_each_segment_whole(tmp_path: Path) -> None:
     assert [line["outcome"] for line in read_audit(tmp_path)] == ["begun", "failed", "begun", "done"]
 
 
+@pytest.mark.parametrize("stage", ["search", "purge"])
+def test_a_log_that_is_cut_meanwhile_is_searched_again(tmp_path: Path, stage: str) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        cut: list[bool] = []
+
+        def truncate(event: Event) -> None:
+            if not cut and event.stage == stage:
+                cut.append(log.truncate_to(60))
+
+        stats = log.purge_key(b"key-1", progress=truncate)
+        assert (stats.records_removed, stats.records_left, stats.segments_rewritten) == (5, 1, 1)
+        assert [record.offset for record in log.read() if record.key == b"key-1"] == [51]
+        assert not [path for path in (tmp_path / "t-0").iterdir() if path.suffix in (".cleaned", ".deleted")]
+    assert read_audit(tmp_path)[-1]["outcome"] == "done"
+
+
+def test_a_segment_that_retention_takes_meanwhile_is_gone_with_its_records(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
+        fill(log)
+        taken: list[int] = []
+
+        def retention(event: Event) -> None:
+            if not taken and event.stage == "purge":
+                log.maybe_increment_log_start_offset(45)
+                taken.append(log.apply_retention())
+
+        assert log.purge_key(b"key-1", progress=retention).records_removed == 9
+        assert taken == [1]
+        assert with_key(batches(log), b"key-1") == {135: 1}
+
+
+def test_damage_is_told_by_a_dry_run_too(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        path = Path(log.segments[1].path)
+        data = bytearray(path.read_bytes())
+        data[300] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(CorruptBatch):
+            log.purge_key(b"key-1", dry_run=True)
+
+
 def test_who_may_call_it_with_what(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         with pytest.raises(TypeError, match=r"encode\(\)"):
