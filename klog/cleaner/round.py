@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap
-from klog.cleaner.plan import Dirt, cleaned_segments, dirty_segments, group
+from klog.cleaner.overflow import Overflowed, split_overflowed
+from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, group
 from klog.cleaner.swap import Overtaken, home_of_cleaned, replace_locked
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData
@@ -85,7 +86,8 @@ def clean_round(
 ) -> RoundStats:
     """Clean [.., range_.first_uncleanable) of a log by an empty map; stats.end is where the next round begins.
 
-    Raises CorruptBatch at a damaged batch, Overtaken where the log has changed in between, OSError, and what tick does.
+    Raises CorruptBatch at a damaged batch, Overtaken where the log has changed in between, or a segment had to be split
+    first, OSError, and what tick does.
     """
     stats = RoundStats(range_.first_dirty)
     with log._lock:
@@ -96,6 +98,9 @@ def clean_round(
     try:
         _note_keys(log, segments, range_, keys, stats, tick)
         _rewrite_groups(log, segments, range_, keys, now_ms, stats, tick, dry_run)
+    except Overflowed as overflowed:
+        split_overflowed(log, overflowed.segment)
+        raise Overtaken(f"{overflowed}, and was split") from None
     except (CorruptData, FileNotFoundError) as error:
         swaps = 0 if dry_run else len(stats.segments)
         if log._generation == generation + swaps and log._segments[0].base_offset == segments[0].base_offset:
@@ -269,6 +274,8 @@ def _write(
     out = home.files.open(cleaned.path, write=True, create=True)
     try:
         _rewrite(log, sources, rewriter, out, index, transactions, legacy_horizon_ms, beat)
+        if rewriter.next_offset_out - 1 - cleaned.base_offset > SPAN_MAX:  # such a source shares a group with empty ones
+            raise Overflowed(sources[0].segment)
         home.files.fsync(out)
     finally:
         out.close()
