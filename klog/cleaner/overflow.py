@@ -1,4 +1,4 @@
-"""A closed segment whose survivors lie further from its base than its index can name: it is split, and cleaned after that.
+"""A closed segment whose survivors lie further from its base than its index can name: it is split, then cleaned.
 
 Cleaners of old Kafkas made such segments, and a load after a clean stop leaves them as they are. What replaces the one:
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from klog.cleaner.swap import check_unchanged, home_of_cleaned, replace_all_locked
 from klog.errors import CorruptBatch, KlogError
+from klog.log.cleaning_turn import Overtaken
 from klog.log.load import new_segment
 from klog.log.removal import unlink_later_locked
 from klog.log.split import Part, is_flipped, plan, write_parts
@@ -38,11 +39,15 @@ class Overflowed(KlogError):
         self.segment = segment
 
 
+class SplitFirst(Overtaken):
+    """A segment had to be split: the cleaning begins again, with one step done."""
+
+
 def split_overflowed(log: Log, segment: Segment) -> None:
     """Put segments that reach all their batches in its place; durable when it returns.
 
-    Overtaken where the log has changed meanwhile, CorruptBatch where the far offset is one wrong bit, OSError: the log is
-    as it was, or, behind the first rename of the swap, offline.
+    Overtaken where the log has changed meanwhile, CorruptBatch where the far offset is one wrong bit, OSError: the log
+    is as it was, or, behind the first rename of the swap, offline.
     """
     size = segment.size
     if is_flipped(segment):

@@ -22,11 +22,11 @@ CONFIG = {"cleanup.policy": "compact", "index.interval.bytes": 200, "segment.ind
 FAR = [50, BEYOND + 60, 2 * BEYOND + 100]
 
 
-def batches(start: int, count: int) -> bytes:
+def batches(start: int, count: int, first_key: int = 0) -> bytes:
     """Three records each, of keys that come again in every run of them."""
     return b"".join(
         klog.record.encode(
-            [(b"k%d" % (3 * n + i), b"%d" % (start + 3 * n + i), NOW) for i in range(3)],
+            [(b"k%d" % (first_key + 3 * n + i), b"%d" % (start + 3 * n + i), NOW) for i in range(3)],
             base_offset=start + 3 * n,
             leader_epoch=0,
         )
@@ -142,6 +142,24 @@ def test_out_of_reach_of_all_its_batches(tmp_path: Path) -> None:
         assert values(log) == before
 
 
+def test_many_of_them(tmp_path: Path) -> None:
+    """CL38: one after the other is split by one call."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    for n in range(12):
+        base = 2 * n * BEYOND
+        data = batches(base, 2, 100 * n) + batches(base + BEYOND + 1, 2, 100 * n + 50)
+        (directory / f"{base:020d}.log").write_bytes(data)
+    end = 24 * BEYOND
+    (directory / f"{end:020d}.log").write_bytes(b"")
+    with opened(directory) as log:
+        before = offsets(log)
+        assert len(before) == 12 * 12
+        assert log.compact().first_dirty_offset == end
+        assert bases(log) == sorted([*range(0, end, 2 * BEYOND), *range(BEYOND + 1, end, 2 * BEYOND), end])
+        assert offsets(log) == before
+
+
 def test_transactions_survive_the_split(tmp_path: Path) -> None:
     """CL38: aborted records stay invisible, their markers and the index as well."""
     directory = tmp_path / "t-0"
@@ -195,12 +213,10 @@ def test_killed_anywhere_in_it(tmp_path: Path, step: int) -> None:
     assert whole.steps - first > 20
     for stop_at in range(first, whole.steps, step):
         directory = overflowed(tmp_path / f"{stop_at}" / "t-0")
+        log = opened(directory, CrashFiles(stop_at))
         with pytest.raises(PowerCut):
-            log = opened(directory, CrashFiles(stop_at))
-            try:
-                log.compact()
-            finally:
-                abandon(log)
+            log.compact()
+        abandon(log)
         with klog.Log.open(directory, config=CONFIG, clean_shutdown=False, clock=ManualClock(NOW)) as log:
             assert values(log) == expected, whole.log[stop_at]
             assert set(offsets(log)) <= set(before)
