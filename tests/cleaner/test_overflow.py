@@ -213,6 +213,7 @@ def test_killed_anywhere_in_it(tmp_path: Path, step: int) -> None:
     assert whole.steps - first > 20
     for stop_at in range(first, whole.steps, step):
         directory = overflowed(tmp_path / f"{stop_at}" / "t-0")
+        opened(directory).close()
         log = opened(directory, CrashFiles(stop_at))
         with pytest.raises(PowerCut):
             log.compact()
