@@ -123,8 +123,6 @@ static int inner_next(const uint8_t *set, size_t size, size_t at, const kl_messa
     int status = kl_message_next(set + at, size - at, m);
     if (status != KL_OK || wrapper == NULL)
         return status;
-    if (m->magic != wrapper->magic)
-        return KL_EMAGIC;
     return (m->attributes & KL_ATTR_CODEC) != 0 ? KL_ECODEC : KL_OK;
 }
 

@@ -64,11 +64,11 @@ typedef struct {
 } kl_legacy_t;
 
 /* Look at every message of a set of size bytes: the decompressed value of *wrapper, or, where wrapper is NULL, one message
- * itself.  A message cut short at the end is passed by, as in Kafka.
- * KL_OK, or the first failure with *bad set to the number of its message: what kl_message_next says (KL_EMAGIC also for
- * another magic than the wrapper's, which no broker leaves behind), KL_ECODEC (a message inside a wrapper has a codec),
- * KL_ECOUNT (no message at all), KL_EORDER (offsets no batch can have: negative, more than 2^31-1 apart, or the wrapper's
- * below that of its first or, in magic 1, its last message). */
+ * itself.  A message cut short at the end is passed by, as in Kafka.  One of another magic than the wrapper's is taken:
+ * cleaners of Kafka 0.10 left some (KAFKA-4298).  The wrapper's magic says what its offset counts from.
+ * KL_OK, or the first failure with *bad set to the number of its message: what kl_message_next says, KL_ECODEC (a message
+ * inside a wrapper has a codec), KL_ECOUNT (no message at all), KL_EORDER (offsets no batch can have: negative, more than
+ * 2^31-1 apart, or the wrapper's below that of its first or, in magic 1, its last message). */
 int kl_legacy_measure(const uint8_t *set, size_t size, const kl_message_t *wrapper, kl_legacy_t *out, int32_t *bad);
 
 /* Write the records of that set to to, which has room for shape->payload_size bytes.

@@ -6,6 +6,7 @@ cleanable, dirt, Cleanable, Dirt, compaction_delay      what there is to clean (
 read_first_dirty, write_first_dirty      cleaner-offset-checkpoint
 KeyMap                       key -> latest offset, in memory that is bounded
 Overtaken                    the log has changed under a round; nothing is lost
+CleaningAborted              the same, where somebody waits for the round to end
 """
 
 from klog.cleaner._keymap import KeyMap
@@ -13,10 +14,11 @@ from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
 from klog.cleaner.compaction import CompactionStats, compact
 from klog.cleaner.plan import Cleanable, Dirt, cleanable, compaction_delay, dirt
 from klog.cleaner.round import RoundStats, clean_round
-from klog.cleaner.swap import Overtaken
+from klog.log.cleaning_turn import CleaningAborted, Overtaken
 
 __all__ = [
     "Cleanable",
+    "CleaningAborted",
     "CompactionStats",
     "Dirt",
     "KeyMap",

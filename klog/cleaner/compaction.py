@@ -10,8 +10,8 @@ from klog.cleaner._keymap import KeyMap
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
 from klog.cleaner.plan import Dirt, cleanable, dirt
 from klog.cleaner.round import RoundStats, clean_round
-from klog.cleaner.swap import Overtaken
 from klog.errors import ConfigUnknown, PolicyViolation
+from klog.log.cleaning_turn import Overtaken
 from klog.progress import Event, Progress
 
 if TYPE_CHECKING:
@@ -61,24 +61,26 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
     records = log.count() if dry_run or log.log_start_offset > log.segments[0].base_offset else None
     done: list[RoundStats] = []
     overtaken = first_dirty = 0
-    range_ = _range(log, read_first_dirty(log))
     while rounds is None or len(done) < rounds:
-        if range_.cleanable_bytes == 0:
-            break
         try:
-            stats = clean_round(
-                log,
-                range_,
-                _key_map(log),
-                log.clock.wall_ms(),
-                tick=None if progress is None else _Told(log, range_, progress),
-                dry_run=dry_run,
-            )
+            with log._cleaning_turn():
+                range_ = _range(log, read_first_dirty(log))
+                if range_.cleanable_bytes == 0:
+                    break
+                stats = clean_round(
+                    log,
+                    range_,
+                    _key_map(log),
+                    log.clock.wall_ms(),
+                    tick=None if progress is None else _Told(log, range_, progress),
+                    dry_run=dry_run,
+                )
+                if stats.end > range_.first_dirty and not dry_run:
+                    write_first_dirty(log, stats.end)
         except Overtaken:
             overtaken += 1
             if overtaken > OVERTAKEN_MAX:
                 raise
-            range_ = _range(log, range_.first_dirty)
             continue
         done.append(stats)
         if stats.end <= range_.first_dirty:
@@ -86,10 +88,10 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
         first_dirty = stats.end
         if dry_run:
             break  # the next round would begin with what this one leaves
-        write_first_dirty(log, first_dirty)
-        range_ = _range(log, first_dirty)
     if not done or not dry_run:
-        first_dirty = range_.first_dirty
+        first_dirty = _range(log, read_first_dirty(log)).first_dirty
+    if done and not dry_run:
+        log._cleaning.uncleanable = None
     gone = sum(stats.bytes_read - stats.bytes_written for stats in done)
     dropped = sum(stats.records_dropped for stats in done)
     log._options.scheduler.run_due()
@@ -139,6 +141,8 @@ class _Told:
         self._name = log.name
 
     def __call__(self, stage: str, size: int) -> None:
+        if stage not in self._done:
+            return
         self._done[stage] += size
         total = max(self._totals[stage], self._done[stage])
         self._progress(Event(stage, self._done[stage], total, "bytes", self._name))

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.plan import Dirt, cleaned_segments, dirty_segments, group
-from klog.cleaner.swap import Overtaken, home_of_cleaned, replace_locked
+from klog.cleaner.swap import home_of_cleaned, replace_locked
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData
+from klog.log.cleaning_turn import Overtaken
 from klog.segment import Home, IndexPair, Segment
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klog.cleaner")
 _OFFSET_ENTRY, _TIME_ENTRY = 8, 12
 Tick = Callable[[str, int], None]
-"""(stage, bytes read): called after each chunk, may raise to end the cleaning."""
+"""(stage, bytes): called after each chunk, may raise to end the cleaning. "index" and "clean": bytes read in the first
+and the second pass; "write": bytes written in the second."""
 
 
 @dataclass(slots=True)
@@ -85,7 +87,8 @@ def clean_round(
 ) -> RoundStats:
     """Clean [.., range_.first_uncleanable) of a log by an empty map; stats.end is where the next round begins.
 
-    Raises CorruptBatch at a damaged batch, Overtaken where the log has changed in between, OSError, and what tick does.
+    Who calls has the turn at the log's segments. Raises CorruptBatch at a damaged batch, Overtaken where the log has
+    changed in between, CleaningAborted where the turn is to end, OSError, and what tick does.
     """
     stats = RoundStats(range_.first_dirty)
     with log._lock:
@@ -139,7 +142,7 @@ def _note_keys(
     survey = KeySurvey(keys, range_.first_dirty, transactions)
     dirty = dirty_segments(segments, range_)
     limits = [*(segment.base_offset for segment in dirty[1:]), range_.first_uncleanable]
-    beat = None if tick is None else lambda read: tick("index", read)
+    beat = _beat(log, "index", tick)
     for segment, limit in zip(dirty, limits, strict=True):
         position = 0
         if segment.base_offset < range_.first_dirty:
@@ -149,6 +152,31 @@ def _note_keys(
             stats.map_full = True
             break
     stats.map_records_read, stats.map_bytes_read = survey.records_read, survey.bytes_read
+
+
+def _beat(log: Log, stage: str, tick: Tick | None) -> Callable[[int], None]:
+    """What a pass calls after each chunk."""
+
+    def beat(read: int) -> None:
+        log._cleaning.check()
+        if tick is not None:
+            tick(stage, read)
+
+    return beat
+
+
+def _beat_of(log: Log, rewriter: Rewriter, tick: Tick | None) -> Callable[[int], None]:
+    """The same for the second pass, which writes."""
+    beat, told = _beat(log, "clean", tick), 0
+
+    def both(read: int) -> None:
+        nonlocal told
+        beat(read)
+        if tick is not None and rewriter.size > told:
+            tick("write", rewriter.size - told)
+            told = rewriter.size
+
+    return both
 
 
 def _legacy_horizon(log: Log, segments: Sequence[Segment], first_dirty: int) -> int:
@@ -176,7 +204,7 @@ def _clean_group(
     rewriter = Rewriter(
         keys, now_ms, log.config.delete_retention_ms, range_.first_uncleanable, transactions, last_offsets
     )
-    beat = None if tick is None else lambda read: tick("clean", read)
+    beat = _beat_of(log, rewriter, tick)
     cleaned = Segment(home_of_cleaned(log), sources[0].base_offset, now_ms)
     index = _index_for(log, sources)
     if dry_run:
@@ -185,6 +213,7 @@ def _clean_group(
     else:
         try:
             _write(log, cleaned, sources, rewriter, index, transactions, legacy_horizon_ms, beat)
+            log._cleaning.check()
             with log._lock:
                 log._check_writable()
                 replace_locked(log, cleaned, [s.segment for s in sources], [s.size for s in sources])
@@ -237,7 +266,7 @@ def _rewrite(
     index: IndexPair,
     transactions: CleanedTransactions,
     legacy_horizon_ms: int,
-    beat: Callable[[int], None] | None,
+    beat: Callable[[int], None],
 ) -> None:
     rewriter.begin(out, index)
     for source in sources:
@@ -260,7 +289,7 @@ def _write(
     index: IndexPair,
     transactions: CleanedTransactions,
     legacy_horizon_ms: int,
-    beat: Callable[[int], None] | None,
+    beat: Callable[[int], None],
 ) -> None:
     """The .cleaned files, synced, as old as the last of their sources."""
     home: Home = cleaned.home

@@ -17,17 +17,13 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klog.errors import KlogError
+from klog.log.cleaning_turn import Overtaken
 from klog.log.load import new_segment
 from klog.log.removal import put_aside_locked, unlink_later_locked
 from klog.segment import Home, Segment, names
 
 if TYPE_CHECKING:
     from klog.log import Log
-
-
-class Overtaken(KlogError):
-    """The log has changed under the cleaning: retention, truncation or a new name of its directory."""
 
 
 def home_of_cleaned(log: Log) -> Home:

@@ -35,6 +35,7 @@ from klog.log import checkpoint, failures, flushing, gaps, marks, partition_life
 from klog.log._append import AppendInfo, append_batches
 from klog.log._commit import CommitQueue, Ticket
 from klog.log.append_batches import Origin, Pending
+from klog.log.cleaning_turn import CleaningTurn
 from klog.log.expiry import expire_producers_regularly
 from klog.log.load import (
     Policy,
@@ -95,6 +96,7 @@ class Log(LogView):
         self._expiry: Task | None = None
         self._handlers_closed = False
         self._turn = flushing.Turn()
+        self._cleaning = CleaningTurn(options.cleanings)
         self._applied: list[Pending] = []  # what the commit under way has done to producers
         super().__init__(directory, options)
         if options.durability == "sync" and not options.read_only:
@@ -148,6 +150,10 @@ class Log(LogView):
             clock=clock or SystemClock(),
             files=files or RealFiles(),
         )
+
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        self._cleaning.renew()
 
     def _prepare_to_write(self) -> None:
         active = self._segments[-1]
@@ -463,7 +469,7 @@ class Log(LogView):
         offset = whole_number("offset", offset)
         if offset < 0:
             raise ValueError(f"offset={offset}: a log cannot end below 0")
-        with self._lock:
+        with self._no_cleaning(), self._lock:
             self._check_idle("truncate")
             flushing.wait_locked(self)
             truncated = truncation.truncate_to_locked(self, offset)
@@ -480,7 +486,7 @@ class Log(LogView):
         start = offset if log_start_offset is None else whole_number("log_start_offset", log_start_offset)
         if not 0 <= start <= offset:
             raise ValueError(f"offset={offset}, log_start_offset={start}: 0 <= log start <= offset")
-        with self._lock:
+        with self._no_cleaning(), self._lock:
             self._check_idle("truncate")
             flushing.wait_locked(self)
             truncation.truncate_fully_locked(self, offset, start)
@@ -541,6 +547,18 @@ class Log(LogView):
 
         self._check_writable()
         return compact(self, roll=roll, rounds=rounds, dry_run=dry_run, progress=progress)
+
+    def _cleaning_turn(self) -> contextlib.AbstractContextManager[None]:
+        """For whoever rewrites closed segments by hand: nobody else cleans this log meanwhile, the background of its
+        manager included. The caller holds no lock."""
+        self._check_writable()
+        return self._cleaning.by_hand()
+
+    def _no_cleaning(self) -> contextlib.AbstractContextManager[None]:
+        """For whoever takes away what a cleaning may be at work on: it ends first, and none begins meanwhile. A thread
+        that has the log's lock, or cleans, does not wait for that (G3)."""
+        owned = self._lock._is_owned()
+        return contextlib.nullcontext() if owned or self._cleaning.mine else self._cleaning.paused()
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
         """(epoch, offset): the largest known epoch at or below this one, and where it ended; (-1, -1) if unknown.
@@ -659,7 +677,7 @@ class Log(LogView):
         nothing can be flushed any more: StorageOffline says so. KlogError, and the log stays open, in a signal handler
         that interrupts an append of durability="sync" in its own thread.
         """
-        with self._lock:
+        with self._no_cleaning(), self._lock:
             self._check_between("close")
             if self._closed:
                 if self._handlers_closed:
@@ -704,7 +722,7 @@ class Log(LogView):
     def close_handlers(self) -> None:
         """Close the files of a log whose directory has failed, and flush nothing; a second time is no error. Locks stay
         until close()."""
-        with self._lock:
+        with self._no_cleaning(), self._lock:
             if self._closed:
                 return
             self._closed = self._handlers_closed = True
@@ -718,13 +736,13 @@ class Log(LogView):
         reinitialise False: for a log on its way out, which keeps its epochs in memory alone from here on, and no topic
         id. Raises FileExistsError; another OSError takes the log offline.
         """
-        with self._lock:
+        with self._no_cleaning(), self._lock:
             self._check_idle("rename_dir")
             return partition_life.rename_locked(self, name, reinitialise)
 
     def delete(self) -> None:
         """Remove the log with its directory, and close it. StorageOffline where that fails."""
-        with self._lock:
+        with self._no_cleaning(), self._lock:
             if self.read_only:
                 raise ReadOnly(f"{self.name} was opened with read_only=True")
             self._check_between("delete")

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 # What a Log is by itself, and not because of its files: its lock, who waits for it, for a commit or for a flush, and
 # listens, what it has counted, the task that refers to it.
-_STAYS = frozenset({"_lock", "_bell", "_commits", "_expiry", "_meters", "_offsets_listener", "_sends", "_turn"})
+_STAYS = frozenset(
+    {"_lock", "_bell", "_cleaning", "_commits", "_expiry", "_meters", "_offsets_listener", "_sends", "_turn"}
+)
 _FIELDS = [name for name in vars(LogState) if name.startswith("_") and not name.startswith("__")]
 _NOTHING = object()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -92,6 +93,7 @@ class Options:
     config_known: bool = False
     dedupe_buffer_size: int = 128 << 20  # memory for the keys of a compaction, and how full it may get
     dedupe_load_factor: float = 0.9
+    cleanings: threading.Condition | None = None  # what cleanings of all logs of a manager wait at
     segments_left: Callable[[int], None] | None = None  # hears how many segments recovery still has to check
     offsets_listener: Callable[[int], None] | None = None  # hears of every new high watermark, the first one too
     high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it

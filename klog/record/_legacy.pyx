@@ -20,7 +20,7 @@ from klog._c.bytes cimport kl_load_u32, kl_load_u64
 from klog._c.legacy cimport (
     KL_MESSAGE_CRC_FROM, kl_legacy_measure, kl_legacy_t, kl_legacy_write, kl_message_next, kl_message_t,
 )
-from klog._c.status cimport KL_ECODEC, KL_ECOUNT, KL_EMAGIC, KL_EORDER, KL_OK
+from klog._c.status cimport KL_ECODEC, KL_ECOUNT, KL_EORDER, KL_OK
 from klog.codec.status cimport status_text
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
@@ -40,7 +40,6 @@ cdef enum:
 cdef dict TEXTS = {
     KL_ECOUNT: "a wrapper without a message in it",
     KL_ECODEC: "a message with a codec, inside another",
-    KL_EMAGIC: "another magic than its wrapper's",
     KL_EORDER: "offsets that no batch can have",
 }
 

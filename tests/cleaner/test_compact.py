@@ -46,7 +46,7 @@ def test_roll_brings_the_active_segment_in(tmp_path: Path) -> None:
 
 
 def test_a_tombstone_stays_for_its_time_and_takes_the_older_values_at_once(tmp_path: Path) -> None:
-    """CL4, CL30, CL31"""
+    """CL4, CL30, CL31: to the millisecond."""
     clock = ManualClock(NOW)
     with open_log(tmp_path / "t-0", clock=clock) as log:
         append(log, [(b"a", b"1"), (b"b", b"1"), (b"a", None)])
@@ -132,7 +132,7 @@ def test_only_a_compacted_log_is_compacted(tmp_path: Path) -> None:
 
 
 def test_records_without_a_key_go_and_are_counted(tmp_path: Path) -> None:
-    """CL6"""
+    """CL6: whatever else is in their batch."""
     with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
         append(log, [(b"a", b"1"), (None, b"x"), (b"b", b"2"), (None, b"y")])
     with open_log(tmp_path / "t-0") as log:
@@ -158,7 +158,7 @@ def test_damage_stops_it_and_stays_in_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_codec_keeps_its_records_and_itself(codec: str, tmp_path: Path) -> None:
-    """CL44"""
+    """CL44: what is left is what a dict would hold."""
     numbers = random.Random(codec)
     model: dict[bytes, bytes] = {}
     with open_log(tmp_path / "t-0") as log:
@@ -199,6 +199,25 @@ def test_old_files_wait_for_their_readers_and_go(tmp_path: Path) -> None:
         log._options.scheduler.run_due()
         assert list((tmp_path / "t-0").glob("*.deleted")) == []
         assert [p.name for p in sorted((tmp_path / "t-0").glob("*.snapshot"))] == [f"{135:020d}.snapshot"]
+
+
+def test_snapshots_go_with_the_segments_that_go(tmp_path: Path) -> None:
+    """UL53: what remains stands where segments begin, but for the first; without producers, too."""
+    config = {"segment.bytes": 2600}
+    with open_log(tmp_path / "t-0", config=config) as log:
+        for number in range(9):
+            append(log, [(b"%d" % (20 * number * (number > 4) + i), bytes(30)) for i in range(20)])
+            log.roll()
+        before = [segment.base_offset for segment in log.segments]
+        assert snapshots(log) == before[1:]
+        log.compact()
+        after = [segment.base_offset for segment in log.segments]
+        assert 2 < len(after) < len(before)
+        assert snapshots(log) == after[1:]
+
+
+def snapshots(log: klog.Log) -> list[int]:
+    return sorted(int(path.stem) for path in Path(log.path).glob("*.snapshot"))
 
 
 def test_the_cleaned_segment_is_as_old_as_the_youngest_of_its_sources(tmp_path: Path) -> None:

@@ -24,13 +24,28 @@ def kernels() -> list[str]:
 @pytest.mark.parametrize("items", [10, 100, 1000, 5000])
 @pytest.mark.parametrize("kernel", kernels())
 def test_every_key_is_found_at_its_offset(items: int, kernel: str) -> None:
-    """OM1"""
+    """OM1: many keys and few, in two slots each."""
     keys = [b"key-%d" % i for i in range(items)]
     found = KeyMap(2 * SLOT * items, kernel=kernel)
     assert found.put(keys, range(items)) == items
     assert found.get(keys) == list(range(items))
     assert found.get([b"another", b""]) == [-1, -1]
     assert (len(found), found.latest_offset, found.utilization) == (items, items - 1, 0.5)
+
+
+def test_how_full_it_is_and_how_far_it_knows() -> None:
+    """OM2: size / slots behind each put, 0 at first; the latest offset moves without a key; what a round noted is gone
+    with its map: the next one's finds nothing."""
+    keys = [b"key-%d" % i for i in range(10)]
+    found = KeyMap(20 * SLOT)
+    assert (found.utilization, found.latest_offset) == (0.0, -1)
+    for number, key in enumerate(keys):
+        assert found.put([key], [number]) == 1
+        assert (found.utilization, found.latest_offset) == ((number + 1) / 20, number)
+    found.latest_offset = 98
+    assert (found.latest_offset, found.get(keys), len(found)) == (98, list(range(10)), 10)
+    cleared = KeyMap(20 * SLOT)
+    assert (cleared.get(keys), cleared.latest_offset, cleared.utilization) == ([-1] * 10, -1, 0.0)
 
 
 def test_what_a_full_map_does() -> None:

@@ -54,7 +54,7 @@ LOG = segs(0, 10, 20, 30)
 def test_the_range_ends_at_the_first_thing_in_its_way(
     checkpoint: int | None, start: int, stable: int, expected: Cleanable
 ) -> None:
-    """CM3, CM8"""
+    """CM3, CM8: the last stable offset, the active segment, or what has been cleaned."""
     assert cleanable(LOG, checkpoint, start, 35, stable, 0, 1000) == expected
 
 
@@ -118,7 +118,7 @@ def lengths(groups: list[range]) -> list[int]:
 
 
 def test_neighbours_join_while_every_size_allows_it() -> None:
-    """CL32"""
+    """CL32: by bytes of the log and of either index."""
     ten = [Seg(10 * i, size=50, index_bytes=16, time_index_bytes=24) for i in range(10)]
     most = 2**40
     assert lengths(group(ten, most, most, 100)) == [10]

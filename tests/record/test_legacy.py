@@ -225,6 +225,18 @@ def test_all_three_magics_in_a_row() -> None:
         assert [record.offset for record in batch] == list(range(batch.base_offset, batch.next_offset))
 
 
+def test_a_wrapper_around_messages_of_the_other_magic() -> None:
+    """As cleaners of Kafka 0.10 left some (KAFKA-4298): the wrapper says where its messages stand, each message whether it
+    has a time."""
+    outside_1 = wrap(1, 9, messages(0, [0, 1, 2]), timestamp=T + 50)
+    outside_0 = wrap(0, 9, messages(1, [7, 8, 9]))
+    assert [(row.offset, row.timestamp) for row in rows(outside_1)] == [(7, -1), (8, -1), (9, -1)]
+    assert [(row.offset, row.timestamp) for row in rows(outside_0)] == [(7, T + 7), (8, T + 8), (9, T + 9)]
+    for data in (outside_1, outside_0):
+        assert (validate(data), columns(data).num_rows) == (3, 3)
+        assert rows(data) == reference.decode(data)
+
+
 # What is refused ----------------------------------------------------------------------------------------------------
 
 
@@ -237,7 +249,6 @@ def test_all_three_magics_in_a_row() -> None:
         pytest.param(wrapped(0, GZIP, b""), "gzip", id="empty value"),
         pytest.param(wrap(1, 9, []), "without a message", id="no message"),
         pytest.param(wrap(1, 9, [wrap(1, 9, messages(1, [0]))]), "inside another", id="nested"),
-        pytest.param(wrap(1, 9, messages(0, [0])), "another magic", id="magics mixed"),
         pytest.param(wrap(1, 3, messages(1, [4])), "offsets", id="wrapper before its last"),
         pytest.param(wrap(0, 3, messages(0, [4])), "offsets", id="wrapper before its first"),
         pytest.param(wrap(1, 9, messages(1, [-(2**63)])), "offsets", id="offset overflow"),

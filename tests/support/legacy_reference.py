@@ -93,7 +93,7 @@ def inner_messages(plain: bytes, wrapper: Message) -> list[Message]:
         if size > reader.left - 12:
             break
         message = take_message(reader)
-        if message.magic != wrapper.magic or message.attributes & 7:
+        if message.attributes & 7:
             raise Malformed("a message that cannot be inside another")
         messages.append(message)
     if not messages:

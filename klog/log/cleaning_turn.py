@@ -1,0 +1,181 @@
+"""Whose turn it is at the closed segments of a log: a cleaning's, or that of somebody who takes records away.
+
+    none         a cleaning may begin
+    in progress  one is at work, in the background or by hand
+    aborted      the same, but somebody waits: it ends at its next chunk
+    paused       none may begin until everybody who waited has resumed
+
+  G1  at most one cleaning of a log at a time: two would write the same `.cleaned` files
+  G2  who truncates, renames, deletes or closes pauses first, and so finds no cleaning under way and starts none; what a
+      cleaning has done by then, its checkpoint included, is done before that
+  G3  the condition's lock is the innermost of all: nothing is called while it is held. Who waits here holds no lock of
+      a log's and none of a manager's, since a cleaning takes the first at its swap and whoever hears of its progress
+      may take the second. A thread that holds the log's lock, or is the cleaning itself, does not wait: what it changes
+      the cleaning finds out at its swap (Overtaken)
+
+One condition serves all logs of a manager. Kafka: LogCleanerManager's map of states, with one difference: there a
+second thread that pauses while the first still waits is an error, here it waits, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Literal
+
+from klog.errors import KlogError
+
+State = Literal["none", "in progress", "aborted", "paused"]
+
+
+class Overtaken(KlogError):
+    """The log has changed under the cleaning: retention, truncation or a new name of its directory."""
+
+
+class CleaningAborted(Overtaken):
+    """Somebody waits for the cleaning to end: a truncation, a deletion, a stop, a cleaning by hand."""
+
+
+class CleaningTurn:
+    """Of one log. Any thread.
+
+    uncleanable: why the background leaves the log alone for good, None while it does not. It ends with the log, or with
+    a cleaning by hand that comes to its end.
+    """
+
+    __slots__ = ("_condition", "_depth", "_foreground", "_holder", "_pauses", "_waiting", "uncleanable")
+
+    def __init__(self, condition: threading.Condition | None = None) -> None:
+        self._condition = condition or threading.Condition()
+        self._holder: int | None = None  # the thread that cleans
+        self._depth = 0
+        self._foreground = False
+        self._pauses = 0
+        self._waiting = 0  # those who want to clean by hand
+        self.uncleanable: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<CleaningTurn {self.state}>"
+
+    def renew(self) -> None:
+        """In a forked child: no other thread is there, and no cleaning."""
+        self.__init__()  # type: ignore[misc]
+
+    @property
+    def state(self) -> State:
+        """What holds of the log now."""
+        if self._holder is not None:
+            return "aborted" if self.aborted else "in progress"
+        return "paused" if self._pauses else "none"
+
+    @property
+    def pauses(self) -> int:
+        """How many have paused it and not resumed."""
+        return self._pauses
+
+    # ---- who cleans ------------------------------------------------------------------------------------------------
+
+    @property
+    def aborted(self) -> bool:
+        """Shall the cleaning that is under way end?"""
+        return self._holder is not None and (self._pauses > 0 or (self._waiting > 0 and not self._foreground))
+
+    def check(self) -> None:
+        """CleaningAborted where the cleaning that is under way shall end. A cleaning asks at every chunk."""
+        if self.aborted:
+            raise CleaningAborted("somebody waits for the cleaning to end")
+
+    def try_begin(self) -> bool:
+        """For the background: is it its turn now? Then done() ends it."""
+        with self._condition:
+            if self._holder is not None or self._pauses or self._waiting:
+                return False
+            self._holder, self._depth, self._foreground = threading.get_ident(), 1, False
+            return True
+
+    @contextlib.contextmanager
+    def by_hand(self) -> Iterator[None]:
+        """A cleaning that somebody asked for: it waits for others of its kind and for who has paused, and ends one of
+        the background. Within itself it may come again."""
+        with self._condition:
+            if self._holder == threading.get_ident():
+                self._depth += 1
+            else:
+                self._waiting += 1
+                try:
+                    self._condition.wait_for(lambda: self._holder is None and not self._pauses)
+                    self._holder, self._depth, self._foreground = threading.get_ident(), 1, True
+                finally:
+                    self._waiting -= 1
+                    self._condition.notify_all()
+        try:
+            yield
+        finally:
+            self.done()
+
+    def done(self) -> None:
+        """The cleaning is over, however it went. Only who has begun may say so."""
+        with self._condition:
+            assert self._holder is not None, f"no cleaning is under way: {self.state}"
+            self._depth -= 1
+            if not self._depth:
+                self._holder = None
+                self._condition.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass in the middle of a cleaning, less of it where that shall end. wake() ends it, too."""
+        with self._condition:
+            if not self.aborted:
+                self._condition.wait(seconds)
+
+    # ---- who keeps cleanings away ------------------------------------------------------------------------------------
+
+    @property
+    def mine(self) -> bool:
+        """Is it this thread that cleans?"""
+        return self._holder == threading.get_ident()
+
+    def pause(self) -> None:
+        """End the cleaning that is under way, if there is one, and let none begin until resume(): once for each
+        pause."""
+        with self._condition:
+            self._pauses += 1
+            self._condition.notify_all()
+            try:
+                self._condition.wait_for(lambda: self._holder is None)
+            except BaseException:  # Ctrl-C: it is as if nobody had asked
+                self._unpause()
+                raise
+
+    def try_pause(self) -> bool:
+        """Pause where that needs no waiting. False: a cleaning is under way."""
+        with self._condition:
+            if self._holder is not None:
+                return False
+            self._pauses += 1
+            return True
+
+    def resume(self) -> None:
+        """Take one pause back."""
+        with self._condition:
+            self._unpause()
+
+    def _unpause(self) -> None:
+        assert self._pauses > 0, "nobody has paused"
+        self._pauses -= 1
+        self._condition.notify_all()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Without cleanings meanwhile."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def abort(self) -> None:
+        """End the cleaning that is under way."""
+        with self.paused():
+            pass

@@ -1,0 +1,175 @@
+"""Whose turn it is at a log's closed segments: cleanings exclude each other, and whoever pauses finds none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from klog.log.cleaning_turn import CleaningAborted, CleaningTurn
+
+WAIT = 30.0
+
+
+def in_thread(action: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    return thread
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Other threads have come so far."""
+    passed = threading.Event()
+    for _ in range(3000):
+        if true():
+            return
+        passed.wait(0.01)
+    raise AssertionError("they have not")
+
+
+def test_a_cleaning_ends_where_it_began() -> None:
+    """CM10: over in none and paused is a mistake; in progress becomes none, aborted becomes paused."""
+    turn = CleaningTurn()
+    with pytest.raises(AssertionError):
+        turn.done()
+    turn.pause()
+    with pytest.raises(AssertionError):
+        turn.done()
+    assert turn.state == "paused"
+    turn.resume()
+    assert turn.try_begin()
+    assert turn.state == "in progress"
+    turn.done()
+    assert turn.state == "none"
+    assert turn.try_begin()
+    pausing = in_thread(turn.pause)
+    until(lambda: turn.state == "aborted")
+    turn.done()
+    pausing.join(WAIT)
+    assert turn.state == "paused"
+    turn.resume()
+    assert turn.state == "none"
+    with pytest.raises(AssertionError):
+        turn.resume()
+
+
+def test_two_pauses_need_two_resumes() -> None:
+    """CM7: and nothing begins before; aborting works where nothing is in progress."""
+    turn = CleaningTurn()
+    turn.abort()
+    assert turn.state == "none"
+    turn.pause()
+    turn.pause()
+    assert turn.pauses == 2
+    turn.resume()
+    assert not turn.try_begin()
+    assert turn.state == "paused"
+    turn.resume()
+    assert turn.state == "none"
+    assert turn.try_begin()
+
+
+def test_a_cleaning_notices_that_somebody_waits() -> None:
+    """CM7: several who wait, too; each of them finds no cleaning, and in the end all is as it was."""
+    turn, free, found = CleaningTurn(), threading.Event(), []
+
+    def truncate() -> None:
+        with turn.paused():
+            found.append(turn.state)
+            free.wait(WAIT)
+
+    assert turn.try_begin()
+    turn.check()
+    threads = [in_thread(truncate) for _ in range(3)]
+    until(lambda: turn.pauses == 3)
+    with pytest.raises(CleaningAborted):
+        turn.check()
+    assert not found
+    turn.done()
+    until(lambda: len(found) == 3)
+    free.set()
+    for thread in threads:
+        thread.join(WAIT)
+    assert found == ["paused"] * 3
+    assert turn.state == "none"
+
+
+def test_what_interrupts_who_waits_leaves_no_pause() -> None:
+    turn = CleaningTurn()
+
+    class Interrupted(threading.Condition):
+        def wait_for(self, predicate: object, timeout: float | None = None) -> bool:
+            raise KeyboardInterrupt
+
+    turn._condition = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        turn.pause()
+    assert turn.state == "none"
+    with pytest.raises(KeyboardInterrupt), turn.by_hand():
+        pass
+    assert turn.try_begin()
+
+
+def test_by_hand_ends_the_background_and_waits_for_its_own_kind() -> None:
+    turn, log, free = CleaningTurn(), [], threading.Event()
+
+    def clean(name: str) -> None:
+        with turn.by_hand():
+            log.append(name)
+            free.wait(WAIT)
+            log.append(name)
+
+    assert turn.try_begin()
+    threads = [in_thread(lambda: clean("a")), in_thread(lambda: clean("b"))]
+    until(lambda: turn._waiting == 2)
+    with pytest.raises(CleaningAborted):
+        turn.check()
+    turn.done()
+    until(lambda: len(log) == 1)
+    assert not turn.try_begin()
+    assert turn.state == "in progress"  # the other one waits, it does not abort
+    free.set()
+    for thread in threads:
+        thread.join(WAIT)
+    assert log in (["a", "a", "b", "b"], ["b", "b", "a", "a"])
+    assert turn.state == "none"
+
+
+def test_by_hand_within_itself() -> None:
+    turn = CleaningTurn()
+    with turn.by_hand():
+        with turn.by_hand():
+            assert turn.mine
+        assert turn.state == "in progress"
+    assert turn.state == "none"
+
+
+def test_a_pause_that_does_not_wait() -> None:
+    """CM6: retention of a log that is being cleaned leaves it out."""
+    turn = CleaningTurn()
+    assert turn.try_begin()
+    assert not turn.try_pause()
+    turn.done()
+    assert turn.try_pause()
+    assert not turn.try_begin()
+    turn.resume()
+    assert turn.try_begin()
+
+
+def test_who_waits_in_a_cleaning_is_woken() -> None:
+    turn, out = CleaningTurn(), []
+    begun = threading.Event()
+
+    def clean() -> None:
+        assert turn.try_begin()
+        begun.set()
+        turn.wait(WAIT)
+        out.append(turn.state)
+        turn.done()
+
+    thread = in_thread(clean)
+    begun.wait(WAIT)
+    turn.abort()
+    thread.join(WAIT)
+    assert out == ["aborted"]
