@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from klog.manager.manager import LogManager
 
 _log = logging.getLogger("klog.manager")
+POINTS_MS = 1000
 _NEVER_MS = 10 * 365 * 86_400_000  # a period of ten years and more is none
 
 
@@ -165,6 +166,22 @@ def _for_each_directory(
 def checkpoint_recovery_points(manager: LogManager) -> None:
     """Write what is known to be on disk."""
     _for_each_directory(manager, lambda directory, logs: directory.write_points(logs))
+
+
+def write_points_soon(manager: LogManager, directory: LogDirectory) -> bool:
+    """The same of one directory, within POINTS_MS; False where there is no thread for that. Takes no lock."""
+    if not manager._scheduler.running:
+        return False
+    manager._scheduler.schedule("klog-recovery-points", lambda: _write_points(directory), POINTS_MS)
+    return True
+
+
+def _write_points(directory: LogDirectory) -> None:
+    try:
+        with directory.guarded():
+            directory.write_points()
+    except OSError as error:
+        _log.error("event=checkpoint_failed path=%s reason=%s", directory.path, error)
 
 
 def checkpoint_log_starts(manager: LogManager) -> None:
