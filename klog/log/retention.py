@@ -140,7 +140,7 @@ def apply(log: Log) -> int:
     doomed: list[str] = []
     count = 0
     with log._lock:
-        log._check_idle("apply_retention")
+        log._check_idle("retention")
         waiting = collections.deque(outgoing(log))
         if not waiting:
             return 0
@@ -149,7 +149,7 @@ def apply(log: Log) -> int:
     while waiting:
         let_others_in()
         with log._lock:
-            log._check_idle("apply_retention")
+            log._check_idle("retention")
             count += _remove_batch_locked(log, waiting, doomed)
     directory = log._directory
     log._guard_sync(lambda: sync_directory(log, directory))
