@@ -234,7 +234,7 @@ def _clean_group(
             _write(log, cleaned, sources, rewriter, index, transactions, legacy_horizon_ms, beat)
             log._cleaning.check()
             with log._lock:
-                log._check_writable()
+                log._check_idle("a compaction")
                 replace_locked(log, cleaned, [s.segment for s in sources], [s.size for s in sources])
         except BaseException:
             if log.offline is None:
