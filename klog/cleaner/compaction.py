@@ -12,6 +12,7 @@ from klog.cleaner._keymap import KeyMap
 from klog.cleaner._waste import Waste
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
 from klog.cleaner.forecast import Held, WastedKey, as_rolled_locked, held, wasted
+from klog.cleaner.overflow import SplitFirst
 from klog.cleaner.plan import Dirt, cleanable, dirt
 from klog.cleaner.round import RoundStats, clean_round
 from klog.errors import ConfigUnknown, PolicyViolation
@@ -94,6 +95,8 @@ def compact(
                 )
                 if stats.end > range_.first_dirty and not dry_run:
                     write_first_dirty(log, stats.end)
+        except SplitFirst:
+            continue  # there are only so many segments
         except Overtaken:
             overtaken += 1
             if overtaken > OVERTAKEN_MAX:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner._waste import Waste
-from klog.cleaner.plan import Dirt, cleaned_segments, dirty_segments, group
+from klog.cleaner.overflow import Overflowed, SplitFirst, split_overflowed
+from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, group
 from klog.cleaner.swap import home_of_cleaned, replace_locked
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData
@@ -98,8 +99,8 @@ def clean_round(
 
     dry_run: only read; then segments may be other ones than the log's own, and waste hears which keys' records would
     go. Who calls has the turn at the log's segments, but for a dry run. Raises CorruptBatch at a damaged batch,
-    Overtaken where the log has changed in between, CleaningAborted where the turn is to end, OSError, and what tick
-    does.
+    Overtaken where the log has changed in between, SplitFirst where a segment had to be split, CleaningAborted where
+    the turn is to end, OSError, and what tick does.
     """
     stats = RoundStats(range_.first_dirty)
     with log._lock:
@@ -110,6 +111,9 @@ def clean_round(
     try:
         _note_keys(log, segments, range_, keys, stats, tick)
         _rewrite_groups(log, segments, range_, keys, now_ms, stats, tick, dry_run, waste)
+    except Overflowed as overflowed:
+        split_overflowed(log, overflowed.segment)
+        raise SplitFirst(f"{overflowed}, and was split") from None
     except (CorruptData, FileNotFoundError) as error:
         swaps = 0 if dry_run else len(stats.segments)
         if log._generation == generation + swaps and log._segments[0].base_offset == segments[0].base_offset:
@@ -314,6 +318,8 @@ def _write(
 
     def fill(out: object) -> Iterable[AbortedTransaction]:
         _rewrite(log, sources, rewriter, out, index, transactions, legacy_horizon_ms, beat)
+        if rewriter.next_offset_out - 1 - cleaned.base_offset > SPAN_MAX:  # the others of its group are empty
+            raise Overflowed(sources[0].segment)
         return transactions.take_retained()
 
     write_segment(cleaned, index, fill, sources[-1].modified_ms)
