@@ -524,12 +524,10 @@ class Log(LogView):
     def apply_retention(self) -> int:
         """One round of retention now, by log start, retention.bytes and retention.ms; how many segments went.
 
-        The files are renamed to `.deleted`, and unlinked after file.delete.delay.ms. Raises ConfigUnknown where nobody
-        has given a configuration.
+        The files are renamed to `.deleted`, and unlinked after file.delete.delay.ms. Of very many segments some go at a
+        time, and appends in between. Raises ConfigUnknown where nobody has given a configuration.
         """
-        with self._lock:
-            self._check_idle("retention")
-            count = retention.apply_locked(self)
+        count = retention.apply(self)
         self._options.scheduler.run_due()
         return count
 
