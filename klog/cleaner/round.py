@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap
+from klog.cleaner._waste import Waste
 from klog.cleaner.footprint import Footprint, Written
 from klog.cleaner.overflow import Overflowed, SplitFirst, split_overflowed
 from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, group
@@ -53,6 +54,8 @@ class RoundStats:
     bytes_written: int = 0
     records_dropped: int = 0  # data records that are gone
     keyless: int = 0  # of these, those that went because they have no key
+    records_left: int = 0  # data records that have stayed, of all segments that were rewritten
+    segments_end: int = 0  # where the last of those ended
     segments: list[tuple[tuple[int, ...], int]] = field(default_factory=list)  # (bases of the sources, bytes left)
 
 
@@ -86,24 +89,33 @@ class Nowhere:
 
 
 def clean_round(
-    log: Log, range_: Dirt, keys: KeyMap, now_ms: int, *, tick: Tick | None = None, dry_run: bool = False
+    log: Log,
+    range_: Dirt,
+    keys: KeyMap,
+    now_ms: int,
+    *,
+    tick: Tick | None = None,
+    dry_run: bool = False,
+    segments: Sequence[Segment] | None = None,
+    waste: Waste | None = None,
 ) -> RoundStats:
     """Clean [.., range_.first_uncleanable) of a log by an empty map; stats.end is where the next round begins.
 
-    Who calls has the turn at the log's segments. Raises CorruptBatch at a damaged batch, Overtaken where the log has
-    changed in between, SplitFirst where a segment had to be split, CleaningAborted where the turn is to end, OSError,
-    and what tick does.
+    dry_run: only read; then segments may be other ones than the log's own, and waste hears which keys' records would
+    go. Who calls has the turn at the log's segments, but for a dry run. Raises CorruptBatch at a damaged batch,
+    Overtaken where the log has changed in between, SplitFirst where a segment had to be split, CleaningAborted where
+    the turn is to end, OSError, and what tick does.
     """
     stats = RoundStats(range_.first_dirty)
     with log._lock:
-        log._check_writable()
-        segments, generation = log._segments, log._generation
+        log._check_open() if dry_run else log._check_writable()
+        segments, generation = segments or log._segments, log._generation
         if range_.first_uncleanable > max(log.last_stable_offset, segments[0].base_offset):
             raise Overtaken(f"{log.name} was cut below {range_.first_uncleanable}, where a cleaning was to end")
     try:
         with Footprint(log.config) as footprint:
             _note_keys(log, segments, range_, keys, stats, tick, footprint)
-            _rewrite_groups(log, segments, range_, keys, now_ms, stats, tick, dry_run, footprint)
+            _rewrite_groups(log, segments, range_, keys, now_ms, stats, tick, dry_run, waste, footprint)
     except Overflowed as overflowed:
         split_overflowed(log, overflowed.segment)
         raise SplitFirst(f"{overflowed}, and was split") from None
@@ -124,6 +136,7 @@ def _rewrite_groups(
     stats: RoundStats,
     tick: Tick | None,
     dry_run: bool,
+    waste: Waste | None,
     footprint: Footprint,
 ) -> None:
     """Pass 2, from the oldest segment on."""
@@ -136,7 +149,7 @@ def _rewrite_groups(
     transactions = CleanedTransactions()
     for numbers in group(sources, log.config.segment_size, log.config.segment_index_bytes, range_.first_uncleanable):
         some = [sources[n] for n in numbers]
-        _clean_group(log, some, range_, keys, now_ms, transactions, horizon, stats, tick, dry_run, footprint)
+        _clean_group(log, some, range_, keys, now_ms, transactions, horizon, stats, tick, dry_run, waste, footprint)
 
 
 def _note_keys(
@@ -173,7 +186,8 @@ def _beat(log: Log, stage: str, tick: Tick | None) -> Callable[[int], None]:
     """What a pass calls after each chunk."""
 
     def beat(read: int) -> None:
-        log._cleaning.check()
+        if log._cleaning.mine:  # a dry run has no turn
+            log._cleaning.check()
         if tick is not None:
             tick(stage, read)
 
@@ -211,14 +225,21 @@ def _clean_group(
     stats: RoundStats,
     tick: Tick | None,
     dry_run: bool,
+    waste: Waste | None,
     footprint: Footprint,
 ) -> None:
     """Pass 2 over the segments that become one."""
     with log._lock:
-        log._check_writable()
-        last_offsets = log._producers.last_offsets
+        log._check_open() if dry_run else log._check_writable()
+        last_offsets = log._producer_state().last_offsets
     rewriter = Rewriter(
-        keys, now_ms, log.config.delete_retention_ms, range_.first_uncleanable, transactions, last_offsets
+        keys,
+        now_ms,
+        log.config.delete_retention_ms,
+        range_.first_uncleanable,
+        transactions,
+        last_offsets,
+        waste=waste,
     )
     beat = _beat_of(log, rewriter, tick)
     cleaned = Segment(home_of_cleaned(log), sources[0].base_offset, now_ms)
@@ -244,6 +265,8 @@ def _clean_group(
     stats.bytes_written += rewriter.size
     stats.records_dropped += rewriter.records_dropped
     stats.keyless += rewriter.keyless
+    stats.records_left += rewriter.records_kept - rewriter.markers_kept
+    stats.segments_end = sources[-1].limit
     bases = tuple(source.base_offset for source in sources)
     stats.segments.append((bases, rewriter.size))
     if not dry_run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +47,9 @@ def dirty(directory: Path, kernel: FaultyIo, *, keys: int = KEYS, **config: obje
 
 
 def resident(directory: Path, pattern: str) -> list[bool]:
-    return [any(resident_pages(path)) for path in sorted(directory.glob(pattern)) if path.stat().st_size > 4 * KIB]
+    """Of each large file: is more of it in memory than the few pages that wait in a list of one processor?"""
+    large = (path for path in sorted(directory.glob(pattern)) if path.stat().st_size > 4 * KIB)
+    return [sum(resident_pages(path)) > 32 for path in large]
 
 
 @pytest.mark.parametrize("kept", [0, MIB * 3 // 2, 128 * MIB])
@@ -56,28 +59,28 @@ def test_a_cold_log_leaves_nothing_behind(
     """F1, F3: whether the first pass leaves the second one something, or not."""
     monkeypatch.setattr(footprint, "KEPT_BYTES", kept)
     with dirty(tmp_path / "t-0", kernel) as log:
-        log.compact()
-        assert len(values(log)) == KEYS + 1
-        log.close()
+        assert log.compact().records_after == KEYS + 1
     assert resident(tmp_path / "t-0", "*.log.deleted") == [False] * 3
     assert resident(tmp_path / "t-0", "*[0-9].log") == [False]
 
 
 def test_a_dry_run_leaves_nothing_behind(tmp_path: Path, kernel: FaultyIo) -> None:
     with dirty(tmp_path / "t-0", kernel) as log:
-        log.compact(dry_run=True)
+        log.compact(dry_run=True, top=0)  # whose keys they are is read from the log
     assert resident(tmp_path / "t-0", "*.log") == [False] * 3
 
 
 def test_what_was_in_memory_stays_and_so_does_what_comes_of_it(tmp_path: Path, kernel: FaultyIo) -> None:
     with dirty(tmp_path / "t-0", kernel) as log:
-        first, second, _ = [segment.path for segment in log.segments[:3]]
-        make_hot(first)
+        _, second, third = [segment.path for segment in log.segments[:3]]
+        make_hot(third)
         make_hot(second, 0, 256 * KIB)
-        before = [resident_pages(path) for path in (first, second)]
+        before = [sum(resident_pages(path)) for path in (second, third)]
         log.compact()
-        assert [resident_pages(path + ".deleted") for path in (first, second)] == before
-    assert resident(tmp_path / "t-0", "*.log.deleted") == [True, True, False]
+        after = [sum(resident_pages(path + ".deleted")) for path in (second, third)]
+        assert 0 <= after[0] - before[0] < 32
+        assert after[1] == before[1]
+    assert resident(tmp_path / "t-0", "*.log.deleted") == [False, True, True]
     assert resident(tmp_path / "t-0", "*[0-9].log") == [True]
 
 
@@ -102,14 +105,13 @@ def test_what_is_written_goes_to_the_disk_in_steps(
 def test_a_failed_write_behind_is_a_failed_fsync(
     tmp_path: Path, kernel: FaultyIo, nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F4: the old log is there, and the directory is done for."""
+    """F4, S4: the old log is there."""
     monkeypatch.setattr(footprint, "WINDOW_BYTES", 256 * KIB)
     log = dirty(tmp_path / "t-0", kernel, keys=256)
     kernel.rule("sync_file_range", error=errno.EIO, nth=nth, times=1)
     with pytest.raises(WriteBackFailed):
         log.compact()
-    assert log.offline is not None
-    log.close()
+    with contextlib.suppress(OSError):
+        log.close()
     with klog.Log.open(tmp_path / "t-0", config=CONFIG, clock=ManualClock(NOW)) as log:
-        assert log.count() == 3 * 256 + 1
-        assert len(log.segments) == 4
+        assert len(values(log)) == 257
