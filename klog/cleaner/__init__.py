@@ -3,6 +3,8 @@
 compact, CompactionStats     by hand: what Log.compact does
 clean_round, RoundStats      one round, for whoever decides when
 cleanable, dirt, Cleanable, Dirt, compaction_delay      what there is to clean (pure)
+cleanable_now                the same of a log
+Throttle                     how fast
 read_first_dirty, write_first_dirty      cleaner-offset-checkpoint
 KeyMap                       key -> latest offset, in memory that is bounded
 Overtaken                    the log has changed under a round; nothing is lost
@@ -11,9 +13,10 @@ CleaningAborted              the same, where somebody waits for the round to end
 
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
-from klog.cleaner.compaction import CompactionStats, compact
+from klog.cleaner.compaction import CompactionStats, cleanable_now, compact
 from klog.cleaner.plan import Cleanable, Dirt, cleanable, compaction_delay, dirt
 from klog.cleaner.round import RoundStats, clean_round
+from klog.cleaner.throttle import Throttle
 from klog.log.cleaning_turn import CleaningAborted, Overtaken
 
 __all__ = [
@@ -24,8 +27,10 @@ __all__ = [
     "KeyMap",
     "Overtaken",
     "RoundStats",
+    "Throttle",
     "clean_round",
     "cleanable",
+    "cleanable_now",
     "compact",
     "compaction_delay",
     "dirt",

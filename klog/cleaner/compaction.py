@@ -64,7 +64,7 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
     while rounds is None or len(done) < rounds:
         try:
             with log._cleaning_turn():
-                range_ = _range(log, read_first_dirty(log))
+                range_ = cleanable_now(log, read_first_dirty(log))
                 if range_.cleanable_bytes == 0:
                     break
                 stats = clean_round(
@@ -89,7 +89,7 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
         if dry_run:
             break  # the next round would begin with what this one leaves
     if not done or not dry_run:
-        first_dirty = _range(log, read_first_dirty(log)).first_dirty
+        first_dirty = cleanable_now(log, read_first_dirty(log)).first_dirty
     if done and not dry_run:
         log._cleaning.uncleanable = None
     gone = sum(stats.bytes_read - stats.bytes_written for stats in done)
@@ -108,8 +108,8 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
     )
 
 
-def _range(log: Log, first_dirty: int | None) -> Dirt:
-    """What can be cleaned now."""
+def cleanable_now(log: Log, first_dirty: int | None) -> Dirt:
+    """What can be cleaned now, of a log that is clean below an offset. Who has the turn asks."""
     with log._lock:
         log._check_writable()
         segments = log._segments

@@ -26,6 +26,7 @@ from klog.errors import KlogError
 from klog.log import warming
 from klog.log.flushing import is_due
 from klog.log.terms import INTERVAL_MS
+from klog.manager.cleaner_settings import CleanerSettings
 from klog.manager.directories import LogDirectory
 from klog.progress import Progress
 
@@ -44,6 +45,7 @@ def start(manager: LogManager, progress: Progress | None) -> None:
             return
         manager._started = True
     try:
+        CleanerSettings.of(manager.config)  # refused before the work, rather than behind it
         manager.load_all(progress)
         warming.at_open(_open_logs(manager), progress)
     except BaseException:
@@ -73,6 +75,7 @@ def start(manager: LogManager, progress: Progress | None) -> None:
         if period_ms < _NEVER_MS:
             _every(manager, name, action, first_ms, max(period_ms, 1))
     manager._scheduler.start()
+    manager._cleaner.start()
 
 
 def _every(
@@ -113,7 +116,16 @@ def _for_each(what: str, logs: Iterable[Log], action: Callable[[Log], object]) -
 def apply_retention(manager: LogManager) -> None:
     """Delete what is old, large or below the log start, in logs whose configuration is known."""
     known = (log for log in _open_logs(manager) if log._options.config_known and not log.config.compacts)
-    _for_each("retention", known, lambda log: log.apply_retention())
+    _for_each("retention", known, _apply_retention)
+
+
+def _apply_retention(log: Log) -> None:
+    """Not beside a cleaning, and none begins meanwhile: the policy may be another by now."""
+    if log._cleaning.try_pause():
+        try:
+            log.apply_retention()
+        finally:
+            log._cleaning.resume()
 
 
 def flush_due(manager: LogManager) -> None:
