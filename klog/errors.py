@@ -109,6 +109,12 @@ class CorruptCheckpoint(CorruptData):
     default_kind = "checkpoint"
 
 
+class CorruptAudit(CorruptData):
+    """klog-audit.jsonl: a line that is none. Nothing is purged until it is put right."""
+
+    default_kind = "checkpoint"
+
+
 class CorruptLog(CorruptData):
     """A log that recovery="strict" refuses to open, since cutting it would throw away good batches."""
 

@@ -27,6 +27,7 @@ LOG_START = "log-start-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"
 CLEANER = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+NAMES = (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER, CLEAN_SHUTDOWN)
 CLEAN_SHUTDOWN_ASIDE = CLEAN_SHUTDOWN + ".aside"  # while a Log.open writes in the directory: standalone
 
 Partition = tuple[str, int]

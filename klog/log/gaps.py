@@ -13,14 +13,14 @@ import os
 from klog.disk import Files
 from klog.errors import CorruptCheckpoint
 from klog.log.checkpoint import format_lines, parse_lines
+from klog.segment.names import GAPS
 
-NAME = "klog-gaps"
 _DIGITS_MAX = 19
 
 
 def read(directory: str) -> set[tuple[int, int]]:
     """{(end of a segment, base offset of the next one), ...}"""
-    path = os.path.join(directory, NAME)
+    path = os.path.join(directory, GAPS)
     try:
         with open(path, "rb") as file:
             lines = parse_lines(file.read(), path, 2)
@@ -32,4 +32,4 @@ def read(directory: str) -> set[tuple[int, int]]:
 def note(files: Files, directory: str, end: int, base_offset: int, first: int) -> None:
     """Durably: the segment that ends at `end` is followed by one at base_offset. Those below `first` are forgotten."""
     kept = {gap for gap in read(directory) if first <= gap[0] and gap[1] <= end} | {(end, base_offset)}
-    files.replace(os.path.join(directory, NAME), format_lines(sorted(kept)))
+    files.replace(os.path.join(directory, GAPS), format_lines(sorted(kept)))

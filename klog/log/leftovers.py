@@ -4,6 +4,7 @@
     .cleaned   output that was still being written: unlinked, and every .swap with it, since .cleaned files are renamed
                to .swap all before the first original goes
     .swap      complete output whose renaming may have begun: it replaces the originals in its range, if it is sound
+    .tmp       what was to replace one of our small files, which is still there as it was: unlinked
 
 Kafka believes a .swap unread; here every byte of it is checked before anything is removed. An empty one, which a
 compaction leaves of segments that hold nothing any more, is believed where the original of its base is gone: else it
@@ -26,7 +27,8 @@ def clear_leftovers(directory: str, files: Files, note: Callable[[str], None]) -
     listing = sorted(os.listdir(directory))
     changed = False
     for name in listing:
-        if name.endswith(names.DELETED) and not name.endswith(".checkpoint" + names.DELETED):
+        deleted = name.endswith(names.DELETED) and not name.endswith(".checkpoint" + names.DELETED)
+        if deleted or names.is_temporary(name):
             files.unlink(os.path.join(directory, name))
             changed = True
     cleaned = [name for name in listing if name.endswith(names.CLEANED)]

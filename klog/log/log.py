@@ -67,7 +67,7 @@ from klog.segment import next_offset as group_next_offset
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from klog.cleaner import CompactionStats
+    from klog.cleaner import CompactionStats, PurgeStats
     from klog.progress import Progress
 
 _log = logging.getLogger("klog.log")
@@ -549,6 +549,24 @@ class Log(LogView):
 
         self._check_writable()
         return compact(self, roll=roll, rounds=rounds, dry_run=dry_run, progress=progress)
+
+    def purge_key(
+        self, key: bytes, *, roll: bool = False, dry_run: bool = False, progress: Progress | None = None
+    ) -> PurgeStats:
+        """Remove every record of a key from the closed segments, whatever cleanup.policy is: for requests to delete.
+        Everything else stays as it is: other records, offsets, times, markers, the state of producers.
+
+        The active segment is not touched: roll closes it first, if it has the key. Nor is a segment above the last
+        stable offset: records_left says how many are left there. The old files are unlinked at once, and a line in
+        klog-audit.jsonl of the log.dir says what was done, without the key. Consumers are not told: append a tombstone
+        and let them read it before. dry_run reads, and writes nothing. Others go on reading and appending.
+
+        Raises TypeError, CorruptBatch at damage, CorruptAudit, OSError (a full disk: each segment is as it was, or
+        purged).
+        """
+        from klog.cleaner import purge_key
+
+        return purge_key(self, key, roll=roll, dry_run=dry_run, progress=progress)
 
     def _cleaning_turn(self) -> contextlib.AbstractContextManager[None]:
         """For whoever rewrites closed segments by hand: nobody else cleans this log meanwhile, the background of its

@@ -98,6 +98,7 @@ class LogDirectory:
             checkpoint.clean_shutdown_path(self.path),
             os.path.join(self.path, checkpoint.CLEAN_SHUTDOWN_ASIDE),  # what a crashed Log.open has laid aside
             os.path.join(self.path, checkpoint.HIGH_WATERMARK),
+            *(os.path.join(self.path, name + names.TEMPORARY) for name in checkpoint.NAMES),  # of a kill
         ):
             self._files.unlink(path)
         self._files.fsync_dir(self.path)

@@ -2,6 +2,7 @@
 
     <20 digits>.log .index .timeindex .txnindex .snapshot      live
     <live name>.deleted | .cleaned | .swap                     on their way out or in
+    <live name>.tmp                                            what Files.replace writes first
 
 Kafka: LogFileUtils, UnifiedLog.
 """
@@ -13,8 +14,9 @@ import re
 
 LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
-DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
+DELETED, CLEANED, SWAP, TEMPORARY = ".deleted", ".cleaned", ".swap", ".tmp"
 EPOCHS = "leader-epoch-checkpoint"
+GAPS = "klog-gaps"
 METADATA = "partition.metadata"
 
 _LIVE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
@@ -37,3 +39,9 @@ def parse_name(name: str) -> tuple[int, str] | None:
         return None
     offset = int(match[1])
     return (offset, match[2]) if offset < 2**63 else None
+
+
+def is_temporary(name: str) -> bool:
+    """Is it what Files.replace has left of one of these files, where its process was killed?"""
+    live = name.removesuffix(TEMPORARY)
+    return live != name and (live in (EPOCHS, GAPS, METADATA) or parse_name(live) is not None)

@@ -1,0 +1,103 @@
+"""SIGKILL at every system call of a cleaning: what is left is the old log or the new one, for each key the same value.
+
+The ordinary run kills at a few of them, seeded; `deep` at all.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from tests.crash.compaction import CONFIG, Cleaning, Way
+from tests.support.dirty_logs import DirtyLog
+from tests.support.killer import killed_at
+
+WAYS = {"log": Way(False, CONFIG, {}), "manager": Way(True, CONFIG, {})}
+SAMPLE = 8
+
+
+@pytest.fixture
+def quick_path(tmp_path: Path) -> Iterator[Path]:
+    """Where a sync costs nothing, if there is such a place."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
+        yield Path(path)
+
+
+def kill_and_check(cleaning: Cleaning, nth: int, *, tear: bool = False) -> bool:
+    """Was it killed, and not through before?"""
+    root = cleaning.copy()
+    end = killed_at(nth, lambda armed: cleaning.way.clean(root, armed), tear=tear)
+    try:
+        cleaning.check(root)
+    except BaseException as error:
+        error.add_note(f"nth={nth} of {end.calls.count('')} calls that change nothing, then {end.calls[-3:]}")
+        raise
+    return end.killed
+
+
+def calls_of(cleaning: Cleaning, *, tear: bool = False) -> list[str]:
+    """What an undisturbed cleaning calls."""
+    root = cleaning.copy()
+    return killed_at(0, lambda armed: cleaning.way.clean(root, armed), tear=tear).calls
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_kill_at_some_system_calls_of_a_cleaning(quick_path: Path, way: str) -> None:
+    """CL39, F1, W1, W3, W5: before calls that change something, and in the middle of a write."""
+    cleaning = Cleaning(quick_path, WAYS[way])
+    assert cleaning.changes
+    calls = calls_of(cleaning)
+    changing = [number for number, name in enumerate(calls, 1) if name]
+    assert {"rename", "fsync", "pwrite64"} <= set(calls)
+    stride = len(changing) // SAMPLE
+    for nth in changing[random.Random(way).randrange(stride) :: stride]:
+        assert kill_and_check(cleaning, nth)
+    writes = len(calls_of(cleaning, tear=True))
+    assert kill_and_check(cleaning, random.Random(way).randrange(writes) + 1, tear=True)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_kill_at_every_system_call_of_a_cleaning(quick_path: Path, way: str) -> None:
+    """CL39, F1, F2, W1, W3, W5: for n = 1, 2, ... until it runs through; then the same in the middle of every write."""
+    cleaning = Cleaning(quick_path, WAYS[way])
+    for tear, least in ((False, 200), (True, 4)):
+        nth = 1
+        while kill_and_check(cleaning, nth, tear=tear):
+            nth += 1
+            assert nth < 10_000, "it never got through"
+        assert nth > least
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [0, 1, 2, 5, 7, 9, 10, 14, 17, 20, 29, 35])
+def test_a_kill_at_some_system_calls_of_larger_cleanings(quick_path: Path, seed: int) -> None:
+    """CL39: many segments, transactions, all codecs, compact,delete; maps of a few keys, which take many rounds."""
+    dirty = DirtyLog(seed)
+
+    def fill(log: klog.Log) -> None:
+        assert isinstance(log.clock, ManualClock)
+        for _ in range(4):
+            dirty.append_to(log, log.clock)
+
+    broker = {"log.cleaner.dedupe.buffer.size": 24 * (4, 12, 5000)[seed % 3]}
+    cleaning = Cleaning(quick_path, Way(False, dirty.config, broker, seed % 2 == 0), fill, one_group=False)
+    assert cleaning.changes
+    calls = calls_of(cleaning)
+    changing = [number for number, name in enumerate(calls, 1) if name]
+    chance = random.Random(seed)
+    for nth in sorted(chance.sample(changing, min(25, len(changing)))):
+        assert kill_and_check(cleaning, nth)
+    writes = len(calls_of(cleaning, tear=True))
+    for _ in range(5):
+        assert kill_and_check(cleaning, chance.randrange(writes) + 1, tear=True)

@@ -1,0 +1,98 @@
+"""SIGKILL at any one system call of a forked child, by ptrace. The C half, killer.c, is compiled when it is first used.
+
+A child is forked from this process, which has everything loaded, so that hundreds of kills take seconds. What it has done
+before the call stays as a real kill leaves it: files, the page cache, no flush, no `finally`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+_CALLS_MAX = 1 << 16
+Work = Callable[[Callable[[], None]], object]
+"""What the child does. It is handed `armed`, and counts from the moment when it calls that."""
+
+
+@dataclass(frozen=True)
+class End:
+    """killed: at the call that was asked for. calls: of all that were counted, their names; "" for what changes nothing."""
+
+    killed: bool
+    calls: list[str]
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    source = str(ROOT / "tests" / "support" / "killer.c")
+    with tempfile.TemporaryDirectory(prefix="klog-killer-") as folder:
+        target = str(Path(folder) / "killer.so")
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+        flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fPIC", "-shared"]
+        subprocess.run([*compiler, *flags, source, "-o", target], check=True)
+        library = ctypes.CDLL(target)
+    library.kl_call_name.restype = ctypes.c_char_p
+    library.kl_call_name.argtypes = [ctypes.c_long]
+    library.kl_kill_at.restype = ctypes.c_int64
+    library.kl_kill_at.argtypes = [
+        ctypes.c_int,
+        ctypes.c_int64,
+        ctypes.c_int,
+        ctypes.POINTER(ctypes.c_int32),
+        ctypes.c_int64,
+        ctypes.POINTER(ctypes.c_int),
+    ]
+    return library
+
+
+def killed_at(nth: int, work: Work, *, tear: bool = False) -> End:
+    """Let a child work until its nth call begins, 0: to its end. tear: until its nth write has moved half of its bytes."""
+    library = _library()
+    if tear and not library.kl_can_tear():
+        pytest.skip("needs: a processor whose registers this knows")
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work(lambda: _be_traced(library))
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    calls = (ctypes.c_int32 * _CALLS_MAX)()
+    status = (ctypes.c_int * 2)()
+    count = library.kl_kill_at(pid, nth, int(tear), calls, _CALLS_MAX, status)
+    if count < 0:
+        os.kill(pid, signal.SIGKILL)
+        raise OSError(-count, os.strerror(-count))
+    ended = status[0]
+    if os.WIFEXITED(ended) and os.WEXITSTATUS(ended) == _REFUSED:
+        pytest.skip("needs: ptrace")
+    assert ended == signal.SIGKILL or (os.WIFEXITED(ended) and os.WEXITSTATUS(ended) == 0), f"it ended with {ended:#x}"
+    names = [library.kl_call_name(number).decode() for number in calls[: min(count, _CALLS_MAX)]]
+    return End(ended == signal.SIGKILL, names)
+
+
+_REFUSED = 77
+
+
+def _be_traced(library: ctypes.CDLL) -> None:
+    status = library.kl_be_traced()
+    if status in (-errno.EPERM, -errno.ENOSYS):
+        os._exit(_REFUSED)
+    if status:
+        raise OSError(-status, os.strerror(-status))
