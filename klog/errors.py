@@ -338,5 +338,10 @@ class ForkedHandle(KlogError):
     """A write in a forked child on a log that its parent opened; open the log again in the child."""
 
 
+class ReentrantCall(KlogError, RuntimeError):
+    """A call in the middle of another one of the same thread on the same log or directory, which only the handler of a
+    signal can make: let the handler set a flag, or raise, and do the rest behind it. The call has done nothing."""
+
+
 class NewerFormat(KlogError):
     """A file of klog's own written by a newer klog."""

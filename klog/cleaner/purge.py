@@ -255,7 +255,7 @@ class _Purge:
             cleaned.size = rewriter.size
             log._cleaning.check()
             with log._lock:
-                log._check_writable()
+                log._check_idle("a purge")
                 replace_locked(log, cleaned, [source.segment], [source.size])
         except BaseException:
             if log.offline is None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap
-from klog.cleaner.plan import Dirt, cleaned_segments, dirty_segments, group
+from klog.cleaner.overflow import Overflowed, SplitFirst, split_overflowed
+from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, group
 from klog.cleaner.swap import home_of_cleaned, replace_locked
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData
@@ -88,7 +89,8 @@ def clean_round(
     """Clean [.., range_.first_uncleanable) of a log by an empty map; stats.end is where the next round begins.
 
     Who calls has the turn at the log's segments. Raises CorruptBatch at a damaged batch, Overtaken where the log has
-    changed in between, CleaningAborted where the turn is to end, OSError, and what tick does.
+    changed in between, SplitFirst where a segment had to be split, CleaningAborted where the turn is to end, OSError,
+    and what tick does.
     """
     stats = RoundStats(range_.first_dirty)
     with log._lock:
@@ -99,6 +101,9 @@ def clean_round(
     try:
         _note_keys(log, segments, range_, keys, stats, tick)
         _rewrite_groups(log, segments, range_, keys, now_ms, stats, tick, dry_run)
+    except Overflowed as overflowed:
+        split_overflowed(log, overflowed.segment)
+        raise SplitFirst(f"{overflowed}, and was split") from None
     except (CorruptData, FileNotFoundError) as error:
         swaps = 0 if dry_run else len(stats.segments)
         if log._generation == generation + swaps and log._segments[0].base_offset == segments[0].base_offset:
@@ -215,7 +220,7 @@ def _clean_group(
             _write(log, cleaned, sources, rewriter, index, transactions, legacy_horizon_ms, beat)
             log._cleaning.check()
             with log._lock:
-                log._check_writable()
+                log._check_idle("a compaction")
                 replace_locked(log, cleaned, [s.segment for s in sources], [s.size for s in sources])
         except BaseException:
             if log.offline is None:
@@ -295,6 +300,8 @@ def _write(
 
     def fill(out: object) -> Iterable[AbortedTransaction]:
         _rewrite(log, sources, rewriter, out, index, transactions, legacy_horizon_ms, beat)
+        if rewriter.next_offset_out - 1 - cleaned.base_offset > SPAN_MAX:  # the others of its group are empty
+            raise Overflowed(sources[0].segment)
         return transactions.take_retained()
 
     write_segment(cleaned, index, fill, sources[-1].modified_ms)

@@ -52,29 +52,39 @@ def replace_locked(log: Log, cleaned: Segment, sources: Sequence[Segment], sizes
 
     Overtaken: nothing has been done. OSError takes the log offline: its next load finds the old log or the new one.
     """
-    first = check_unchanged(log, os.path.dirname(cleaned.path), sources, sizes)
-    live = new_segment(log._inputs(), cleaned.base_offset, writable=True)
-    live.size = cleaned.size
-    live.next_offset = log._segments[first + len(sources)].base_offset
+    (live,) = replace_all_locked(log, [cleaned], sources, sizes)
     live.txn_index.checked = True
-    _name_swaps(log, cleaned)
-    doomed: list[str] = []
-    log._finally(lambda: doomed.extend(_swap(log, live, sources)))
-    log._segments = (*log._segments[:first], live, *log._segments[first + len(sources) :])
-    log._generation += 1
-    log._aborted_finder.forget()
-    unlink_later_locked(log, doomed)  # not before: readers who miss a file look whether the segments are others by now
     return live
 
 
-def _name_swaps(log: Log, cleaned: Segment) -> None:
+def replace_all_locked(
+    log: Log, cleaned: Sequence[Segment], sources: Sequence[Segment], sizes: Sequence[int]
+) -> list[Segment]:
+    """The same with several segments, in order, the first of which begins where the first source does."""
+    first = check_unchanged(log, os.path.dirname(cleaned[0].path), sources, sizes)
+    lives = [new_segment(log._inputs(), segment.base_offset, writable=True) for segment in cleaned]
+    ends = [*(live.base_offset for live in lives[1:]), log._segments[first + len(sources)].base_offset]
+    for live, made, end in zip(lives, cleaned, ends, strict=True):
+        live.size, live.next_offset = made.size, end
+    _name_swaps(log, cleaned)
+    doomed: list[str] = []
+    log._finally(lambda: doomed.extend(_swap(log, lives, sources)))
+    log._segments = (*log._segments[:first], *lives, *log._segments[first + len(sources) :])
+    log._generation += 1
+    log._aborted_finder.forget()
+    unlink_later_locked(log, doomed)  # not before: readers who miss a file look whether the segments are others by now
+    return lives
+
+
+def _name_swaps(log: Log, cleaned: Sequence[Segment]) -> None:
     """From .cleaned to .swap, durably. OSError of a rename: nothing of the log has changed, and nothing is left over;
     of the sync: what a load would find is not known, and the log is offline."""
     files = log._options.files
-    cleaned.close()
+    for segment in cleaned:
+        segment.close()
     renamed: list[str] = []
     try:
-        for path in filter(os.path.exists, cleaned.paths):
+        for path in filter(os.path.exists, [path for segment in cleaned[::-1] for path in segment.paths]):
             swap = path.removesuffix(names.CLEANED) + names.SWAP
             files.rename(path, swap)
             renamed.append(swap)
@@ -85,13 +95,14 @@ def _name_swaps(log: Log, cleaned: Segment) -> None:
     log._guard(lambda: files.fsync_dir(log.path))
 
 
-def _swap(log: Log, live: Segment, sources: Sequence[Segment]) -> list[str]:
-    """The sources aside, the new segment in their place; what is to be unlinked."""
+def _swap(log: Log, lives: Sequence[Segment], sources: Sequence[Segment]) -> list[str]:
+    """The sources aside, the new segments in their place; what is to be unlinked."""
     files = log._options.files
     with log._home_of_deleted().opening:  # who looks for a file of a source meanwhile finds it behind this
-        doomed = put_aside_locked(log, sources, "compaction", kept_snapshot=live.base_offset)
-    for path in live.paths:
-        if os.path.exists(path + names.SWAP):
-            files.rename(path + names.SWAP, path)
-    files.fsync_dir(log.path)
+        doomed = put_aside_locked(log, sources, "compaction", kept_snapshot=lives[0].base_offset)
+    for live in lives:
+        for path in live.paths:
+            if os.path.exists(path + names.SWAP):
+                files.rename(path + names.SWAP, path)
+        files.fsync_dir(log.path)  # one by one: a live one between two that are .swap would count as replaced
     return doomed

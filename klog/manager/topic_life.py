@@ -62,6 +62,7 @@ def create(
     chosen = config if isinstance(config, LogConfig) else LogConfig(config)
     check_tiering(None, manager._config.topic_config(chosen.given), manager._config)
     with manager._lock:
+        manager._lock.begins(manager, "a creation")
         preferred = _preferred(manager, directory)
         if name in manager.topics():
             raise TopicExists(f"topic {name!r} is there already; logs.log({name!r}, 0) opens it")
@@ -160,6 +161,7 @@ def delete(manager: LogManager, name: str) -> None:
             for log in loaded:  # behind the last write of a cleaning, the checkpoint forgets them
                 stack.enter_context(log._no_cleaning())
             with manager._lock:
+                manager._lock.begins(manager, "a deletion")
                 partitions = manager._partitions(name)
                 manager._loading.wait_until_loaded({(name, partition) for partition in partitions})
                 if set(_loaded(manager, name)) <= set(loaded):
