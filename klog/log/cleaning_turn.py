@@ -82,8 +82,8 @@ class CleaningTurn:
         return self._holder is not None and (self._pauses > 0 or (self._waiting > 0 and not self._foreground))
 
     def check(self) -> None:
-        """CleaningAborted where the cleaning that is under way shall end. A cleaning asks at every chunk."""
-        if self.aborted:
+        """CleaningAborted where this thread's cleaning shall end. It asks at every chunk."""
+        if self.mine and self.aborted:
             raise CleaningAborted("somebody waits for the cleaning to end")
 
     def try_begin(self) -> bool:

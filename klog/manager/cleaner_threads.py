@@ -219,7 +219,7 @@ class BackgroundCleaner:
             if due:
                 self._delete_at_ms = self._now_ms() + settings.backoff_ms
         if due:
-            delete_old(logs)
+            delete_old(logs, self._clock.wall_ms())
         return found is not None
 
     def _choose(self, manager: LogManager, logs: list[Log], worker: _Worker) -> Log | None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from klog.cleaner import Dirt, cleanable, compaction_delay, dirt
 from klog.disk import Files
 from klog.errors import KlogError
-from klog.log import cleaner_offsets
+from klog.log import cleaner_offsets, retention
 from klog.log.checkpoint import Partition
 from klog.log.segments import closed_from
 from klog.segment import Segment
@@ -170,11 +170,13 @@ def correct_checkpoints(files: Files, candidates: Iterable[Candidate]) -> None:
             log._cleaning.done()
 
 
-def delete_old(logs: Iterable[Log]) -> None:
+def delete_old(logs: Iterable[Log], now_ms: int) -> None:
     """Retention of compacted logs: what has expired where the policy says delete, too, and what lies below the log
     start. Each in its turn; what one of them meets does not concern the others."""
     for log in logs:
-        if log._cleaning.uncleanable is not None or not log._cleaning.try_begin():
+        if log._cleaning.uncleanable is not None or not retention.is_due(log, now_ms):
+            continue
+        if not log._cleaning.try_begin():
             continue
         try:
             if is_compacted(log):
