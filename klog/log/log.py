@@ -532,14 +532,21 @@ class Log(LogView):
         return count
 
     def compact(
-        self, *, roll: bool = False, rounds: int | None = None, dry_run: bool = False, progress: Progress | None = None
+        self,
+        *,
+        roll: bool = False,
+        rounds: int | None = None,
+        dry_run: bool = False,
+        top: int = 10,
+        progress: Progress | None = None,
     ) -> CompactionStats:
         """Keep of each key the latest record alone, now, whatever the dirty ratio is; by the rules and the words of the
         configuration, as Kafka's cleaner would.
 
         The active segment is not touched: roll closes it first. rounds: at most so many, where the map of keys
         (log.cleaner.dedupe.buffer.size) is too small for one; None is as many as it takes. dry_run reads, writes
-        nothing, and says what one round would do. Others go on reading and appending.
+        nothing, not even a roll, and says what one round would do, and which `top` keys waste most bytes; of a log that
+        was opened to be read, too. Others go on reading and appending.
 
         Raises CorruptBatch at damage, which stays as it is and where it is, ConfigUnknown, PolicyViolation where
         cleanup.policy has no `compact`, OSError (a full disk: the log is as it was).
@@ -547,8 +554,8 @@ class Log(LogView):
         from klog.cleaner import compact
 
         self._lock.check(self, "a compaction")
-        self._check_writable()
-        return compact(self, roll=roll, rounds=rounds, dry_run=dry_run, progress=progress)
+        self._check_open() if dry_run else self._check_writable()
+        return compact(self, roll=roll, rounds=rounds, dry_run=dry_run, top=top, progress=progress)
 
     def purge_key(
         self, key: bytes, *, roll: bool = False, dry_run: bool = False, progress: Progress | None = None
@@ -566,6 +573,7 @@ class Log(LogView):
         """
         from klog.cleaner import purge_key
 
+        self._lock.check(self, "a purge")
         return purge_key(self, key, roll=roll, dry_run=dry_run, progress=progress)
 
     def _cleaning_turn(self) -> contextlib.AbstractContextManager[None]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from klog.disk import is_full
-from klog.segment import Segment
+from klog.segment import Segment, names
 
 if TYPE_CHECKING:
     from klog.log.log import Log
@@ -85,3 +85,23 @@ def unlink_later_locked(log: Log, doomed: Iterable[str]) -> None:
                 return
 
     scheduler.schedule("delete-file", unlink, log.config.file_delete_delay_ms)
+
+
+def unlink_now(log: Log) -> tuple[str, ...]:
+    """Everything in the log's directory that waits to be unlinked goes now, and durably; the names of what could not.
+
+    Who reads in one has it open, or finds that the log has others by now. No cleaning may be under way but the
+    caller's own, which has nothing written that counts."""
+    files, failed = log._options.files, []
+    with log._lock:  # who puts files aside has synced their new names before it lets go
+        directory = log.path
+        listed = sorted(os.listdir(directory))
+    for name in listed:
+        if name.endswith((names.DELETED, names.CLEANED)) and not name.endswith(".checkpoint" + names.DELETED):
+            try:
+                files.unlink(os.path.join(directory, name))
+            except OSError as error:
+                _log.warning("event=not_unlinked log=%s file=%s reason=%s", log.name, name, error)
+                failed.append(name)
+    log._guard(lambda: files.fsync_dir(directory))
+    return tuple(failed)
