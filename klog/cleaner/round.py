@@ -19,9 +19,11 @@ from klog.cleaner._keymap import KeyMap
 from klog.cleaner.plan import Dirt, cleaned_segments, dirty_segments, group
 from klog.cleaner.swap import home_of_cleaned, replace_locked
 from klog.cleaner.transactions import CleanedTransactions
-from klog.errors import CorruptData
+from klog.disk import is_final
+from klog.errors import CorruptData, ReadFailed
+from klog.log import failures
 from klog.log.cleaning_turn import Overtaken
-from klog.segment import Home, IndexPair, Segment
+from klog.segment import Home, IndexPair, Segment, names
 
 if TYPE_CHECKING:
     from klog.log import Log
@@ -99,6 +101,9 @@ def clean_round(
     try:
         _note_keys(log, segments, range_, keys, stats, tick)
         _rewrite_groups(log, segments, range_, keys, now_ms, stats, tick, dry_run)
+    except ReadFailed as error:
+        log._read_failed(error)
+        raise
     except (CorruptData, FileNotFoundError) as error:
         swaps = 0 if dry_run else len(stats.segments)
         if log._generation == generation + swaps and log._segments[0].base_offset == segments[0].base_offset:
@@ -217,7 +222,8 @@ def _clean_group(
             with log._lock:
                 log._check_writable()
                 replace_locked(log, cleaned, [s.segment for s in sources], [s.size for s in sources])
-        except BaseException:
+        except BaseException as error:
+            failures.hear(log, error, _passes)
             if log.offline is None:
                 with contextlib.suppress(OSError):
                     cleaned.delete_files()
@@ -240,6 +246,13 @@ def _clean_group(
             rewriter.records_read,
             rewriter.records_kept,
         )
+
+
+def _passes(error: OSError) -> bool:
+    """Does it leave the log in use? A disk that cannot write or sync a .cleaned file is broken for all its files (P6);
+    what runs out, a reading, and somebody else's error is not."""
+    written = str(error.filename).endswith(names.CLEANED) and not isinstance(error, FileNotFoundError)
+    return not (written and is_final(error))
 
 
 def _index_for(log: Log, sources: Sequence[_Source]) -> IndexPair:

@@ -68,8 +68,8 @@ def replace_locked(log: Log, cleaned: Segment, sources: Sequence[Segment], sizes
 
 
 def _name_swaps(log: Log, cleaned: Segment) -> None:
-    """From .cleaned to .swap, durably. OSError of a rename: nothing of the log has changed, and nothing is left over;
-    of the sync: what a load would find is not known, and the log is offline."""
+    """From .cleaned to .swap, durably. OSError of a rename, or of too many open files: nothing of the log has changed,
+    and nothing is left over; of the sync: what a load would find is not known, and the log is offline."""
     files = log._options.files
     cleaned.close()
     renamed: list[str] = []
@@ -78,11 +78,13 @@ def _name_swaps(log: Log, cleaned: Segment) -> None:
             swap = path.removesuffix(names.CLEANED) + names.SWAP
             files.rename(path, swap)
             renamed.append(swap)
+        log._guard_sync(lambda: files.fsync_dir(log.path))
     except OSError:
-        for swap in renamed[::-1]:  # while a .cleaned is there, a load takes no .swap for complete
+        for swap in (
+            renamed[::-1] if log.offline is None else ()
+        ):  # .log last: alone, an index would take a live one's place
             log._guard(lambda swap=swap: files.unlink(swap))  # type: ignore[misc]
         raise
-    log._guard(lambda: files.fsync_dir(log.path))
 
 
 def _swap(log: Log, live: Segment, sources: Sequence[Segment]) -> list[str]:
