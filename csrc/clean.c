@@ -95,6 +95,18 @@ static inline void keep(chooser_t *c, const doubt_t *d, int32_t i) {
     c->has_tombstone |= d->tombstone[i];
 }
 
+static inline int same_key(kl_key_t a, kl_key_t b) {
+    return a.at != NULL && a.size == b.size && (a.size == 0 || memcmp(a.at, b.at, a.size) == 0);
+}
+
+static void purge(chooser_t *c, doubt_t *d) {
+    for (int32_t i = 0; i < d->n; i++) {
+        if (!same_key(d->keys[i], c->rules->purged))
+            keep(c, d, i);
+    }
+    d->n = 0;
+}
+
 static void decide(chooser_t *c, doubt_t *d) {
     int64_t found[KL_KEYMAP_GROUP];
     int64_t latest = c->rules->latest_offset;
@@ -106,6 +118,8 @@ static void decide(chooser_t *c, doubt_t *d) {
             c->out->keyless++;
         else if (d->offsets[i] >= found[i] && (!d->tombstone[i] || c->tombstones_stay))
             keep(c, d, i);
+        else if (c->rules->waste != NULL)
+            kl_waste_add(c->rules->waste, d->keys[i], d->to[i] - d->from[i], d->offsets[i]);
     }
     d->n = 0;
 }
@@ -124,6 +138,7 @@ int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const ui
     c.tombstones_stay =
         b->magic < 2 ? rules->keep_legacy_tombstones : !timed || rules->now < b->base_timestamp;
     *out = (kl_cleaned_t){0};
+    void (*judge)(chooser_t *, doubt_t *) = all ? keep_all : rules->purged.at != NULL ? purge : decide;
     doubt_t d;
     d.n = 0;
     for (int32_t i = 0; i < b->count; i++) {
@@ -146,18 +161,19 @@ int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const ui
         d.tombstone[d.n] = record.value == NULL;
         at = behind;
         if (++d.n == KL_KEYMAP_GROUP)
-            all ? keep_all(&c, &d) : decide(&c, &d);
+            judge(&c, &d);
     }
     if (b->count != 0 && at != end) {
         *bad = b->count;
         return KL_ESLACK;
     }
     if (d.n != 0)
-        all ? keep_all(&c, &d) : decide(&c, &d);
+        judge(&c, &d);
     if (out->count == 0)
         return KL_OK;
-    out->sets_horizon = b->magic >= 2 && !timed && (c.has_tombstone || marker_done);
-    out->whole = out->count == b->count && !out->sets_horizon && b->magic >= 2;
+    int purges = rules->purged.at != NULL;
+    out->sets_horizon = b->magic >= 2 && !timed && !purges && (c.has_tombstone || marker_done);
+    out->whole = out->count == b->count && !out->sets_horizon && (b->magic >= 2 || purges);
     if (b->attributes & KL_ATTR_LOG_APPEND_TIME)
         out->base_timestamp = out->max_timestamp = b->max_timestamp; /* what readers take for every record's time */
     else
@@ -242,6 +258,36 @@ void kl_clean_empty(const kl_batch_t *b, uint8_t *at) {
     header.crc = 0;
     kl_batch_header_store(at, &header);
     kl_store_u32(at + 17, kl_batch_crc(at, header.size));
+}
+
+int kl_clean_find(kl_found_t *found, const kl_batch_t *b, const uint8_t *records, size_t size, int32_t *bad) {
+    const uint8_t *at = records, *end = records + size;
+    for (int32_t i = 0; i < b->count; i++) {
+        kl_record_t record;
+        int status;
+        const uint8_t *behind = kl_walk_record(at, end, &record, &status);
+        if (behind == NULL) {
+            *bad = i;
+            return status;
+        }
+        if (record.offset_delta < 0 || record.offset_delta > b->last_offset_delta) {
+            *bad = i;
+            return KL_EORDER;
+        }
+        if (record.key != NULL && same_key((kl_key_t){record.key, (size_t)record.key_size}, found->key)) {
+            int64_t offset = b->base_offset + record.offset_delta;
+            if (found->records++ == 0)
+                found->first_offset = offset;
+            found->last_offset = offset;
+            found->bytes += behind - at;
+        }
+        at = behind;
+    }
+    if (b->count != 0 && at != end) {
+        *bad = b->count;
+        return KL_ESLACK;
+    }
+    return KL_OK;
 }
 
 int32_t kl_clean_control_type(const kl_batch_t *b, const uint8_t *records, size_t size) {

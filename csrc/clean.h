@@ -10,6 +10,7 @@
 
 #include "batch.h"
 #include "keymap.h"
+#include "waste.h"
 
 /* Pass 1: put the key of each record at or above start into the map.  Records without a key have no place there.
  * KL_OK | KL_EFULL (the map; records behind *latest have not been noted) | what kl_payload_validate says, with *bad set:
@@ -25,6 +26,8 @@ typedef struct {
     int64_t now;            /* ms */
     int64_t new_horizon;    /* now + delete.retention.ms, for batches that get one */
     int32_t keep_legacy_tombstones;
+    kl_key_t purged;        /* at != NULL: records of this key go, all others stay, and nothing above is asked */
+    kl_waste_t *waste;      /* NULL, or hears of every record that goes and has a key */
 } kl_clean_rules_t;
 
 /* Bytes [from, to) of the records: survivors side by side. */
@@ -42,7 +45,8 @@ typedef struct {
     int32_t runs;
     int32_t keyless;        /* records that went because they have no key */
     int32_t sets_horizon;
-    int32_t whole;          /* every record stays, and no horizon is to be set: the batch can stay as it is */
+    int32_t whole;          /* every record stays, and no horizon is to be set: the batch can stay as it is. Of the old
+                             * formats only where a key is purged: else they become magic 2 */
 } kl_cleaned_t;
 
 /* How many runs a batch of count records may leave. */
@@ -67,6 +71,16 @@ void kl_clean_seal(const kl_batch_t *b, const kl_cleaned_t *cleaned, int64_t bas
 
 /* The 61 bytes of a batch that has lost all records and stays for its offsets and its producer's last sequence. */
 void kl_clean_empty(const kl_batch_t *b, uint8_t *at);
+
+/* What a search for one key has found so far. */
+typedef struct {
+    kl_key_t key;
+    int64_t records, bytes;             /* bytes of the plain records */
+    int64_t first_offset, last_offset;  /* of them; nothing said while records is 0 */
+} kl_found_t;
+
+/* Look for a key among the plain records of a batch: KL_OK, or what kl_payload_validate says, with *bad set. */
+int kl_clean_find(kl_found_t *found, const kl_batch_t *b, const uint8_t *records, size_t size, int32_t *bad);
 
 /* The type of a control batch by its first record: 0 abort, 1 commit, ...; -1 for a batch without records, -2 for a record that
  * says no type. */

@@ -35,7 +35,7 @@ from klog.manager import open_directory as open
 from klog.record import Record, RecordBatch, TimestampType
 
 if TYPE_CHECKING:
-    from klog.cleaner import CompactionStats
+    from klog.cleaner import CompactionStats, PurgeStats
     from klog.inspect import verify
 
 __version__ = "0.1.0"
@@ -53,6 +53,7 @@ __all__ = [
     "NamedReader",
     "Outgoing",
     "ProducerState",
+    "PurgeStats",
     "Record",
     "RecordBatch",
     "Recovery",
@@ -73,8 +74,8 @@ def __getattr__(name: str) -> Any:
         from klog.inspect import verify
 
         return verify
-    if name == "CompactionStats":  # of what few processes do
-        from klog.cleaner import CompactionStats
+    if name in ("CompactionStats", "PurgeStats"):  # of what few processes do
+        from klog import cleaner
 
-        return CompactionStats
+        return getattr(cleaner, name)
     raise AttributeError(f"module 'klog' has no attribute {name!r}")

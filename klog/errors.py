@@ -109,6 +109,12 @@ class CorruptCheckpoint(CorruptData):
     default_kind = "checkpoint"
 
 
+class CorruptAudit(CorruptData):
+    """klog-audit.jsonl: a line that is none. Nothing is purged until it is put right."""
+
+    default_kind = "checkpoint"
+
+
 class CorruptLog(CorruptData):
     """A log that recovery="strict" refuses to open, since cutting it would throw away good batches."""
 
@@ -330,6 +336,11 @@ class SendTimeout(KlogError, TimeoutError):
 
 class ForkedHandle(KlogError):
     """A write in a forked child on a log that its parent opened; open the log again in the child."""
+
+
+class ReentrantCall(KlogError, RuntimeError):
+    """A call in the middle of another one of the same thread on the same log or directory, which only the handler of a
+    signal can make: let the handler set a flag, or raise, and do the rest behind it. The call has done nothing."""
 
 
 class NewerFormat(KlogError):

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 
 from klog.clock import Clock, ManualClock
+from klog.locks import CallLock
 
 _log = logging.getLogger("klog.scheduler")
 _NEVER = 2**63 - 1
@@ -54,7 +55,8 @@ class Scheduler:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pid = os.getpid()
-        self._condition = threading.Condition()
+        self._lock = CallLock()
+        self._condition = threading.Condition(self._lock)  # type: ignore[arg-type]
         self._heap: list[tuple[int, int, Task]] = []
         self._order = itertools.count()
         self._next_ms = _NEVER
@@ -71,6 +73,10 @@ class Scheduler:
     def next_due_ms(self) -> int | None:
         """When the next task is due, on the scale of now_ms(); None if nothing waits, or not for this process."""
         return None if self._next_ms == _NEVER or os.getpid() != self._pid else self._next_ms
+
+    def is_inside(self) -> bool:
+        """Is this thread in the middle of a call? Not while a task runs."""
+        return self._lock._is_owned()
 
     def schedule(
         self, name: str, action: Callable[[], object], delay_ms: int = 0, period_ms: int | None = None

@@ -48,6 +48,7 @@ KEYWORDS = {
     klog.Log.maybe_increment_log_start_offset: "self offset",
     klog.Log.end_offset_for: "self epoch",
     klog.Log.compact: "self *roll *rounds *dry_run *progress",
+    klog.Log.purge_key: "self key *roll *dry_run *progress",
     klog.verify: "path",
 }
 DEFAULTS = {
@@ -64,7 +65,6 @@ DEFAULTS = {
 }
 LATER: dict[Any, str] = {
     klog: "Broker TestBroker metrics sim",
-    klog.Log: "purge_key",
     klog.LogReader: "to_polars",
 }
 

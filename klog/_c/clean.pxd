@@ -1,5 +1,6 @@
 from klog._c.batch cimport kl_batch_t
-from klog._c.keymap cimport kl_keymap_t
+from klog._c.keymap cimport kl_key_t, kl_keymap_t
+from klog._c.waste cimport kl_waste_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 cdef extern from "clean.h" nogil:
@@ -12,6 +13,8 @@ cdef extern from "clean.h" nogil:
         int64_t now
         int64_t new_horizon
         int32_t keep_legacy_tombstones
+        kl_key_t purged
+        kl_waste_t *waste
 
     ctypedef struct kl_clean_run_t:
         uint32_t from_ "from"
@@ -37,4 +40,13 @@ cdef extern from "clean.h" nogil:
     void kl_clean_seal(const kl_batch_t *b, const kl_cleaned_t *cleaned, int64_t base_offset, int codec, int64_t size,
                        uint8_t *at)
     void kl_clean_empty(const kl_batch_t *b, uint8_t *at)
+
+    ctypedef struct kl_found_t:
+        kl_key_t key
+        int64_t records
+        int64_t bytes
+        int64_t first_offset
+        int64_t last_offset
+
+    int kl_clean_find(kl_found_t *found, const kl_batch_t *b, const uint8_t *records, size_t size, int32_t *bad)
     int32_t kl_clean_control_type(const kl_batch_t *b, const uint8_t *records, size_t size)

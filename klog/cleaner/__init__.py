@@ -1,6 +1,8 @@
 """cleaner: of each key the latest record stays. Takes one log of the log room, gives it back smaller.
 
 compact, CompactionStats     by hand: what Log.compact does
+purge_key, PurgeStats        what Log.purge_key does
+read_audit                   what was purged from the logs of a log.dir
 clean_round, RoundStats      one round, for whoever decides when
 cleanable, dirt, Cleanable, Dirt, compaction_delay      what there is to clean (pure)
 read_first_dirty, write_first_dirty      cleaner-offset-checkpoint
@@ -10,9 +12,11 @@ CleaningAborted              the same, where somebody waits for the round to end
 """
 
 from klog.cleaner._keymap import KeyMap
+from klog.cleaner.audit import read as read_audit
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
 from klog.cleaner.compaction import CompactionStats, compact
 from klog.cleaner.plan import Cleanable, Dirt, cleanable, compaction_delay, dirt
+from klog.cleaner.purge import PurgeStats, purge_key
 from klog.cleaner.round import RoundStats, clean_round
 from klog.log.cleaning_turn import CleaningAborted, Overtaken
 
@@ -23,12 +27,15 @@ __all__ = [
     "Dirt",
     "KeyMap",
     "Overtaken",
+    "PurgeStats",
     "RoundStats",
     "clean_round",
     "cleanable",
     "compact",
     "compaction_delay",
     "dirt",
+    "purge_key",
+    "read_audit",
     "read_first_dirty",
     "write_first_dirty",
 ]

@@ -4,6 +4,7 @@ from typing import Any, Self, final
 from typing_extensions import disjoint_base
 
 from klog.cleaner._keymap import KeyMap
+from klog.cleaner._waste import Waste
 from klog.cleaner.transactions import CleanedTransactions
 from klog.disk import LogFile
 from klog.segment import IndexPair
@@ -42,6 +43,9 @@ class Rewriter(Walk):
         upper_bound: int,
         transactions: CleanedTransactions,
         last_offsets: dict[int, tuple[int | None, int]],
+        *,
+        purged: bytes | None = None,
+        waste: Waste | None = None,
     ) -> Self: ...
     def begin(self, out: Any, index: IndexPair) -> None: ...
     def rewrite(

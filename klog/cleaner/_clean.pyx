@@ -24,6 +24,7 @@ from klog._c.clean cimport (
 from klog._c.index cimport kl_indexer_add
 from klog._c.status cimport KL_ECOUNT, KL_ECRC, KL_EFULL, KL_EMAGIC, KL_EORDER, KL_ETRUNCATED, KL_OK
 from klog.cleaner._keymap cimport KeyMap
+from klog.cleaner._waste cimport Waste
 from klog.record._batch cimport Source
 from klog.segment._index cimport IndexPair
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
@@ -39,24 +40,15 @@ cdef enum:
     NO_MEMORY = -9002
 
 
-cdef inline bint is_plain(const kl_batch_t *b) noexcept nogil:
-    return not b.attributes & (KL_ATTR_CODEC | KL_ATTR_CONTROL | KL_ATTR_TRANSACTIONAL)
-
-
 cdef class Walk:
     """Over the batches of segments, one after the other. tick(bytes) is called after each chunk, and may raise."""
 
-    cdef readonly int64_t bytes_read
-    cdef readonly int64_t records_read
-    cdef int64_t next_offset    # no batch begins below it
-    cdef int64_t limit          # all end below it
-    cdef int32_t bad            # record that failed
+    def __cinit__(self):
+        self.slow_bits = KL_ATTR_CODEC | KL_ATTR_CONTROL | KL_ATTR_TRANSACTIONAL
 
-    # Take the batch at data, or say why not; KL_OK goes on.
     cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil:
         return KL_OK
 
-    # The same for a batch whose plain records are elsewhere, or that concerns transactions.
     cdef int take_slowly(self, Source source, kl_batch_t *b, const uint8_t *records, Py_ssize_t size) except? -1:
         return KL_OK
 
@@ -72,7 +64,7 @@ cdef class Walk:
             if b.size > size - at[0]:
                 return KL_ETRUNCATED
             b.position = at[0]
-            if not is_plain(b):
+            if b.attributes & self.slow_bits:
                 return SLOW
             if kl_batch_crc(data + at[0], b.size) != b.crc:
                 return KL_ECRC
@@ -94,6 +86,7 @@ cdef class Walk:
         cdef int status
         if not source.batch_at(at[0], True, b):
             return False
+        b.position = at[0]
         self.check_order(source, b)
         plain = source.plain_records(b)
         if plain is None:
@@ -235,6 +228,8 @@ cdef class Rewriter(Walk):
     """Pass 2: what stays of segments, written to out from its beginning, and noted in index.
 
     upper_bound: where the round ends; the batch that ends there stays, emptied if need be. last_offsets: Producers'.
+    waste: hears of what goes. Or, with purged: the records of this key go and nothing else does, whatever the map says;
+    every batch stays, emptied if need be, of whichever transaction it is. transactions are not asked then.
     """
 
     cdef KeyMap map
@@ -263,10 +258,17 @@ cdef class Rewriter(Walk):
     cdef int64_t runs_room
     cdef uint8_t *plain             # of a batch that is to be compressed
     cdef int64_t plain_room
+    cdef bytes purged
+    cdef Waste waste
 
     def __cinit__(self, KeyMap map not None, int64_t now_ms, int64_t delete_retention_ms, int64_t upper_bound,
-                  transactions, dict last_offsets not None):
+                  transactions, dict last_offsets not None, *, bytes purged=None, Waste waste=None):
         cdef Py_ssize_t i
+        self.purged, self.waste = purged, waste
+        if purged is not None:
+            self.rules.purged.at, self.rules.purged.size = <const uint8_t *>purged, <size_t>len(purged)
+            self.slow_bits = KL_ATTR_CODEC
+        self.rules.waste = NULL if waste is None else &waste.waste
         self.map = map
         self.rules.map = &map.map
         self.rules.latest_offset = map.latest_offset
@@ -358,9 +360,13 @@ cdef class Rewriter(Walk):
         return KL_OK
 
     cdef void wrote(self, int64_t bytes, int32_t count) noexcept nogil:
-        """A batch of so many bytes is behind those in data."""
+        """A batch of magic 2 of so many bytes is behind those in data."""
+        kl_batch_fields(self.data + self.data_size, &self.table[self.table_size])
+        self.noted(bytes, count)
+
+    cdef void noted(self, int64_t bytes, int32_t count) noexcept nogil:
+        """The same where the table has its fields already."""
         cdef kl_batch_t *b = &self.table[self.table_size]
-        kl_batch_fields(self.data + self.data_size, b)
         b.position = self.size
         self.table_size += 1
         self.data_size += bytes
@@ -387,6 +393,14 @@ cdef class Rewriter(Walk):
     cdef bint ends_round(self, const kl_batch_t *b) noexcept nogil:
         return kl_batch_last_offset(b) + 1 == self.upper_bound
 
+    cdef bint stays(self, const kl_batch_t *b) noexcept nogil:
+        """Without its records, too?"""
+        return self.rules.purged.at != NULL or self.ends_producer(b) or self.ends_round(b)
+
+    cdef bint purges_around(self, const kl_batch_t *b) noexcept nogil:
+        """A batch that holds no key's records, where one key is purged."""
+        return self.rules.purged.at != NULL and (b.count == 0 or b.attributes & KL_ATTR_CONTROL != 0)
+
     cdef int empty(self, const kl_batch_t *b) noexcept nogil:
         cdef int status = self.make_room(KL_BATCH_HEADER, 0)
         if status == KL_OK:
@@ -398,7 +412,8 @@ cdef class Rewriter(Walk):
         cdef int status = self.make_room(b.size, b.count)
         if status == KL_OK:
             memcpy(self.data + self.data_size, data, b.size)
-            self.wrote(b.size, b.count)
+            self.table[self.table_size] = b[0]
+            self.noted(b.size, b.count)
         return status
 
     cdef int choose(self, const kl_batch_t *b, const uint8_t *records, int64_t size, bint all_, bint marker_done,
@@ -419,11 +434,14 @@ cdef class Rewriter(Walk):
     cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil:
         cdef kl_cleaned_t cleaned
         cdef const uint8_t *records = data + KL_BATCH_HEADER
-        cdef int status = self.choose(b, records, b.size - KL_BATCH_HEADER, False, False, &cleaned)
+        cdef int status
+        if self.purges_around(b):
+            return self.copy(data, b)
+        status = self.choose(b, records, b.size - KL_BATCH_HEADER, False, False, &cleaned)
         if status != KL_OK:
             return status
         if cleaned.count == 0:
-            return self.empty(b) if self.ends_producer(b) or self.ends_round(b) else KL_OK
+            return self.empty(b) if self.stays(b) else KL_OK
         if cleaned.whole:
             return self.copy(data, b)
         return self.write_plain(b, records, &cleaned, b.base_offset)
@@ -441,11 +459,15 @@ cdef class Rewriter(Walk):
 
     cdef int take_slowly(self, Source source, kl_batch_t *b, const uint8_t *records, Py_ssize_t size) except? -1:
         cdef bint control = (b.attributes & KL_ATTR_CONTROL) != 0
-        cdef bint discard = False, stays = self.ends_producer(b) or self.ends_round(b), marker_done = False
+        cdef bint discard = False, stays = self.stays(b), marker_done = False
         cdef kl_cleaned_t cleaned
         cdef int64_t last = kl_batch_last_offset(b), base_offset
         cdef int status, codec = b.attributes & KL_ATTR_CODEC
-        if control:
+        if self.purges_around(b):
+            return self.copy(source.data + b.position, b)
+        if self.purged is not None:
+            pass
+        elif control:
             marker_done = self.transactions.on_control(b.producer_id, last, kl_clean_control_type(b, records, size))
             discard = (marker_done and (b.attributes & KL_ATTR_DELETE_HORIZON) != 0
                        and b.base_timestamp <= self.rules.now)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
+from klog.cleaner.overflow import SplitFirst
 from klog.cleaner.plan import Dirt, cleanable, dirt
 from klog.cleaner.round import RoundStats, clean_round
 from klog.errors import ConfigUnknown, PolicyViolation
@@ -77,6 +78,8 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
                 )
                 if stats.end > range_.first_dirty and not dry_run:
                     write_first_dirty(log, stats.end)
+        except SplitFirst:
+            continue  # there are only so many segments
         except Overtaken:
             overtaken += 1
             if overtaken > OVERTAKEN_MAX:

@@ -10,20 +10,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap
-from klog.cleaner.plan import Dirt, cleaned_segments, dirty_segments, group
-from klog.cleaner.swap import home_of_cleaned, replace_locked
+from klog.cleaner.overflow import Overflowed, SplitFirst, split_overflowed
+from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, group
+from klog.cleaner.swap import hear, home_of_cleaned, replace_locked
 from klog.cleaner.transactions import CleanedTransactions
-from klog.disk import is_final
 from klog.errors import CorruptData, ReadFailed
-from klog.log import failures
 from klog.log.cleaning_turn import Overtaken
-from klog.segment import Home, IndexPair, Segment, names
+from klog.segment import AbortedTransaction, Home, IndexPair, Segment
 
 if TYPE_CHECKING:
     from klog.log import Log
@@ -56,7 +55,7 @@ class RoundStats:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class Source:
     """A segment that is to be rewritten, with what it is now."""
 
     segment: Segment
@@ -71,13 +70,13 @@ class _Source:
         return self.segment.base_offset
 
     @classmethod
-    def of(cls, segment: Segment, limit: int) -> _Source:
+    def of(cls, segment: Segment, limit: int) -> Source:
         index = segment.index
         size, modified = segment.size, segment.modified_ms
         return cls(segment, size, limit, index.entries * _OFFSET_ENTRY, index.time_entries * _TIME_ENTRY, modified)
 
 
-class _Nowhere:
+class Nowhere:
     """Takes what a dry run would write."""
 
     def write(self, data: object, position: int) -> None:
@@ -90,7 +89,8 @@ def clean_round(
     """Clean [.., range_.first_uncleanable) of a log by an empty map; stats.end is where the next round begins.
 
     Who calls has the turn at the log's segments. Raises CorruptBatch at a damaged batch, Overtaken where the log has
-    changed in between, CleaningAborted where the turn is to end, OSError, and what tick does.
+    changed in between, SplitFirst where a segment had to be split, CleaningAborted where the turn is to end, OSError,
+    and what tick does.
     """
     stats = RoundStats(range_.first_dirty)
     with log._lock:
@@ -101,6 +101,9 @@ def clean_round(
     try:
         _note_keys(log, segments, range_, keys, stats, tick)
         _rewrite_groups(log, segments, range_, keys, now_ms, stats, tick, dry_run)
+    except Overflowed as overflowed:
+        split_overflowed(log, overflowed.segment)
+        raise SplitFirst(f"{overflowed}, and was split") from None
     except ReadFailed as error:
         log._read_failed(error)
         raise
@@ -127,7 +130,7 @@ def _rewrite_groups(
     stats.keys, stats.map_utilization = len(keys), keys.utilization
     chosen = cleaned_segments(segments, stats.end)
     limits = [segment.base_offset for segment in segments[1 : len(chosen) + 1]]
-    sources = [_Source.of(segment, limit) for segment, limit in zip(chosen, limits, strict=True)]
+    sources = [Source.of(segment, limit) for segment, limit in zip(chosen, limits, strict=True)]
     horizon = _legacy_horizon(log, segments, range_.first_dirty)
     transactions = CleanedTransactions()
     for numbers in group(sources, log.config.segment_size, log.config.segment_index_bytes, range_.first_uncleanable):
@@ -192,7 +195,7 @@ def _legacy_horizon(log: Log, segments: Sequence[Segment], first_dirty: int) -> 
 
 def _clean_group(
     log: Log,
-    sources: Sequence[_Source],
+    sources: Sequence[Source],
     range_: Dirt,
     keys: KeyMap,
     now_ms: int,
@@ -211,19 +214,19 @@ def _clean_group(
     )
     beat = _beat_of(log, rewriter, tick)
     cleaned = Segment(home_of_cleaned(log), sources[0].base_offset, now_ms)
-    index = _index_for(log, sources)
+    index = index_for(log, sources)
     if dry_run:
-        _rewrite(log, sources, rewriter, _Nowhere(), index, transactions, legacy_horizon_ms, beat)
+        _rewrite(log, sources, rewriter, Nowhere(), index, transactions, legacy_horizon_ms, beat)
         transactions.take_retained()
     else:
         try:
             _write(log, cleaned, sources, rewriter, index, transactions, legacy_horizon_ms, beat)
             log._cleaning.check()
             with log._lock:
-                log._check_writable()
+                log._check_idle("a compaction")
                 replace_locked(log, cleaned, [s.segment for s in sources], [s.size for s in sources])
         except BaseException as error:
-            failures.hear(log, error, _passes)
+            hear(log, error)
             if log.offline is None:
                 with contextlib.suppress(OSError):
                     cleaned.delete_files()
@@ -248,14 +251,7 @@ def _clean_group(
         )
 
 
-def _passes(error: OSError) -> bool:
-    """Does it leave the log in use? A disk that cannot write or sync a .cleaned file is broken for all its files (P6);
-    what runs out, a reading, and somebody else's error is not."""
-    written = str(error.filename).endswith(names.CLEANED) and not isinstance(error, FileNotFoundError)
-    return not (written and is_final(error))
-
-
-def _index_for(log: Log, sources: Sequence[_Source]) -> IndexPair:
+def index_for(log: Log, sources: Sequence[Source]) -> IndexPair:
     """Room for the entries of a segment of these sources, in memory.
 
     Where sources meet, one entry more may be due than they had: each had none for its first batch. There is no more
@@ -273,7 +269,7 @@ def _index_for(log: Log, sources: Sequence[_Source]) -> IndexPair:
 
 def _rewrite(
     log: Log,
-    sources: Sequence[_Source],
+    sources: Sequence[Source],
     rewriter: Rewriter,
     out: object,
     index: IndexPair,
@@ -297,20 +293,36 @@ def _rewrite(
 def _write(
     log: Log,
     cleaned: Segment,
-    sources: Sequence[_Source],
+    sources: Sequence[Source],
     rewriter: Rewriter,
     index: IndexPair,
     transactions: CleanedTransactions,
     legacy_horizon_ms: int,
     beat: Callable[[int], None],
 ) -> None:
-    """The .cleaned files, synced, as old as the last of their sources."""
+    """The .cleaned files of a group."""
+
+    def fill(out: object) -> Iterable[AbortedTransaction]:
+        _rewrite(log, sources, rewriter, out, index, transactions, legacy_horizon_ms, beat)
+        if rewriter.next_offset_out - 1 - cleaned.base_offset > SPAN_MAX:  # the others of its group are empty
+            raise Overflowed(sources[0].segment)
+        return transactions.take_retained()
+
+    write_segment(cleaned, index, fill, sources[-1].modified_ms)
+    cleaned.size = rewriter.size
+
+
+def write_segment(
+    cleaned: Segment, index: IndexPair, fill: Callable[[object], Iterable[AbortedTransaction]], modified_ms: int
+) -> None:
+    """The .cleaned files, synced, as old as the last of their sources. fill writes the .log and notes it in index; the
+    entries of the transaction index."""
     home: Home = cleaned.home
     cleaned.delete_files()  # of a cleaning that was stopped
     _, offsets_path, times_path, _ = cleaned.paths
     out = home.files.open(cleaned.path, write=True, create=True)
     try:
-        _rewrite(log, sources, rewriter, out, index, transactions, legacy_horizon_ms, beat)
+        aborted = fill(out)
         home.files.fsync(out)
     finally:
         out.close()
@@ -322,9 +334,8 @@ def _write(
             home.files.fsync(file)
         finally:
             file.close()
-    for entry in transactions.take_retained():
+    for entry in aborted:
         cleaned.txn_index.append(entry)
     cleaned.txn_index.sync()
-    cleaned.size = rewriter.size
-    modified = sources[-1].modified_ms * 1_000_000
+    modified = modified_ms * 1_000_000
     os.utime(cleaned.path, ns=(modified, modified))

@@ -17,6 +17,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from klog.disk import is_final
+from klog.log import failures
 from klog.log.cleaning_turn import Overtaken
 from klog.log.load import new_segment
 from klog.log.removal import put_aside_locked, unlink_later_locked
@@ -52,48 +54,72 @@ def replace_locked(log: Log, cleaned: Segment, sources: Sequence[Segment], sizes
 
     Overtaken: nothing has been done. OSError takes the log offline: its next load finds the old log or the new one.
     """
-    first = check_unchanged(log, os.path.dirname(cleaned.path), sources, sizes)
-    live = new_segment(log._inputs(), cleaned.base_offset, writable=True)
-    live.size = cleaned.size
-    live.next_offset = log._segments[first + len(sources)].base_offset
+    (live,) = replace_all_locked(log, [cleaned], sources, sizes)
     live.txn_index.checked = True
-    _name_swaps(log, cleaned)
-    doomed: list[str] = []
-    log._finally(lambda: doomed.extend(_swap(log, live, sources)))
-    log._segments = (*log._segments[:first], live, *log._segments[first + len(sources) :])
-    log._generation += 1
-    log._aborted_finder.forget()
-    unlink_later_locked(log, doomed)  # not before: readers who miss a file look whether the segments are others by now
     return live
 
 
-def _name_swaps(log: Log, cleaned: Segment) -> None:
+def replace_all_locked(
+    log: Log, cleaned: Sequence[Segment], sources: Sequence[Segment], sizes: Sequence[int]
+) -> list[Segment]:
+    """The same with several segments, in order, the first of which begins where the first source does."""
+    first = check_unchanged(log, os.path.dirname(cleaned[0].path), sources, sizes)
+    lives = [new_segment(log._inputs(), segment.base_offset, writable=True) for segment in cleaned]
+    ends = [*(live.base_offset for live in lives[1:]), log._segments[first + len(sources)].base_offset]
+    for live, made, end in zip(lives, cleaned, ends, strict=True):
+        live.size, live.next_offset = made.size, end
+    _name_swaps(log, cleaned)
+    doomed: list[str] = []
+    log._finally(lambda: doomed.extend(_swap(log, lives, sources)))
+    log._segments = (*log._segments[:first], *lives, *log._segments[first + len(sources) :])
+    log._generation += 1
+    log._aborted_finder.forget()
+    unlink_later_locked(log, doomed)  # not before: readers who miss a file look whether the segments are others by now
+    return lives
+
+
+def hear(log: Log, error: BaseException) -> None:
+    """What has ended the writing of .cleaned files. A disk that cannot write or sync one is broken (P6, S2): the
+    log goes offline. What runs out, a reading and somebody else's error leave it in use."""
+
+    def passes(error: OSError) -> bool:
+        written = str(error.filename).endswith(names.CLEANED) and not isinstance(error, FileNotFoundError)
+        return not (written and is_final(error))
+
+    failures.hear(log, error, passes)
+
+
+def _name_swaps(log: Log, cleaned: Sequence[Segment]) -> None:
     """From .cleaned to .swap, durably. OSError of a rename, or of too many open files: nothing of the log has changed,
     and nothing is left over; of the sync: what a load would find is not known, and the log is offline."""
     files = log._options.files
-    cleaned.close()
-    renamed: list[str] = []
+    for segment in cleaned:
+        segment.close()
+    paths = [path for segment in cleaned[::-1] for path in segment.paths if os.path.exists(path)]
+    swaps = [path.removesuffix(names.CLEANED) + names.SWAP for path in paths]
+    done = 0
     try:
-        for path in filter(os.path.exists, cleaned.paths):
-            swap = path.removesuffix(names.CLEANED) + names.SWAP
+        for path, swap in zip(paths, swaps, strict=True):
             files.rename(path, swap)
-            renamed.append(swap)
+            done += 1
         log._guard_sync(lambda: files.fsync_dir(log.path))
     except OSError:
-        for swap in (
-            renamed[::-1] if log.offline is None else ()
-        ):  # .log last: alone, an index would take a live one's place
+        if log.offline is None and done == len(paths):
+            done -= 1
+            log._guard(lambda: files.rename(swaps[-1], paths[-1]))
+        for swap in swaps[:done] if log.offline is None else ():  # while a .cleaned is there, a load takes no .swap
             log._guard(lambda swap=swap: files.unlink(swap))  # type: ignore[misc]
         raise
 
 
-def _swap(log: Log, live: Segment, sources: Sequence[Segment]) -> list[str]:
-    """The sources aside, the new segment in their place; what is to be unlinked."""
+def _swap(log: Log, lives: Sequence[Segment], sources: Sequence[Segment]) -> list[str]:
+    """The sources aside, the new segments in their place; what is to be unlinked."""
     files = log._options.files
     with log._home_of_deleted().opening:  # who looks for a file of a source meanwhile finds it behind this
-        doomed = put_aside_locked(log, sources, "compaction", kept_snapshot=live.base_offset)
-    for path in live.paths:
-        if os.path.exists(path + names.SWAP):
-            files.rename(path + names.SWAP, path)
-    files.fsync_dir(log.path)
+        doomed = put_aside_locked(log, sources, "compaction", kept_snapshot=lives[0].base_offset)
+    for live in lives:
+        for path in live.paths:
+            if os.path.exists(path + names.SWAP):
+                files.rename(path + names.SWAP, path)
+        files.fsync_dir(log.path)  # one by one: a live one between two that are .swap would count as replaced
     return doomed

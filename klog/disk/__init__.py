@@ -19,7 +19,7 @@ from klog.disk.direct import DirectReader, DirectWriter
 from klog.disk.faults import failed_sync_in, is_final, is_full, lacks_descriptors, naming_the_next_step, os_error
 from klog.disk.files import Files, RealFiles, read_whole
 from klog.disk.handles import HandleCache
-from klog.disk.lock import DirectoryLock, directory_turn
+from klog.disk.lock import DirectoryLock, check_turn, directory_turn
 from klog.disk.send import TURN_BYTES, HasFileno, cork, send_bytes, send_in_turns, send_slice
 from klog.disk.watch import Bell, Waiter
 from klog.disk.write_behind import BehindCounts, WriteBackFailed, WriteBehind
@@ -44,6 +44,7 @@ __all__ = [
     "Waiter",
     "WriteBackFailed",
     "WriteBehind",
+    "check_turn",
     "cork",
     "directory_turn",
     "failed_sync_in",

@@ -13,12 +13,13 @@ import errno
 import fcntl
 import os
 import struct
+import threading
 import weakref
 from collections.abc import Iterator
 
 from klog.clock import process_start_time
 from klog.disk.faults import naming_the_next_step
-from klog.errors import AlreadyLocked
+from klog.errors import AlreadyLocked, ReentrantCall
 
 _F_OFD_SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
 _held: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
@@ -111,24 +112,42 @@ class DirectoryLock:
             self._fd = -1
 
 
+_turns: set[tuple[int, str]] = set()  # by thread: a second turn of the same one would wait for its own first
+
+
 @contextlib.contextmanager
 def directory_turn(path: str) -> Iterator[None]:
     """An flock of a directory, waited for: whoever reads, changes and replaces a file in it does so one after another.
 
-    It is seen by klog alone, and not in the way of a DirectoryLock, whoever holds that.
+    It is seen by klog alone, and not in the way of a DirectoryLock, whoever holds that. ReentrantCall in a signal's
+    handler that interrupts a turn of the same thread.
     """
+    check_turn(path, "another replacement")
+    me = threading.get_ident(), os.path.realpath(path)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
+        _turns.add(me)
         yield
     finally:
+        _turns.discard(me)
         os.close(fd)
+
+
+def check_turn(path: str, what: str) -> None:
+    """ReentrantCall where this thread is in the middle of a turn of the directory's."""
+    if _turns and (threading.get_ident(), os.path.realpath(path)) in _turns:
+        raise ReentrantCall(
+            f"{path}: {what} while a file is being replaced there, which is under way in the same thread: "
+            "a signal handler can only leave word of what is to be done behind it"
+        )
 
 
 def _after_fork_in_child() -> None:
     for lock in list(_held):
         lock.abandon()
     _held.clear()
+    _turns.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

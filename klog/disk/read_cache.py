@@ -8,17 +8,18 @@ O_DIRECT has fetched from the disk, and what was decompressed.
   K2  a value is kept under all that it depends on. Whoever changes what it was made of calls clear(), or
       retain()
 
-Any thread. Values are shared: nobody changes one. Time is the injected clock's.
+Any thread. Values are shared: nobody changes one. Time is the injected clock's. A signal's handler that interrupts one
+of these calls finds nothing here and leaves nothing; ReentrantCall, where it wants something forgotten.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Collection, Hashable
 from typing import Any, NamedTuple
 
 from klog.clock import Clock
+from klog.locks import OwnLock
 
 
 class CacheCounts(NamedTuple):
@@ -39,13 +40,15 @@ class ReadCache:
         self._bytes_max = bytes_max
         self._age_max = age_max_ms / 1000
         self._clock = clock
-        self._lock = threading.Lock()  # guards all below
+        self._lock = OwnLock()  # guards all below
         self._held: OrderedDict[tuple[Hashable, Hashable], tuple[Any, int, float]] = OrderedDict()
         self._bytes = self._hits = self._misses = self._evictions = self._expirations = 0
 
     def find(self, owner: Hashable, key: Hashable) -> Any:
         """The value, None if it is not there."""
         name = (owner, key)
+        if self._lock._is_owned():
+            return None
         with self._lock:
             found = self._held.get(name)
             if found is not None and self._clock.monotonic() - found[2] >= self._age_max:
@@ -61,7 +64,7 @@ class ReadCache:
 
     def keep(self, owner: Hashable, key: Hashable, value: Any, size: int) -> None:
         """Hold a value of `size` bytes; one that is larger than the cache is not held."""
-        if size > self._bytes_max:
+        if size > self._bytes_max or self._lock._is_owned():
             return
         with self._lock:
             self._take_out_locked((owner, key))

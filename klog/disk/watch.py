@@ -30,7 +30,7 @@ class Bell:
     __slots__ = ("_fds", "_lock")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._fds: tuple[int, ...] = ()
 
     def ring(self) -> None:
@@ -53,7 +53,7 @@ class Bell:
 
     def renew(self) -> None:
         """In a forked child: nobody waits here yet, and no thread holds the lock."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._fds = ()
 
 

@@ -15,6 +15,7 @@ be read becomes an entry {"type": "problem", ...}; dump never stops at damage. K
     snapshot           {"type": "producer", ...}
     checkpoint         {"type": "offset", "topic", "partition", "offset"}
     epochs             {"type": "epoch", "epoch", "start_offset"}
+    audit              {"type": "audit", ...} as the line says it
     partition_metadata, properties, clean_shutdown, topics, quorum_state      {"type": "document", "content": {...}}
 """
 
@@ -33,7 +34,14 @@ from klog.errors import CorruptBatch, CorruptData
 from klog.inspect.batches import Broken, Found, Legacy, walk
 from klog.inspect.entries import IndexFile, parse_offset_index, parse_snapshot, parse_time_index, parse_txn_index
 from klog.inspect.files import FileName, ReadOnlyFile, classify, moved_name, partition_name, read_small
-from klog.inspect.texts import parse_checkpoint, parse_epochs, parse_json, parse_partition_metadata, parse_properties
+from klog.inspect.texts import (
+    parse_audit,
+    parse_checkpoint,
+    parse_epochs,
+    parse_json,
+    parse_partition_metadata,
+    parse_properties,
+)
 from klog.record import Record, RecordBatch, TimestampType
 from klog.record.kraft import read_kraft
 
@@ -151,6 +159,9 @@ def _small_entries(path: str, what: FileName, data: bytes) -> Iterator[Entry]:
             yield {"type": "document", "content": {"version": version, "topic_id": topic_id}}
         case "properties":
             yield {"type": "document", "content": parse_properties(data, path)}
+        case "audit":
+            for entry in parse_audit(data, path):
+                yield {"type": "audit", **entry}
         case "clean_shutdown" | "topics" | "positions" | "quorum_state":
             yield {"type": "document", "content": parse_json(data, path)}
         case "lock":

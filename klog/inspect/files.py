@@ -6,7 +6,7 @@ cut it short. Memory: a window of WINDOW bytes for .log, whole files for the oth
 (SMALL_BYTES_MAX).
 
     root of a log.dir   meta.properties  *-checkpoint  .kafka_cleanshutdown  .lock  klog-topics.json
-                        klog-reader.<name>.json  bootstrap.checkpoint
+                        klog-reader.<name>.json  klog-audit.jsonl  bootstrap.checkpoint
     partition           <20 digits>.log .index .timeindex .txnindex .snapshot   leader-epoch-checkpoint
                         partition.metadata
     waiting             any of them with .deleted .cleaned .swap .tmp behind;  <topic>-<n>.<32 hex>-delete -future
@@ -65,6 +65,7 @@ KINDS_BY_NAME = {
     ".kafka_cleanshutdown": "clean_shutdown",
     ".kafka_cleanshutdown.aside": "clean_shutdown",
     "klog-topics.json": "topics",
+    "klog-audit.jsonl": "audit",
     "quorum-state": "quorum_state",
     "bootstrap.checkpoint": "log",
     ".lock": "lock",

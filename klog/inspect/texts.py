@@ -5,6 +5,7 @@
     partition.metadata "version: 0\ntopic_id: " 22 characters of base64url          no line end at the end
     meta.properties    Java properties
     .kafka_cleanshutdown  {"version":0,"brokerEpoch":n}, or nothing (before Kafka 3.7)
+    klog-audit.jsonl   {"version":1,"outcome":...} "\n", again and again
 
 Stricter than the engine, which goes on without a checkpoint that it cannot read: here each error names the position of
 its line, ids and counts must be in the form that is written, and epochs must rise.
@@ -187,3 +188,24 @@ def parse_json(data: bytes, path: str | None = None) -> Any:
     if not isinstance(value, dict):
         raise CorruptCheckpoint("no JSON object", path=path, position=0)
     return value
+
+
+def parse_audit(data: bytes, path: str | None = None) -> list[dict[str, Any]]:
+    """klog-audit.jsonl: one JSON object a line, with a version. A line that was cut short by a crash is left out."""
+    entries, position = [], 0
+    for line in data.splitlines(keepends=True):
+        whole = line.endswith(b"\n")
+        if whole or not (line.startswith(b"{") or not line.strip(b"\0")):
+            entries.append(_audit_line(line, path, position))
+        position += len(line)
+    return entries
+
+
+def _audit_line(line: bytes, path: str | None, position: int) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+        if not isinstance(entry["version"], int) or not isinstance(entry["outcome"], str):
+            raise ValueError("version and outcome are wanted")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptCheckpoint(f"no line of an audit: {error}", path=path, position=position) from None
+    return dict(entry)

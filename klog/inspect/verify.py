@@ -3,7 +3,7 @@
 Takes a log.dir or one partition directory. What is checked, by name: partition_check (L), index_checks (I, T), replay
 (E, X, P); here the files at the root:
 
-  R1  the checkpoints, meta.properties, klog-topics.json and the stop marker parse
+  R1  the checkpoints, meta.properties, klog-topics.json, klog-audit.jsonl and the stop marker parse
   R2  a checkpoint names no partition that is not there
   R3  a sub-directory is a partition's (Kafka refuses to start with any other)
 
@@ -40,7 +40,7 @@ from klog.inspect.files import (
 )
 from klog.inspect.partition_check import Facts, PartitionCheck
 from klog.inspect.report import Report
-from klog.inspect.texts import parse_checkpoint, parse_clean_shutdown, parse_json, parse_properties
+from klog.inspect.texts import parse_audit, parse_checkpoint, parse_clean_shutdown, parse_json, parse_properties
 from klog.progress import Event, Progress
 
 EVENT_BYTES = 8 << 20
@@ -127,6 +127,8 @@ class _Root:
         for name in sorted(names):
             if classify(name).kind == "positions" and not classify(name).leftover:
                 self._parse(name, parse_json)
+        if "klog-audit.jsonl" in names:
+            self._parse("klog-audit.jsonl", parse_audit)
         self._is_brokers = "meta.properties" in names
 
     def _parse(self, name: str, parser: Any) -> Any:

@@ -13,6 +13,7 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 from klog._c.batch cimport kl_batch_t
 from klog._c.index cimport kl_indexer_must_roll
 from klog.disk._io cimport LogFile
+from klog.locks cimport CallLock
 from klog.record._encoded cimport EncodedBatches
 from klog.record._leader cimport ValidatedBatch, leaders_batch
 from klog.record._table cimport BatchTable
@@ -41,7 +42,7 @@ cdef int64_t wall_ms(clock) except? -1:
 cdef class LogState:
     """What the short way touches of a log at each append: fields of a struct here, attributes of the log elsewhere."""
 
-    cdef public object _lock
+    cdef public CallLock _lock
     cdef public object _segments
     cdef public object _config
     cdef public object _epochs
@@ -249,9 +250,11 @@ cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
     cdef int64_t end, last, now
     cdef int32_t epoch
     cdef bint look = False
-    lock = log._lock
-    lock.acquire()
+    cdef CallLock lock = log._lock
+    lock.take()
     try:
+        if log._commits is None:        # else its commit has begun
+            lock.begin(log, "an append")
         tail = tail_of(log)
         if tail is None:
             log._check_writable()
@@ -280,7 +283,7 @@ cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
         info = lead_locked(log, batch, epoch, origin, now)
         return info
     finally:
-        lock.release()
+        lock.give()
         if look:
             log._options.scheduler.run_due()
 
@@ -310,9 +313,11 @@ cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
     cdef Tail tail
     cdef int64_t end, now
     cdef bint raft = origin == "raft", look = False
-    lock = log._lock
-    lock.acquire()
+    cdef CallLock lock = log._lock
+    lock.take()
     try:
+        if log._commits is None:        # else its commit has begun
+            lock.begin(log, "an append")
         tail = tail_of(log)
         now = wall_ms(log._options.clock)
         if tail is None:
@@ -333,7 +338,7 @@ cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
         info = follow_locked(log, batches, origin, now)
         return info
     finally:
-        lock.release()
+        lock.give()
         if look:
             log._options.scheduler.run_due()
 

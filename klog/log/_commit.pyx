@@ -22,10 +22,12 @@ cimport cython
 from libc.stdint cimport int64_t
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
-from _thread import allocate_lock
+from klog.locks cimport CallLock, OwnLock
+
+from _thread import allocate_lock, get_ident
 from functools import partial
 
-from klog.errors import KlogError, StorageOffline
+from klog.errors import ReentrantCall, StorageOffline
 
 cdef enum:
     QUEUED
@@ -83,12 +85,14 @@ cdef class CommitQueue:
     cdef Py_ssize_t expected    # appends that the next group may have, going by the last one
     cdef int64_t answered_ns
     cdef int64_t patience_ns
-    cdef public bint working    # from the first look at the log's end until it has moved or is back where it was
+    cdef set inside             # threads in through(): in one of them a handler's append would wait for its own
     cdef readonly int64_t groups
     cdef readonly int64_t appends       # in all groups
     cdef readonly int64_t largest
 
     def __cinit__(self):
+        if commit_locked is None:
+            find_work()
         self.queued = []
         self.renew()
 
@@ -99,7 +103,8 @@ cdef class CommitQueue:
         """In a forked child: nobody waits here."""
         self.queued = []
         self.ordered = set()
-        self.led = self.gathering = self.working = False
+        self.inside = set()
+        self.led = self.gathering = False
         self.wake = allocate_lock()
         self.wake.acquire()
 
@@ -107,22 +112,28 @@ cdef class CommitQueue:
 
     def through(self, log, Ticket ticket):
         """The ticket's info, or its error raised, once that is known."""
-        if log._lock._is_owned():       # by this thread, in a listener say: no leader would ever get it
-            self.check_idle(log, "append")
-            led(log, [ticket])
+        cdef CallLock lock = log._lock
+        lock.check(log, "an append")
+        if lock.is_mine():              # in a listener say: no leader would ever get it
+            lock.take()
+            try:
+                led(log, [ticket])
+            finally:
+                lock.give()
             return ticket.outcome()
-        ticket.lock = allocate_lock()
-        ticket.lock.acquire()
-        if self.add(ticket) or self.wait(log, ticket):
-            self.lead(log, ticket)
+        me = get_ident()
+        if me in self.inside:
+            raise ReentrantCall(f"{log.name}: an append inside an append, which waits in the same thread: "
+                                "a signal handler can only leave word of what is to be done behind it")
+        self.inside.add(me)
+        try:
+            ticket.lock = allocate_lock()
+            ticket.lock.acquire()
+            if self.add(ticket) or self.wait(log, ticket):
+                self.lead(log, ticket)
+        finally:
+            self.inside.discard(me)
         return ticket.outcome()
-
-    def check_idle(self, log, what):
-        """KlogError inside a commit of this thread, where only what Python runs in between can be: the handler of a
-        signal, above all. Under the log's lock."""
-        if self.working:
-            raise KlogError(f"{log.name}: {what} inside an append of this log, which is under way in the same thread: "
-                            "a signal handler can only leave word of what is to be done behind it")
 
     cdef int add(self, Ticket ticket) except -1:
         """Into the queue. Is it to lead?"""
@@ -160,17 +171,17 @@ cdef class CommitQueue:
     cdef int lead(self, log, Ticket mine) except -1:
         """One group: gather, commit, tell. Then somebody else leads, or nobody needs to: 0; 1: whoever called goes on."""
         cdef list taken = []
+        cdef CallLock lock = log._lock
         cdef int goes_on
         interrupted = None
         try:
             self.gather()
-            lock = log._lock
-            lock.acquire()
+            lock.take()
             try:
                 taken = self.take()
                 self.patience_ns = min(led(log, taken) // PATIENCE_SHARE, PATIENCE_MAX_NS)
             finally:
-                lock.release()
+                lock.give()
         except BaseException as error:
             interrupted = error
         goes_on = self.settle(log, taken, mine, interrupted)
@@ -209,7 +220,8 @@ cdef class CommitQueue:
         cdef list back = [], told = []
         for ticket in taken:
             if ticket.info is None and ticket.error is None and interrupted is not None and ticket is not mine:
-                if isinstance(interrupted, Exception) or log._offline is not None:
+                ended = isinstance(interrupted, Exception) and not isinstance(interrupted, ReentrantCall)
+                if ended or log._offline is not None:
                     ticket.error = StorageOffline(f"{log.name} could not finish the commit: {interrupted!r}")
                 else:
                     ticket.state = QUEUED
@@ -348,36 +360,39 @@ cdef class SyncTurn:
     """The sync of a log's files that is under way beside its appends: one at a time, begun under the log's lock, ended
     without it. Here and not in Python, so that no Ctrl-C comes between taking the turn and noting whose it is."""
 
-    cdef object lock
+    cdef OwnLock lock
     cdef object whose
 
     def __cinit__(self):
-        self.lock = allocate_lock()
+        self.lock = OwnLock.__new__(OwnLock)
 
     def begin(self, whose):
         """Waits for the one under way."""
-        self.lock.acquire()
+        self.lock.take()
         self.whose = whose
 
     def end(self, whose):
         """No error where it had not begun."""
         if self.whose is whose:
             self.whose = None
-            self.lock.release()
+            self.lock.give()
 
     def wait(self):
         """None is under way behind this, as long as the caller holds the log's lock."""
-        self.lock.acquire()
-        self.lock.release()
+        self.lock.take()
+        self.lock.give()
 
 
 cdef int64_t led(log, list taken) except -1:
     """The work of a group; nanoseconds that its fdatasync took."""
-    global commit_locked
-    if commit_locked is None:
-        from klog.log import commit
-        commit_locked = commit.commit_locked
     return commit_locked(log, taken)
+
+
+cdef int find_work() except -1:
+    """Before the first append: the handler of a signal would find a module that is half there."""
+    global commit_locked
+    from klog.log import commit
+    commit_locked = commit.commit_locked
 
 
 def publish(log, list tickets, list infos, int64_t end):
@@ -385,7 +400,6 @@ def publish(log, list tickets, list infos, int64_t end):
     cdef Ticket ticket
     log._log_end_offset = end
     log._written_end = -1
-    log._commits.working = False
     for ticket, info in zip(tickets, infos):
         ticket.info = info
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from klog.errors import KlogError, StorageOffline
+from klog.errors import KlogError, ReentrantCall, StorageOffline
 from klog.log._append import AppendInfo
 from klog.log._commit import Ticket, publish
 from klog.log.append_batches import take_back_epochs
@@ -35,15 +35,12 @@ def commit_locked(log: Log, tickets: list[Ticket]) -> int:
 
     An exception leaves tickets with neither, and the log as it was, or offline.
     """
-    commits = log._commits
-    assert commits is not None
-    commits.working = True
+    log._lock.begins(log, "an append")
     try:
         return _commit(log, tickets)
     finally:
         log._written_end = -1
         log._applied = []
-        commits.working = False
 
 
 def _commit(log: Log, tickets: list[Ticket]) -> int:
@@ -89,7 +86,7 @@ def _commit(log: Log, tickets: list[Ticket]) -> int:
             finally:
                 if not done and log._offline is None:
                     log._offline = "a commit was interrupted, and so was taking it back"
-        if not isinstance(error, KlogError | OSError):
+        if not isinstance(error, KlogError | OSError) or isinstance(error, ReentrantCall):
             if back and log._offline is None:
                 for ticket in tickets:
                     ticket.error = None
@@ -131,6 +128,8 @@ def _write(log: Log, tickets: list[Ticket], infos: list[AppendInfo | None]) -> N
                     infos[at - 1] = log._append_group_locked(ticket.group, ticket.now)
                 else:
                     infos[at - 1] = ticket.action()
+            except ReentrantCall:  # it came over this append out of a signal's handler, and is of none of the tickets
+                raise
             except Exception as error:  # refused, or its bytes found no room: taken back already
                 ticket.error = error
 
@@ -163,6 +162,8 @@ def _write_joined(log: Log, run: list[Ticket]) -> list[AppendInfo]:
         if log._offline is not None:
             raise
         return []
+    except ReentrantCall:
+        raise
     except Exception:
         return []
     first = whole.first_offset

@@ -22,6 +22,7 @@ def expire_producers_regularly(log: Log) -> Task:
         still = known()
         if still is not None:
             with still._lock:
+                still._lock.begins(still, "an expiry of producers")
                 if not still.closed:
                     still._producers.expire(still.clock.wall_ms())
 

@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from typing import TYPE_CHECKING
 
-from klog.errors import KlogError, StorageOffline
-from klog.log._commit import SyncTurn
+from klog.errors import KlogError, ReentrantCall, StorageOffline
 from klog.log.segments import number_of
 from klog.log.terms import NO_BOUND
 from klog.log.times import whole_number
@@ -34,24 +32,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klog.log")
 
 
-class Turn:
-    """Who syncs a log's files. flush: flushes, one after the other; taken before the log's lock. sync: the sync that is
-    under way; taken under the log's lock, and kept without it."""
-
-    def __init__(self) -> None:
-        self.flush = threading.Lock()
-        self.sync = SyncTurn()
-
-
 def flush(log: Log, offset: int | None) -> None:
     """What Log.flush documents."""
+    log._lock.check(log, "a flush")
     log._check_writable()
     if log._commits is not None or log._lock._is_owned():
         with log._lock:
-            log._check_writable()
+            log._check_idle("a flush")
             log._guard_sync(lambda: flush_locked(log, offset))
         return
-    with log._turn.flush:
+    with log._lock.beside:  # one after the other; before the log's lock
         _flush_beside(log, offset)
 
 
@@ -70,12 +60,12 @@ def _flush_beside(log: Log, offset: int | None) -> None:
             file, point = active.file, min(end, active.next_offset)
             generation, directory = log._generation, log._directory
             now, size = log.clock.wall_ms(), log._meters.appended_bytes
-            log._turn.sync.begin(me)
+            log._turn.begin(me)
         began = log.clock.monotonic()
         log._guard_sync(lambda: active.sync_beside(file))
         log._guard_sync(lambda: _sync_directory(log, directory))
     finally:
-        log._turn.sync.end(me)
+        log._turn.end(me)
     with log._lock:
         if log._offline is not None:
             raise StorageOffline(f"{log.name} is offline since {log._offline}: close it and open it again")
@@ -117,7 +107,7 @@ def flush_locked(log: Log, offset: int | None = None) -> None:
 
 def wait_locked(log: Log) -> None:
     """F3: no sync is under way behind this, as long as the log's lock is held. StorageOffline if one has failed."""
-    log._turn.sync.wait()
+    log._turn.wait()
     if log._offline is not None:
         raise StorageOffline(f"{log.name} is offline since {log._offline}: close it and open it again")
 
@@ -140,10 +130,10 @@ def flush_if_due_locked(log: Log, now: int) -> None:
         is_due(log, now) and not (owner is not None and owner.flush_soon(log))
     ):
         try:
-            log.flush()
+            log._guard_sync(lambda: flush_locked(log))
         except (OSError, KlogError) as error:  # the records are in the log: what passes must not refuse them
-            if log._offline is not None:
-                raise
+            if log._offline is not None or isinstance(error, ReentrantCall):
+                raise  # a handler's: whoever wrote it wants it to end what it has come over
             _log.warning("event=flush_postponed log=%s reason=%s", log.name, error)
 
 

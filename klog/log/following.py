@@ -29,6 +29,7 @@ from klog.segment import Segment, names
 if TYPE_CHECKING:
     from klog.log.view import LogView
 
+_LOOKS_MAX = 100  # a writer that rolls and deletes all the time takes files away under each look
 _MARK_BYTES = 61  # a header of magic 2, or of an older message and some of its bytes: the checksum is in it
 
 
@@ -48,8 +49,8 @@ class Moment(NamedTuple):
     segments: tuple[Segment, ...]
 
 
-def refresh_locked(log: LogView) -> None:
-    """What LogView.refresh documents."""
+def refresh_locked(log: LogView) -> bool:
+    """What LogView.refresh documents; was it seen whole? Not where files went while they were looked at."""
     _follow_checkpoints(log)
     try:
         mtime = os.stat(log._directory).st_mtime_ns
@@ -61,6 +62,8 @@ def refresh_locked(log: LogView) -> None:
         _follow_end(log)
     except FileNotFoundError:  # deleted since it was listed, or the whole directory is
         log._directory_mtime = -1
+        return False
+    return True
 
 
 def overtaken(log: LogView, moment: Moment) -> bool:
@@ -69,8 +72,10 @@ def overtaken(log: LogView, moment: Moment) -> bool:
         return False
     if log.read_only:
         with log._lock:
-            log._directory_mtime = -1  # whatever it says: on older kernels it moves in ticks of some milliseconds
-            refresh_locked(log)
+            for _ in range(_LOOKS_MAX):
+                log._directory_mtime = -1  # whatever it says: on older kernels it moves in ticks of some milliseconds
+                if refresh_locked(log) or not os.path.isdir(log._directory):
+                    break
     return log._generation != moment.generation or log._segments is not moment.segments
 
 

@@ -12,6 +12,7 @@ Only .log is believed; every other file is a cache that is rebuilt when it is mi
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -40,6 +41,7 @@ __all__ = ["Inputs", "Loaded", "Policy", "Recovery", "has_producers", "list_segm
 _log = logging.getLogger("klog.log")
 SEGMENT_BYTES_MAX = 2**31 - 1
 _SWAP_LOOKS = 100
+_LOADS_MAX = 20
 
 
 @dataclass(slots=True)
@@ -150,8 +152,16 @@ def load_read_only(inputs: Inputs) -> Loaded:
     """Load for reading: nothing on disk changes. The end is that of the last whole batch.
 
     A tail that is no batch may be a write that is going on, and is only told in Recovery. Where good batches follow,
-    the strict policy raises CorruptLog rather than show a log that is too short.
+    the strict policy raises CorruptLog rather than show a log that is too short. What its writer deletes between the
+    look at the directory and that at the file makes it look again.
     """
+    for _ in range(_LOADS_MAX):
+        with contextlib.suppress(FileNotFoundError):
+            return _load_read_only(inputs)
+    return _load_read_only(inputs)
+
+
+def _load_read_only(inputs: Inputs) -> Loaded:
     started = inputs.clock.monotonic()
     found = Findings()
     segments = list_segments(inputs, settled_listing(inputs.directory), writable=False)

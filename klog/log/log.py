@@ -33,7 +33,7 @@ from klog.errors import (
 )
 from klog.log import checkpoint, failures, flushing, gaps, marks, partition_life, retention, truncation, watermark
 from klog.log._append import AppendInfo, append_batches
-from klog.log._commit import CommitQueue, Ticket
+from klog.log._commit import CommitQueue, SyncTurn, Ticket
 from klog.log.append_batches import Origin, Pending
 from klog.log.cleaning_turn import CleaningTurn
 from klog.log.expiry import expire_producers_regularly
@@ -67,7 +67,7 @@ from klog.segment import next_offset as group_next_offset
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from klog.cleaner import CompactionStats
+    from klog.cleaner import CompactionStats, PurgeStats
     from klog.progress import Progress
 
 _log = logging.getLogger("klog.log")
@@ -95,7 +95,7 @@ class Log(LogView):
         self._deleted: Home | None = None
         self._expiry: Task | None = None
         self._handlers_closed = False
-        self._turn = flushing.Turn()
+        self._turn = SyncTurn()
         self._cleaning = CleaningTurn(options.cleanings)
         self._applied: list[Pending] = []  # what the commit under way has done to producers
         super().__init__(directory, options)
@@ -268,6 +268,7 @@ class Log(LogView):
             self._check_writable()
             return self._commits.through(self, Ticket(group, now))
         with self._lock:
+            self._lock.begins(self, "an append")
             self._check_writable()
             return self._append_group_locked(group, now)
 
@@ -432,7 +433,7 @@ class Log(LogView):
         """Set the high watermark, within the log; the new one. From here on it moves only when it is told to: appends
         leave it where it is. ValueError for a negative offset."""
         with self._lock:
-            self._check_writable()
+            self._check_idle("a move of the high watermark")
             return marks.update_locked(self, whole_number("offset", offset))
 
     def maybe_increment_high_watermark(self, offset: int | OffsetMetadata) -> int | None:
@@ -442,13 +443,13 @@ class Log(LogView):
         """
         new = offset if isinstance(offset, OffsetMetadata) else OffsetMetadata(whole_number("offset", offset))
         with self._lock:
-            self._check_writable()
+            self._check_idle("a move of the high watermark")
             return marks.increment_locked(self, new)
 
     def maybe_update_high_watermark(self, offset: int) -> int | None:
         """Set it to what a leader says, within the log; the new one, or None where nothing changed. For a follower."""
         with self._lock:
-            self._check_writable()
+            self._check_idle("a move of the high watermark")
             return marks.follow_locked(self, whole_number("offset", offset))
 
     def set_offsets_listener(self, listener: Callable[[int], None] | None) -> None:
@@ -470,7 +471,7 @@ class Log(LogView):
         if offset < 0:
             raise ValueError(f"offset={offset}: a log cannot end below 0")
         with self._no_cleaning(), self._lock:
-            self._check_idle("truncate")
+            self._check_idle("a truncation")
             flushing.wait_locked(self)
             truncated = truncation.truncate_to_locked(self, offset)
         self._options.scheduler.run_due()
@@ -487,7 +488,7 @@ class Log(LogView):
         if not 0 <= start <= offset:
             raise ValueError(f"offset={offset}, log_start_offset={start}: 0 <= log start <= offset")
         with self._no_cleaning(), self._lock:
-            self._check_idle("truncate")
+            self._check_idle("a truncation")
             flushing.wait_locked(self)
             truncation.truncate_fully_locked(self, offset, start)
         self._options.scheduler.run_due()
@@ -499,7 +500,7 @@ class Log(LogView):
         beyond the high watermark.
         """
         with self._lock:
-            self._check_writable()
+            self._check_idle("a move of the log start")
             moved = retention.increment_log_start_locked(self, whole_number("offset", offset), reason)
         self._options.scheduler.run_due()
         return moved
@@ -510,7 +511,7 @@ class Log(LogView):
         Raises PolicyViolation where cleanup.policy has no `delete`, OffsetOutOfRange beyond the high watermark.
         """
         with self._lock:
-            self._check_idle("delete_records")
+            self._check_idle("a deletion")
             start = retention.delete_records_locked(self, whole_number("before", before))
         self._options.scheduler.run_due()
         return start
@@ -527,7 +528,7 @@ class Log(LogView):
         has given a configuration.
         """
         with self._lock:
-            self._check_idle("apply_retention")
+            self._check_idle("retention")
             count = retention.apply_locked(self)
         self._options.scheduler.run_due()
         return count
@@ -547,8 +548,27 @@ class Log(LogView):
         """
         from klog.cleaner import compact
 
+        self._lock.check(self, "a compaction")
         self._check_writable()
         return compact(self, roll=roll, rounds=rounds, dry_run=dry_run, progress=progress)
+
+    def purge_key(
+        self, key: bytes, *, roll: bool = False, dry_run: bool = False, progress: Progress | None = None
+    ) -> PurgeStats:
+        """Remove every record of a key from the closed segments, whatever cleanup.policy is: for requests to delete.
+        Everything else stays as it is: other records, offsets, times, markers, the state of producers.
+
+        The active segment is not touched: roll closes it first, if it has the key. Nor is a segment above the last
+        stable offset: records_left says how many are left there. The old files are unlinked at once, and a line in
+        klog-audit.jsonl of the log.dir says what was done, without the key. Consumers are not told: append a tombstone
+        and let them read it before. dry_run reads, and writes nothing. Others go on reading and appending.
+
+        Raises TypeError, CorruptBatch at damage, CorruptAudit, OSError (a full disk: each segment is as it was, or
+        purged).
+        """
+        from klog.cleaner import purge_key
+
+        return purge_key(self, key, roll=roll, dry_run=dry_run, progress=progress)
 
     def _cleaning_turn(self) -> contextlib.AbstractContextManager[None]:
         """For whoever rewrites closed segments by hand: nobody else cleans this log meanwhile, the background of its
@@ -579,9 +599,8 @@ class Log(LogView):
         The log end stays: where the new segment begins beyond it, only replicated batches can reach that, and others
         raise SegmentOffsetOverflow. ValueError where the new one would begin below the active one.
         """
-        self._check_writable()
         with self._lock:
-            self._check_idle("roll")
+            self._check_idle("a roll")
             segment = self._roll_or_undo_locked(max(self._log_end_offset, expected_next_offset or 0))
         self._options.scheduler.run_due()
         return segment
@@ -676,11 +695,14 @@ class Log(LogView):
         """Flush, trim the indexes, write the producer snapshot; a second time is no error.
 
         OSError: the log is closed all the same, and the next open recovers it. So it is after close_handlers(), when
-        nothing can be flushed any more: StorageOffline says so. KlogError, and the log stays open, in a signal handler
-        that interrupts an append of durability="sync" in its own thread.
+        nothing can be flushed any more: StorageOffline says so. ReentrantCall, and the log stays open, in a signal
+        handler that interrupts an append, a flush or another such call to this log in the same thread: let it raise, or
+        set a flag, and close behind that.
         """
         with self._no_cleaning(), self._lock:
-            self._check_between("close")
+            self._lock.begins(self, "a close")
+            if self._owner is not None:
+                self._owner.check("a close")
             if self._closed:
                 if self._handlers_closed:
                     self._handlers_closed = False
@@ -725,6 +747,7 @@ class Log(LogView):
         """Close the files of a log whose directory has failed, and flush nothing; a second time is no error. Locks stay
         until close()."""
         with self._no_cleaning(), self._lock:
+            self._lock.begins(self, "a close")
             if self._closed:
                 return
             self._closed = self._handlers_closed = True
@@ -739,7 +762,7 @@ class Log(LogView):
         id. Raises FileExistsError; another OSError takes the log offline.
         """
         with self._no_cleaning(), self._lock:
-            self._check_idle("rename_dir")
+            self._check_idle("a renaming")
             return partition_life.rename_locked(self, name, reinitialise)
 
     def delete(self) -> None:
@@ -747,7 +770,7 @@ class Log(LogView):
         with self._no_cleaning(), self._lock:
             if self.read_only:
                 raise ReadOnly(f"{self.name} was opened with read_only=True")
-            self._check_between("delete")
+            self._lock.begins(self, "a deletion")
             self._closed = True
             self._cancel_expiry()
             partition_life.delete_locked(self)
@@ -786,14 +809,9 @@ class Log(LogView):
         if self._doomed:
             raise UnknownTopicOrPartition(f"{self.name} has been deleted; what it held is about to go from {self.path}")
 
-    def _check_between(self, what: str) -> None:
-        """KlogError in the middle of a commit of this thread. Under the lock."""
-        if self._commits is not None:
-            self._commits.check_idle(self, what)
-
     def _check_idle(self, what: str) -> None:
-        """Writable, and between two commits. Under the lock."""
-        self._check_between(what)
+        """Writable, and not in the middle of another call; this one begins. Under the lock."""
+        self._lock.begins(self, what)
         self._check_writable()
 
     def _go_offline(self, reason: str, *, disk: bool = True) -> None:
@@ -819,6 +837,7 @@ class Log(LogView):
         """It has been deleted: its directory has another name from now on, and goes when the last readers are thought
         to be through."""
         with self._lock:
+            self._lock.begins(self, "a deletion")
             partition_life.rename_locked(self, name, False)
             self._doomed = True
             self._owner = self._on_flush = None
@@ -826,7 +845,7 @@ class Log(LogView):
     def update_config(self, config: LogConfig) -> None:
         """Take another configuration, from the next append on. Raises InvalidConfig."""
         with self._lock:
-            self._check_between("update_config")
+            self._lock.begins(self, "a change of configuration")
             self._terms = Terms.of(config)
             self._config = self._options.config = config
             self._options.config_known = True

@@ -88,10 +88,13 @@ def moved_locked(log: Log, before: int) -> None:
 def tell(log: Log, offset: int) -> None:
     """The listener hears of a high watermark. The log has moved already, so what a listener raises stops nothing."""
     if log._offsets_listener is not None:
+        call = log._lock.pause()  # a listener may append: the log stands where it says
         try:
             log._offsets_listener(offset)
         except Exception:
             _log.exception("event=listener_failed log=%s offset=%d", log.name, offset)
+        finally:
+            log._lock.resume(call)
 
 
 def rolled_locked(log: Log) -> None:

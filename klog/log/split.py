@@ -99,7 +99,7 @@ def split_segment(inputs: Inputs, segment: Segment) -> list[Segment]:
     if parts[0].base_offset != segment.base_offset:
         segment = _rename(inputs, segment, parts[0].base_offset)
     if len(parts) > 1:
-        _write(inputs, segment, parts)
+        write_parts(inputs, segment, parts)
         _replace(inputs, segment, parts)
     segments = [new_segment(inputs, part.base_offset, writable=True) for part in parts]
     for number, (made, part) in enumerate(zip(segments, parts, strict=True)):
@@ -127,7 +127,7 @@ def _rename(inputs: Inputs, segment: Segment, base_offset: int) -> Segment:
     return renamed
 
 
-def _write(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
+def write_parts(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
     """The parts as .cleaned files, synced, as old as the original: time retention may ask for a file's age."""
     source = inputs.files.open(segment.path)
     try:

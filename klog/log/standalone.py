@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from klog.clock import Clock
 from klog.config import LogConfig, split_config
-from klog.disk import DirectoryLock, Files, HandleCache, directory_turn, naming_the_next_step
+from klog.disk import DirectoryLock, Files, HandleCache, check_turn, directory_turn, naming_the_next_step
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
 from klog.log import checkpoint, cleaner_offsets, warming
 from klog.log.directory_names import parse_directory_name
@@ -112,6 +112,10 @@ class _Owner:
     def flush_soon(self, log: Log) -> bool:
         """Without a manager there is no thread: the append flushes."""
         return False
+
+    def check(self, what: str) -> None:
+        """ReentrantCall where this thread is in the middle of replacing a file of the directory."""
+        check_turn(self._parent, what)
 
     def failed(self, log: Log, reason: str) -> None:
         """The log is offline; other logs of the directory are not this process's."""

@@ -26,6 +26,7 @@ from klog.errors import (
     OffsetOutOfRange,
     StorageOffline,
 )
+from klog.locks import CallLock
 from klog.log import checkpoint, following, forks, marks, warming
 from klog.log._append import LogState
 from klog.log.aborted import AbortedFinder
@@ -79,7 +80,7 @@ class LogView(LogState):
 
     def __init__(self, directory: str, options: Options) -> None:
         self._pid = os.getpid()
-        self._lock = threading.RLock()
+        self._lock = CallLock()
         self._sends = SendCounts()
         self._bell = Bell()  # rung when there is something new to read
         self._closed = True
@@ -213,7 +214,7 @@ class LogView(LogState):
             raise ForkedHandle(f"{self.name} belongs to process {self._pid}: open it again in this one")
 
     def _after_fork(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = CallLock()
         self._bell.renew()
         self._options.handles.renew()
         if self._commits is not None:
@@ -402,6 +403,7 @@ class LogView(LogState):
         index = segment.txn_index
         if not index.checked:
             with self._lock:
+                self._lock.check(self, "a first look at aborted transactions")
                 if not index.checked and producers():
                     rebuild_txn_index(self._inputs(), self._segments, segment)
                 entries = index.entries

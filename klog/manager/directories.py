@@ -14,14 +14,14 @@ import contextlib
 import json
 import logging
 import os
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from klog.config.properties import read_properties
 from klog.disk import DirectoryLock, Files, failed_sync_in, is_final, naming_the_next_step
-from klog.errors import CorruptCheckpoint
+from klog.errors import CorruptCheckpoint, ReentrantCall
+from klog.locks import OwnLock
 from klog.log import checkpoint, cleaner_offsets
 from klog.log.checkpoint import Partition
 from klog.log.directory_names import (
@@ -61,11 +61,12 @@ class LogDirectory:
         self.marks: dict[Partition, int] = {}
         self.was_clean = False
         self.closed_well: set[Partition] = set()  # logs that a second load of this run finds clean
+        self.closed_badly: set[Partition] = set()  # and those that a next one has to recover
         self.directory_id: uuid.UUID | None = None
         self.flush_soon: Callable[[Log], bool] = lambda _log: False  # in the background, if anybody can
         self.on_failure: Callable[[LogDirectory, str], None] = lambda _directory, _reason: None
         self._files = files
-        self._mutex = threading.Lock()  # of the dictionaries and the files that keep them
+        self._mutex = OwnLock()  # of the dictionaries and the files that keep them
         self._on_disk: dict[str, dict[Partition, int]] = {}  # checkpoints as this process has written them
         self._deferring = 0  # rounds under way that flush many logs
         self._marker_text = checkpoint.CLEAN_SHUTDOWN_TEXT
@@ -204,6 +205,7 @@ class LogDirectory:
             for key in [key for key in self.marks if gone(key)]:
                 del self.marks[key]
             self.closed_well = {key for key in self.closed_well if not gone(key)}
+            self.closed_badly = {key for key in self.closed_badly if not gone(key)}
             if self.offline is None:
                 cleaner_offsets.forget(self._files, self.path, gone)
 
@@ -228,9 +230,17 @@ class LogDirectory:
             if not self._deferring:
                 self._write(checkpoint.RECOVERY_POINT, self.points)
 
+    def check(self, what: str) -> None:
+        """ReentrantCall where this thread is in the middle of noting something here."""
+        if self._mutex._is_owned():
+            raise ReentrantCall(
+                f"{self.path}: {what} while a checkpoint is being written in the same thread: "
+                "a signal handler can only leave word of what is to be done behind it"
+            )
+
     def after_fork(self) -> None:
         """In a forked child: a thread that held the mutex is not there."""
-        self._mutex = threading.Lock()
+        self._mutex = OwnLock()
 
     @contextlib.contextmanager
     def deferring(self) -> Iterator[None]:
@@ -273,8 +283,10 @@ class LogDirectory:
                 self.points[key] = log.recovery_point
                 self._note_start(log)  # for the next load under this manager; the file is written when it stops
                 self.closed_well.add(key)
+                self.closed_badly.discard(key)
             else:
                 self.closed_well.discard(key)
+                self.closed_badly.add(key)
                 self.was_clean = False
 
     def failed(self, log: Log, reason: str) -> None:
@@ -313,7 +325,7 @@ class LogDirectory:
         self.write_marks({**self.marks, **{(log.topic, log.partition): _mark_of(log) for log in logs}})
         opened = {(log.topic, log.partition) for log in logs}
         untouched = [name for key, name in self.entries().live.items() if key not in opened]
-        if clean and (self.was_clean or self._all_new(untouched)):
+        if clean and not self.closed_badly and (self.was_clean or self._all_new(untouched)):
             self._files.replace(checkpoint.clean_shutdown_path(self.path), self._marker_text)
 
     def _all_new(self, directories: list[str]) -> bool:

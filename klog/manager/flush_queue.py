@@ -7,11 +7,11 @@ a flush, so a round that takes long makes the next one larger, and nobody waits 
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from klog.locks import OwnLock
 from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -24,13 +24,17 @@ class FlushQueue:
     def __init__(self, scheduler: Scheduler, flush: Callable[[list[Log]], object]) -> None:
         self._scheduler = scheduler
         self._flush = flush
-        self._mutex = threading.Lock()
+        self._mutex = OwnLock()
         self._waiting: weakref.WeakSet[Log] = weakref.WeakSet()
         self._scheduled = False
         self.rounds = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def is_inside(self) -> bool:
+        """Is this thread in the middle of a call?"""
+        return self._mutex._is_owned()
 
     def add(self, log: Log) -> bool:
         """Flush it in the next round; False where there is no thread for that."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from klog.disk import is_final
-from klog.errors import InconsistentTopicId, LogClosed, StorageOffline
+from klog.errors import InconsistentTopicId, LogClosed, ReentrantCall, StorageOffline
 from klog.log import checkpoint
 from klog.log.checkpoint import Partition
 from klog.log.log import Log
@@ -34,6 +34,7 @@ _log = logging.getLogger("klog.manager")
 class _Pending:
     """A log that is being loaded. stale: its configuration has changed since the load has read it."""
 
+    thread: int
     stale: bool = False
 
 
@@ -42,7 +43,7 @@ class Loading:
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = cast("LogManager", weakref.proxy(manager))  # a manager that is forgotten shall be missed
-        self._condition = threading.Condition(manager._lock)
+        self._condition = threading.Condition(manager._lock)  # type: ignore[arg-type]
         self._pending: dict[Partition, _Pending] = {}
         self.gauges: dict[str, dict[str, int]] = {}  # Kafka's, only while load_all() is at it
         self._threads: dict[str, list[int]] = {}  # those that load logs of a directory, by the order they began in
@@ -58,9 +59,10 @@ class Loading:
                     return log
                 if key not in self._pending:
                     break
+                self.check(f"a load of {topic}-{partition}")
                 self._condition.wait()
             directory = manager._locate(topic, partition)
-            pending = self._pending[key] = _Pending()
+            pending = self._pending[key] = _Pending(threading.get_ident())
         try:
             log = self._load(directory, topic, partition)
             with self._condition:
@@ -111,9 +113,18 @@ class Loading:
             if topic in (None, name) and not log.closed:
                 log.update_config(manager.topic_config(name))
 
+    def check(self, what: str) -> None:
+        """ReentrantCall where this thread is loading something: to wait for that would be for ever."""
+        for topic, partition in [key for key, each in self._pending.items() if each.thread == threading.get_ident()]:
+            raise ReentrantCall(
+                f"{self._manager.path}: {what} inside a load of {topic}-{partition}, which is under way in the same "
+                "thread: a signal handler can only leave word of what is to be done behind it"
+            )
+
     def wait_until_loaded(self, keys: set[Partition]) -> None:
         """No load of these is under way. Manager's lock held, and let go meanwhile."""
         while keys & set(self._pending):
+            self.check("a deletion")
             self._condition.wait()
 
     # ---- all of them -----------------------------------------------------------------------------------------------

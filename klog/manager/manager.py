@@ -28,9 +28,11 @@ from klog.errors import (
     InvalidConfig,
     LogClosed,
     ReadOnly,
+    ReentrantCall,
     StorageOffline,
     UnknownTopicOrPartition,
 )
+from klog.locks import CallLock
 from klog.log import AppendInfo, checkpoint, forks, warming
 from klog.log.fetching import Isolation
 from klog.log.load import Policy
@@ -105,6 +107,7 @@ class LogManager:
         files: Files,
     ) -> None:
         self._closed = True
+        self._closing: int | None = None  # the thread that does it
         check_choices(recovery, durability)
         self._pid = os.getpid()
         self._read_only = read_only
@@ -116,7 +119,7 @@ class LogManager:
         self._files = files
         self._handles = HandleCache()
         self._scheduler = Scheduler(clock)
-        self._lock = threading.RLock()
+        self._lock = CallLock()
         self._logs: dict[tuple[str, int], Log] = {}
         self._moves: dict[tuple[str, int], Move] = {}
         self._doomed: list[Log] = []  # deleted, or moved away: open for those who read in them, until they are removed
@@ -155,7 +158,7 @@ class LogManager:
         forks.know(self)
 
     def _after_fork(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = CallLock()
         self._loading = Loading(self)
         for directory in self._directories:
             directory.after_fork()
@@ -348,6 +351,7 @@ class LogManager:
         """
         self._check_usable()
         with self._lock:
+            self._lock.begins(self, "a change of configuration")
             partitions = self._partitions(name)
             entry = self._topic_file.entries.get(name)
             before = LogConfig(entry.config) if entry else None
@@ -368,6 +372,7 @@ class LogManager:
         """
         self._check_writable()
         with self._lock:
+            self._lock.begins(self, "a change of configuration")
             merged = {**self._changes, **config}
             self._config.altered(config, self._config)
             self._config = self._static_config.altered(merged)
@@ -554,11 +559,36 @@ class LogManager:
         error.
 
         A directory's marker is written only if all its logs were closed cleanly and nothing unchecked is left behind.
+        ReentrantCall, and everything stays open, in a signal handler that interrupts another call to a log of it in the
+        same thread: let it raise, or set a flag, and close behind that.
         """
+        self._check_outside("a close")
         with self._lock:
             if self._closed:
                 return
+            self._closing = threading.get_ident()
             self._closed = True
+        try:
+            self._close()
+        finally:
+            self._closing = None
+
+    def _check_outside(self, what: str) -> None:
+        """ReentrantCall where this thread is in the middle of anything here: only a signal's handler can be so."""
+        if self._closing == threading.get_ident():
+            raise ReentrantCall(f"{self.path}: {what} inside a close, which is under way in the same thread")
+        for directory in self._directories:
+            directory.check(what)
+        if self._lock._is_owned() or self._flushes.is_inside() or self._scheduler.is_inside():
+            raise ReentrantCall(
+                f"{self.path}: {what} inside another call of the same thread: "
+                "a signal handler can only leave word of what is to be done behind it"
+            )
+        self._loading.check(what)
+        for log in list(self._logs.values()):
+            log._lock.check(log, what)
+
+    def _close(self) -> None:
         # Without the manager's lock from here on: what still runs may want it.
         self._scheduler.stop()
         try:

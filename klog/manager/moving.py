@@ -185,7 +185,7 @@ def _swap(
     if under_way.cancelled:
         raise UnknownTopicOrPartition(f"{log.name} was deleted while it was on its way")
     with log._lock:
-        log._check_writable()
+        log._check_idle("a move")
         with target.guarded():
             log._roll_or_undo_locked(log._log_end_offset)
             _copy_closed(log, under_way, manager._files, progress)

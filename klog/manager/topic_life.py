@@ -61,6 +61,7 @@ def create(
     chosen = config if isinstance(config, LogConfig) else LogConfig(config)
     check_tiering(None, manager._config.topic_config(chosen.given), manager._config)
     with manager._lock:
+        manager._lock.begins(manager, "a creation")
         preferred = _preferred(manager, directory)
         if name in manager.topics():
             raise TopicExists(f"topic {name!r} is there already; logs.log({name!r}, 0) opens it")
@@ -154,6 +155,7 @@ def _undo_creation(manager: LogManager, name: str) -> None:
 def delete(manager: LogManager, name: str) -> None:
     """What LogManager.delete_topic documents."""
     with manager._lock:
+        manager._lock.begins(manager, "a deletion")
         partitions = manager._partitions(name)
         manager._loading.wait_until_loaded({(name, partition) for partition in partitions})
         moving.give_up(manager, name)

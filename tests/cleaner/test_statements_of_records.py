@@ -14,7 +14,7 @@ import pytest
 import klog
 from klog.cleaner import Dirt, KeyMap, RoundStats, clean_round, cleanable, dirt, write_first_dirty
 from klog.cleaner.plan import SPAN_MAX, group
-from klog.cleaner.round import _note_keys, _Source
+from klog.cleaner.round import Source, _note_keys
 from klog.errors import CorruptBatch
 from klog.record import encode
 from tests.cleaner.logs import NOW, append, open_log, values
@@ -334,10 +334,10 @@ def test_a_horizon_is_set_once(story: Story) -> None:
 # ---- grouping, the map ---------------------------------------------------------------------------------------------
 
 
-def sources(log: klog.Log) -> list[_Source]:
+def sources(log: klog.Log) -> list[Source]:
     """Of all segments but the last."""
     limits = [segment.base_offset for segment in log.segments[1:]]
-    return [_Source.of(segment, limit) for segment, limit in zip(log.segments[:-1], limits, strict=True)]
+    return [Source.of(segment, limit) for segment, limit in zip(log.segments[:-1], limits, strict=True)]
 
 
 def counts(log: klog.Log, size: int = MOST, index: int = MOST) -> list[int]:

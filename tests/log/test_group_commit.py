@@ -335,6 +335,17 @@ def test_who_is_alone_is_never_kept_waiting_for_others(log: klog.Log, files: Gat
     assert log._commits.groups == log._commits.appends == 6 and log._commits.largest == 1
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Also where it is ignored, as a shell lets what it starts in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_takes_a_waiting_append_out_of_the_queue(log: klog.Log, files: Gated) -> None:
     files.close()
     leader = Appender(put(log, b"leads"))

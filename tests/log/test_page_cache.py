@@ -17,6 +17,8 @@ from klog.log.page_cache import picture
 from tests.support.faulty_io import FaultyIo
 from tests.support.page_cache import PAGE, make_cold, make_hot, resident_below, resident_pages
 
+pytestmark = pytest.mark.disk
+
 READS = {"PageCacheSampledReadBytes", "PageCacheHitReadBytes"}
 LOOKED = {"PageCacheBytes", "PageCacheDirtyBytes", "PageCacheWritebackBytes", "PageCacheEvictedBytes"}
 

@@ -17,6 +17,8 @@ from klog.progress import Event
 from tests.support.faulty_io import FaultyIo
 from tests.support.page_cache import make_cold, resident_below
 
+pytestmark = pytest.mark.disk
+
 MIB = 1 << 20
 CONFIG = {"segment.bytes": 4 * MIB, "retention.ms": -1}
 

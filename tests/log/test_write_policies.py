@@ -21,6 +21,8 @@ from tests.support.faulty_io import FaultyIo
 from tests.support.logs import NOW
 from tests.support.page_cache import make_cold, resident_pages
 
+pytestmark = pytest.mark.disk
+
 DATA = random.Random(3).randbytes(1 << 20)
 MIB = 1 << 20
 POLICIES: dict[str, dict[str, object]] = {

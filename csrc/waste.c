@@ -1,0 +1,77 @@
+/* See waste.h for the contract of every function here. */
+#include "waste.h"
+
+#include <string.h>
+
+static inline kl_wasted_t *place_of(kl_waste_t *w, uint64_t high, uint64_t low) {
+    uint64_t mask = (uint64_t)w->slots - 1, at = high & mask;
+    while (w->table[at].records != 0 && (w->table[at].high != high || w->table[at].low != low))
+        at = (at + 1) & mask;
+    return &w->table[at];
+}
+
+static inline void swap(int64_t *a, int64_t *b) {
+    int64_t kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* The middle one of n numbers, which change places. */
+static int64_t median(int64_t *numbers, int64_t n) {
+    int64_t low = 0, high = n - 1, wanted = n / 2;
+    while (low < high) {
+        int64_t pivot = numbers[low + (high - low) / 2], i = low, j = high;
+        while (i <= j) {
+            while (numbers[i] < pivot)
+                i++;
+            while (numbers[j] > pivot)
+                j--;
+            if (i <= j)
+                swap(&numbers[i++], &numbers[j--]);
+        }
+        if (wanted <= j)
+            high = j;
+        else if (wanted >= i)
+            low = i;
+        else
+            break;
+    }
+    return numbers[wanted];
+}
+
+static void make_room(kl_waste_t *w) {
+    int64_t *numbers = (int64_t *)(void *)w->scratch, n = 0;
+    for (int64_t i = 0; i < w->slots; i++) {
+        if (w->table[i].records != 0)
+            numbers[n++] = w->table[i].bytes;
+    }
+    int64_t less = median(numbers, n), stay = 0;
+    w->given_up += less;
+    for (int64_t i = 0; i < w->slots; i++) {
+        if (w->table[i].records == 0 || w->table[i].bytes <= less)
+            continue;
+        w->scratch[stay] = w->table[i];
+        w->scratch[stay++].bytes -= less;
+    }
+    memset(w->table, 0, (size_t)w->slots * sizeof(kl_wasted_t));
+    for (int64_t i = 0; i < stay; i++)
+        *place_of(w, w->scratch[i].high, w->scratch[i].low) = w->scratch[i];
+    w->keys = stay;
+}
+
+void kl_waste_add(kl_waste_t *w, kl_key_t key, int64_t n, int64_t offset) {
+    kl_hash_t hash;
+    w->hash->many(w->hash, &key, 1, &hash);
+    kl_wasted_t *at = place_of(w, hash.high, hash.low);
+    if (at->records == 0) {
+        if (w->keys >= w->slots / 4 * 3) {
+            make_room(w);
+            at = place_of(w, hash.high, hash.low);
+        }
+        *at = (kl_wasted_t){.high = hash.high, .low = hash.low};
+        w->keys++;
+    }
+    at->bytes += n;
+    at->records++;
+    at->offset = offset;
+}

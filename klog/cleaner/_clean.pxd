@@ -1,0 +1,23 @@
+from klog._c.batch cimport kl_batch_t
+from klog.record._batch cimport Source
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
+
+
+cdef class Walk:
+    cdef readonly int64_t bytes_read
+    cdef readonly int64_t records_read
+    cdef int64_t next_offset    # no batch begins below it
+    cdef int64_t limit          # all end below it
+    cdef int32_t bad            # record that failed
+    cdef int16_t slow_bits      # attributes that make a batch one for take_slowly()
+
+    # Take the batch at data, or say why not; KL_OK goes on.
+    cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil
+    # The same for a batch whose plain records are elsewhere, or that has one of slow_bits.
+    cdef int take_slowly(self, Source source, kl_batch_t *b, const uint8_t *records, Py_ssize_t size) except? -1
+    cdef int run(self, const uint8_t *data, int64_t size, int64_t *at, kl_batch_t *b) noexcept nogil
+    cdef bint slow(self, Source source, int64_t *at, kl_batch_t *b) except -1
+    cdef int check_order(self, Source source, const kl_batch_t *b) except -1
+    cdef bint full(self) noexcept
+    cdef int after_chunk(self) except -1
+    cdef int segment(self, file, int64_t position, int64_t end, int64_t base_offset, int64_t limit, tick) except -1

@@ -1,0 +1,60 @@
+# cython: auto_pickle=False
+"""Which keys take most bytes among the records that a cleaning drops: csrc/waste.h in memory of its own."""
+
+cimport cython
+from klog._c.keymap cimport kl_key_t, kl_keyhash_init
+from klog._c.waste cimport kl_waste_add, kl_wasted_t
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+
+import heapq
+import os
+
+SLOTS = 1 << 16     # 49,152 keys are counted at a time, in 5 MiB
+
+
+@cython.final
+cdef class Waste:
+    """A Rewriter tells it; one thread. slots: a power of two, from 4 up."""
+
+    def __cinit__(self, int64_t slots=SLOTS, *, bytes secret=None):
+        if slots < 4 or slots & (slots - 1):
+            raise ValueError(f"slots={slots}: a power of two, from 4 up")
+        if secret is None:
+            secret = os.urandom(16)
+        kl_keyhash_init(&self.hash, <const uint8_t *>secret, -1)
+        self.waste.hash = &self.hash
+        self.waste.slots = slots
+        self.waste.table = <kl_wasted_t *>calloc(slots, sizeof(kl_wasted_t))
+        self.waste.scratch = <kl_wasted_t *>calloc(slots, sizeof(kl_wasted_t))
+        if self.waste.table == NULL or self.waste.scratch == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.waste.table)
+        free(self.waste.scratch)
+
+    @property
+    def given_up(self):
+        """By how many bytes a key may be told too low; 0: every number is exact."""
+        return self.waste.given_up
+
+    def add(self, bytes key not None, int64_t size, int64_t offset):
+        """size bytes more of a key, in the record at offset."""
+        cdef kl_key_t wanted
+        wanted.at, wanted.size = <const uint8_t *>key, <size_t>len(key)
+        kl_waste_add(&self.waste, wanted, size, offset)
+
+    def top(self, Py_ssize_t count):
+        """[(bytes, records, offset of one of them)] of the keys that take most, most first."""
+        cdef int64_t i
+        cdef list found = [
+            (self.waste.table[i].bytes, self.waste.table[i].records, self.waste.table[i].offset)
+            for i in range(self.waste.slots) if self.waste.table[i].records != 0
+        ]
+        return heapq.nsmallest(count, found, key=rank)
+
+
+def rank(entry):
+    """Most bytes first; of as many, the older ones."""
+    return -entry[0], entry[2]

@@ -1,0 +1,350 @@
+"""Log.purge_key: the records of one key, gone from the closed segments, for requests to delete. Kafka has no such
+thing.
+
+  U1  a record goes if it has the key: tombstone or not, in whatever transaction, an aborted one too, in whatever codec,
+      above or below the log start. Nothing else does: no record of another key or of none, no marker, nobody's horizon
+  U2  a batch that loses all its records stays as its 61 bytes of header. So no offset is missing between two batches,
+      no producer loses a sequence at whichever place the log is cut later, and a log that is not compacted does not
+      look as if it had lost something. Compaction takes empty batches away, retention the rest
+  U3  a segment is rewritten alone, into one of its own base and end, and only if it has the key
+  U4  from the oldest segment on: whenever it is stopped, no value of the key is left without those that came later
+  U5  the active segment, and every segment that reaches above the last stable offset, stays as it is; what it has of
+      the key is counted. roll closes the active one first, where it has the key and nothing in it is undecided
+  U6  when it returns, the old segments are unlinked, or named in `leftovers`, and the audit says so (audit A1 to A4)
+
+Two passes, one that looks and one that writes, both without the GIL, and klog.cleaner.swap for the change: a crash
+leaves each segment as it was, or purged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from klog.cleaner import audit
+from klog.cleaner._clean import Rewriter
+from klog.cleaner._find import KeySearch
+from klog.cleaner._keymap import KeyMap
+from klog.cleaner.round import Nowhere, Source, index_for, write_segment
+from klog.cleaner.swap import home_of_cleaned, replace_locked
+from klog.cleaner.transactions import CleanedTransactions
+from klog.errors import CorruptData, KlogError
+from klog.log.cleaning_turn import Overtaken
+from klog.progress import Event, Progress
+from klog.segment import AbortedTransaction, Segment, names
+
+if TYPE_CHECKING:
+    from klog.log import Log
+
+_log = logging.getLogger("klog.cleaner")
+OVERTAKEN_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeStats:
+    """What purging a key from a log has done, or, as a dry run, would do.
+
+    records_removed      records of the key that are gone
+    records_left         those that could not be touched, from offset left_from on (-1: there are none)
+    bytes_*              of the whole log
+    first_offset, last_offset      of what is gone, -1 where nothing is
+    segments_rewritten   a segment without the key is not
+    leftovers            files that still hold the old bytes, since they could not be unlinked
+    """
+
+    records_removed: int
+    records_left: int
+    left_from: int
+    bytes_before: int
+    bytes_after: int
+    segments_rewritten: int
+    first_offset: int
+    last_offset: int
+    seconds: float
+    leftovers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A segment, as it was when it was searched, and what it has of the key."""
+
+    segment: Segment
+    size: int
+    limit: int  # no offset of it is at or above
+    records: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(slots=True)
+class _Survey:
+    """Which segments have the key: those that can be purged, and those that cannot."""
+
+    purgeable: list[_Found] = field(default_factory=list)
+    out_of_reach: list[_Found] = field(default_factory=list)
+    active: _Found | None = None  # where rolling it would let it be purged
+
+
+@dataclass(slots=True)
+class _Done:
+    """What has been rewritten so far."""
+
+    records: int = 0
+    bytes: int = 0
+    bases: list[int] = field(default_factory=list)
+    first_offset: int = -1
+    last_offset: int = -1
+
+
+def purge_key(log: Log, key: bytes, *, roll: bool, dry_run: bool, progress: Progress | None) -> PurgeStats:
+    """What Log.purge_key documents."""
+    if not isinstance(key, bytes):
+        hint = ": use key.encode()" if isinstance(key, str) else ""
+        raise TypeError(f"key is bytes, not {type(key).__name__}{hint}")
+    if dry_run:
+        log._check_open()
+    else:
+        log._check_writable()
+        audit.check(os.path.dirname(log.path))
+    return _Purge(log, key, roll, dry_run, progress).run()
+
+
+class _Purge:
+    """One call."""
+
+    def __init__(self, log: Log, key: bytes, roll: bool, dry_run: bool, progress: Progress | None) -> None:
+        self._log, self._key, self._roll, self._dry_run, self._progress = log, key, roll, dry_run, progress
+        self._search = KeySearch(key)
+        self._known: dict[Segment, _Found] = {}
+        self._done = _Done()
+        self._begun = False  # as the audit says
+        self._directory = os.path.dirname(log.path)
+        self._id = os.urandom(8).hex()
+
+    def run(self) -> PurgeStats:
+        log = self._log
+        started, size = log.clock.monotonic(), log.size
+        try:
+            survey = self._attempts()
+            leftovers = () if self._dry_run else self._unlink()
+            stats = self._stats(survey, started, size, leftovers)
+        except BaseException as error:
+            if self._begun:
+                with contextlib.suppress(OSError, KlogError):
+                    self._note("failed", None, error=str(error) or type(error).__name__)
+            raise
+        if not self._dry_run:
+            try:
+                self._note("done", survey, stats)
+            except (OSError, KlogError) as error:
+                error.add_note(
+                    f"{log.name}: {stats.records_removed} records in {stats.segments_rewritten} segments are purged "
+                    f"all the same, only the audit does not say so"
+                )
+                raise
+        log._options.scheduler.run_due()
+        return stats
+
+    def _attempts(self) -> _Survey:
+        """Both passes; again from what is known by then, where the log has changed meanwhile or somebody waited for the
+        turn."""
+        log = self._log
+        for _ in range(OVERTAKEN_MAX):
+            moment = self._moment()
+            if self._dry_run:
+                self._done = _Done()
+            try:
+                with contextlib.nullcontext() if self._dry_run else log._cleaning_turn():
+                    return self._attempt()
+            except Overtaken:
+                continue
+            except (CorruptData, FileNotFoundError):
+                if self._moment() == moment:
+                    raise
+        raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times while a key was purged: try again")
+
+    def _moment(self) -> tuple[int, int, int]:
+        """What is another after a cut or a removal; this purge's own swaps left out."""
+        log, swaps = self._log, 0 if self._dry_run else len(self._done.bases)
+        return log._generation - swaps, log._segments[0].base_offset, len(log._segments)
+
+    def _attempt(self) -> _Survey:
+        survey = self._survey(self._roll)
+        if survey.active is not None:
+            if self._dry_run:
+                survey.purgeable.append(survey.active)
+            else:
+                self._log.roll()
+                survey = self._survey(False)
+        if survey.purgeable and not self._dry_run and not self._begun:
+            self._note("begun", survey)
+            self._begun = True
+        total, done = sum(found.size for found in survey.purgeable), 0
+        for found in survey.purgeable:
+            self._rewrite(found, self._beat("purge", done, total))
+            done += found.size
+        return survey
+
+    # ---- pass 1 ----------------------------------------------------------------------------------------------------
+
+    def _survey(self, roll: bool) -> _Survey:
+        """Search what has not been searched yet. roll: say whether the active segment is to be closed first."""
+        log = self._log
+        with log._lock:
+            log._check_open()
+            segments, stable, end = log._segments, log.last_stable_offset, log.log_end_offset
+            sizes = [segment.size for segment in segments]
+            active_limit = max(segments[-1].next_offset, end)
+        limits = [*(segment.base_offset for segment in segments[1:]), active_limit]
+        total, done, survey = sum(sizes), 0, _Survey()
+        for number, (segment, size, limit) in enumerate(zip(segments, sizes, limits, strict=True)):
+            found = self._known.get(segment)
+            if found is None or found.size != size:
+                found = self._known[segment] = self._look(segment, size, limit, self._beat("search", done, total))
+            done += size
+            if not found.records:
+                continue
+            is_active = number == len(segments) - 1
+            if limit > stable or (is_active and not roll):
+                survey.out_of_reach.append(found)
+            elif is_active:
+                survey.active = found
+            else:
+                survey.purgeable.append(found)
+        return survey
+
+    def _look(self, segment: Segment, size: int, limit: int, beat: Callable[[int], None]) -> _Found:
+        records, _, first, last = self._search.count(segment.file, size, segment.base_offset, limit, beat)
+        return _Found(segment, size, limit, records, first, last)
+
+    # ---- pass 2 ----------------------------------------------------------------------------------------------------
+
+    def _rewrite(self, found: _Found, beat: Callable[[int], None]) -> None:
+        """U3"""
+        log, done = self._log, self._done
+        source = Source.of(found.segment, found.limit)
+        rewriter = Rewriter(KeyMap(24), 0, 0, 0, CleanedTransactions(), {}, purged=self._key)
+        index = index_for(log, [source])
+        cleaned = Segment(home_of_cleaned(log), source.base_offset, log.clock.wall_ms())
+
+        def fill(out: object) -> Iterable[AbortedTransaction]:
+            rewriter.begin(out, index)
+            rewriter.rewrite(source.segment.file, found.size, source.base_offset, source.limit, True, beat)
+            return () if self._dry_run else log._aborted_in(source.segment, log._has_producers())
+
+        if self._dry_run:
+            fill(Nowhere())
+        else:
+            self._replace(cleaned, source, lambda: write_segment(cleaned, index, fill, source.modified_ms), rewriter)
+        done.records += rewriter.records_dropped
+        done.bytes += rewriter.bytes_read - rewriter.size
+        done.bases.append(source.base_offset)
+        done.first_offset = found.first_offset if done.first_offset < 0 else done.first_offset
+        done.last_offset = max(done.last_offset, found.last_offset)
+        self._known.pop(found.segment, None)
+
+    def _replace(self, cleaned: Segment, source: Source, write: Callable[[], None], rewriter: Rewriter) -> None:
+        log = self._log
+        try:
+            write()
+            cleaned.size = rewriter.size
+            log._cleaning.check()
+            with log._lock:
+                log._check_idle("a purge")
+                replace_locked(log, cleaned, [source.segment], [source.size])
+        except BaseException:
+            if log.offline is None:
+                with contextlib.suppress(OSError):
+                    cleaned.delete_files()
+            raise
+        _log.info(
+            "event=purged log=%s base=%d bytes=%d left=%d records=%d",
+            log.name,
+            source.base_offset,
+            rewriter.bytes_read,
+            rewriter.size,
+            rewriter.records_dropped,
+        )
+
+    def _unlink(self) -> tuple[str, ...]:
+        """Everything in the directory that waits to be unlinked goes now: a segment that retention or a compaction has
+        put aside may hold the key as well. Who reads in one has it open, or finds that the log has others by now."""
+        log, failed = self._log, []
+        for name in sorted(os.listdir(log.path)):
+            if name.endswith((names.DELETED, names.CLEANED)) and not name.endswith(".checkpoint" + names.DELETED):
+                try:
+                    log._options.files.unlink(os.path.join(log.path, name))
+                except OSError as error:
+                    _log.warning("event=not_unlinked log=%s file=%s reason=%s", log.name, name, error)
+                    failed.append(name)
+        log._guard(lambda: log._options.files.fsync_dir(log.path))
+        return tuple(failed)
+
+    # ---- what is said ----------------------------------------------------------------------------------------------
+
+    def _stats(self, survey: _Survey, started: float, size: int, leftovers: tuple[str, ...]) -> PurgeStats:
+        log, done, left = self._log, self._done, survey.out_of_reach
+        return PurgeStats(
+            records_removed=done.records,
+            records_left=sum(found.records for found in left),
+            left_from=min((found.first_offset for found in left), default=-1),
+            bytes_before=size,
+            bytes_after=size - done.bytes if self._dry_run else log.size,
+            segments_rewritten=len(done.bases),
+            first_offset=done.first_offset,
+            last_offset=done.last_offset,
+            seconds=log.clock.monotonic() - started,
+            leftovers=leftovers,
+        )
+
+    def _note(
+        self, outcome: str, survey: _Survey | None, stats: PurgeStats | None = None, *, error: str | None = None
+    ) -> None:
+        """A line of the audit: what is to be done, has been done, or had been done when it failed."""
+        log, done = self._log, self._done
+        planned = [] if survey is None or stats is not None else survey.purgeable
+        entry = {
+            "time": _iso(log.clock.wall_ms()),
+            "action": "purge_key",
+            "outcome": outcome,
+            "id": self._id,
+            "topic": log.topic,
+            "partition": log.partition,
+            "topic_id": None if log.topic_id is None else str(log.topic_id),
+            "key_sha256": hashlib.sha256(self._key).hexdigest(),
+            "records": sum(found.records for found in planned) if planned else done.records,
+            "segments": [found.segment.base_offset for found in planned] if planned else done.bases,
+            "first_offset": planned[0].first_offset if planned else done.first_offset,
+            "last_offset": planned[-1].last_offset if planned else done.last_offset,
+        }
+        if stats is not None:
+            entry["records_left"], entry["left_from"] = stats.records_left, stats.left_from
+            entry["leftovers"] = list(stats.leftovers)
+        if error is not None:
+            entry["error"] = error
+        audit.append(log._options.files, self._directory, entry)
+
+    def _beat(self, stage: str, before: int, total: int) -> Callable[[int], None]:
+        """What a pass calls after each chunk of a segment that `before` bytes come before."""
+        log, progress, done = self._log, self._progress, before
+
+        def beat(read: int) -> None:
+            nonlocal done
+            if not self._dry_run:
+                log._cleaning.check()
+            done += read
+            if progress is not None:
+                progress(Event(stage, done, max(total, done), "bytes", log.name))
+
+        return beat
+
+
+def _iso(ms: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

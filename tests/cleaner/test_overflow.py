@@ -1,0 +1,256 @@
+"""Segments that reach beyond their index, as cleaners of old Kafkas left them, met by a cleaning."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import CorruptBatch
+from tests.cleaner.logs import NOW, append, open_log, values
+from tests.support.abandon import abandon
+from tests.support.batches import marker, transactional
+from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.failing_files import FailingFiles
+
+BEYOND = 2**31
+CONFIG = {"cleanup.policy": "compact", "index.interval.bytes": 200, "segment.index.bytes": 4096}
+FAR = [50, BEYOND + 60, 2 * BEYOND + 100]
+
+
+def batches(start: int, count: int, first_key: int = 0) -> bytes:
+    """Three records each, of keys that come again in every run of them."""
+    return b"".join(
+        klog.record.encode(
+            [(b"k%d" % (first_key + 3 * n + i), b"%d" % (start + 3 * n + i), NOW) for i in range(3)],
+            base_offset=start + 3 * n,
+            leader_epoch=0,
+        )
+        for n in range(count)
+    )
+
+
+def overflowed(directory: Path, *, base: int = 50, active: bytes = b"") -> Path:
+    """One segment with three stretches far from each other, of more and more keys, between a sound one and the active one."""
+    directory.mkdir(parents=True)
+    data = {0: batches(0, 2), base: b"".join(batches(start, 12 - 3 * n) for n, start in enumerate(FAR))}
+    data[3 * BEYOND] = active or batches(3 * BEYOND, 1)
+    for first, stored in data.items():
+        (directory / f"{first:020d}.log").write_bytes(stored)
+    return directory
+
+
+def opened(directory: Path, files: object = None) -> klog.Log:
+    return klog.Log.open(
+        directory,
+        config=CONFIG,
+        clean_shutdown=True,
+        recovery_point=4 * BEYOND,
+        clock=ManualClock(NOW),
+        **({} if files is None else {"files": files}),  # type: ignore[arg-type]
+    )
+
+
+def bases(log: klog.Log) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+def offsets(log: klog.Log) -> list[int]:
+    return [record.offset for record in log.read(isolation="log_end")]
+
+
+def survivors() -> list[int]:
+    """Keys 27 to 35 come once, 18 to 26 twice, those below three times and in the active segment, which does not count."""
+    return [*range(50 + 27, 50 + 36), *range(FAR[1] + 18, FAR[1] + 27), *range(FAR[2], FAR[2] + 18)]
+
+
+def test_a_segment_out_of_its_reach_is_split_and_then_cleaned(tmp_path: Path) -> None:
+    """CL38: a load after a clean stop leaves it; the cleaning splits it, begins again, and every key is right."""
+    with opened(overflowed(tmp_path / "t-0")) as log:
+        assert bases(log) == [0, 50, 3 * BEYOND]
+        before, end = values(log), log.log_end_offset
+        reader = iter(log.read())
+        seen = [next(reader).offset for _ in range(10)]
+        stats = log.compact()
+        assert (stats.rounds, stats.first_dirty_offset) == (1, 3 * BEYOND)
+        assert bases(log) == [0, *FAR, 3 * BEYOND]
+        assert values(log) == before
+        assert offsets(log) == [*survivors(), *range(3 * BEYOND, 3 * BEYOND + 3)]
+        assert set(offsets(log)) <= {*seen, *(record.offset for record in reader)}
+        assert (log.log_start_offset, log.log_end_offset) == (0, end)
+        for offset in offsets(log):
+            assert next(iter(log.read(offset))).offset == offset
+        names = sorted(path.name for path in (tmp_path / "t-0").iterdir())
+        assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+        for segment in log.segments:
+            index = Path(segment.path).with_suffix(".index").read_bytes()[: 8 * segment.index.entries]
+            assert all(index[at] < 128 for at in range(0, len(index), 8))
+    with opened(tmp_path / "t-0") as log:
+        assert (bases(log), values(log)) == ([0, *FAR, 3 * BEYOND], before)
+        assert [p for p in klog.verify(tmp_path / "t-0").problems if p.kind not in ("checkpoint", "gap")] == []
+
+
+def test_the_split_alone_loses_nothing(tmp_path: Path) -> None:
+    """CL38: the cleaning that splits changes no record: a segment more for each stretch, and a dry run not even that."""
+    with opened(overflowed(tmp_path / "t-0")) as log:
+        before = offsets(log)
+        data = b"".join(Path(segment.path).read_bytes() for segment in log.segments)
+        log.compact(dry_run=True)
+        assert bases(log) == [0, 50, 3 * BEYOND]
+
+        def stop_behind_the_split(event: object) -> None:
+            if len(log.segments) > 3:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            log.compact(progress=stop_behind_the_split)
+        assert bases(log) == [0, *FAR, 3 * BEYOND]
+        assert offsets(log) == before[6:]  # the segment before it has been cleaned by then
+        assert b"".join(Path(segment.path).read_bytes() for segment in log.segments) == data[len(batches(0, 2)) :]
+
+
+def test_where_what_stays_is_within_reach_nothing_is_split(tmp_path: Path) -> None:
+    """CL38: of the far stretches nothing is left."""
+    directory = tmp_path / "t-0"
+    overflowed(directory)
+    with opened(directory) as log:
+        log.append([(b"k%d" % n, b"last", NOW) for n in range(27)])
+        log.compact(roll=True)
+        assert bases(log) == [0, 50, 3 * BEYOND, log.log_end_offset]
+        assert offsets(log) == [*range(50 + 27, 50 + 36), *range(3 * BEYOND + 3, 3 * BEYOND + 30)]
+
+
+def test_out_of_reach_of_all_its_batches(tmp_path: Path) -> None:
+    """CL38: the segment gets the name that its first batch asks for, and is split behind that where it must be."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    far = [FAR[1], FAR[2]]
+    data = {0: b"".join(batches(start, 4) for start in far), 3 * BEYOND: batches(3 * BEYOND, 1)}
+    for first, stored in data.items():
+        (directory / f"{first:020d}.log").write_bytes(stored)
+    with opened(directory) as log:
+        before = values(log)
+        log.compact(roll=True)
+        assert values(log) == before
+        assert bases(log)[0] == FAR[1]
+        assert offsets(log)[:3] == [FAR[2] + 3, FAR[2] + 4, FAR[2] + 5]
+    with opened(directory) as log:
+        assert values(log) == before
+
+
+def test_many_of_them(tmp_path: Path) -> None:
+    """CL38: one after the other is split by one call."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    for n in range(12):
+        base = 2 * n * BEYOND
+        data = batches(base, 2, 100 * n) + batches(base + BEYOND + 1, 2, 100 * n + 50)
+        (directory / f"{base:020d}.log").write_bytes(data)
+    end = 24 * BEYOND
+    (directory / f"{end:020d}.log").write_bytes(b"")
+    with opened(directory) as log:
+        before = offsets(log)
+        assert len(before) == 12 * 12
+        assert log.compact().first_dirty_offset == end
+        assert bases(log) == sorted([*range(0, end, 2 * BEYOND), *range(BEYOND + 1, end, 2 * BEYOND), end])
+        assert offsets(log) == before
+
+
+def test_transactions_survive_the_split(tmp_path: Path) -> None:
+    """CL38: aborted records stay invisible, their markers and the index as well."""
+    directory = tmp_path / "t-0"
+    with open_log(directory, config={"segment.bytes": 1 << 20}) as log:
+        append(log, [(b"first", b"1")])
+        log.append_batches(transactional(7, 0, 0, key=b"aborted"))
+        log.append_batches(marker(7, 0, "abort"), origin="coordinator")
+        append(log, [(b"second", b"2")])
+        log.roll(3 * BEYOND)
+    path = directory / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes() + batches(BEYOND + 50, 2))
+    for cache in directory.glob(f"{0:020d}.*index"):
+        cache.unlink()
+    with klog.Log.open(directory, config=CONFIG, clean_shutdown=True, clock=ManualClock(NOW)) as log:
+        before = [record.key for record in log.read(isolation="read_committed")]
+        assert b"aborted" not in before
+        log.compact()
+        assert bases(log) == [0, BEYOND + 50, 3 * BEYOND]
+        assert [record.key for record in log.read(isolation="read_committed")] == before
+        assert [entry.last_offset for entry in log.aborted_transactions()] == [2]
+
+
+def test_one_wrong_bit_is_no_reason_to_split(tmp_path: Path) -> None:
+    """The base offset is outside the checksum: damage, which stops the cleaning as any other does."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    data = bytearray(batches(0, 5))
+    data[len(batches(0, 4)) + 3] ^= 0x10
+    (directory / f"{0:020d}.log").write_bytes(data)
+    (directory / f"{2**40:020d}.log").write_bytes(batches(2**40, 1))
+    with opened(directory) as log:
+        with pytest.raises(CorruptBatch, match="one bit"):
+            log.compact()
+        assert (bases(log), Path(log.segments[0].path).read_bytes()) == ([0, 2**40], data)
+        assert not list(directory.glob("*.cleaned"))
+
+
+EVERY = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.deep)])
+
+
+@EVERY
+def test_killed_anywhere_in_it(tmp_path: Path, step: int) -> None:
+    """CL38, W1, W3: whatever a kill leaves loads as all records or as the cleaned ones, with every key's last value."""
+    whole = CrashFiles()
+    with opened(overflowed(tmp_path / "whole" / "t-0")) as log:
+        expected, before = values(log), offsets(log)
+    log = opened(tmp_path / "whole" / "t-0", whole)
+    log.compact()
+    abandon(log)
+    first = next(number for number, step in enumerate(whole.log) if ".cleaned" in step)
+    assert whole.steps - first > 20
+    for stop_at in range(first, whole.steps, step):
+        directory = overflowed(tmp_path / f"{stop_at}" / "t-0")
+        opened(directory).close()
+        log = opened(directory, CrashFiles(stop_at))
+        with pytest.raises(PowerCut):
+            log.compact()
+        abandon(log)
+        with klog.Log.open(directory, config=CONFIG, clean_shutdown=False, clock=ManualClock(NOW)) as log:
+            assert values(log) == expected, whole.log[stop_at]
+            assert set(offsets(log)) <= set(before)
+            log.compact()
+            assert offsets(log) == [*survivors(), *range(3 * BEYOND, 3 * BEYOND + 3)], whole.log[stop_at]
+        shutil.rmtree(directory.parent)
+
+
+@EVERY
+def test_a_full_disk_leaves_the_segment_whole(tmp_path: Path, step: int) -> None:
+    """F3: the parts go, the segment stays; once there is room it works."""
+    for nth in range(1, 200, step):
+        directory = overflowed(tmp_path / f"{nth}" / "t-0")
+        files = FailingFiles(nth, errno.ENOSPC)
+        files.armed = False
+        log = opened(directory, files)
+        expected = values(log)
+        files.armed = True
+        try:
+            log.compact()
+        except OSError:
+            files.armed = False
+        else:
+            if not files.failed:
+                files.armed = False
+                log.close()
+                break
+        files.armed = False
+        assert values(log) == expected
+        if log.offline is None:
+            assert not list(directory.glob("*.cleaned"))
+        log.close()
+        with klog.Log.open(directory, config=CONFIG, clean_shutdown=False, clock=ManualClock(NOW)) as log:
+            assert values(log) == expected
+        shutil.rmtree(directory.parent)
+    assert nth > 15

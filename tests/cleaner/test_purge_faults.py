@@ -1,0 +1,161 @@
+"""A purge that is stopped anywhere leaves each segment as it was or purged, the oldest first, and an audit that says no
+more than what is true."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.cleaner import read_audit
+from klog.errors import StorageOffline
+from tests.cleaner.logs import append, fill, open_log
+from tests.support.abandon import abandon
+from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.failing_files import FailingFiles
+
+KEY = b"key-1"
+Said = list[tuple[int, bytes | None, bytes | None]]
+
+
+def said(log: klog.Log) -> Said:
+    return [(record.offset, record.key, record.value) for record in log.read(isolation="log_end")]
+
+
+def three_segments(directory: Path) -> Said:
+    with open_log(directory) as log:
+        fill(log)
+        return said(log)
+
+
+def purge(directory: Path, files: CrashFiles | None) -> None:
+    log = open_log(directory, files=files)
+    try:
+        log.purge_key(KEY)
+    except BaseException:
+        abandon(log)
+        raise
+    if files is not None:
+        abandon(log)
+    else:
+        log.close()
+
+
+def check(directory: Path, before: Said) -> None:
+    """It opens; segments from the oldest on have lost the key, and nothing else; the purge can be done again."""
+    lines = [line["outcome"] for line in read_audit(directory.parent)]
+    held = {base: [it for it in before if it[1] == KEY and base <= it[0] < base + 45] for base in (0, 45, 90)}
+    with open_log(directory, clean_shutdown=False) as log:
+        found = said(log)
+        assert [it for it in found if it[1] != KEY] == [it for it in before if it[1] != KEY]
+        left = [it for it in found if it[1] == KEY and it[0] < 135]
+        assert left in ([it for base in them for it in held[base]] for them in ((0, 45, 90), (45, 90), (90,), ()))
+        assert lines in ([], ["begun"], ["begun", "done"], ["begun", "failed"])
+        if left != [it for base in held for it in held[base]]:
+            assert lines[:1] == ["begun"]
+        if lines[-1:] == ["done"]:
+            assert left == []
+            assert not [path.name for path in directory.iterdir() if path.name.endswith(".log.deleted")]
+        assert (log.log_start_offset, log.log_end_offset, log.recovery.bytes_truncated) == (0, 137, 0)
+        assert log.purge_key(KEY).records_removed == len(left)
+        assert [it for it in said(log) if it[1] == KEY and it[0] < 135] == []
+    assert read_audit(directory.parent)[-1]["outcome"] == "done"
+    assert [path.name for path in directory.iterdir() if path.suffix in (".cleaned", ".swap")] == []
+    assert [p for p in klog.verify(directory).problems if p.kind not in ("checkpoint", "leftover")] == []
+
+
+def steps_of(directory: Path) -> list[str]:
+    three_segments(directory)
+    files = CrashFiles()
+    purge(directory, files)
+    return files.log
+
+
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.deep)])
+def test_a_kill_anywhere(tmp_path: Path, every: int) -> None:
+    steps = steps_of(tmp_path / "whole" / "t-0")
+    before = three_segments(tmp_path / "original" / "t-0")
+    first = next(number for number, step in enumerate(steps) if "klog-audit" in step)
+    assert len(steps) > first + 40
+    for stop_at in range(first, len(steps), every):
+        directory = tmp_path / f"{stop_at}" / "t-0"
+        shutil.copytree(tmp_path / "original", directory.parent)
+        with pytest.raises(PowerCut):
+            purge(directory, CrashFiles(stop_at))
+        try:
+            check(directory, before)
+        except BaseException as error:
+            error.add_note(f"stop_at={stop_at}: before {steps[stop_at]}")
+            raise
+        shutil.rmtree(directory.parent)
+
+
+@pytest.mark.deep
+def test_a_power_cut_anywhere(tmp_path: Path) -> None:
+    """A1, A3: what `done` speaks of is on disk before it."""
+    steps = steps_of(tmp_path / "whole" / "t-0")
+    before = three_segments(tmp_path / "original" / "t-0")
+    first = next(number for number, step in enumerate(steps) if "klog-audit" in step)
+    for stop_at in range(first, len(steps) + 1):
+        directory = tmp_path / f"{stop_at}" / "t-0"
+        shutil.copytree(tmp_path / "original", directory.parent)
+        files = CrashFiles(stop_at)
+        for root, _, names in os.walk(directory.parent):
+            for name in names:
+                inode = files.inode(os.path.join(root, name))
+                inode.durable = bytearray(Path(root, name).read_bytes())
+                files.durable_names[os.path.join(root, name)] = inode
+        try:
+            purge(directory, files)
+        except PowerCut:
+            pass
+        for state, root in files.states(directory.parent, tmp_path / "states", stop_at, randoms=1):
+            try:
+                check(Path(root) / "t-0", before)
+            except BaseException as error:
+                error.add_note(f"stop_at={stop_at} state={state}: {files.log[-3:]}")
+                raise
+        shutil.rmtree(tmp_path / "states")
+        shutil.rmtree(directory.parent)
+
+
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.deep)])
+def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
+    """ENOSPC at the Nth operation, the audit's included: before the first rename the log goes on as it was."""
+    before = three_segments(tmp_path / "original" / "t-0")
+    kept = [it for it in before if it[1] != KEY]
+    for nth in range(1, 200, every):
+        directory = tmp_path / f"{nth}" / "t-0"
+        shutil.copytree(tmp_path / "original", directory.parent)
+        files = FailingFiles(nth, errno.ENOSPC)
+        files.armed = False
+        log = open_log(directory, files=files)
+        files.armed = True
+        try:
+            log.purge_key(KEY)
+        except OSError:
+            assert len(files.failed) == 1
+        else:
+            if not files.failed:
+                files.armed = False
+                log.close()
+                break
+            assert files.failed[0] in ("rename", "unlink")  # of what is replaced: it is unlinked at once, or named
+        files.armed = False
+        assert [it for it in said(log) if it[1] != KEY] == kept
+        if log.offline is None:
+            append(log, [(b"key-2", b"newest")])
+            log.truncate_to(137)
+        else:
+            with pytest.raises(StorageOffline):
+                append(log, [(b"key-2", b"never")])
+        log.close()
+        check(directory, before)
+        shutil.rmtree(directory.parent)
+    else:
+        pytest.fail("it never got through")
+    assert nth > 30

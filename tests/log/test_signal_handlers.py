@@ -1,0 +1,81 @@
+"""A signal's handler that runs in the middle of a call of its own thread, and calls the same log: it never waits for
+that thread, and never changes what is half changed. In a process of its own, since what fails here hangs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.log import checkpoint
+from tests.support.handled import HANDLERS, SCENARIOS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def handled(*words: object) -> dict[str, int]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.handled", *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, int] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("scenario", "handler", "durability", "step"),
+    [
+        ("flush", "close", "os", 2),
+        ("flush", "close one", "os", 3),
+        ("append_and_roll", "append", "sync", 9),
+        ("checkpoints", "close one", "os", 4),
+        ("close", "close", "os", 7),
+    ],
+)
+def test_a_handler_at_an_operation_of_the_disk(scenario: str, handler: str, durability: str, step: int) -> None:
+    told = handled(scenario, handler, durability, step)
+    assert told["refused"] > 0 and told["operations"] >= 2 * step
+
+
+def test_a_handler_anywhere() -> None:
+    told = handled("anywhere", 1, "os", 1)
+    assert told["done"] + told["refused"] > 20
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("durability", ["os", "sync", "interval"])
+@pytest.mark.parametrize("handler", HANDLERS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_handler_at_every_operation(scenario: str, handler: str, durability: str) -> None:
+    told = handled(scenario, handler, durability, 1)
+    assert told.get("refused", 0) + told.get("done", 0) == told["operations"] > 4
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("durability", ["os", "sync", "interval"])
+def test_handlers_anywhere(durability: str) -> None:
+    for seed in range(8):
+        handled("anywhere", seed, durability, 3)
+
+
+def test_a_log_that_was_closed_badly_leaves_no_marker(tmp_path: Path) -> None:
+    """D1: the marker would tell the next start that there is nothing to recover."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", partitions=2)
+        log = logs.log("t", 1)
+        log.append([(None, b"1")])
+        logs.log("t", 0)
+        log._go_offline("interrupted in the middle", disk=False)
+    assert not Path(checkpoint.clean_shutdown_path(str(tmp_path))).exists()
+    with klog.open(tmp_path) as logs:
+        logs.load_all()
+        assert logs.log("t", 1).count() == 1
+    assert Path(checkpoint.clean_shutdown_path(str(tmp_path))).exists()
