@@ -27,6 +27,7 @@ static int note_group(kl_keymap_t *map, group_t *group, int64_t *latest) {
 int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records, size_t size, int64_t start,
                   int64_t *latest, int32_t *bad) {
     const uint8_t *at = records, *end = records + size;
+    int32_t last_delta = -1;
     group_t group;
     group.n = 0;
     for (int32_t i = 0; i < b->count; i++) {
@@ -42,6 +43,9 @@ int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records,
             *bad = i;
             return KL_EORDER;
         }
+        if (record.offset_delta <= last_delta)
+            kl_keymap_forget_stale(map);
+        last_delta = record.offset_delta;
         int64_t offset = b->base_offset + record.offset_delta;
         if (record.key == NULL || offset < start)
             continue;
@@ -130,15 +134,77 @@ static void keep_all(chooser_t *c, doubt_t *d) {
     d->n = 0;
 }
 
-int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const uint8_t *records, size_t size, int all,
-                    int marker_done, kl_clean_run_t *runs, kl_cleaned_t *out, int32_t *bad) {
-    const uint8_t *at = records, *end = records + size;
-    int timed = (b->attributes & KL_ATTR_DELETE_HORIZON) != 0 && b->magic >= 2;
-    chooser_t c = {.rules = rules, .b = b, .runs = runs, .out = out, .max_timestamp = -1};
-    c.tombstones_stay =
-        b->magic < 2 ? rules->keep_legacy_tombstones : !timed || rules->now < b->base_timestamp;
-    *out = (kl_cleaned_t){0};
-    void (*judge)(chooser_t *, doubt_t *) = all ? keep_all : rules->purged.at != NULL ? purge : decide;
+/* Has pass 1 noted every record of a batch, so that the map knows which are stale?  Whether it has noted a transaction's
+ * depends on how that ended.  Waste is counted by keys, and a purge asks for nothing else. */
+static inline int is_noted(const kl_clean_rules_t *rules, const kl_batch_t *b) {
+    int64_t last = kl_batch_last_offset(b);
+    return b->magic >= 2 && !(b->attributes & (KL_ATTR_CONTROL | KL_ATTR_TRANSACTIONAL)) &&
+           rules->purged.at == NULL && rules->waste == NULL && last <= rules->latest_offset && last >= b->base_offset &&
+           kl_keymap_tracks(rules->map, b->base_offset, last - b->base_offset + 1);
+}
+
+int kl_clean_is_stale(const kl_clean_rules_t *rules, const kl_batch_t *b) {
+    return b->count != 0 && b->count - 1 == b->last_offset_delta && is_noted(rules, b) &&
+           kl_keymap_count_stale(rules->map, b->base_offset, b->count) == b->count;
+}
+
+/* Behind a record of which nothing but the length is asked; NULL where it is not of the common kind. */
+static inline const uint8_t *pass_by(const uint8_t *at, const uint8_t *end) {
+    uint32_t length;
+    if (end - at < KL_SCAN_MIN || (at = kl_scan_varint(at, end, &length)) == NULL || length & 1)
+        return NULL;
+    length >>= 1;
+    return (ptrdiff_t)length > end - at ? NULL : at + length;
+}
+
+/* Choose among the records of a batch that is_noted, without looking for their keys.  Offsets rise from record to record, as
+ * pass 1 has seen: where there are as many records as offsets, the i-th is the i-th, and a stale one is passed by. */
+static int choose_noted(chooser_t *c, const uint8_t *records, const uint8_t *end, int32_t *bad) {
+    const kl_batch_t *b = c->b;
+    const uint8_t *at = records;
+    int dense = b->count - 1 == b->last_offset_delta;
+    if (kl_clean_is_stale(c->rules, b))
+        return KL_OK;
+    doubt_t d;
+    for (int32_t i = 0; i < b->count; i++) {
+        kl_record_t record;
+        int status;
+        const uint8_t *behind;
+        if (dense && kl_keymap_stale(c->rules->map, b->base_offset + i) && (behind = pass_by(at, end)) != NULL) {
+            at = behind;
+            continue;
+        }
+        if ((behind = kl_walk_record(at, end, &record, &status)) == NULL) {
+            *bad = i;
+            return status;
+        }
+        if (record.offset_delta < 0 || record.offset_delta > b->last_offset_delta) {
+            *bad = i;
+            return KL_EORDER;
+        }
+        d.offsets[0] = b->base_offset + record.offset_delta;
+        d.deltas[0] = record.timestamp_delta;
+        d.from[0] = (uint32_t)(at - records);
+        d.to[0] = (uint32_t)(behind - records);
+        d.tombstone[0] = record.value == NULL;
+        at = behind;
+        if (record.key == NULL)
+            c->out->keyless++;
+        else if (!kl_keymap_stale(c->rules->map, d.offsets[0]) && (!d.tombstone[0] || c->tombstones_stay))
+            keep(c, &d, 0);
+    }
+    if (b->count != 0 && at != end) {
+        *bad = b->count;
+        return KL_ESLACK;
+    }
+    return KL_OK;
+}
+
+/* The same among any records: all, or those that the map says. */
+static int choose_any(chooser_t *c, const uint8_t *records, const uint8_t *end, int all, int32_t *bad) {
+    const kl_batch_t *b = c->b;
+    const uint8_t *at = records;
+    void (*judge)(chooser_t *, doubt_t *) = all ? keep_all : c->rules->purged.at != NULL ? purge : decide;
     doubt_t d;
     d.n = 0;
     for (int32_t i = 0; i < b->count; i++) {
@@ -161,14 +227,28 @@ int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const ui
         d.tombstone[d.n] = record.value == NULL;
         at = behind;
         if (++d.n == KL_KEYMAP_GROUP)
-            judge(&c, &d);
+            judge(c, &d);
     }
     if (b->count != 0 && at != end) {
         *bad = b->count;
         return KL_ESLACK;
     }
     if (d.n != 0)
-        judge(&c, &d);
+        judge(c, &d);
+    return KL_OK;
+}
+
+int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const uint8_t *records, size_t size, int all,
+                    int marker_done, kl_clean_run_t *runs, kl_cleaned_t *out, int32_t *bad) {
+    int timed = (b->attributes & KL_ATTR_DELETE_HORIZON) != 0 && b->magic >= 2;
+    chooser_t c = {.rules = rules, .b = b, .runs = runs, .out = out, .max_timestamp = -1};
+    c.tombstones_stay =
+        b->magic < 2 ? rules->keep_legacy_tombstones : !timed || rules->now < b->base_timestamp;
+    *out = (kl_cleaned_t){0};
+    int status = !all && is_noted(rules, b) ? choose_noted(&c, records, records + size, bad)
+                                            : choose_any(&c, records, records + size, all, bad);
+    if (status != KL_OK)
+        return status;
     if (out->count == 0)
         return KL_OK;
     int purges = rules->purged.at != NULL;

@@ -14,7 +14,8 @@
 
 /* Pass 1: put the key of each record at or above start into the map.  Records without a key have no place there.
  * KL_OK | KL_EFULL (the map; records behind *latest have not been noted) | what kl_payload_validate says, with *bad set:
- * KL_EORDER where an offset lies outside its batch, which would make older records look like the newest ones.
+ * KL_EORDER where an offset lies outside its batch, which would make older records look like the newest ones.  Offsets that
+ * do not rise within their batch end the tracking of stale ones.
  * *latest is the offset of the last key that was put, as it was if there was none. */
 int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records, size_t size, int64_t start,
                   int64_t *latest, int32_t *bad);
@@ -51,6 +52,10 @@ typedef struct {
 
 /* How many runs a batch of count records may leave. */
 static inline size_t kl_clean_runs_max(int32_t count) { return (size_t)count / 2 + 1; }
+
+/* Is every record of a batch stale, as pass 1 has seen?  Then kl_clean_choose would find no survivor: its records need not
+ * even be decompressed. */
+int kl_clean_is_stale(const kl_clean_rules_t *rules, const kl_batch_t *b);
 
 /* Pass 2, first half: choose.  runs has room for kl_clean_runs_max(b->count).
  * all: of a control batch, whose record is not asked for its key.  marker_done: it ends a transaction of which nothing is

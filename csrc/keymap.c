@@ -225,7 +225,9 @@ static inline int64_t tail_of(int64_t slots) { return slots < KL_KEYMAP_TAIL ? s
 
 static inline int64_t room_of(int64_t slots) { return slots + tail_of(slots); } /* without the slot that stays empty */
 
-size_t kl_keymap_bytes(int64_t slots_max) { return (size_t)(room_of(slots_max) + 1) * sizeof(kl_entry_t); }
+enum { LOOKED_AT = 4 }; /* entries, from any slot on, that one is empty */
+
+size_t kl_keymap_bytes(int64_t slots_max) { return (size_t)(room_of(slots_max) + LOOKED_AT) * sizeof(kl_entry_t); }
 
 /* The table at one of its sizes: slots_max, halved so many times.  So each size is at least twice the one before. */
 static void set_size(kl_keymap_t *map, int halvings) {
@@ -235,12 +237,42 @@ static void set_size(kl_keymap_t *map, int halvings) {
     map->grow_at = halvings == 0 ? map->limit : map->slots / 4 * 3;
 }
 
+void kl_keymap_track_stale(kl_keymap_t *map, uint64_t *words, int64_t first, int64_t count) {
+    map->stale = words;
+    map->stale_first = first;
+    map->stale_count = count;
+}
+
+void kl_keymap_forget_stale(kl_keymap_t *map) { map->stale_count = 0; }
+
+int64_t kl_keymap_count_stale(const kl_keymap_t *map, int64_t offset, int64_t n) {
+    uint64_t at = (uint64_t)(offset - map->stale_first), end = at + (uint64_t)n;
+    int64_t found = 0;
+    while (at < end) {
+        uint64_t left = end - at, in_word = 64 - (at & 63), taken = left < in_word ? left : in_word;
+        uint64_t word = map->stale[at >> 6] >> (at & 63);
+        if (taken < 64)
+            word &= ((uint64_t)1 << taken) - 1;
+        found += __builtin_popcountll(word);
+        at += taken;
+    }
+    return found;
+}
+
+static inline void mark_stale(kl_keymap_t *map, int64_t offset, int64_t later) {
+    if (offset < later && kl_keymap_tracks(map, offset, 1)) {
+        uint64_t at = (uint64_t)(offset - map->stale_first);
+        map->stale[at >> 6] |= (uint64_t)1 << (at & 63);
+    }
+}
+
 void kl_keymap_init(kl_keymap_t *map, void *memory, int64_t slots_max, int64_t limit) {
     _Static_assert(sizeof(kl_entry_t) == KL_KEYMAP_ENTRY, "24 bytes for each key");
     map->entries = memory;
     map->slots_max = slots_max;
     map->limit = limit;
     map->size = 0;
+    kl_keymap_track_stale(map, NULL, 0, 0);
     int halvings = 0;
     while (slots_max >> halvings > KL_KEYMAP_SLOTS_FIRST)
         halvings++;
@@ -256,8 +288,12 @@ static inline int64_t home_of(const kl_keymap_t *map, uint64_t high) {
 static inline kl_entry_t *place_of(const kl_keymap_t *map, const kl_hash_t *hash) {
     kl_entry_t *e = map->entries + home_of(map, hash->high);
     uint64_t order = ~hash->high;
-    while (e->order > order)
-        e++;
+    for (;;) { /* four at a time: how many are passed is anybody's guess, and a wrong guess costs more than the four */
+        int passed = (e[0].order > order) + (e[1].order > order) + (e[2].order > order) + (e[3].order > order);
+        e += passed;
+        if (passed < 4)
+            break;
+    }
     while (e->order == order && e->low < hash->low && e->offset_1 != 0) /* half the hash is the same */
         e++;
     return e;
@@ -298,6 +334,7 @@ static void grow(kl_keymap_t *map) {
 static inline int put_one(kl_keymap_t *map, const kl_hash_t *hash, int64_t offset) {
     kl_entry_t *e = place_of(map, hash), *free = e;
     if (holds(e, hash)) {
+        mark_stale(map, (int64_t)e->offset_1 - 1, offset);
         e->offset_1 = (uint64_t)offset + 1;
         return 0;
     }

@@ -1065,6 +1065,12 @@ static void test_key_map(void) {
             if (hostile)
                 map.hash.many = plain_hash;
             kl_keymap_init(&map, memory, slots, limit);
+            int64_t tracked = 1 + (int64_t)random_below((size_t)(4 * slots)), first = (int64_t)random_below(70);
+            uint64_t *words = calloc((size_t)(tracked + 63) / 64, 8);
+            char *stale = calloc(1, (size_t)(4 * slots) + KL_KEYMAP_GROUP);
+            if (words == NULL || stale == NULL)
+                abort();
+            kl_keymap_track_stale(&map, words, first, tracked);
             for (int64_t i = 0; i < 2 * slots; i++) {
                 model[i] = -1;
                 /* at random; all behind the last home; all at the first */
@@ -1081,8 +1087,11 @@ static void test_key_map(void) {
                     offsets[i] = offset + i;
                 }
                 int32_t put = kl_keymap_put(&map, keys, offsets, n);
-                for (int32_t i = 0; i < put; i++)
+                for (int32_t i = 0; i < put; i++) {
+                    if (model[places[i]] >= 0)
+                        stale[model[places[i]]] = 1;
                     model[places[i]] = offsets[i];
+                }
                 full = put < n;
                 CHECK(map.size <= limit);
                 if (full && !hostile)
@@ -1098,7 +1107,19 @@ static void test_key_map(void) {
                 count += model[i] >= 0;
             }
             CHECK(count == map.size);
-            free(memory), free(model), free(names);
+            count = 0;
+            for (int64_t i = 0; i < 4 * slots; i++) {
+                CHECK(kl_keymap_tracks(&map, i, 1) == (i >= first && i < first + tracked));
+                if (!kl_keymap_tracks(&map, i, 1))
+                    continue;
+                CHECK(kl_keymap_stale(&map, i) == stale[i]);
+                count += stale[i];
+                CHECK(kl_keymap_count_stale(&map, first, i + 1 - first) == count);
+            }
+            CHECK(!kl_keymap_tracks(&map, first, tracked + 1));
+            kl_keymap_forget_stale(&map);
+            CHECK(!kl_keymap_tracks(&map, first, 1));
+            free(memory), free(model), free(names), free(words), free(stale);
         }
 }
 
@@ -1119,13 +1140,32 @@ static int clean_once(const kl_batch_t *b, const uint8_t *payload, size_t size, 
     kl_keymap_init(&map, memory, 64, 60);
     int32_t bad = 0;
     int64_t latest = -1, start = b->base_offset + (int64_t)random_below(3);
+    uint64_t words[16] = {0};
+    kl_keymap_track_stale(&map, words, start, 1 + (int64_t)random_below(16 * 64));
     int status = kl_clean_note(&map, &header, records, size, start, &latest, &bad);
     kl_clean_rules_t rules = {.map = &map, .latest_offset = b->base_offset + (int64_t)random_below((size_t)b->count + 1) - 1,
                               .now = 1700000000000, .new_horizon = 1700000000000 + 86400000,
                               .keep_legacy_tombstones = 1};
-    kl_cleaned_t cleaned;
-    int second = kl_clean_choose(&rules, &header, records, size, random_below(8) == 0, random_below(8) == 0, runs, &cleaned,
-                                 &bad);
+    kl_cleaned_t cleaned, again = {0};
+    int all = random_below(8) == 0, marker_done = random_below(8) == 0;
+    if (status != KL_OK) /* what is stale is known of batches that have been noted as a whole */
+        kl_keymap_forget_stale(&map);
+    int second = kl_clean_choose(&rules, &header, records, size, all, marker_done, runs, &cleaned, &bad);
+    /* Whoever knows what is stale chooses as one who looks for each key. */
+    kl_clean_run_t *others = malloc(kl_clean_runs_max(b->count) * sizeof *others);
+    if (others == NULL)
+        abort();
+    int gone = kl_clean_is_stale(&rules, &header);
+    kl_keymap_forget_stale(&map);
+    CHECK(kl_clean_choose(&rules, &header, records, size, all, marker_done, others, &again, &bad) == second);
+    if (second == KL_OK) {
+        CHECK(again.count == cleaned.count && again.keyless == cleaned.keyless && again.runs == cleaned.runs);
+        CHECK(!gone || all || cleaned.count == 0);
+        CHECK(cleaned.count == 0 || memcmp(&again, &cleaned, sizeof again) == 0);
+        for (int32_t i = 0; i < again.runs; i++)
+            CHECK(others[i].from == runs[i].from && others[i].to == runs[i].to);
+    }
+    free(others);
     if (status == KL_OK)
         status = second;
     if (second == KL_OK && cleaned.count != 0) {

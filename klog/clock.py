@@ -38,6 +38,12 @@ class SystemClock:
         time.sleep(seconds)
 
 
+def let_others_in() -> None:
+    """For a thread that has let go of a lock and is about to take it again: locks are not fair, and who waits for one
+    needs a moment to wake up. It is no time that a Clock tells."""
+    time.sleep(0.0002)
+
+
 class _Waiting(Protocol):
     """Who has something to do at a moment of a clock: klog.scheduler.Scheduler."""
 

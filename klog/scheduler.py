@@ -25,6 +25,8 @@ _STOP_SECONDS = 60.0
 class Task:
     """One piece of work. cancel(): it will not run again; a run that has begun goes on to its end."""
 
+    __slots__ = ("_action", "_period_ms", "cancelled", "name")
+
     def __init__(self, name: str, action: Callable[[], object], period_ms: int | None) -> None:
         self.name = name
         self.cancelled = False

@@ -72,7 +72,15 @@ def test_every_contest_races_and_is_drawn(tmp_path):
         "disk",
         "lookup",
     }
-    assert races(table, figures) == subjects | {"compact", "compress", "decompress", "group", "keys", "store"}
+    assert races(table, figures) == subjects | {
+        "compact",
+        "compress",
+        "decompress",
+        "group",
+        "keys",
+        "retention",
+        "store",
+    }
     if machine() in ("x86_64", "AMD64"):
         assert "crc32c kernels 1KiB" in table
     plot.draw(figures, tmp_path / "figures.svg")

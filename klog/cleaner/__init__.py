@@ -1,6 +1,6 @@
 """cleaner: of each key the latest record stays. Takes one log of the log room, gives it back smaller.
 
-compact, CompactionStats     by hand: what Log.compact does
+compact, CompactionStats     by hand: what Log.compact does; Held, WastedKey are parts of its answer
 purge_key, PurgeStats        what Log.purge_key does
 read_audit                   what was purged from the logs of a log.dir
 clean_round, RoundStats      one round, for whoever decides when
@@ -15,6 +15,7 @@ from klog.cleaner._keymap import KeyMap
 from klog.cleaner.audit import read as read_audit
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
 from klog.cleaner.compaction import CompactionStats, compact
+from klog.cleaner.forecast import Held, WastedKey
 from klog.cleaner.plan import Cleanable, Dirt, cleanable, compaction_delay, dirt
 from klog.cleaner.purge import PurgeStats, purge_key
 from klog.cleaner.round import RoundStats, clean_round
@@ -25,10 +26,12 @@ __all__ = [
     "CleaningAborted",
     "CompactionStats",
     "Dirt",
+    "Held",
     "KeyMap",
     "Overtaken",
     "PurgeStats",
     "RoundStats",
+    "WastedKey",
     "clean_round",
     "cleanable",
     "compact",

@@ -1,4 +1,6 @@
 from klog._c.batch cimport kl_batch_t
+from klog._c.osio cimport kl_io_t
+from klog.disk._io cimport LogFile
 from klog.record._batch cimport Source
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
@@ -10,6 +12,14 @@ cdef class Walk:
     cdef int64_t limit          # all end below it
     cdef int32_t bad            # record that failed
     cdef int16_t slow_bits      # attributes that make a batch one for take_slowly()
+    cdef uint8_t *memory        # what has been read lies here, room bytes
+    cdef int64_t room
+    cdef const uint8_t *window  # bytes [window_position, + window_size) of the file; those before window_at are done with
+    cdef int64_t window_position
+    cdef int64_t window_size
+    cdef int64_t window_at
+    cdef int64_t windows        # how many there have been
+    cdef int error              # errno of a failed read
 
     # Take the batch at data, or say why not; KL_OK goes on.
     cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil
@@ -20,4 +30,9 @@ cdef class Walk:
     cdef int check_order(self, Source source, const kl_batch_t *b) except -1
     cdef bint full(self) noexcept
     cdef int after_chunk(self) except -1
-    cdef int segment(self, file, int64_t position, int64_t end, int64_t base_offset, int64_t limit, tick) except -1
+    # Is the fate of a batch that is not plain known already? Then take_slowly() gets its payload as it is.
+    cdef bint needs_no_records(self, const kl_batch_t *b) noexcept
+    cdef int64_t more(self, const kl_io_t *io, int fd, int64_t end, int64_t need) noexcept nogil
+    cdef int chunk(self, const kl_io_t *io, int fd, int64_t stop, int64_t end, kl_batch_t *b) noexcept nogil
+    cdef int one_chunk(self, LogFile file, int fd, int64_t stop, int64_t end, kl_batch_t *b) except -1
+    cdef int segment(self, LogFile file, int64_t position, int64_t end, int64_t base_offset, int64_t limit, tick) except -1

@@ -1,6 +1,6 @@
 # cython: auto_pickle=False
-"""The two passes over the segments of a log: noting keys, and rewriting batches. A chunk of 1 MiB at a time, without the
-GIL for as long as batches are plain; compressed, transactional and control batches and old messages take it, one by one.
+"""The two passes over the segments of a log: noting keys, and rewriting batches. A chunk of 1 MiB at a time, read and walked
+without the GIL for as long as batches are plain; compressed, transactional and control batches and old messages take it, one by one.
 
   P1  every checksum is checked, also of a batch that is copied or dropped. A damaged batch ends the cleaning with
       CorruptBatch: it is not copied on, let alone given a fresh checksum (Kafka's cleaner does both)
@@ -18,26 +18,37 @@ from klog._c.batch cimport (
     kl_batch_crc, kl_batch_fields, kl_batch_header, kl_batch_last_offset, kl_batch_t,
 )
 from klog._c.clean cimport (
-    kl_clean_choose, kl_clean_control_type, kl_clean_empty, kl_clean_note, kl_clean_rules_t, kl_clean_run_t,
+    kl_clean_choose, kl_clean_control_type, kl_clean_empty, kl_clean_is_stale, kl_clean_note, kl_clean_rules_t, kl_clean_run_t,
     kl_clean_runs_max, kl_clean_seal, kl_clean_write, kl_cleaned_t,
 )
 from klog._c.index cimport kl_indexer_add
+from klog._c.osio cimport kl_io_t, kl_pread
 from klog._c.status cimport KL_ECOUNT, KL_ECRC, KL_EFULL, KL_EMAGIC, KL_EORDER, KL_ETRUNCATED, KL_OK
 from klog.cleaner._keymap cimport KeyMap
 from klog.cleaner._waste cimport Waste
+from klog.disk._io cimport LogFile
 from klog.record._batch cimport Source
 from klog.segment._index cimport IndexPair
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
+
+import os
 
 from klog.codec import compress
+from klog.disk.faults import read_error
 from klog.errors import CorruptBatch
 
+cdef extern from "stdlib.h" nogil:
+    int posix_memalign(void **out, size_t alignment, size_t size)
+
 cdef enum:
-    CHUNK = 1 << 20
+    CHUNK = 1 << 20     # between two ticks
+    PIECE = 1 << 18     # read at once: what has just been copied is still in the second cache
+    PAGE = 4096
     SLOW = -9001        # a batch for the GIL
     NO_MEMORY = -9002
+    NOT_READ = -9003
 
 
 cdef class Walk:
@@ -46,15 +57,23 @@ cdef class Walk:
     def __cinit__(self):
         self.slow_bits = KL_ATTR_CODEC | KL_ATTR_CONTROL | KL_ATTR_TRANSACTIONAL
 
+    def __dealloc__(self):
+        free(self.memory)
+
     cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil:
         return KL_OK
 
     cdef int take_slowly(self, Source source, kl_batch_t *b, const uint8_t *records, Py_ssize_t size) except? -1:
         return KL_OK
 
+    cdef bint needs_no_records(self, const kl_batch_t *b) noexcept:
+        return False
+
     cdef int run(self, const uint8_t *data, int64_t size, int64_t *at, kl_batch_t *b) noexcept nogil:
-        """Take plain batches from at[0] on: KL_ETRUNCATED where the bytes end, or the first status that is another."""
+        """Take plain batches from at[0] on: KL_ETRUNCATED where the bytes end, with b.size 0 or what the batch there needs,
+        or the first status that is another."""
         cdef int status
+        b.size = 0
         while at[0] < size:
             status = kl_batch_header(data + at[0], <size_t>(size - at[0]), b)
             if status == KL_EMAGIC:
@@ -78,6 +97,7 @@ cdef class Walk:
             self.records_read += b.count
             self.next_offset = kl_batch_last_offset(b) + 1
             at[0] += b.size
+            b.size = 0
         return KL_ETRUNCATED
 
     cdef bint slow(self, Source source, int64_t *at, kl_batch_t *b) except -1:
@@ -88,7 +108,7 @@ cdef class Walk:
             return False
         b.position = at[0]
         self.check_order(source, b)
-        plain = source.plain_records(b)
+        plain = None if self.needs_no_records(b) else source.plain_records(b)
         if plain is None:
             status = self.take_slowly(source, b, source.data + at[0] + KL_BATCH_HEADER, b.size - KL_BATCH_HEADER)
         else:
@@ -123,49 +143,121 @@ cdef class Walk:
     cdef int after_chunk(self) except -1:
         return 0
 
-    cdef int segment(self, file, int64_t position, int64_t end, int64_t base_offset, int64_t limit, tick) except -1:
-        """All batches of file[position:end), of a segment that has the offsets [base_offset, limit)."""
-        cdef Source source
-        cdef kl_batch_t b
-        cdef int64_t at, want = CHUNK
+    # ---- the way through a file ------------------------------------------------------------------------------------
+
+    cdef int64_t more(self, const kl_io_t *io, int fd, int64_t end, int64_t need) noexcept nogil:
+        """Read the file's next piece behind what is left of the window, or as much as makes it `need` bytes long: how many
+        bytes came, 0 for none, or a status."""
+        cdef int64_t left = self.window_size - self.window_at, high = self.window_position + self.window_size
+        cdef int64_t size = min(max(PIECE - high % PIECE, need - left), end - high)
+        cdef int64_t lead = (left + PAGE - 1) & ~<int64_t>(PAGE - 1)
+        cdef int64_t got, room = lead + PAGE + max(size, <int64_t>PIECE)
+        cdef uint8_t *to
+        cdef void *memory = self.memory
+        if size <= 0:
+            return 0
+        if room > self.room:
+            if posix_memalign(&memory, PAGE, <size_t>room) != 0:
+                return NO_MEMORY
+        to = <uint8_t *>memory + lead + high % PAGE   # as far into a page as in the file: copies out of the cache are faster
+        if left:
+            memmove(to - left, self.window + self.window_at, <size_t>left)
+        if memory != self.memory:
+            free(self.memory)
+            self.memory, self.room = <uint8_t *>memory, room
+        self.window = to - left
+        self.window_position += self.window_at
+        self.window_size, self.window_at = left, 0
+        self.windows += 1
+        got = kl_pread(io, fd, to, <size_t>size, high)
+        if got < 0:
+            self.error = <int>-got
+            return NOT_READ
+        self.window_size += got
+        return got
+
+    cdef int chunk(self, const kl_io_t *io, int fd, int64_t stop, int64_t end, kl_batch_t *b) noexcept nogil:
+        """Take plain batches until the window is beyond `stop`: KL_OK. Or the first status that is another;
+        KL_ETRUNCATED: the file has no more bytes."""
+        cdef int64_t got
         cdef int status
+        while True:
+            status = self.run(self.window, self.window_size, &self.window_at, b)
+            if status != KL_ETRUNCATED:
+                return status
+            if self.window_position + self.window_at >= stop:
+                return KL_OK
+            got = self.more(io, fd, end, b.size)
+            if got <= 0:
+                return <int>got if got else KL_ETRUNCATED
+
+    cdef int segment(self, LogFile file, int64_t position, int64_t end, int64_t base_offset, int64_t limit, tick) except -1:
+        """All batches of file[position:end), of a segment that has the offsets [base_offset, limit)."""
+        cdef int64_t begun = position
+        cdef kl_batch_t b
+        cdef int status
+        # Whoever closes the file closes its own descriptor, not one whose number may be another file's before the next read.
+        cdef int fd = os.dup(file.fileno())
         self.next_offset, self.limit = base_offset, limit
-        while position < end and not self.full():
-            source = Source(file.read(position, min(want, end - position)), file.path, position)
-            at = 0
-            b.size = 0
-            while True:
-                with nogil:
-                    status = self.run(source.data, source.size, &at, &b)
-                if status == SLOW:
-                    if self.slow(source, &at, &b):
-                        continue
-                    status = KL_EFULL if self.full() else KL_ETRUNCATED
-                if status in (KL_ETRUNCATED, KL_EFULL):
-                    break
-                if status == NO_MEMORY:
-                    raise MemoryError
-                if status == KL_EORDER and self.bad < 0:
-                    self.check_order(source, &b)
-                if status == KL_ECRC or self.bad < 0:
-                    source.batch_at(at, True, &b)       # which says what is wrong
-                    source.check_count(&b, b.size - KL_BATCH_HEADER)
-                source.raise_record(status, &b, self.bad)
-            self.after_chunk()
-            self.bytes_read += at
-            if tick is not None:
-                tick(at)
-            if at == 0 and status == KL_ETRUNCATED:
-                if source.size == end - position or source.size < want:
+        self.window_position = position
+        self.window_size = self.window_at = 0
+        try:
+            while begun < end and not self.full():
+                file.fileno()
+                status = self.one_chunk(file, fd, min(begun + CHUNK, end), end, &b)
+                self.after_chunk()
+                position = self.window_position + self.window_at
+                self.bytes_read += position - begun
+                if tick is not None:
+                    tick(position - begun)
+                if status == KL_ETRUNCATED:
                     raise CorruptBatch(
                         f"{end - position} bytes at the end of the segment are no whole batch", path=file.path,
                         position=position, offset=self.next_offset,
                     )
-                want = max(want * 2, min(<int64_t>b.size, end - position))
-                continue
-            want = CHUNK
-            position += at
+                begun = position
+        finally:
+            os.close(fd)
         return 0
+
+    cdef int one_chunk(self, LogFile file, int fd, int64_t stop, int64_t end, kl_batch_t *b) except -1:
+        """chunk(), the batches for the GIL among it: KL_OK, KL_EFULL or KL_ETRUNCATED."""
+        cdef Source source = None
+        cdef int64_t seen = -1, got
+        cdef int status
+        while True:
+            with nogil:
+                status = self.chunk(file.io, fd, stop, end, b)
+            if status in (KL_OK, KL_EFULL, KL_ETRUNCATED):
+                return status
+            if status == NO_MEMORY:
+                raise MemoryError
+            if status == NOT_READ:
+                raise read_error(self.error, file.path, self.window_position + self.window_size)
+            if seen != self.windows:
+                source = Source(PyMemoryView_FromMemory(<char *>self.window, self.window_size, PyBUF_READ), file.path,
+                                self.window_position, False)
+                seen = self.windows
+            if status == SLOW:
+                if self.slow(source, &self.window_at, b):
+                    continue
+                if self.full():
+                    return KL_EFULL
+                with nogil:
+                    got = self.more(file.io, fd, end, b.size)
+                if got == 0:
+                    return KL_ETRUNCATED
+                if got == NO_MEMORY:
+                    raise MemoryError
+                if got < 0:
+                    raise read_error(self.error, file.path, self.window_position + self.window_size)
+                continue
+            if status == KL_EORDER and self.bad < 0:
+                self.check_order(source, b)
+            if status == KL_ECRC or self.bad < 0:
+                source.batch_at(self.window_at, True, b)       # which says what is wrong
+                source.check_count(b, b.size - KL_BATCH_HEADER)
+            source.raise_record(status, b, self.bad)
 
 
 @cython.final
@@ -181,11 +273,12 @@ cdef class KeySurvey(Walk):
         self.map = map
         self.start = start
         self.transactions = transactions
+        map.track_stale(start)
 
     cdef bint full(self) noexcept:
         return self.is_full
 
-    def note(self, file, int64_t position, int64_t end, int64_t base_offset, int64_t limit, tick=None):
+    def note(self, LogFile file not None, int64_t position, int64_t end, int64_t base_offset, int64_t limit, tick=None):
         """The batches of file[position:end), of a segment that has the offsets [base_offset, limit); is the map full?
         If not, all that is below limit has been noted."""
         self.bad = -1
@@ -300,7 +393,7 @@ cdef class Rewriter(Walk):
         self.size = self.batches = self.data_size = self.table_size = 0
         self.next_offset_out = index.base_offset
 
-    def rewrite(self, file, int64_t end, int64_t base_offset, int64_t limit, bint keep_legacy_tombstones, tick=None):
+    def rewrite(self, LogFile file not None, int64_t end, int64_t base_offset, int64_t limit, bint keep_legacy_tombstones, tick=None):
         """The batches of file[0:end), of a segment that has the offsets [base_offset, limit). What stays is in out when
         this returns."""
         self.rules.keep_legacy_tombstones = keep_legacy_tombstones
@@ -415,6 +508,9 @@ cdef class Rewriter(Walk):
             self.table[self.table_size] = b[0]
             self.noted(b.size, b.count)
         return status
+
+    cdef bint needs_no_records(self, const kl_batch_t *b) noexcept:
+        return kl_clean_is_stale(&self.rules, b) != 0
 
     cdef int choose(self, const kl_batch_t *b, const uint8_t *records, int64_t size, bint all_, bint marker_done,
                     kl_cleaned_t *cleaned) noexcept nogil:

@@ -7,5 +7,8 @@ cdef class KeyMap:
     cdef kl_keymap_t map
     cdef void *memory
     cdef size_t mapped
+    cdef void *words            # of stale offsets, NULL while none are tracked
+    cdef size_t words_mapped
     cdef readonly str kernel
     cdef public int64_t latest_offset
+    cdef int track_stale(self, int64_t first) except -1

@@ -2,15 +2,16 @@
 """Key -> latest offset, for one run of the cleaner: csrc/keymap.h in memory of its own, in huge pages where there are any.
 
 24 bytes a slot; slots and limit are Kafka's: slots = memory / 24, as many keys as slots x load factor. The pages come as
-the table grows into them, and only up to 192 KiB more than memory_bytes are ever asked for.
+the table grows into them, and only up to 192 KiB more than memory_bytes are ever asked for. Beside it lies a bit for each
+offset of a round, as far as 1/32 of memory_bytes goes: is there a later one of its key?
 """
 
 cimport cython
 from klog._c.keymap cimport (
     KL_KEYMAP_ENTRY, KL_KEYMAP_GROUP, kl_hash_t, kl_key_t, kl_keyhash_init, kl_keyhash_t, kl_keymap_bytes, kl_keymap_get,
-    kl_keymap_init, kl_keymap_put,
+    kl_keymap_init, kl_keymap_put, kl_keymap_track_stale,
 )
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 import os
 
@@ -26,6 +27,9 @@ cdef extern from "sys/mman.h" nogil:
     void *mmap(void *at, size_t size, int protection, int flags, int fd, int64_t offset)
     int munmap(void *at, size_t size)
     int madvise(void *at, size_t size, int advice)
+
+cdef enum:
+    WORDS_SHARE = 32    # of the table's memory
 
 cdef tuple KERNELS = ("siphash-1-3-128", "aes-128-cmac")
 
@@ -64,7 +68,7 @@ cdef class KeyMap:
     def __cinit__(self, int64_t memory_bytes, double load_factor=0.9, *, bytes secret=None, str kernel=None):
         cdef int64_t slots = memory_bytes // KL_KEYMAP_ENTRY
         cdef void *memory
-        self.memory = NULL
+        self.memory = self.words = NULL
         if not 0 < load_factor <= 1 or slots < 1 or slots > (<int64_t>1 << 40):
             raise ValueError(f"{memory_bytes} bytes at load {load_factor}: at least 24, and a load in (0, 1]")
         self.kernel = begin_hash(&self.map.hash, os.urandom(16) if secret is None else secret, kernel).decode("ascii")
@@ -81,6 +85,20 @@ cdef class KeyMap:
     def __dealloc__(self):
         if self.memory != NULL:
             munmap(self.memory, self.mapped)
+        if self.words != NULL:
+            munmap(self.words, self.words_mapped)
+
+    cdef int track_stale(self, int64_t first) except -1:
+        """Know from here on which offsets are stale, from this one on, as far as there is memory for it."""
+        cdef size_t size = max(<size_t>(self.map.slots_max * KL_KEYMAP_ENTRY // WORDS_SHARE) & ~<size_t>4095, <size_t>4096)
+        cdef void *words = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+        if words == MAP_FAILED:
+            return 0    # whoever asks looks for the keys
+        if self.words != NULL:
+            munmap(self.words, self.words_mapped)
+        self.words, self.words_mapped = words, size
+        kl_keymap_track_stale(&self.map, <uint64_t *>words, first, <int64_t>size * 8)
+        return 0
 
     def __len__(self):
         return self.map.size

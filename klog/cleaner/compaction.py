@@ -3,17 +3,22 @@ its cleaner's."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klog.cleaner._keymap import KeyMap
+from klog.cleaner._waste import Waste
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
+from klog.cleaner.forecast import Held, WastedKey, as_rolled_locked, held, wasted
 from klog.cleaner.overflow import SplitFirst
 from klog.cleaner.plan import Dirt, cleanable, dirt
 from klog.cleaner.round import RoundStats, clean_round
 from klog.errors import ConfigUnknown, PolicyViolation
 from klog.log.cleaning_turn import Overtaken
 from klog.progress import Event, Progress
+from klog.segment import Segment
 
 if TYPE_CHECKING:
     from klog.log import Log
@@ -28,6 +33,10 @@ class CompactionStats:
     first_dirty_offset   where the next cleaning begins: all below holds each key once, but for what came later
     bytes_*, records_*   of the whole log; markers are no records
     keyless              records without a key, which a compacted topic does not keep
+    held                 what could not be cleaned, and why
+    wasted               of a dry run: the keys whose records waste most bytes, most first
+    wasted_error         by how many bytes each of them may be told too low, since there were too many keys to count
+                         them all; 0: they are exact
     """
 
     first_dirty_offset: int
@@ -38,9 +47,14 @@ class CompactionStats:
     seconds: float
     rounds: int = 0
     keyless: int = 0
+    held: tuple[Held, ...] = ()
+    wasted: tuple[WastedKey, ...] = ()
+    wasted_error: int = 0
 
 
-def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress: Progress | None) -> CompactionStats:
+def compact(
+    log: Log, *, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
+) -> CompactionStats:
     """What Log.compact documents."""
     if rounds is not None and rounds < 1:
         raise ValueError(f"rounds={rounds}: at least one, or None for as many as it takes")
@@ -62,10 +76,11 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
     records = log.count() if dry_run or log.log_start_offset > log.segments[0].base_offset else None
     done: list[RoundStats] = []
     overtaken = first_dirty = 0
+    waste = Waste() if dry_run and top > 0 else None
     while rounds is None or len(done) < rounds:
         try:
-            with log._cleaning_turn():
-                range_ = _range(log, read_first_dirty(log))
+            with contextlib.nullcontext() if dry_run else log._cleaning_turn():
+                segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)
                 if range_.cleanable_bytes == 0:
                     break
                 stats = clean_round(
@@ -75,6 +90,8 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
                     log.clock.wall_ms(),
                     tick=None if progress is None else _Told(log, range_, progress),
                     dry_run=dry_run,
+                    segments=segments if dry_run else None,
+                    waste=waste,
                 )
                 if stats.end > range_.first_dirty and not dry_run:
                     write_first_dirty(log, stats.end)
@@ -84,6 +101,7 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
             overtaken += 1
             if overtaken > OVERTAKEN_MAX:
                 raise
+            waste = waste and Waste()
             continue
         done.append(stats)
         if stats.end <= range_.first_dirty:
@@ -92,7 +110,8 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
         if dry_run:
             break  # the next round would begin with what this one leaves
     if not done or not dry_run:
-        first_dirty = _range(log, read_first_dirty(log)).first_dirty
+        segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)
+        first_dirty = range_.first_dirty
     if done and not dry_run:
         log._cleaning.uncleanable = None
     gone = sum(stats.bytes_read - stats.bytes_written for stats in done)
@@ -108,14 +127,17 @@ def compact(log: Log, *, roll: bool, rounds: int | None, dry_run: bool, progress
         log.clock.monotonic() - started,
         len(done),
         sum(stats.keyless for stats in done),
+        held(log, segments, range_),
+        () if waste is None else wasted(log, waste, top),
+        0 if waste is None else waste.given_up,
     )
 
 
-def _range(log: Log, first_dirty: int | None) -> Dirt:
-    """What can be cleaned now."""
+def _range(log: Log, first_dirty: int | None, *, as_rolled: bool = False) -> tuple[Sequence[Segment], Dirt]:
+    """What can be cleaned now, of these segments."""
     with log._lock:
-        log._check_writable()
-        segments = log._segments
+        log._check_open()
+        segments = as_rolled_locked(log) if as_rolled else log._segments
         range_ = cleanable(
             segments,
             first_dirty,
@@ -125,7 +147,7 @@ def _range(log: Log, first_dirty: int | None) -> Dirt:
             log.config.min_compaction_lag_ms,
             log.clock.wall_ms(),
         )
-        return dirt(segments, range_)
+        return segments, dirt(segments, range_)
 
 
 def _key_map(log: Log) -> KeyMap:

@@ -35,8 +35,9 @@ from klog.cleaner.swap import home_of_cleaned, replace_locked
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, KlogError
 from klog.log.cleaning_turn import Overtaken
+from klog.log.removal import unlink_now
 from klog.progress import Event, Progress
-from klog.segment import AbortedTransaction, Segment, names
+from klog.segment import AbortedTransaction, Segment
 
 if TYPE_CHECKING:
     from klog.log import Log
@@ -131,7 +132,7 @@ class _Purge:
         started, size = log.clock.monotonic(), log.size
         try:
             survey = self._attempts()
-            leftovers = () if self._dry_run else self._unlink()
+            leftovers = () if self._dry_run else unlink_now(log)
             stats = self._stats(survey, started, size, leftovers)
         except BaseException as error:
             if self._begun:
@@ -270,20 +271,6 @@ class _Purge:
             rewriter.size,
             rewriter.records_dropped,
         )
-
-    def _unlink(self) -> tuple[str, ...]:
-        """Everything in the directory that waits to be unlinked goes now: a segment that retention or a compaction has
-        put aside may hold the key as well. Who reads in one has it open, or finds that the log has others by now."""
-        log, failed = self._log, []
-        for name in sorted(os.listdir(log.path)):
-            if name.endswith((names.DELETED, names.CLEANED)) and not name.endswith(".checkpoint" + names.DELETED):
-                try:
-                    log._options.files.unlink(os.path.join(log.path, name))
-                except OSError as error:
-                    _log.warning("event=not_unlinked log=%s file=%s reason=%s", log.name, name, error)
-                    failed.append(name)
-        log._guard(lambda: log._options.files.fsync_dir(log.path))
-        return tuple(failed)
 
     # ---- what is said ----------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap
+from klog.cleaner._waste import Waste
 from klog.cleaner.overflow import Overflowed, SplitFirst, split_overflowed
 from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, group
 from klog.cleaner.swap import hear, home_of_cleaned, replace_locked
@@ -84,23 +85,32 @@ class Nowhere:
 
 
 def clean_round(
-    log: Log, range_: Dirt, keys: KeyMap, now_ms: int, *, tick: Tick | None = None, dry_run: bool = False
+    log: Log,
+    range_: Dirt,
+    keys: KeyMap,
+    now_ms: int,
+    *,
+    tick: Tick | None = None,
+    dry_run: bool = False,
+    segments: Sequence[Segment] | None = None,
+    waste: Waste | None = None,
 ) -> RoundStats:
     """Clean [.., range_.first_uncleanable) of a log by an empty map; stats.end is where the next round begins.
 
-    Who calls has the turn at the log's segments. Raises CorruptBatch at a damaged batch, Overtaken where the log has
-    changed in between, SplitFirst where a segment had to be split, CleaningAborted where the turn is to end, OSError,
-    and what tick does.
+    dry_run: only read; then segments may be other ones than the log's own, and waste hears which keys' records would
+    go. Who calls has the turn at the log's segments, but for a dry run. Raises CorruptBatch at a damaged batch,
+    Overtaken where the log has changed in between, SplitFirst where a segment had to be split, CleaningAborted where
+    the turn is to end, OSError, and what tick does.
     """
     stats = RoundStats(range_.first_dirty)
     with log._lock:
-        log._check_writable()
-        segments, generation = log._segments, log._generation
+        log._check_open() if dry_run else log._check_writable()
+        segments, generation = segments or log._segments, log._generation
         if range_.first_uncleanable > max(log.last_stable_offset, segments[0].base_offset):
             raise Overtaken(f"{log.name} was cut below {range_.first_uncleanable}, where a cleaning was to end")
     try:
         _note_keys(log, segments, range_, keys, stats, tick)
-        _rewrite_groups(log, segments, range_, keys, now_ms, stats, tick, dry_run)
+        _rewrite_groups(log, segments, range_, keys, now_ms, stats, tick, dry_run, waste)
     except Overflowed as overflowed:
         split_overflowed(log, overflowed.segment)
         raise SplitFirst(f"{overflowed}, and was split") from None
@@ -124,6 +134,7 @@ def _rewrite_groups(
     stats: RoundStats,
     tick: Tick | None,
     dry_run: bool,
+    waste: Waste | None,
 ) -> None:
     """Pass 2, from the oldest segment on."""
     stats.end = keys.latest_offset + 1
@@ -134,9 +145,8 @@ def _rewrite_groups(
     horizon = _legacy_horizon(log, segments, range_.first_dirty)
     transactions = CleanedTransactions()
     for numbers in group(sources, log.config.segment_size, log.config.segment_index_bytes, range_.first_uncleanable):
-        _clean_group(
-            log, [sources[n] for n in numbers], range_, keys, now_ms, transactions, horizon, stats, tick, dry_run
-        )
+        chosen_ones = [sources[n] for n in numbers]
+        _clean_group(log, chosen_ones, range_, keys, now_ms, transactions, horizon, stats, tick, dry_run, waste)
 
 
 def _note_keys(
@@ -166,7 +176,8 @@ def _beat(log: Log, stage: str, tick: Tick | None) -> Callable[[int], None]:
     """What a pass calls after each chunk."""
 
     def beat(read: int) -> None:
-        log._cleaning.check()
+        if log._cleaning.mine:  # a dry run has no turn
+            log._cleaning.check()
         if tick is not None:
             tick(stage, read)
 
@@ -204,13 +215,20 @@ def _clean_group(
     stats: RoundStats,
     tick: Tick | None,
     dry_run: bool,
+    waste: Waste | None,
 ) -> None:
     """Pass 2 over the segments that become one."""
     with log._lock:
-        log._check_writable()
-        last_offsets = log._producers.last_offsets
+        log._check_open() if dry_run else log._check_writable()
+        last_offsets = log._producer_state().last_offsets
     rewriter = Rewriter(
-        keys, now_ms, log.config.delete_retention_ms, range_.first_uncleanable, transactions, last_offsets
+        keys,
+        now_ms,
+        log.config.delete_retention_ms,
+        range_.first_uncleanable,
+        transactions,
+        last_offsets,
+        waste=waste,
     )
     beat = _beat_of(log, rewriter, tick)
     cleaned = Segment(home_of_cleaned(log), sources[0].base_offset, now_ms)

@@ -242,6 +242,7 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     ),
     "producer": _producer,
     "offset": lambda e: f"{e['topic']} {e['partition']} {e['offset']}",
+    "audit": lambda e: to_json(e["content"]),
     "epoch": lambda e: f"epoch: {e['epoch']} startOffset: {e['start_offset']}",
     "document": _document,
     "problem": _problem,

@@ -24,6 +24,7 @@ VERBS = {
     "cat": ("cat", "Records out, as text or JSON; -f follows."),
     "dump": ("dump", "Any file of a log directory, decoded."),
     "verify": ("verify", "Every invariant of a log directory, read-only."),
+    "compact": ("compact", "Compaction by hand, or the purge of a key."),
     "bench": ("bench", "I/O policies side by side on this disk."),
     "ls": ("ls", "Topics, partitions, offsets, sizes, time span."),
     "cache": ("cache", "What of each log is in the page cache."),

@@ -145,8 +145,9 @@ def progress_bar(wanted: bool) -> Iterator[Progress | None]:
         import rich.progress as shown
         from rich.console import Console
     except ImportError:
-        yield _plain_progress
-        click.echo("", err=True)
+        plain = _PlainProgress()
+        yield plain
+        plain.end()
         return
     columns = (
         shown.TextColumn("{task.description}"),
@@ -178,6 +179,34 @@ def _amount(event: Event, rate: float) -> str:
     return f"{event.done:,} {event.unit}" + (f" {rate:,.0f}/s" if rate else "")
 
 
-def _plain_progress(event: Event) -> None:
-    share = f" {100 * event.done // event.total}%" if event.total else ""
-    click.echo(f"\r{event.stage}{share} {_amount(event, 0)} {event.note}\x1b[K", err=True, nl=False)
+class _PlainProgress:
+    """One line, written again and again: how far, how fast, how long to go."""
+
+    def __init__(self) -> None:
+        from klog.clock import SystemClock
+
+        self._now = SystemClock().monotonic
+        self._started: dict[str, float] = {}
+        self._drawn = float("-inf")
+
+    def __call__(self, event: Event) -> None:
+        now = self._now()
+        elapsed = now - self._started.setdefault(event.stage, now)
+        whole = event.total is not None and event.done >= event.total
+        if now - self._drawn < 0.1 and not whole:
+            return
+        self._drawn = now
+        rate = event.done / elapsed if elapsed > 0.5 else 0.0
+        share = f" {100 * event.done // event.total}%" if event.total else ""
+        left = f" {_seconds((event.total - event.done) / rate)} left" if rate and event.total else ""
+        click.echo(f"\r{event.stage}{share} {_amount(event, rate)}{left} {event.note}\x1b[K", err=True, nl=False)
+
+    def end(self) -> None:
+        """What comes next has a line of its own."""
+        click.echo("", err=True)
+
+
+def _seconds(count: float) -> str:
+    """0:00:07, as rich writes it."""
+    minutes, seconds = divmod(int(count), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"

@@ -15,7 +15,7 @@ be read becomes an entry {"type": "problem", ...}; dump never stops at damage. K
     snapshot           {"type": "producer", ...}
     checkpoint         {"type": "offset", "topic", "partition", "offset"}
     epochs             {"type": "epoch", "epoch", "start_offset"}
-    audit              {"type": "audit", ...} as the line says it
+    audit              {"type": "audit", "content": {...}}
     partition_metadata, properties, clean_shutdown, topics, quorum_state      {"type": "document", "content": {...}}
 """
 
@@ -161,7 +161,7 @@ def _small_entries(path: str, what: FileName, data: bytes) -> Iterator[Entry]:
             yield {"type": "document", "content": parse_properties(data, path)}
         case "audit":
             for entry in parse_audit(data, path):
-                yield {"type": "audit", **entry}
+                yield {"type": "audit", "content": entry}
         case "clean_shutdown" | "topics" | "positions" | "quorum_state":
             yield {"type": "document", "content": parse_json(data, path)}
         case "lock":

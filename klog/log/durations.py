@@ -23,22 +23,27 @@ class Durations:
         self.count = 0
         self.total = 0.0
         self.longest = 0.0
-        self._classes = [0] * _CLASSES
+        self._classes: list[int] = []  # none before the first: of thousands of logs few are ever flushed
 
     def note(self, seconds: float) -> None:
         """One more."""
         self.count += 1
         self.total += seconds
         self.longest = max(self.longest, seconds)
+        if not self._classes:
+            self._classes = [0] * _CLASSES
         number = math.ceil(math.log(seconds / _FIRST_SECONDS) / _STEP) if seconds > _FIRST_SECONDS else 0
         self._classes[min(number, _CLASSES - 1)] += 1
 
     def add(self, other: Self) -> None:
         """And all of those."""
+        if not other.count:
+            return
         self.count += other.count
         self.total += other.total
         self.longest = max(self.longest, other.longest)
-        self._classes = [mine + theirs for mine, theirs in zip(self._classes, other._classes, strict=True)]
+        mine = self._classes or [0] * _CLASSES
+        self._classes = [one + another for one, another in zip(mine, other._classes, strict=True)]
 
     def percentile(self, percent: float) -> float:
         """So many percent took at most so many seconds; 0 where nothing was timed."""

@@ -63,7 +63,7 @@ def _flush_beside(log: Log, offset: int | None) -> None:
             log._turn.begin(me)
         began = log.clock.monotonic()
         log._guard_sync(lambda: active.sync_beside(file))
-        log._guard_sync(lambda: _sync_directory(log, directory))
+        log._guard_sync(lambda: sync_directory(log, directory))
     finally:
         log._turn.end(me)
     with log._lock:
@@ -79,7 +79,8 @@ def _flush_beside(log: Log, offset: int | None) -> None:
         log._guard_sync(lambda: on_flush(log))
 
 
-def _sync_directory(log: Log, directory: str) -> None:
+def sync_directory(log: Log, directory: str) -> None:
+    """The names in a log's directory. No lock of the log's is needed."""
     with contextlib.suppress(FileNotFoundError):  # renamed meanwhile, or gone: what is open is on disk
         log._options.files.fsync_dir(directory)
 
@@ -96,7 +97,7 @@ def flush_locked(log: Log, offset: int | None = None) -> None:
         log._segments[-1].sync()
     else:
         sync_closed_locked(log, end)
-    _sync_directory(log, log._directory)
+    sync_directory(log, log._directory)
     log._meters.flush_times.note(log.clock.monotonic() - began)
     # A truncation inside a batch has left the log end above the last one: of what lies between, nothing is on disk.
     log._recovery_point = min(end, log._segments[-1].next_offset)

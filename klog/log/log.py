@@ -231,6 +231,8 @@ class Log(LogView):
         encoder = self._encoder(records, compression, now)
         while (group := self._next_group(encoder, NO_BOUND if whole else GROUP_BYTES)) is not None:
             yield group, now
+            now = self.clock.wall_ms()  # a generator may take hours
+            encoder.set_times(**self._times(now))
 
     def append_batches(
         self, buffer: Buffer, *, origin: Origin = "client", leader_epoch: int | None = None
@@ -293,12 +295,19 @@ class Log(LogView):
             compression=terms.compression if compression is None else compression,
             batch_bytes_max=terms.batch_bytes_max,
             message_bytes_max=terms.message_bytes_max,
-            timestamp_default=now,
-            timestamp_min=_TIMESTAMP_LOW if terms.stamps else now - terms.before_max_ms,
-            timestamp_max=_TIMESTAMP_HIGH if terms.stamps else now + terms.after_max_ms,
-            log_append_time=now if terms.stamps else -1,
             key_required=terms.key_required,
+            **self._times(now),
         )
+
+    def _times(self, now: int) -> dict[str, int]:
+        """What an encoder is to know of the time."""
+        terms = self._terms
+        return {
+            "timestamp_default": now,
+            "timestamp_min": _TIMESTAMP_LOW if terms.stamps else now - terms.before_max_ms,
+            "timestamp_max": _TIMESTAMP_HIGH if terms.stamps else now + terms.after_max_ms,
+            "log_append_time": now if terms.stamps else -1,
+        }
 
     def _append_group_locked(self, group: BatchGroup, now: int) -> AppendInfo:
         """Number a group and write it, rolling where a segment is full. All of it, or none of it."""
@@ -310,6 +319,9 @@ class Log(LogView):
             self._epochs.assign(epoch, first)
             self._guard(self._epochs.flush)
         group.assign(first, epoch)
+        if self._terms.stamps and (appended := self.clock.wall_ms()) != now:
+            now = appended  # as Kafka: the clock's when it is appended, and not when it was encoded
+            group.stamp(now)
         before, mark = self._segments, self._mark_locked()
         try:
             self._write_locked(group, now)
@@ -524,24 +536,29 @@ class Log(LogView):
     def apply_retention(self) -> int:
         """One round of retention now, by log start, retention.bytes and retention.ms; how many segments went.
 
-        The files are renamed to `.deleted`, and unlinked after file.delete.delay.ms. Raises ConfigUnknown where nobody
-        has given a configuration.
+        The files are renamed to `.deleted`, and unlinked after file.delete.delay.ms. Of very many segments some go at a
+        time, and appends in between. Raises ConfigUnknown where nobody has given a configuration.
         """
-        with self._lock:
-            self._check_idle("retention")
-            count = retention.apply_locked(self)
+        count = retention.apply(self)
         self._options.scheduler.run_due()
         return count
 
     def compact(
-        self, *, roll: bool = False, rounds: int | None = None, dry_run: bool = False, progress: Progress | None = None
+        self,
+        *,
+        roll: bool = False,
+        rounds: int | None = None,
+        dry_run: bool = False,
+        top: int = 10,
+        progress: Progress | None = None,
     ) -> CompactionStats:
         """Keep of each key the latest record alone, now, whatever the dirty ratio is; by the rules and the words of the
         configuration, as Kafka's cleaner would.
 
         The active segment is not touched: roll closes it first. rounds: at most so many, where the map of keys
         (log.cleaner.dedupe.buffer.size) is too small for one; None is as many as it takes. dry_run reads, writes
-        nothing, and says what one round would do. Others go on reading and appending.
+        nothing, not even a roll, and says what one round would do, and which `top` keys waste most bytes; of a log that
+        was opened to be read, too. Others go on reading and appending.
 
         Raises CorruptBatch at damage, which stays as it is and where it is, ConfigUnknown, PolicyViolation where
         cleanup.policy has no `compact`, OSError (a full disk: the log is as it was).
@@ -549,8 +566,8 @@ class Log(LogView):
         from klog.cleaner import compact
 
         self._lock.check(self, "a compaction")
-        self._check_writable()
-        return compact(self, roll=roll, rounds=rounds, dry_run=dry_run, progress=progress)
+        self._check_open() if dry_run else self._check_writable()
+        return compact(self, roll=roll, rounds=rounds, dry_run=dry_run, top=top, progress=progress)
 
     def purge_key(
         self, key: bytes, *, roll: bool = False, dry_run: bool = False, progress: Progress | None = None
@@ -568,6 +585,7 @@ class Log(LogView):
         """
         from klog.cleaner import purge_key
 
+        self._lock.check(self, "a purge")
         return purge_key(self, key, roll=roll, dry_run=dry_run, progress=progress)
 
     def _cleaning_turn(self) -> contextlib.AbstractContextManager[None]:

@@ -6,20 +6,22 @@ lock. Kafka: LocalLog.removeAndDeleteSegments.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from klog.disk import is_full
-from klog.segment import Segment
+from klog.segment import Segment, names
 
 if TYPE_CHECKING:
     from klog.log.log import Log
 
 _log = logging.getLogger("klog.log")
+UNLINK_SECONDS = 0.05
 
 
 def remove_locked(log: Log, segments: Sequence[Segment], reason: str) -> None:
@@ -29,10 +31,13 @@ def remove_locked(log: Log, segments: Sequence[Segment], reason: str) -> None:
         unlink_later_locked(log, put_aside_locked(log, segments, reason))
 
 
-def put_aside_locked(log: Log, segments: Sequence[Segment], reason: str, kept_snapshot: int | None = None) -> list[str]:
+def put_aside_locked(
+    log: Log, segments: Sequence[Segment], reason: str, kept_snapshot: int | None = None, *, durably: bool = True
+) -> list[str]:
     """The first half of remove_locked: the files to unlink, once nobody finds these segments in the log any more.
 
-    Producer snapshots at their bases go, too, but for that at kept_snapshot, where another segment begins."""
+    Producer snapshots at their bases go, too, but for that at kept_snapshot, where another segment begins. durably
+    False: the directory is the caller's to sync."""
     files = log._options.files
     _log.info(
         "event=segments_deleted log=%s reason=%s bases=%s",
@@ -57,19 +62,46 @@ def put_aside_locked(log: Log, segments: Sequence[Segment], reason: str, kept_sn
                 log._producers.take_back_snapshot(segment.base_offset)
         doomed += (os.path.basename(path) for path in segment.paths)
         doomed += [] if snapshot is None else [os.path.basename(snapshot)]
-    files.fsync_dir(log._directory)
+    if durably:
+        files.fsync_dir(log._directory)
     return doomed
 
 
-def unlink_later_locked(log: Log, doomed: Sequence[str]) -> None:
-    """Unlink files of the log's directory, wherever that is by then."""
-
+def unlink_later_locked(log: Log, doomed: Iterable[str]) -> None:
+    """Unlink files of the log's directory, wherever that is by then: one task for all of them, which lets others have
+    the thread after UNLINK_SECONDS, since large files take their time."""
     files, directory, known = log._options.files, log._directory, weakref.ref(log)
+    clock, scheduler, waiting = log.clock, log._options.scheduler, collections.deque(doomed)
 
     def unlink() -> None:
         still = known()
-        for name in doomed:
+        until = clock.monotonic() + UNLINK_SECONDS
+        while waiting:
+            name = waiting.popleft()
             with contextlib.suppress(OSError):  # the next load tries again
                 files.unlink(os.path.join(directory if still is None else still._directory, name))
+            if waiting and clock.monotonic() >= until:
+                scheduler.schedule("delete-file", unlink, 1)
+                return
 
-    log._options.scheduler.schedule("delete-file", unlink, log.config.file_delete_delay_ms)
+    scheduler.schedule("delete-file", unlink, log.config.file_delete_delay_ms)
+
+
+def unlink_now(log: Log) -> tuple[str, ...]:
+    """Everything in the log's directory that waits to be unlinked goes now, and durably; the names of what could not.
+
+    Who reads in one has it open, or finds that the log has others by now. No cleaning may be under way but the
+    caller's own, which has nothing written that counts."""
+    files, failed = log._options.files, []
+    with log._lock:  # who puts files aside has synced their new names before it lets go
+        directory = log.path
+        listed = sorted(os.listdir(directory))
+    for name in listed:
+        if name.endswith((names.DELETED, names.CLEANED)) and not name.endswith(".checkpoint" + names.DELETED):
+            try:
+                files.unlink(os.path.join(directory, name))
+            except OSError as error:
+                _log.warning("event=not_unlinked log=%s file=%s reason=%s", log.name, name, error)
+                failed.append(name)
+    log._guard(lambda: files.fsync_dir(directory))
+    return tuple(failed)

@@ -92,6 +92,7 @@ class LogView(LogState):
         self._aborted_finder = AbortedFinder()
         self._newest = NewestBefore()
         self._reading = Reading()
+        self._closed_bytes: tuple[tuple[Segment, ...], int] = (), 0  # of all segments but the newest, and of which ones
         loaded = self._load()
         self._take(loaded)
         self._recovery_point = loaded.recovery_point
@@ -299,7 +300,14 @@ class LogView(LogState):
     @property
     def size(self) -> int:
         """Bytes of all .log files."""
-        return sum(segment.size for segment in self._segments)
+        segments = self._segments
+        if not segments:
+            return 0
+        known, closed_bytes = self._closed_bytes
+        if known is not segments:  # a closed segment is never longer or shorter: another one is in another tuple
+            closed_bytes = sum(segment.size for segment in segments[:-1])
+            self._closed_bytes = segments, closed_bytes
+        return closed_bytes + segments[-1].size
 
     def metrics(self, *, page_cache: bool = False) -> dict[str, float]:
         """Gauges, and of a log that is written the counters since it was opened, under the names of Kafka's metrics.

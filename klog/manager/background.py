@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from klog.errors import KlogError
-from klog.log import warming
+from klog.log import retention, warming
 from klog.log.flushing import is_due
 from klog.log.terms import INTERVAL_MS
 from klog.manager.directories import LogDirectory
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from klog.manager.manager import LogManager
 
 _log = logging.getLogger("klog.manager")
+POINTS_MS = 1000
 _NEVER_MS = 10 * 365 * 86_400_000  # a period of ten years and more is none
 
 
@@ -112,35 +113,52 @@ def _for_each(what: str, logs: Iterable[Log], action: Callable[[Log], object]) -
 
 def apply_retention(manager: LogManager) -> None:
     """Delete what is old, large or below the log start, in logs whose configuration is known."""
-    known = (log for log in _open_logs(manager) if log._options.config_known and not log.config.compacts)
-    _for_each("retention", known, lambda log: log.apply_retention())
+    now_ms = manager._clock.wall_ms()
+    mine = (log for log in _open_logs(manager) if not log.config.compacts)
+    due = [log for log in mine if retention.is_due(log, now_ms)]
+    _in_each_directory(manager, "retention", due, lambda log: log.apply_retention())
 
 
 def flush_due(manager: LogManager) -> None:
     """Flush logs whose flush.ms has passed since they were flushed, or that have klog.flush.bytes to flush."""
     now_ms = manager._clock.wall_ms()
-    flush_all(manager, [log for log in _open_logs(manager) if is_due(log, now_ms)])
+    flush_all(manager, [log for log in _open_logs(manager) if _is_dirty(log) and is_due(log, now_ms)])
+
+
+def _is_dirty(log: Log) -> bool:
+    return log._recovery_point < log._log_end_offset
 
 
 def flush_all(manager: LogManager, logs: Iterable[Log]) -> None:
-    """Flush what of these has anything to flush: directory by directory, each with one checkpoint behind it."""
-    dirty = [log for log in logs if log.recovery_point < log.log_end_offset and not log.closed and log.offline is None]
-
-    def flush(directory: LogDirectory, _: list[Log]) -> None:
-        mine = [log for log in dirty if log._owner is directory]
-        if mine:
-            with directory.deferring():
-                _for_each("flush", mine, lambda log: log.flush())
-
-    _for_each_directory(manager, flush)
+    """Flush what of these has anything to flush."""
+    dirty = [log for log in logs if _is_dirty(log) and not log.closed and log.offline is None]
+    _in_each_directory(manager, "flush", dirty, lambda log: log.flush())
 
 
-def _for_each_directory(manager: LogManager, action: Callable[[LogDirectory, list[Log]], object]) -> None:
-    logs = _open_logs(manager)
+def _in_each_directory(manager: LogManager, what: str, logs: list[Log], action: Callable[[Log], object]) -> None:
+    """Do something that moves recovery points, directory by directory, each with one checkpoint behind it."""
+
+    def act(directory: LogDirectory, mine: list[Log]) -> None:
+        with directory.deferring():
+            _for_each(what, mine, action)
+
+    if logs:
+        _for_each_directory(manager, act, logs)
+
+
+def _for_each_directory(
+    manager: LogManager, action: Callable[[LogDirectory, list[Log]], object], chosen: list[Log] | None = None
+) -> None:
+    """Each directory in use with its open logs, or with those of the chosen that are its own, where it has any."""
+    logs: dict[LogDirectory, list[Log]] = {}
+    for log in _open_logs(manager) if chosen is None else chosen:
+        logs.setdefault(log._owner, []).append(log)
     for directory in manager._online():
+        if chosen is not None and directory not in logs:
+            continue
         try:
             with directory.guarded():
-                action(directory, [log for log in logs if log._owner is directory])
+                action(directory, logs.get(directory, []))
         except OSError as error:
             _log.error("event=checkpoint_failed path=%s reason=%s", directory.path, error)
 
@@ -148,6 +166,22 @@ def _for_each_directory(manager: LogManager, action: Callable[[LogDirectory, lis
 def checkpoint_recovery_points(manager: LogManager) -> None:
     """Write what is known to be on disk."""
     _for_each_directory(manager, lambda directory, logs: directory.write_points(logs))
+
+
+def write_points_soon(manager: LogManager, directory: LogDirectory) -> bool:
+    """The same of one directory, within POINTS_MS; False where there is no thread for that. Takes no lock."""
+    if not manager._scheduler.running:
+        return False
+    manager._scheduler.schedule("klog-recovery-points", lambda: _write_points(directory), POINTS_MS)
+    return True
+
+
+def _write_points(directory: LogDirectory) -> None:
+    try:
+        with directory.guarded():
+            directory.write_points()
+    except OSError as error:
+        _log.error("event=checkpoint_failed path=%s reason=%s", directory.path, error)
 
 
 def checkpoint_log_starts(manager: LogManager) -> None:

@@ -64,11 +64,13 @@ class LogDirectory:
         self.closed_badly: set[Partition] = set()  # and those that a next one has to recover
         self.directory_id: uuid.UUID | None = None
         self.flush_soon: Callable[[Log], bool] = lambda _log: False  # in the background, if anybody can
+        self.write_soon: Callable[[LogDirectory], bool] = lambda _directory: False  # the recovery points; the same
         self.on_failure: Callable[[LogDirectory, str], None] = lambda _directory, _reason: None
         self._files = files
         self._mutex = OwnLock()  # of the dictionaries and the files that keep them
         self._on_disk: dict[str, dict[Partition, int]] = {}  # checkpoints as this process has written them
         self._deferring = 0  # rounds under way that flush many logs
+        self._written_soon = False  # somebody will write the recovery points
         self._marker_text = checkpoint.CLEAN_SHUTDOWN_TEXT
         self._lock: DirectoryLock | None = None
 
@@ -161,6 +163,7 @@ class LogDirectory:
     def write_points(self, logs: Iterable[Log] = ()) -> None:
         """The recovery points, those of `logs` as they are now."""
         with self._mutex:
+            self._written_soon = False
             self.points.update({(log.topic, log.partition): log.recovery_point for log in logs})
             self._write(checkpoint.RECOVERY_POINT, self.points)
 
@@ -221,13 +224,17 @@ class LogDirectory:
     # ---- what logs call ----------------------------------------------------------------------------------------------
 
     def flushed(self, log: Log) -> None:
-        """A log's recovery point has moved: what a crash must check has become less. Of one that has been deleted
-        meanwhile nothing is noted: a new one of its name begins at 0."""
+        """A log's recovery point has moved: what a crash must check has become less. Where there is a thread for that,
+        it is written a little later, with those that move meanwhile: the file names every log of the directory. Of one
+        that has been deleted meanwhile nothing is noted: a new one of its name begins at 0."""
         with self._mutex:
             if log._owner is not self:
                 return
             self.points[log.topic, log.partition] = log.recovery_point
-            if not self._deferring:
+            if self._deferring or self._written_soon:
+                return
+            self._written_soon = self.write_soon(self)
+            if not self._written_soon:
                 self._write(checkpoint.RECOVERY_POINT, self.points)
 
     def check(self, what: str) -> None:
@@ -241,6 +248,7 @@ class LogDirectory:
     def after_fork(self) -> None:
         """In a forked child: a thread that held the mutex is not there."""
         self._mutex = OwnLock()
+        self._written_soon = False
 
     @contextlib.contextmanager
     def deferring(self) -> Iterator[None]:

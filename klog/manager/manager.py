@@ -142,6 +142,9 @@ class LogManager:
             self._topic_file.load()
             for directory in self._online():
                 directory.flush_soon = self._flushes.add
+                directory.write_soon = lambda home: (
+                    background.write_points_soon(manager, home) if (manager := known()) else False
+                )
                 directory.on_failure = lambda home, reason: (
                     manager._failed(home, reason) if (manager := known()) else None
                 )

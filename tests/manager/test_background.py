@@ -259,6 +259,25 @@ def test_the_recovery_points_are_written_on_schedule(tmp_path: Path) -> None:
         assert read(tmp_path, checkpoint.RECOVERY_POINT) == {("t", 0): 1, ("t", 1): 2, ("t", 2): 3}
 
 
+def test_flushes_share_a_write_of_the_recovery_points_where_a_thread_can_do_it(tmp_path: Path) -> None:
+    """The file names every log of its directory: thousands of rolls must not write thousands of lines each."""
+    clock, path = ManualClock(NOW), tmp_path / checkpoint.RECOVERY_POINT
+    with opened(tmp_path, clock) as logs:
+        logs.create_topic("t", partitions=3)
+        logs._scheduler._thread = threading.current_thread()  # which is what runs what is due
+        for round in (1, 2):
+            for number in (0, 2):
+                logs.log("t", number).append([(b"k", b"v")])
+                logs.log("t", number).flush()
+            assert [task.name for _, _, task in logs._scheduler._heap].count("klog-recovery-points") == 1
+            clock.advance(999)
+            assert round == 2 or not path.exists()
+            clock.advance(1)
+            assert read(tmp_path, checkpoint.RECOVERY_POINT) == {("t", 0): round, ("t", 2): round}
+        logs.log("t", 0).truncate_to(1)  # but what is no longer so is taken back at once
+        assert read(tmp_path, checkpoint.RECOVERY_POINT) == {("t", 0): 1, ("t", 2): 2}
+
+
 def test_log_starts_are_written_while_they_are_inside_the_first_segment(tmp_path: Path) -> None:
     """LM12: stored while the start is above the first segment's base, dropped once the segments are deleted."""
     clock = ManualClock(NOW)

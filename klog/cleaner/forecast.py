@@ -1,0 +1,100 @@
+"""What a dry run of a compaction can say besides bytes: what lies out of its reach and why, which keys waste most, and
+what the log would look like rolled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from klog.cleaner._waste import Waste
+from klog.cleaner.plan import Dirt, newest_ms
+from klog.log.segments import closed_from
+from klog.segment import Segment
+
+if TYPE_CHECKING:
+    from klog.log import Log
+
+ACTIVE = "the active segment"
+OPEN_TRANSACTION = "an open transaction"
+HIGH_WATERMARK = "records above the high watermark"
+YOUNG = "min.compaction.lag.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What cannot be cleaned now: bytes, from first_offset on, because of `reason`."""
+
+    reason: str
+    first_offset: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WastedKey:
+    """A key, and its records that a compaction drops: newer ones are there, or a tombstone's time is up."""
+
+    key: bytes
+    records: int
+    bytes: int  # without a codec
+
+
+class _Rolled:
+    """The active segment as it is now, whatever is appended meanwhile."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self.base_offset = segment.base_offset
+        self.size = segment.size
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._segment, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Empty:
+    """The active segment that would come next."""
+
+    base_offset: int
+    size: int = 0
+
+
+def as_rolled_locked(log: Log) -> Sequence[Segment]:
+    """The segments as they would be, were the active one rolled now. For reading. Under the log's lock."""
+    segments = log._segments
+    if not segments or not segments[-1].size:
+        return segments
+    end = max(segments[-1].next_offset, log.log_end_offset)
+    return cast("Sequence[Segment]", (*segments[:-1], _Rolled(segments[-1]), _Empty(end)))
+
+
+def held(log: Log, segments: Sequence[Segment], range_: Dirt) -> tuple[Held, ...]:
+    """What a cleaning of range_ leaves out, and why: the first bound that it meets, and the active segment."""
+    bound, found = range_.first_uncleanable, []
+    closed = closed_from(segments, bound)
+    if closed and closed[0].size:
+        stable = log.last_stable_offset
+        following = closed[1].base_offset if len(closed) > 1 else segments[-1].base_offset
+        reason = YOUNG
+        if stable < following and not _is_young(log, closed[0]):
+            reason = OPEN_TRANSACTION if stable < log.high_watermark else HIGH_WATERMARK
+        found.append(Held(reason, closed[0].base_offset, sum(segment.size for segment in closed)))
+    if segments[-1].size:
+        found.append(Held(ACTIVE, segments[-1].base_offset, segments[-1].size))
+    return tuple(found)
+
+
+def _is_young(log: Log, segment: Segment) -> bool:
+    """Is it too young?"""
+    lag: int = log.config.min_compaction_lag_ms
+    return lag > 0 and newest_ms(segment) > log.clock.wall_ms() - lag
+
+
+def wasted(log: Log, waste: Waste, count: int) -> tuple[WastedKey, ...]:
+    """The keys that waste most; each is read where a record of it lies."""
+    found = []
+    for size, records, offset in waste.top(count):
+        for record in log.read(max(offset, log.log_start_offset), offset + 1, isolation="log_end"):
+            if record.offset == offset and record.key is not None:
+                found.append(WastedKey(record.key, records, size))
+    return tuple(found)

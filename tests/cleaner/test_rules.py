@@ -1,0 +1,113 @@
+"""Rules of the cleaner that no statement speaks of: what a rewritten batch keeps, and what the log around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.record import encode
+from tests.cleaner.logs import NOW
+from tests.cleaner.story import Story
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Iterator[Story]:
+    with Story(tmp_path) as told:
+        yield told
+
+
+def replicate(story: Story, *keys: bytes | None, epoch: int = 0, **fields: object) -> None:
+    """A batch as the leader stored it."""
+    records = [klog.Record(key=key, value=b"v", timestamp=NOW, headers=[("h", b"1")]) for key in keys]
+    batch = encode(records, base_offset=story.log.log_end_offset, leader_epoch=epoch, **fields)  # type: ignore[arg-type]
+    story.log.append_batches(batch, origin="replication")
+
+
+def test_epochs_begin_where_they_began(story: Story) -> None:
+    """Also an epoch whose first batches are gone, and one that has none left, whatever the log is opened after."""
+    for epoch, keys in ((0, (b"a", b"b")), (3, (b"a",)), (4, (b"a",)), (7, (b"a", b"c")), (7, (b"a",))):
+        replicate(story, *keys, epoch=epoch)
+    before = list(story.log.leader_epochs)
+    assert [(entry[0], entry[1]) for entry in before] == [(0, 0), (3, 2), (4, 3), (7, 4)]
+    story.clean()
+    assert [record.offset for record in story.log.read()] == [1, 5, 6]
+    assert list(story.log.leader_epochs) == before
+    assert [story.log.end_offset_for(epoch) for epoch in (0, 3, 4, 7)] == [(0, 2), (3, 3), (4, 4), (7, 7)]
+    assert [batch.leader_epoch for batch in story.batches] == [0, 7, 7]
+    for clean in (True, False):
+        story.log.close()
+        story.log = story._open(clean_shutdown=clean)
+        assert list(story.log.leader_epochs) == before
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_keeps_its_codec_whatever_the_topics_is(tmp_path: Path, codec: str | None) -> None:
+    with Story(tmp_path, **{"compression.type": "lz4" if codec == "zstd" else "zstd"}) as story:
+        replicate(story, b"a", b"b", b"a", compression=codec)
+        replicate(story, b"b", compression=codec)
+        story.clean()
+        assert [(batch.compression, batch.count) for batch in story.batches] == [(codec or "none", 1)] * 2
+        assert [(r.offset, r.key, r.headers) for r in story.log.read()] == [
+            (2, b"a", (("h", b"1"),)),
+            (3, b"b", (("h", b"1"),)),
+        ]
+
+
+def test_an_empty_key_is_a_key_and_an_empty_value_a_value(story: Story) -> None:
+    story.log.append([(b"", b"old", NOW), (b"a", b"old", NOW), (b"", b"", NOW), (b"a", b"", NOW)])
+    story.clean()
+    (batch,) = story.batches
+    assert [(r.offset, r.key, r.value) for r in batch] == [(2, b"", b""), (3, b"a", b"")]
+    assert batch.delete_horizon_ms is None
+
+
+def test_all_offsets_of_a_batch_stay_taken(story: Story) -> None:
+    """Base and last offset, producer and sequence: only what lies in between is less."""
+    story.produce(9, 1, 2, 3, 2)
+    story.put(1, 2)
+    story.clean()
+    first = story.batches[0]
+    assert (first.base_offset, first.last_offset, first.count, [r.offset for r in first]) == (0, 3, 1, [2])
+    assert (first.producer_id, first.producer_epoch, first.base_sequence) == (9, 0, 0)
+    assert story.log.read(start=0).__iter__().__next__().offset == 2
+
+
+def test_times_of_the_log_stay_its_own(tmp_path: Path) -> None:
+    """LogAppendTime: type and stamp of the batch, and so of each record."""
+    with Story(tmp_path, **{"message.timestamp.type": "LogAppendTime"}) as story:
+        story.log.append([(b"a", b"1", NOW - 5000), (b"b", b"1", NOW - 5000)])
+        story.clock.advance(50)
+        story.log.append([(b"a", b"2", NOW - 5000)])
+        story.clean(after=1000)
+        assert [(r.key, r.timestamp, r.timestamp_type) for r in story.log.read()] == [
+            (b"b", NOW, klog.TimestampType.LOG_APPEND_TIME),
+            (b"a", NOW + 50, klog.TimestampType.LOG_APPEND_TIME),
+        ]
+        assert [batch.max_timestamp for batch in story.batches] == [NOW, NOW + 50]
+
+
+def test_times_are_found_as_before(story: Story) -> None:
+    """The largest timestamp of what is left is that of the segment, and an offset is found by it."""
+    story.log.append([(b"a", b"1", NOW + 900), (b"b", b"1", NOW + 10)])
+    story.log.append([(b"a", b"2", NOW + 20), (b"c", b"1", NOW + 30)])
+    story.clean()
+    assert story.log.segments[0].max_timestamp == NOW + 30
+    found = [story.log.offset_for_timestamp(NOW + after) for after in (10, 11, 30, 31)]
+    assert [None if each is None else each.offset for each in found] == [1, 2, 3, None]
+
+
+def test_a_log_that_begins_inside_a_segment(story: Story) -> None:
+    """What lies below the start is neither a key's latest record nor read; the rest is cleaned."""
+    story.put(1, 2, 3, 1, 2)
+    assert story.log.maybe_increment_log_start_offset(3)
+    stats = story.clean()
+    assert stats.first_dirty_offset == 5
+    assert [record.offset for record in story.log.read()] == [3, 4]
+    assert (story.log.log_start_offset, story.log.log_end_offset) == (3, 5)
+    story.put(3)
+    story.clean()
+    assert [record.offset for record in story.log.read()] == [3, 4, 5]
+    assert story.offsets == [3, 4, 5]
