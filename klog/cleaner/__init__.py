@@ -11,6 +11,7 @@ read_first_dirty, write_first_dirty      cleaner-offset-checkpoint
 KeyMap                       key -> latest offset, in memory that is bounded
 Overtaken                    the log has changed under a round; nothing is lost
 CleaningAborted              the same, where somebody waits for the round to end
+SplitFirst                   the same, where a segment had to be split
 """
 
 from klog.cleaner._keymap import KeyMap
@@ -18,6 +19,7 @@ from klog.cleaner.audit import read as read_audit
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
 from klog.cleaner.compaction import CompactionStats, cleanable_now, compact
 from klog.cleaner.forecast import Held, WastedKey
+from klog.cleaner.overflow import SplitFirst
 from klog.cleaner.plan import Cleanable, Dirt, cleanable, compaction_delay, dirt
 from klog.cleaner.purge import PurgeStats, purge_key
 from klog.cleaner.round import RoundStats, clean_round
@@ -34,6 +36,7 @@ __all__ = [
     "Overtaken",
     "PurgeStats",
     "RoundStats",
+    "SplitFirst",
     "Throttle",
     "WastedKey",
     "clean_round",

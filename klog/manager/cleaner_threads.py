@@ -30,6 +30,7 @@ from klog.cleaner import (
     KeyMap,
     Overtaken,
     RoundStats,
+    SplitFirst,
     Throttle,
     clean_round,
     cleanable_now,
@@ -287,7 +288,7 @@ class BackgroundCleaner:
         """What becomes of a log whose cleaning has met this."""
         if isinstance(error, Overtaken):
             _log.info("event=cleaning_ended log=%s reason=%s", log.name, error)
-            if not isinstance(error, CleaningAborted):
+            if not isinstance(error, CleaningAborted | SplitFirst):
                 self._put_off(log, self._settings)
         elif isinstance(error, _GONE) or log.closed or log.offline is not None or log._doomed:
             _log.info("event=cleaning_ended log=%s reason=%s", log.name, error)
