@@ -17,7 +17,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from klog.cleaner.swap import check_unchanged, home_of_cleaned, replace_all_locked
+from klog.cleaner.swap import check_unchanged, hear, home_of_cleaned, replace_all_locked
 from klog.errors import CorruptBatch, KlogError
 from klog.log.cleaning_turn import Overtaken
 from klog.log.load import new_segment
@@ -81,7 +81,8 @@ def _split(log: Log, segment: Segment, size: int, parts: list[Part]) -> None:
         with log._lock:
             log._check_writable()
             replace_all_locked(log, cleaned, [segment], [size])
-    except BaseException:
+    except BaseException as error:
+        hear(log, error)
         if log.offline is None:
             for made in cleaned:
                 with contextlib.suppress(OSError):

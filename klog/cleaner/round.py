@@ -19,9 +19,9 @@ from klog.cleaner._keymap import KeyMap
 from klog.cleaner._waste import Waste
 from klog.cleaner.overflow import Overflowed, SplitFirst, split_overflowed
 from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, group
-from klog.cleaner.swap import home_of_cleaned, replace_locked
+from klog.cleaner.swap import hear, home_of_cleaned, replace_locked
 from klog.cleaner.transactions import CleanedTransactions
-from klog.errors import CorruptData
+from klog.errors import CorruptData, ReadFailed
 from klog.log.cleaning_turn import Overtaken
 from klog.segment import AbortedTransaction, Home, IndexPair, Segment
 
@@ -114,6 +114,9 @@ def clean_round(
     except Overflowed as overflowed:
         split_overflowed(log, overflowed.segment)
         raise SplitFirst(f"{overflowed}, and was split") from None
+    except ReadFailed as error:
+        log._read_failed(error)
+        raise
     except (CorruptData, FileNotFoundError) as error:
         swaps = 0 if dry_run else len(stats.segments)
         if log._generation == generation + swaps and log._segments[0].base_offset == segments[0].base_offset:
@@ -240,7 +243,8 @@ def _clean_group(
             with log._lock:
                 log._check_idle("a compaction")
                 replace_locked(log, cleaned, [s.segment for s in sources], [s.size for s in sources])
-        except BaseException:
+        except BaseException as error:
+            hear(log, error)
             if log.offline is None:
                 with contextlib.suppress(OSError):
                     cleaned.delete_files()

@@ -17,6 +17,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from klog.disk import is_final
+from klog.log import failures
 from klog.log.cleaning_turn import Overtaken
 from klog.log.load import new_segment
 from klog.log.removal import put_aside_locked, unlink_later_locked
@@ -76,23 +78,38 @@ def replace_all_locked(
     return lives
 
 
+def hear(log: Log, error: BaseException) -> None:
+    """What has ended the writing of .cleaned files. A disk that cannot write or sync one is broken (P6, S2): the
+    log goes offline. What runs out, a reading and somebody else's error leave it in use."""
+
+    def passes(error: OSError) -> bool:
+        written = str(error.filename).endswith(names.CLEANED) and not isinstance(error, FileNotFoundError)
+        return not (written and is_final(error))
+
+    failures.hear(log, error, passes)
+
+
 def _name_swaps(log: Log, cleaned: Sequence[Segment]) -> None:
-    """From .cleaned to .swap, durably. OSError of a rename: nothing of the log has changed, and nothing is left over;
-    of the sync: what a load would find is not known, and the log is offline."""
+    """From .cleaned to .swap, durably. OSError of a rename, or of too many open files: nothing of the log has changed,
+    and nothing is left over; of the sync: what a load would find is not known, and the log is offline."""
     files = log._options.files
     for segment in cleaned:
         segment.close()
-    renamed: list[str] = []
+    paths = [path for segment in cleaned[::-1] for path in segment.paths if os.path.exists(path)]
+    swaps = [path.removesuffix(names.CLEANED) + names.SWAP for path in paths]
+    done = 0
     try:
-        for path in filter(os.path.exists, [path for segment in cleaned[::-1] for path in segment.paths]):
-            swap = path.removesuffix(names.CLEANED) + names.SWAP
+        for path, swap in zip(paths, swaps, strict=True):
             files.rename(path, swap)
-            renamed.append(swap)
+            done += 1
+        log._guard_sync(lambda: files.fsync_dir(log.path))
     except OSError:
-        for swap in renamed[::-1]:  # while a .cleaned is there, a load takes no .swap for complete
+        if log.offline is None and done == len(paths):
+            done -= 1
+            log._guard(lambda: files.rename(swaps[-1], paths[-1]))
+        for swap in swaps[:done] if log.offline is None else ():  # while a .cleaned is there, a load takes no .swap
             log._guard(lambda swap=swap: files.unlink(swap))  # type: ignore[misc]
         raise
-    log._guard(lambda: files.fsync_dir(log.path))
 
 
 def _swap(log: Log, lives: Sequence[Segment], sources: Sequence[Segment]) -> list[str]:

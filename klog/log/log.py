@@ -231,6 +231,8 @@ class Log(LogView):
         encoder = self._encoder(records, compression, now)
         while (group := self._next_group(encoder, NO_BOUND if whole else GROUP_BYTES)) is not None:
             yield group, now
+            now = self.clock.wall_ms()  # a generator may take hours
+            encoder.set_times(**self._times(now))
 
     def append_batches(
         self, buffer: Buffer, *, origin: Origin = "client", leader_epoch: int | None = None
@@ -293,12 +295,19 @@ class Log(LogView):
             compression=terms.compression if compression is None else compression,
             batch_bytes_max=terms.batch_bytes_max,
             message_bytes_max=terms.message_bytes_max,
-            timestamp_default=now,
-            timestamp_min=_TIMESTAMP_LOW if terms.stamps else now - terms.before_max_ms,
-            timestamp_max=_TIMESTAMP_HIGH if terms.stamps else now + terms.after_max_ms,
-            log_append_time=now if terms.stamps else -1,
             key_required=terms.key_required,
+            **self._times(now),
         )
+
+    def _times(self, now: int) -> dict[str, int]:
+        """What an encoder is to know of the time."""
+        terms = self._terms
+        return {
+            "timestamp_default": now,
+            "timestamp_min": _TIMESTAMP_LOW if terms.stamps else now - terms.before_max_ms,
+            "timestamp_max": _TIMESTAMP_HIGH if terms.stamps else now + terms.after_max_ms,
+            "log_append_time": now if terms.stamps else -1,
+        }
 
     def _append_group_locked(self, group: BatchGroup, now: int) -> AppendInfo:
         """Number a group and write it, rolling where a segment is full. All of it, or none of it."""
@@ -310,6 +319,9 @@ class Log(LogView):
             self._epochs.assign(epoch, first)
             self._guard(self._epochs.flush)
         group.assign(first, epoch)
+        if self._terms.stamps and (appended := self.clock.wall_ms()) != now:
+            now = appended  # as Kafka: the clock's when it is appended, and not when it was encoded
+            group.stamp(now)
         before, mark = self._segments, self._mark_locked()
         try:
             self._write_locked(group, now)
@@ -587,6 +599,11 @@ class Log(LogView):
         that has the log's lock, or cleans, does not wait for that (G3)."""
         owned = self._lock._is_owned()
         return contextlib.nullcontext() if owned or self._cleaning.mine else self._cleaning.paused()
+
+    def _end_cleaning(self) -> None:
+        """Whatever cleaning is under way; the next one sees the log as it is now."""
+        with self._no_cleaning():
+            pass
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
         """(epoch, offset): the largest known epoch at or below this one, and where it ended; (-1, -1) if unknown.

@@ -190,9 +190,12 @@ def _youngest(log: LogView, isolation: Isolation) -> ListedOffset | None:
     segments = log._segments
     youngest = max((segment.max_timestamp for segment in segments if segment.size), default=NONE)
     found = log.offset_for_timestamp(youngest) if youngest >= 0 else None
-    if found is None and youngest >= 0:  # it lies below the log start
-        first = number_of(segments, log.log_start_offset)
-        youngest = max((segment.max_timestamp for segment in segments[first + 1 :] if segment.size), default=NONE)
-        youngest = max(youngest, segments[first].youngest_from(log.log_start_offset))
+    if found is None and youngest >= 0:  # it lies below the log start, or in an append that is not through yet
+        start, end = log.log_start_offset, log.log_end_offset
+        youngest = NONE
+        for segment in segments[number_of(segments, start) :]:
+            if segment.size and segment.base_offset < end:
+                whole = segment.base_offset >= start and segment.next_offset <= end
+                youngest = max(youngest, segment.max_timestamp if whole else segment.youngest_in(start, end))
         found = log.offset_for_timestamp(youngest) if youngest >= 0 else None
     return None if found is None else _listed(log, *found, isolation)

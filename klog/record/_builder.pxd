@@ -22,6 +22,7 @@ cdef class BatchGroup(BatchTable):      # 64-byte aligned; base_offset counts fr
 
     cdef int own(self, arena_t *out, arena_t *table) except -1
     cpdef assign(self, int64_t first_offset, int32_t leader_epoch)
+    cpdef stamp(self, int64_t log_append_time)
 
 
 cdef class RecordInput:

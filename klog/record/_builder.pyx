@@ -532,6 +532,22 @@ cdef class BatchGroup(BatchTable):
             kl_batch_header_store(self.bytes_at + b.position, b)
         self.first_offset = first_offset
 
+    cpdef stamp(self, int64_t log_append_time):
+        """Every record was appended at this time, whatever its producer says. That is under the checksums, which are
+        taken anew."""
+        cdef Py_ssize_t i
+        cdef kl_batch_t *b
+        if log_append_time < 0:
+            raise ValueError(f"log_append_time={log_append_time}: not negative")
+        for i in range(self.n):
+            b = &self.batches[i]
+            b.attributes |= KL_ATTR_LOG_APPEND_TIME
+            b.max_timestamp = log_append_time
+            kl_batch_header_store(self.bytes_at + b.position, b)
+            b.crc = kl_batch_crc(self.bytes_at + b.position, b.size)
+            kl_batch_header_store(self.bytes_at + b.position, b)
+        self.max_timestamp = log_append_time
+
 
 def join_groups(list groups):
     """Several groups as one, a copy of their bytes: what one write takes. Their records are numbered through."""
@@ -591,17 +607,22 @@ cdef class Encoder:
             self.records = RecordInput(records)
         self.batch_bytes_max = batch_bytes_max
         self.message_bytes_max = min(message_bytes_max, <int64_t>INT32_MAX)
+        self.key_required = key_required
+        self.rules.batch_bytes_max = batch_bytes_max
+        self.rules.message_bytes_max = self.message_bytes_max if self.codec == 0 else <int64_t>INT32_MAX
+        self.rules.key_required = key_required
+        self.set_times(timestamp_default, timestamp_min, timestamp_max, log_append_time)
+
+    def set_times(self, int64_t timestamp_default, int64_t timestamp_min, int64_t timestamp_max,
+                  int64_t log_append_time=-1):
+        """Time has passed: what holds for records that have not been asked for yet."""
         self.timestamp_default = timestamp_default
         self.timestamp_min = timestamp_min
         self.timestamp_max = timestamp_max
         self.log_append_time = log_append_time
-        self.key_required = key_required
-        self.rules.batch_bytes_max = batch_bytes_max
-        self.rules.message_bytes_max = self.message_bytes_max if self.codec == 0 else <int64_t>INT32_MAX
         self.rules.timestamp_default = timestamp_default
         self.rules.timestamp_min = timestamp_min if log_append_time < 0 else INT64_MIN
         self.rules.timestamp_max = timestamp_max if log_append_time < 0 else INT64_MAX
-        self.rules.key_required = key_required
 
     def next_group(self, int64_t bytes_max):
         """The next batches, about bytes_max bytes of them (at least one batch); None when the records are at an end."""

@@ -695,12 +695,15 @@ class Segment:
                 )
             wanted = needed
 
-    def youngest_from(self, start: int) -> int:
-        """Largest timestamp of the records at or above an offset, -1 for none."""
-        header = self.locate(start) if self.size else None
-        if header is None:
+    def youngest_in(self, start: int, end: int) -> int:
+        """Largest timestamp of the records of [start, end), where a batch ends at `end` if any reaches it; -1 for
+        none."""
+        size = self.size
+        header = self.locate(start) if size else None
+        if header is None or header.base_offset >= end:
             return -1
-        position, newest = header.position, -1
+        behind = self.locate(end) if self.next_offset > end else None
+        position, newest, stop = header.position, -1, size if behind is None else behind.position
         if header.magic < 2 or header.base_offset < start:  # an old wrapper does not tell where it begins
             data = self.file.read(position, header.size)
             records = iter_records(
@@ -708,7 +711,7 @@ class Segment:
             )
             newest = max((record.timestamp for record in records), default=-1)
             position += header.size
-        return max(newest, youngest(self.file, position, self.size)[0])
+        return max(newest, youngest(self.file, position, stop)[0])
 
     def find_timestamp(self, timestamp: int, start: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record at or above both; None if this segment has none."""

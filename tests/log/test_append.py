@@ -314,6 +314,43 @@ def test_log_append_time_is_the_clock_s_for_every_record(tmp_path: Path) -> None
         assert log.offset_for_timestamp(NOW + 1) == (NOW + 10, 3)
 
 
+def test_log_append_time_is_the_clocks_when_a_group_is_appended(tmp_path: Path) -> None:
+    """As Kafka's, and not of when a generator began: behind what others have appended meanwhile it would go back."""
+    clock = ManualClock(NOW)
+    with one_log(tmp_path, clock, message_timestamp_type="LogAppendTime") as log:
+
+        def generator() -> Iterator[tuple[None, bytes, int]]:
+            for number in range(20):
+                if number == 12:
+                    clock.advance(5000)
+                    log.append([(None, b"between")])
+                yield None, b"%d" % number + bytes(1_000_000), 77
+            clock.advance(5000)
+
+        info = log.append(generator())
+        stamps = [record.timestamp for record in log.read()]
+        assert stamps == sorted(stamps) and stamps[0] == NOW and stamps[-1] == info.log_append_time == NOW + 10_000
+        assert NOW + 5000 in stamps and info.max_timestamp == NOW + 10_000
+        assert log.list_offset("max_timestamp").timestamp == NOW + 10_000
+        assert not log.verify().problems
+
+
+def test_a_generator_that_takes_long_gives_the_time_of_then(tmp_path: Path) -> None:
+    """timestamp None is now; bounds of before and after are from then, too."""
+    clock = ManualClock(NOW)
+    with one_log(tmp_path, clock, message_timestamp_after_max_ms=1000) as log:
+
+        def generator() -> Iterator[tuple[None, bytes, int | None]]:
+            for number in range(20):
+                if number == 16:
+                    clock.advance(60_000)
+                yield None, b"%d" % number + bytes(1_000_000), NOW + 60_000 if number == 19 else None
+
+        log.append(generator())
+        stamps = [record.timestamp for record in log.read()]
+        assert stamps[0] == NOW and stamps[-2:] == [NOW + 60_000] * 2
+
+
 # ---- compacted topics -----------------------------------------------------------------------------------------------
 
 

@@ -410,6 +410,19 @@ def test_an_append_in_a_listener_commits_alone(log: klog.Log) -> None:
     assert values(log) == [b"first", b"a", b"from the listener"] and heard == [2, 3]
 
 
+def test_the_youngest_record_is_one_that_can_be_read(log: klog.Log, files: Gated) -> None:
+    """An append that waits for its fdatasync is not there yet, and hides nothing of what is."""
+    log.append([(None, b"old", NOW - 50), (None, b"young", NOW - 10)])
+    files.close()
+    waits = Appender(lambda: log.append([(None, b"youngest", NOW + 50)]))
+    assert files.entered.acquire(timeout=PATIENCE)
+    before = log.list_offset("max_timestamp")
+    files.gate.set()
+    assert waits.outcome().first_offset == 3
+    assert before is not None and (before.timestamp, before.offset) == (NOW, 0)
+    assert log.list_offset("max_timestamp").offset == 3
+
+
 def random_calls(rng: random.Random, turn: int) -> list[Callable[[klog.Log], Any]]:
     """Appends of every kind, some of them refused."""
     sequences = {1: 0, 2: 0}
