@@ -28,7 +28,9 @@ class Narrator:
 
     def say(self, text: str) -> None:
         """One paragraph, wrapped."""
-        for line in textwrap.wrap(text, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False):
+        for line in textwrap.wrap(
+            text, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+        ):
             self._line(line)
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
