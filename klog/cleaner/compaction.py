@@ -133,6 +133,11 @@ def compact(
     )
 
 
+def cleanable_now(log: Log, first_dirty: int | None) -> Dirt:
+    """What can be cleaned now, of a log that is clean below an offset. Who has the turn asks."""
+    return _range(log, first_dirty)[1]
+
+
 def _range(log: Log, first_dirty: int | None, *, as_rolled: bool = False) -> tuple[Sequence[Segment], Dirt]:
     """What can be cleaned now, of these segments."""
     with log._lock:
