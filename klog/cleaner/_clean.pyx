@@ -339,6 +339,7 @@ cdef class Rewriter(Walk):
     cdef readonly int64_t batches
     cdef readonly int64_t next_offset_out
     cdef readonly int64_t records_kept
+    cdef readonly int64_t markers_kept      # among them
     cdef readonly int64_t records_dropped   # of data
     cdef readonly int64_t keyless
     cdef uint8_t *data              # what has not been written yet: data_size bytes, from byte size - data_size on
@@ -465,6 +466,8 @@ cdef class Rewriter(Walk):
         self.data_size += bytes
         self.size += bytes
         self.records_kept += count
+        if b.attributes & KL_ATTR_CONTROL:
+            self.markers_kept += count
         self.next_offset_out = kl_batch_last_offset(b) + 1
 
     # ---- one batch -------------------------------------------------------------------------------------------------
