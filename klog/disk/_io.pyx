@@ -11,6 +11,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, P
 from libc.errno cimport EINVAL, ENOSYS, EOPNOTSUPP, ESPIPE
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
 from posix.unistd cimport close
 
 from klog._c.osio cimport (
@@ -87,6 +88,21 @@ cdef class AlignedBuffer:
 
     def __len__(self):
         return self.size
+
+    @property
+    def held_bytes(self):
+        """Of memory, which may be far more than its size: what reads take comes from a pool."""
+        return self.capacity
+
+    def to_keep(self):
+        """The same bytes for long: itself, or a copy where it holds a quarter more than it needs."""
+        cdef AlignedBuffer copy
+        if self.capacity - self.size <= self.size // 4:
+            return self
+        copy = AlignedBuffer(self.size, True)
+        memcpy(copy.data, self.data, self.size)
+        memset(copy.data + self.size, 0, 64)
+        return copy
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)

@@ -35,8 +35,9 @@ def page_cache(
 
     <numbers> are the fields of klog.disk.residency.Residency, and share (0 to 1). A partition: partition, path,
     <numbers>, heat, problem, segments; a segment: base_offset, path, <numbers>, heat. heat: the share of each of at
-    most `cells` equal parts, the oldest first. machine: memory and the limits of dirty pages, None where /proc does not
-    say. Raises PermissionError where the kernel does not tell: it tells who may write the files.
+    most `cells` equal parts, the oldest first. problem: a file that could not be looked at, beside those that could.
+    machine: memory and the limits of dirty pages, None where /proc does not say. Raises PermissionError where the
+    kernel does not tell: it tells who may write the files.
     """
     where = os.fspath(path)
     found = dict(_partitions(where, topic))
@@ -45,12 +46,17 @@ def page_cache(
     seen = _Seen(progress, found)
     topics: dict[str, list[Entry]] = {}
     parts: dict[str, list[Residency]] = {}
+    refused: PermissionError | None = None
     for (name, partition), directory in sorted(found.items()):
-        cached, problem = _look(files or RealFiles(), name, partition, directory, cells, seen)
+        cached, problems = _look(files or RealFiles(), name, partition, directory, cells, seen)
+        refused = refused or next((error for _, error in problems if isinstance(error, PermissionError)), None)
         if cached is None:
             continue
+        problem = _told(problems)
         parts.setdefault(name, []).append(cached.residency)
         topics.setdefault(name, []).append(_partition(cached, cells, problem))
+    if refused is not None and not any(entry["segments"] for entries in topics.values() for entry in entries):
+        raise refused  # the kernel tells of nobody else's files: there is nothing to show
     whole = total(residency for each in parts.values() for residency in each)
     return {
         "path": where,
@@ -118,16 +124,26 @@ def _listed(directory: str) -> list[tuple[int, str]]:
 
 def _look(
     files: Files, topic: str, partition: int, directory: str, cells: int, seen: _Seen
-) -> tuple[LogPageCache | None, str | None]:
-    """What is there, or why a file of it could not be looked at; neither where a directory has gone meanwhile."""
+) -> tuple[LogPageCache | None, list[tuple[str, OSError]]]:
+    """What is there, None where a directory has gone meanwhile; and which files could not be looked at."""
+    odd: list[tuple[str, OSError]] = []
     if not os.path.isdir(directory):
-        return None, None
+        return None, odd
     try:
-        return look(files, topic, partition, directory, _listed(directory), cells, seen), None
-    except PermissionError:
-        raise  # nobody else's files would be told of either
+        segments = _listed(directory)
     except OSError as error:
-        return LogPageCache(topic, partition, directory, Residency(), ()), f"{error.filename}: {error.strerror}"
+        odd.append((directory, error))
+        return LogPageCache(topic, partition, directory, Residency(), ()), odd
+    return look(files, topic, partition, directory, segments, cells, seen, lambda *each: odd.append(each)), odd
+
+
+def _told(problems: list[tuple[str, OSError]]) -> str | None:
+    """The first of them, and how many more there are."""
+    if not problems:
+        return None
+    path, error = problems[0]
+    more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
+    return f"{path}: {error.strerror}{more}"
 
 
 def _partition(cached: LogPageCache, cells: int, problem: str | None) -> Entry:

@@ -52,24 +52,34 @@ def look(
     segments: Iterable[tuple[int, str]],
     cells: int = 0,
     looked: Callable[[int], None] = lambda count: None,
+    odd: Callable[[str, OSError], None] | None = None,
 ) -> LogPageCache:
     """A partition's segments, given as (base offset, path of `.log`); cells: how fine their heat is, 0 for none. looked
-    is told of every few segments. Raises PermissionError, OSError."""
+    is told of every few segments; odd of each file that cannot be looked at, and is left out: without it that raises
+    PermissionError, OSError."""
     found, told = [], 0
     for number, (base_offset, path) in enumerate(segments):
         try:
-            file = files.open(path)  # not a handle that somebody keeps: a look must not push out what readers use
+            found.append(_segment(files, base_offset, path, cells))
         except FileNotFoundError:
             continue
-        try:
-            whole = residency(file)
-            found.append(SegmentPageCache(base_offset, path, whole, _heat(file, whole, cells) if cells else ()))
-        finally:
-            file.close()
+        except OSError as error:
+            if odd is None:
+                raise
+            odd(path, error)
         if number + 1 - told == _STEP:
             looked(number + 1 - told)
             told = number + 1
     return LogPageCache(topic, partition, directory, total(segment.residency for segment in found), tuple(found))
+
+
+def _segment(files: Files, base_offset: int, path: str, cells: int) -> SegmentPageCache:
+    file = files.open(path)  # not a handle that somebody keeps: a look must not push out what readers use
+    try:
+        whole = residency(file)
+        return SegmentPageCache(base_offset, path, whole, _heat(file, whole, cells) if cells else ())
+    finally:
+        file.close()
 
 
 def _heat(file: LogFile, whole: Residency, cells: int) -> tuple[float, ...]:

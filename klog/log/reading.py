@@ -128,5 +128,6 @@ class Way:
             # Nothing, or little: it was the end of the segment, which has grown.
             found = self._segment.read_chunk(position, max_bytes, self._read)
             if found[1] <= self._log.log_end_offset and self._log._generation == self._generation:
-                self._cache.keep(self._segment, key, found, len(found[0]))
+                kept = found[0].to_keep()
+                self._cache.keep(self._segment, key, (kept, found[1]), kept.held_bytes)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import klog
 from klog.record import encode
 from tests.cleaner.logs import NOW
 from tests.cleaner.story import Story
+from tests.support.legacy_reference import Message, encode_message, wrap
 
 
 @pytest.fixture
@@ -111,3 +113,28 @@ def test_a_log_that_begins_inside_a_segment(story: Story) -> None:
     story.clean()
     assert [record.offset for record in story.log.read()] == [3, 4, 5]
     assert story.offsets == [3, 4, 5]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_an_old_batch_that_ends_a_round_leaves_an_empty_one_of_today(story: Story, magic: int) -> None:
+    """Old formats have no empty batches, and the end of the round must not be lost."""
+    stamp = NOW if magic else -1
+    story.log.append_batches(encode_message(Message(magic, 0, b"1", b"v", stamp)), origin="replication")
+    inner = [encode_message(Message(magic, n if magic else 2 + n, None, b"v", stamp)) for n in range(3)]
+    story.log.append_batches(wrap(magic, 4, inner, timestamp=stamp), origin="replication")
+    assert story.clean().keyless == 3
+    found = [(b.magic, b.base_offset, b.last_offset, b.count, b.max_timestamp) for b in story.batches]
+    assert found == [(2, 0, 0, 1, stamp), (2, 2, 4, 0, stamp)]
+    story.put(1)
+    story.clean()
+    assert story.ends == [5]
+
+
+def test_the_page_of_deviations_names_tests_that_are_there() -> None:
+    root = Path(__file__).parents[2]
+    _, _, told = (root / "docs" / "deviations.md").read_text().partition("\n## The cleaner\n")
+    lines = told.partition("\n## ")[0].split("\n- ")[1:]
+    assert lines
+    for line in lines:
+        ((path, name),) = re.findall(r"\(`(tests/\S+\.py)::(\w+)`\)", line)
+        assert f"\ndef {name}(" in (root / path).read_text(), line

@@ -235,7 +235,13 @@ def test_what_goes_meanwhile_is_left_out_and_what_cannot_be_opened_is_told(data:
     name = next((data / "t-0").glob("*.log"))
     name.rename(name.with_suffix(".gone"))
     name.symlink_to("/etc/passwd")
+    (data / "t-0" / "00000000000000009999.log").mkdir()
+    good = {str(path) for path in (data / "t-0").glob("*.log") if path.is_file() and not path.is_symlink()}
+    assert good
     (entry,) = page_cache(data)["topics"][1]["partitions"]
+    assert {one["path"] for one in entry["segments"]} == good
+    assert entry["size"] == sum(Path(path).stat().st_size for path in good)
+    assert entry["problem"].endswith("; and 1 more")
     assert "Too many levels of symbolic links" in entry["problem"] and str(name) in entry["problem"]
     result = run(data)
     assert result.exit_code == 0 and str(name) in result.stderr

@@ -18,11 +18,12 @@ from tests.interop.kafka import Judge
 from tests.support import cleaned, cleaner_reference
 from tests.support.dirty_logs import DirtyLog, Plan
 
-pytestmark = [pytest.mark.java, pytest.mark.deep]
-
 SEEDS = int(os.environ.get("KLOG_CLEANER_SEEDS", "60"))
 FIRST_SEED = int(os.environ.get("KLOG_CLEANER_FIRST_SEED", "0"))
 CLEANINGS = 4
+SECONDS = 300 + 30 * SEEDS  # a slow machine shall get through all of them
+
+pytestmark = [pytest.mark.java, pytest.mark.deep, pytest.mark.timeout(SECONDS)]
 
 
 def ages(directory: Path) -> dict[str, int]:

@@ -9,11 +9,11 @@ import pytest
 
 from tests.interop.cleaning import by_kafka, copy_of, forget
 from tests.interop.kafka import Judge
-from tests.interop.test_cleaner import CLEANINGS, FIRST_SEED, SEEDS
+from tests.interop.test_cleaner import CLEANINGS, FIRST_SEED, SECONDS, SEEDS
 from tests.support import cleaned, cleaner_reference, golden
 from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_behind_an_abort
 
-pytestmark = [pytest.mark.java, pytest.mark.deep]
+pytestmark = [pytest.mark.java, pytest.mark.deep, pytest.mark.timeout(SECONDS)]
 
 
 def test_the_model_and_kafka_agree(judge: Judge, tmp_path: Path) -> None:
