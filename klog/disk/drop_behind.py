@@ -53,6 +53,11 @@ class DropBehind:
         self._done = start
         self._reached = start
 
+    @property
+    def cold_bytes(self) -> int:
+        """Of what was not in memory when the scan began."""
+        return sum(high - low for low, high in self._cold)
+
     def __enter__(self) -> DropBehind:
         return self
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from klog.disk import Files, directory_turn
 from klog.errors import CorruptCheckpoint
@@ -26,8 +26,25 @@ def read(log_dir: str) -> dict[Partition, int]:
 
 def write(files: Files, log_dir: str, key: Partition, offset: int) -> None:
     """The next cleaning of a log begins here. Durable when it returns."""
+    update(files, log_dir, {key: offset})
+
+
+def update(files: Files, log_dir: str, offsets: Mapping[Partition, int]) -> None:
+    """The same of several logs, at once."""
     with directory_turn(log_dir):
-        _replace(files, log_dir, {**read(log_dir), key: offset})
+        _replace(files, log_dir, {**read(log_dir), **offsets})
+
+
+def move(files: Files, source: str, target: str, key: Partition) -> None:
+    """A log is about to appear in another log.dir, cleaned as far as it is. Its old place forgets it by itself."""
+    offset = read(source).get(key)
+    with directory_turn(target):
+        there = read(target)
+        moved = {other: value for other, value in there.items() if other != key}
+        if offset is not None:
+            moved[key] = offset
+        if moved != there:
+            _replace(files, target, moved)
 
 
 def lower(files: Files, log_dir: str, key: Partition, bound: int) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from klog.errors import KlogError
@@ -82,8 +82,8 @@ class CleaningTurn:
         return self._holder is not None and (self._pauses > 0 or (self._waiting > 0 and not self._foreground))
 
     def check(self) -> None:
-        """CleaningAborted where the cleaning that is under way shall end. A cleaning asks at every chunk."""
-        if self.aborted:
+        """CleaningAborted where this thread's cleaning shall end. It asks at every chunk."""
+        if self.mine and self.aborted:
             raise CleaningAborted("somebody waits for the cleaning to end")
 
     def try_begin(self) -> bool:
@@ -103,6 +103,7 @@ class CleaningTurn:
                 self._depth += 1
             else:
                 self._waiting += 1
+                self._condition.notify_all()  # the background, which may wait for its throttle
                 try:
                     self._condition.wait_for(lambda: self._holder is None and not self._pauses)
                     self._holder, self._depth, self._foreground = threading.get_ident(), 1, True
@@ -123,11 +124,11 @@ class CleaningTurn:
                 self._holder = None
                 self._condition.notify_all()
 
-    def wait(self, seconds: float) -> None:
-        """Let time pass in the middle of a cleaning, less of it where that shall end. wake() ends it, too."""
+    def wait(self, seconds: float, over: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass in the middle of a cleaning, less of it where that shall end, or something else is over: who
+        sees to that notifies the condition."""
         with self._condition:
-            if not self.aborted:
-                self._condition.wait(seconds)
+            self._condition.wait_for(lambda: self.aborted or over(), min(seconds, threading.TIMEOUT_MAX))
 
     # ---- who keeps cleanings away ------------------------------------------------------------------------------------
 

@@ -600,6 +600,11 @@ class Log(LogView):
         owned = self._lock._is_owned()
         return contextlib.nullcontext() if owned or self._cleaning.mine else self._cleaning.paused()
 
+    def _end_cleaning(self) -> None:
+        """Whatever cleaning is under way; the next one sees the log as it is now."""
+        with self._no_cleaning():
+            pass
+
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
         """(epoch, offset): the largest known epoch at or below this one, and where it ended; (-1, -1) if unknown.
 

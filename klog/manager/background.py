@@ -26,6 +26,7 @@ from klog.errors import KlogError
 from klog.log import retention, warming
 from klog.log.flushing import is_due
 from klog.log.terms import INTERVAL_MS
+from klog.manager.cleaner_settings import CleanerSettings
 from klog.manager.directories import LogDirectory
 from klog.progress import Progress
 
@@ -45,6 +46,7 @@ def start(manager: LogManager, progress: Progress | None) -> None:
             return
         manager._started = True
     try:
+        CleanerSettings.of(manager.config)  # refused before the work, rather than behind it
         manager.load_all(progress)
         warming.at_open(_open_logs(manager), progress)
     except BaseException:
@@ -74,6 +76,7 @@ def start(manager: LogManager, progress: Progress | None) -> None:
         if period_ms < _NEVER_MS:
             _every(manager, name, action, first_ms, max(period_ms, 1))
     manager._scheduler.start()
+    manager._cleaner.start()
 
 
 def _every(
@@ -116,7 +119,16 @@ def apply_retention(manager: LogManager) -> None:
     now_ms = manager._clock.wall_ms()
     mine = (log for log in _open_logs(manager) if not log.config.compacts)
     due = [log for log in mine if retention.is_due(log, now_ms)]
-    _in_each_directory(manager, "retention", due, lambda log: log.apply_retention())
+    _in_each_directory(manager, "retention", due, _apply_retention)
+
+
+def _apply_retention(log: Log) -> None:
+    """Not beside a cleaning, and none begins meanwhile: the policy may be another by now."""
+    if log._cleaning.try_pause():
+        try:
+            log.apply_retention()
+        finally:
+            log._cleaning.resume()
 
 
 def flush_due(manager: LogManager) -> None:

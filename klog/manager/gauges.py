@@ -32,6 +32,7 @@ def read(manager: LogManager) -> Gauges:
         **_of(logs),
         **_flush_times(logs, len(manager._flushes)),
         **loading,
+        **manager._cleaner.metrics(list(logs.values()), [home.path for home in manager._directories]),
     }
 
 

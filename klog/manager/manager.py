@@ -6,8 +6,8 @@ write the markers, unlock. A crash anywhere in between leaves no marker, and the
 
 A log that is never asked for is never loaded: its clean state is passed on, or the marker of its directory stays away.
 A directory that fails goes offline, and so do its logs; the others go on. The last one's logs take no more appends, but
-may still be read: there is nothing else to go on with. Locks, from the outside in: the manager's, a log's, a
-directory's. Kafka: LogManager."""
+may still be read: there is nothing else to go on with. Locks, from the outside in: the background cleaner's, the
+manager's, a log's, a directory's, that of a log's turn for cleaning. Kafka: LogManager."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from klog.log.reader import LogReader
 from klog.log.terms import Compression, Durability, Options, Records, check_choices, check_records, settled
 from klog.log.times import Position
 from klog.manager import background, gauges, moving, topic_life
+from klog.manager.cleaner_threads import BackgroundCleaner
 from klog.manager.directories import LogDirectory, is_ordinary
 from klog.manager.flush_queue import FlushQueue
 from klog.manager.loading import Loading
@@ -128,6 +129,8 @@ class LogManager:
         self._sticky: dict[str, int] = {}
         self._loading = Loading(self)
         self._started = False
+        self._cleanings = threading.Condition()  # where cleanings of all logs wait, and who waits for their end
+        self._cleaner = BackgroundCleaner(self)
         known = weakref.ref(self)  # what it has must not keep it
         self._flushes = FlushQueue(
             self._scheduler, lambda logs: background.flush_all(manager, logs) if (manager := known()) else None
@@ -163,6 +166,7 @@ class LogManager:
     def _after_fork(self) -> None:
         self._lock = CallLock()
         self._loading = Loading(self)
+        self._cleaner.after_fork()
         for directory in self._directories:
             directory.after_fork()
         self._forked = not self._read_only
@@ -259,8 +263,20 @@ class LogManager:
         each log that is loaded; LogFlushRateAndTimeMs, with Count, Mean, 50thPercentile, 99thPercentile or Max behind
         it, of each and, under "", of all; FlushQueueSize, logs that wait for the background to flush them; during
         load_all() also remainingLogsToRecover and remainingSegmentsToRecover.
+
+        While the cleaner runs: max-dirty-percent of the logs it has looked at last, time-since-last-run-ms; of the last
+        cleaning of each thread, the largest, max-buffer-utilization-percent, max-clean-time-secs and
+        max-compaction-delay-secs, and of all, cleaner-recopy-percent; DeadThreadCount; for each directory
+        uncleanable-partitions-count and uncleanable-bytes.
         """
         return gauges.read(self)
+
+    @property
+    def uncleanable(self) -> dict[str, str]:
+        """{log: why} of those that the cleaner in the background has given up, such as for a damaged batch: until they
+        are opened again, or Log.compact() gets through."""
+        logs = [log for log in list(self._logs.values()) if not log.closed]
+        return {log.name: reason for log in logs if (reason := log._cleaning.uncleanable) is not None}
 
     def page_cache(self, topic: str | None = None, *, cells: int = 0) -> list[LogPageCache]:
         """What of each partition is in the page cache, as Log.page_cache() says it, sorted by topic and partition. No
@@ -366,7 +382,15 @@ class LogManager:
                 entry = TopicEntry(topic_id, max(partitions) + 1)
             self._topic_file.put(name, TopicEntry(entry.topic_id, entry.partitions, topic_life.plain(altered.given)))
             self._loading.configuration_changed(name)
-            return self.topic_config(name)
+            altered_config = self.topic_config(name)
+        self._end_cleanings_of_others()
+        return altered_config
+
+    def _end_cleanings_of_others(self) -> None:
+        """What is not compacted any more is not cleaned any more."""
+        for log in list(self._logs.values()):
+            if not log.config.compacts and log._cleaning.state == "in progress":
+                log._end_cleaning()
 
     def alter_config(self, config: Mapping[str, Any]) -> ManagerConfig:
         """Set broker-level keys while the directory is open; None takes one back to what it was opened with.
@@ -378,10 +402,14 @@ class LogManager:
             self._lock.begins(self, "a change of configuration")
             merged = {**self._changes, **config}
             self._config.altered(config, self._config)
-            self._config = self._static_config.altered(merged)
+            altered = self._static_config.altered(merged)
+            self._cleaner.check(altered)
+            self._config = altered
             self._changes = {name: value for name, value in merged.items() if value is not None}
             self._loading.configuration_changed(None)
-            return self._config
+        self._cleaner.reconfigure()
+        self._end_cleanings_of_others()
+        return altered
 
     def _partitions(self, topic: str) -> list[int]:
         """A topic's partitions. Raises UnknownTopicOrPartition."""
@@ -430,6 +458,9 @@ class LogManager:
             scheduler=self._scheduler,
             producer_expiration_ms=self._config.producer_id_expiration_ms,
             producer_expiration_check_ms=self._config.producer_id_expiration_check_interval_ms,
+            dedupe_buffer_size=self._config.log_cleaner_dedupe_buffer_size,
+            dedupe_load_factor=self._config.log_cleaner_io_buffer_load_factor,
+            cleanings=self._cleanings,
             config_known=entry is not None,
             high_watermark_path=os.path.join(directory.path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
         )
@@ -447,7 +478,9 @@ class LogManager:
     def start(self, progress: Progress | None = None) -> None:
         """Load every log, warm up those that ask for it (klog.io.warm.up.bytes), and begin the background work:
         retention, flushes, checkpoints, deletions, expiry of producers, at the periods of the configuration, in one
-        thread; under a ManualClock inside its advance(). A second time is no error. close() ends it.
+        thread, and the cleaner of compacted logs in log.cleaner.threads of its own; under a ManualClock inside its
+        advance(). A second time is no error. close() ends it. Raises InvalidConfig where a cleaner's thread would have
+        no memory for two keys.
         """
         self._check_writable()
         background.start(self, progress)
@@ -593,6 +626,7 @@ class LogManager:
 
     def _close(self) -> None:
         # Without the manager's lock from here on: what still runs may want it.
+        self._cleaner.stop()
         self._scheduler.stop()
         try:
             for log in self._doomed:
@@ -638,6 +672,7 @@ class LogManager:
     def _abandon(self) -> None:
         """Let go of everything as a crash would: nothing is flushed, no checkpoint and no marker is written."""
         self._closed = True
+        self._cleaner.abandon()
         self._scheduler.stop()
         for log in (*self._logs.values(), *self._doomed):
             log._owner = None

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from klog.disk import Files
 from klog.errors import CorruptCheckpoint, StorageOffline, UnknownTopicOrPartition
-from klog.log import checkpoint
+from klog.log import checkpoint, cleaner_offsets
 from klog.log.checkpoint import Partition
 from klog.log.directory_names import DELETE, FUTURE, suffixed_name
 from klog.log.log import Log
@@ -85,7 +85,7 @@ def move(manager: LogManager, topic: str, partition: int, target_path: str, prog
             os.mkdir(under_way.path, 0o750)
             _note(manager._files, under_way.path, key, source.path, ready=False)
             _catch_up(log, under_way, manager._files, progress)
-        with manager._lock:
+        with log._no_cleaning(), manager._lock:
             _swap(manager, log, source, target, under_way, progress)
     except BaseException:
         if not under_way.needed and target.offline is None:
@@ -235,6 +235,7 @@ def _open_copy(manager: LogManager, log: Log, target: LogDirectory, under_way: M
     files.open(names.file_path(path, end, names.LOG), write=True, create=True).close()
     inside = log.log_start_offset > (log.segments[0].base_offset if log.segments else end)
     target.note((log.topic, log.partition), end, log.log_start_offset if inside else None)
+    cleaner_offsets.move(files, os.path.dirname(log.path), target.path, (log.topic, log.partition))
     options = manager._options(target, log.topic, log.partition)
     options.clean_shutdown, options.recovery_point = True, end
     options.log_start_offset, options.topic_id = log.log_start_offset, log.topic_id

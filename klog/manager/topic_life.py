@@ -12,6 +12,7 @@ LogManager.getOrCreateLog, asyncDelete, loadLog, isStrayKraftReplica."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -154,17 +155,34 @@ def _undo_creation(manager: LogManager, name: str) -> None:
 
 def delete(manager: LogManager, name: str) -> None:
     """What LogManager.delete_topic documents."""
-    with manager._lock:
-        manager._lock.begins(manager, "a deletion")
-        partitions = manager._partitions(name)
-        manager._loading.wait_until_loaded({(name, partition) for partition in partitions})
-        moving.give_up(manager, name)
-        entry = manager._topic_file.entries.get(name)
-        delay_ms = manager.topic_config(name).file_delete_delay_ms
-        if entry is None:
-            entry = TopicEntry(_id_on_disk(manager, name, partitions) or uuid.uuid4(), max(partitions) + 1)
-        manager._topic_file.put(name, TopicEntry(entry.topic_id, entry.partitions, entry.config, "deleting"))
-        _finish_deletion(manager, name, delay_ms)
+    while True:
+        loaded = _loaded(manager, name)
+        with contextlib.ExitStack() as stack:
+            for log in loaded:  # behind the last write of a cleaning, the checkpoint forgets them
+                stack.enter_context(log._no_cleaning())
+            with manager._lock:
+                manager._lock.begins(manager, "a deletion")
+                partitions = manager._partitions(name)
+                manager._loading.wait_until_loaded({(name, partition) for partition in partitions})
+                if set(_loaded(manager, name)) <= set(loaded):
+                    _delete(manager, name, partitions)
+                    return
+
+
+def _loaded(manager: LogManager, name: str) -> list[Log]:
+    """The logs of a topic that are in use."""
+    return [log for key, log in list(manager._logs.items()) if key[0] == name]
+
+
+def _delete(manager: LogManager, name: str, partitions: list[int]) -> None:
+    """The same, when no log of it is cleaned. Manager's lock held."""
+    moving.give_up(manager, name)
+    entry = manager._topic_file.entries.get(name)
+    delay_ms = manager.topic_config(name).file_delete_delay_ms
+    if entry is None:
+        entry = TopicEntry(_id_on_disk(manager, name, partitions) or uuid.uuid4(), max(partitions) + 1)
+    manager._topic_file.put(name, TopicEntry(entry.topic_id, entry.partitions, entry.config, "deleting"))
+    _finish_deletion(manager, name, delay_ms)
 
 
 def _id_on_disk(manager: LogManager, name: str, partitions: list[int]) -> uuid.UUID | None:

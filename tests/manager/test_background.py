@@ -155,7 +155,7 @@ def test_retention_by_size(tmp_path: Path) -> None:
 def test_compacted_logs_are_left_to_the_cleaner(tmp_path: Path, policy: str) -> None:
     """LM4: retention passes compacted logs over."""
     clock = ManualClock(NOW)
-    with opened(tmp_path, clock) as logs:
+    with opened(tmp_path, clock, {"log.cleaner.enable": False}) as logs:
         log = ten_segments(logs, clock, "t", **{"cleanup.policy": policy, "retention.ms": 1, "retention.bytes": 1})
         logs.start()
         clock.advance(100_000)

@@ -1,0 +1,45 @@
+"""What the broker-level configuration says about the cleaner, taken together. Values only. Kafka: CleanerConfig."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klog.config import ManagerConfig
+from klog.errors import InvalidConfig
+
+ENTRY_BYTES = 24  # of the map, for a key
+MAP_BYTES_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """threads: 0 where the cleaner does not run. map_bytes: of each thread.
+
+    log.cleaner.io.buffer.size is not among them: chunks have a size of their own, and grow with the largest batch.
+    """
+
+    threads: int
+    map_bytes: int
+    load_factor: float
+    bytes_per_second: float
+    backoff_ms: int
+
+    @classmethod
+    def of(cls, config: ManagerConfig) -> CleanerSettings:
+        """Raises InvalidConfig where a thread's map would take no key, or only one."""
+        threads = config.log_cleaner_threads if config.log_cleaner_enable else 0
+        size = min(config.log_cleaner_dedupe_buffer_size // max(threads, 1), MAP_BYTES_MAX)
+        load = config.log_cleaner_io_buffer_load_factor
+        if threads and (size // ENTRY_BYTES) * load <= 1:
+            raise InvalidConfig(
+                f"log.cleaner.dedupe.buffer.size={config.log_cleaner_dedupe_buffer_size} is {size} bytes for each of "
+                f"{threads} threads, which at log.cleaner.io.buffer.load.factor={load} is not room for two keys; "
+                f"raise it, or lower log.cleaner.threads"
+            )
+        return cls(
+            threads,
+            size,
+            load,
+            config.log_cleaner_io_max_bytes_per_second,
+            max(config.log_cleaner_backoff_ms, 1),
+        )

@@ -1,0 +1,378 @@
+"""The cleaner of a LogManager, in the background: log.cleaner.threads threads, each at one log at a time.
+
+    choose the filthiest log, in its turn      cleaning.py
+    clean it, one round                        klog.cleaner; aborted at the next chunk by who wants the log's segments
+    delete what is old in compacted logs       once in log.cleaner.backoff.ms, by whichever thread comes first
+    nothing to clean: wait for log.cleaner.backoff.ms
+
+Under a ManualClock there is no thread: a task does the same every log.cleaner.backoff.ms, inside advance(), until
+nothing is left to clean; and there the throttle counts, but does not wait, since no time passes inside a task.
+
+What a cleaning meets decides what becomes of its log. Damage, or anything else that nobody has foreseen: it is
+uncleanable, and left alone until the log is opened again or compacted by hand. An error of the disk that is final: the
+directory goes offline. A full disk, or no memory: the log is as it was, and its turn comes again after the backoff.
+
+Locks, from the outside in: _life (start, stop, another configuration), _choosing, a log's, a directory's, the turns'
+condition. A thread that cleans takes no lock of the manager's. The cleaner does not keep the manager.
+Kafka: LogCleaner, CleanerThread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from klog.cleaner import (
+    CleaningAborted,
+    KeyMap,
+    Overtaken,
+    RoundStats,
+    SplitFirst,
+    Throttle,
+    clean_round,
+    cleanable_now,
+    read_first_dirty,
+    write_first_dirty,
+)
+from klog.clock import ManualClock
+from klog.config import ManagerConfig
+from klog.disk import is_final
+from klog.errors import CorruptData, InvalidConfig, LogClosed, StorageOffline, UnknownTopicOrPartition
+from klog.manager.cleaner_settings import CleanerSettings
+from klog.manager.cleaning import FirstTimestamps, correct_checkpoints, delete_old, is_compacted, survey
+from klog.scheduler import Task
+
+if TYPE_CHECKING:
+    from klog.log.log import Log
+    from klog.manager.manager import LogManager
+
+_log = logging.getLogger("klog.cleaner")
+_GONE = (LogClosed, StorageOffline, UnknownTopicOrPartition)
+_STOP_SECONDS = 60.0
+
+
+class _Worker:
+    """One thread's share, or, under a ManualClock, the task's. What it counts is of its last cleaning."""
+
+    def __init__(self) -> None:
+        self.thread: threading.Thread | None = None
+        self.stopping = False
+        self.stats = RoundStats()
+        self.seconds = 0.0
+        self.delay_ms = 0
+
+    @property
+    def dead(self) -> bool:
+        """Has its thread ended, although nobody wanted that?"""
+        return self.thread is not None and not self.stopping and not self.thread.is_alive()
+
+
+class BackgroundCleaner:
+    """Of one manager. Any thread."""
+
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = weakref.ref(manager)
+        self._clock = manager._clock
+        self._condition = manager._cleanings
+        self._life = threading.Lock()
+        self._choosing = threading.Lock()
+        self._settings: CleanerSettings | None = None  # None while it is not running
+        self._workers: list[_Worker] = []
+        self._task: Task | None = None
+        self._throttle = Throttle(float("inf"), self._clock.monotonic)
+        self._stamps = FirstTimestamps()
+        self._later: weakref.WeakKeyDictionary[Log, int] = weakref.WeakKeyDictionary()  # log: not before this moment
+        self._delete_at_ms = 0
+        self._last_run_ms = 0
+        self._dirtiest = 0.0
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> CleanerSettings | None:
+        """What it runs by, None where it does not run."""
+        return self._settings
+
+    @property
+    def throttle(self) -> Throttle:
+        """Of all threads."""
+        return self._throttle
+
+    def _now_ms(self) -> int:
+        return round(self._clock.monotonic() * 1000)
+
+    def start(self) -> None:
+        """By the manager's configuration. Raises InvalidConfig."""
+        with self._life:
+            manager = self._manager()
+            if manager is not None and self._settings is None and not manager._closed:
+                self._begin(manager, CleanerSettings.of(manager.config))
+
+    def _begin(self, manager: LogManager, settings: CleanerSettings) -> None:
+        if not settings.threads:
+            return
+        self._settings = settings
+        self._last_run_ms = self._delete_at_ms = self._now_ms()
+        if self._throttle.rate != settings.bytes_per_second:
+            self._throttle.rate = settings.bytes_per_second
+        if isinstance(self._clock, ManualClock):
+            worker = _Worker()
+            self._workers = [worker]
+            self._task = manager._scheduler.schedule(
+                "kafka-log-cleaner", _until_clean(self, worker), settings.backoff_ms, settings.backoff_ms
+            )
+            return
+        self._workers = [_Worker() for _ in range(settings.threads)]
+        for number, worker in enumerate(self._workers):
+            worker.thread = threading.Thread(
+                target=self._run, args=(worker,), name=f"kafka-log-cleaner-thread-{number}", daemon=True
+            )
+            worker.thread.start()
+
+    def stop(self) -> None:
+        """End the threads, the cleanings that they are in at the next chunk. A second time is no error."""
+        with self._life:
+            self._end()
+
+    def _end(self) -> None:
+        workers, self._workers, self._settings = self._workers, [], None
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        with self._condition:
+            for worker in workers:
+                worker.stopping = True
+            self._condition.notify_all()
+        for worker in workers:
+            if worker.thread is not None and worker.thread is not threading.current_thread():
+                worker.thread.join(_STOP_SECONDS)
+
+    def abandon(self) -> None:
+        """The same for a manager that nobody has any more: no thread of it is at work, and none is waited for."""
+        workers, self._workers, self._settings = self._workers, [], None
+        for worker in workers:
+            worker.stopping = True
+        with self._condition:
+            self._condition.notify_all()
+
+    def check(self, config: ManagerConfig) -> None:
+        """InvalidConfig where a cleaner that runs cannot go on by this."""
+        if self._settings is not None and not CleanerSettings.of(config).threads:
+            raise InvalidConfig("log.cleaner.threads=0: a cleaner that runs needs one at least")
+
+    def reconfigure(self) -> None:
+        """The manager's configuration may have changed: the rate is taken over as it goes on, for anything else the
+        threads end and others begin. The caller holds no lock."""
+        with self._life:
+            manager, before = self._manager(), self._settings
+            if manager is None or before is None or manager._closed:
+                return
+            now = CleanerSettings.of(manager.config)
+            if now.bytes_per_second != before.bytes_per_second:
+                self._throttle.rate = now.bytes_per_second
+                with self._condition:
+                    self._condition.notify_all()  # who waits for a time that is not due any more
+            same = (now.threads, now.map_bytes, now.load_factor, now.backoff_ms)
+            if same == (before.threads, before.map_bytes, before.load_factor, before.backoff_ms):
+                self._settings = now
+                return
+            self._end()
+            self._begin(manager, now)
+
+    def after_fork(self) -> None:
+        """In a forked child: no thread is there."""
+        self._life, self._choosing, self._condition = threading.Lock(), threading.Lock(), threading.Condition()
+        self._workers, self._settings, self._task = [], None, None
+
+    # ---- what a thread does ------------------------------------------------------------------------------------------
+
+    def _run(self, worker: _Worker) -> None:
+        while not worker.stopping:
+            try:
+                busy = self.work(worker)
+            except Exception:  # of choosing: a thread that dies of it would leave all logs dirty
+                _log.exception("event=cleaner_failed")
+                busy = False
+            settings = self._settings
+            if not busy and settings is not None:
+                with self._condition:
+                    self._condition.wait_for(lambda: worker.stopping, settings.backoff_ms / 1000)
+
+    def work(self, worker: _Worker) -> bool:
+        """Clean the filthiest log, and delete what is old where it is time. False: there was nothing to clean."""
+        manager, settings = self._manager(), self._settings
+        if manager is None or settings is None or manager._closed:
+            worker.stopping = worker.thread is not None
+            return False
+        with manager._lock:
+            logs = [log for log in manager._logs.values() if is_compacted(log)]
+        found = self._choose(manager, logs, worker)
+        if found is not None:
+            try:
+                self._clean(found, worker, settings)
+            finally:
+                found._cleaning.done()
+        with self._choosing:
+            due = self._now_ms() >= self._delete_at_ms
+            if due:
+                self._delete_at_ms = self._now_ms() + settings.backoff_ms
+        if due:
+            delete_old(logs, self._clock.wall_ms())
+        return found is not None
+
+    def _choose(self, manager: LogManager, logs: list[Log], worker: _Worker) -> Log | None:
+        """The filthiest, whose turn has begun."""
+        with self._choosing:
+            now_ms = self._last_run_ms = self._now_ms()
+            free = [
+                log
+                for log in logs
+                if log._cleaning.uncleanable is None
+                and log._cleaning.state == "none"
+                and self._later.get(log, now_ms) <= now_ms
+            ]
+            found = survey(free, self._stamps, self._clock.wall_ms())
+            for log, error in found.failures:
+                self._failed(log, error)
+            correct_checkpoints(manager._files, found.candidates)
+            self._dirtiest, worker.delay_ms = found.dirtiest, found.delay_ms
+            for candidate in found.chosen():
+                if candidate.log._cleaning.try_begin():
+                    return candidate.log
+        return None
+
+    def _clean(self, log: Log, worker: _Worker, settings: CleanerSettings) -> None:
+        """One round, in the log's turn."""
+        try:
+            if not is_compacted(log):
+                return
+            range_ = cleanable_now(log, read_first_dirty(log))
+            if not range_.cleanable_bytes:
+                return
+            started, rewritten = self._clock.monotonic(), log._rewritten
+            keys = KeyMap(settings.map_bytes, settings.load_factor)
+            stats = clean_round(log, range_, keys, self._clock.wall_ms(), tick=self._tick(log, worker))
+            if log._rewritten != rewritten:
+                raise Overtaken(f"{log.name} was cut while it was cleaned")
+            if stats.end > range_.first_dirty:
+                write_first_dirty(log, stats.end)
+            else:
+                self._put_off(log, settings)
+            worker.stats, worker.seconds = stats, self._clock.monotonic() - started
+            _tell(log, stats, worker.seconds)
+        except Exception as error:
+            self._failed(log, error)
+
+    def _tick(self, log: Log, worker: _Worker) -> Callable[[str, int], None]:
+        """Called after each chunk: the throttle, and the end of a cleaning whose thread is to end."""
+        manual = isinstance(self._clock, ManualClock)
+
+        def tick(stage: str, size: int) -> None:
+            seconds, rate = self._throttle.count(size), self._throttle.rate
+            if seconds > 0 and not manual:
+                log._cleaning.wait(seconds, lambda: worker.stopping or self._throttle.rate != rate)
+            if worker.stopping:
+                raise CleaningAborted("the cleaner stops")
+
+        return tick
+
+    def _put_off(self, log: Log, settings: CleanerSettings | None) -> None:
+        """Not at once again, while there are others."""
+        if settings is not None:
+            self._later[log] = self._now_ms() + settings.backoff_ms
+
+    def _failed(self, log: Log, error: Exception) -> None:
+        """What becomes of a log whose cleaning has met this."""
+        if isinstance(error, Overtaken):
+            _log.info("event=cleaning_ended log=%s reason=%s", log.name, error)
+            if not isinstance(error, CleaningAborted | SplitFirst):
+                self._put_off(log, self._settings)
+        elif isinstance(error, _GONE) or log.closed or log.offline is not None or log._doomed:
+            _log.info("event=cleaning_ended log=%s reason=%s", log.name, error)
+        elif isinstance(error, OSError) and is_final(error):
+            log._disk_failed(f"cleaning it failed: {error}")
+        elif isinstance(error, OSError | MemoryError):
+            _log.warning("event=cleaning_put_off log=%s reason=%s", log.name, error)
+            self._put_off(log, self._settings)
+        else:
+            log._cleaning.uncleanable = str(error) if isinstance(error, CorruptData) else repr(error)
+            unforeseen = not isinstance(error, CorruptData)
+            _log.error("event=uncleanable log=%s reason=%s", log.name, error, exc_info=unforeseen)
+
+    # ---- what it has to tell ---------------------------------------------------------------------------------------
+
+    def metrics(self, logs: list[Log], directories: list[str]) -> dict[str, dict[str, float]]:
+        """Kafka's gauges of a cleaner that runs; none of one that does not."""
+        if self._settings is None:
+            return {}
+        workers = list(self._workers)
+        read = sum(worker.stats.bytes_read for worker in workers)
+        written = sum(worker.stats.bytes_written for worker in workers)
+        counts: dict[str, float] = dict.fromkeys(directories, 0)
+        sizes: dict[str, float] = dict.fromkeys(directories, 0)
+        for log in logs:
+            home = getattr(log._owner, "path", None)
+            if log._cleaning.uncleanable is not None and home in counts:
+                counts[home] += 1
+                sizes[home] += _uncleanable_bytes(log)
+        together = {
+            "max-buffer-utilization-percent": 100 * max((w.stats.map_utilization for w in workers), default=0.0),
+            "cleaner-recopy-percent": 100 * written / read if read else 0.0,
+            "max-clean-time-secs": max((w.seconds for w in workers), default=0.0),
+            "max-compaction-delay-secs": max((w.delay_ms for w in workers), default=0) / 1000,
+            "DeadThreadCount": sum(worker.dead for worker in workers),
+            "max-dirty-percent": 100 * self._dirtiest,
+            "time-since-last-run-ms": self._now_ms() - self._last_run_ms,
+        }
+        return {
+            **{name: {"": value} for name, value in together.items()},
+            "uncleanable-partitions-count": counts,
+            "uncleanable-bytes": sizes,
+        }
+
+
+def _until_clean(cleaner: BackgroundCleaner, worker: _Worker) -> Callable[[], None]:
+    """The task of a ManualClock."""
+
+    def run() -> None:
+        while cleaner.work(worker):
+            pass
+
+    return run
+
+
+def _uncleanable_bytes(log: Log) -> float:
+    """How much of it waits to be cleaned, for good."""
+    try:
+        return cleanable_now(log, read_first_dirty(log)).cleanable_bytes
+    except Exception:  # what makes it uncleanable may be in the way
+        return log.size
+
+
+def _tell(log: Log, stats: RoundStats, seconds: float) -> None:
+    """One line for each cleaning."""
+    read = stats.map_bytes_read + stats.bytes_read
+    _log.info(
+        "event=log_cleaned log=%s first_dirty=%d end=%d seconds=%.3f keys=%d map_full=%s map_utilization=%.3f "
+        "indexed_bytes=%d indexed_records=%d bytes=%d left=%d records=%d records_left=%d keyless=%d segments=%d "
+        "bytes_per_second=%.0f",
+        log.name,
+        stats.first_dirty,
+        stats.end,
+        seconds,
+        stats.keys,
+        stats.map_full,
+        stats.map_utilization,
+        stats.map_bytes_read,
+        stats.map_records_read,
+        stats.bytes_read,
+        stats.bytes_written,
+        stats.records_read,
+        stats.records_written,
+        stats.keyless,
+        len(stats.segments),
+        read / seconds if seconds > 0 else 0,
+    )

@@ -1,0 +1,188 @@
+"""Which log is cleaned next: the filthiest of those that are to be compacted and that nobody is at.
+
+  E1  eligible is what has waited for longer than max.compaction.lag.ms and has anything to clean, or whose dirty share
+      is above min.cleanable.dirty.ratio; of several the one with the greatest share comes first
+  E2  a checkpoint that names no offset of its log (the log was cut, or its start has moved on) is put right in every
+      look around, also where the log is not dirty and not chosen
+  E3  a look around takes no lock of a log's: what it finds may be stale by then. Who cleans asks again, in his turn
+  E4  what cannot be looked at because of what it holds is uncleanable; what changed meanwhile is looked at next time
+
+Kafka: LogCleanerManager.grabFilthiestCompactedLog, deletableLogs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from klog.cleaner import Dirt, cleanable, compaction_delay, dirt
+from klog.disk import Files
+from klog.errors import KlogError
+from klog.log import cleaner_offsets, retention
+from klog.log.checkpoint import Partition
+from klog.log.segments import closed_from
+from klog.segment import Segment
+
+if TYPE_CHECKING:
+    from klog.log.log import Log
+    from klog.manager.directories import LogDirectory
+
+_log = logging.getLogger("klog.cleaner")
+_NO_LAG_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A log, how dirty it is, for how long beyond max.compaction.lag.ms, and where its checkpoint belongs, if not where
+    it is."""
+
+    log: Log
+    dirt: Dirt
+    delay_ms: int
+    corrected: int | None
+
+    @property
+    def eligible(self) -> bool:
+        """E1."""
+        if self.delay_ms > 0 and self.dirt.cleanable_bytes > 0:
+            return True
+        least: float = self.log.config.min_cleanable_dirty_ratio
+        return self.dirt.ratio > least
+
+
+@dataclass(slots=True)
+class Survey:
+    """What a look around has found. failures: (log, what its evaluation has met)."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    failures: list[tuple[Log, Exception]] = field(default_factory=list)
+
+    @property
+    def dirtiest(self) -> float:
+        """The greatest dirty share of all."""
+        return max((candidate.dirt.ratio for candidate in self.candidates), default=0.0)
+
+    @property
+    def delay_ms(self) -> int:
+        """The longest that any has waited too long."""
+        return max((candidate.delay_ms for candidate in self.candidates), default=0)
+
+    def chosen(self) -> Iterator[Candidate]:
+        """The eligible ones, the filthiest first."""
+        yield from sorted(
+            (candidate for candidate in self.candidates if candidate.eligible),
+            key=lambda candidate: candidate.dirt.ratio,
+            reverse=True,
+        )
+
+
+def is_compacted(log: Log) -> bool:
+    """Is it the cleaner's? Only where somebody has said what its configuration is."""
+    known: bool = log._options.config_known and log.config.compacts
+    return known and not (log.closed or log._doomed or log.offline is not None)
+
+
+class FirstTimestamps:
+    """Those of the first batches of closed segments, each read once. One thread at a time may ask about a log."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakKeyDictionary[Log, dict[int, tuple[Segment, int, int]]] = weakref.WeakKeyDictionary()
+
+    def of(self, log: Log, segments: Iterable[Segment]) -> list[int]:
+        """One for each segment."""
+        before, now, stamps = self._known.get(log, {}), {}, []
+        for segment in segments:
+            known = before.get(segment.base_offset)
+            # A truncation may leave a segment that is written anew.
+            if known is None or known[0] is not segment or known[1] != log._rewritten:
+                known = segment, log._rewritten, segment.first_batch_timestamp
+            now[segment.base_offset] = known
+            stamps.append(known[2])
+        self._known[log] = now
+        return stamps
+
+
+def survey(logs: Iterable[Log], stamps: FirstTimestamps, now_ms: int) -> Survey:
+    """Look around among logs that nobody is at (E3)."""
+    found = Survey()
+    checkpoints: dict[str, dict[Partition, int]] = {}
+    for log in logs:
+        path, segments = log.path, log._segments
+        home = os.path.dirname(path)
+        if home not in checkpoints:
+            checkpoints[home] = cleaner_offsets.read(home)
+        try:
+            found.candidates.append(
+                _look(log, segments, checkpoints[home].get((log.topic, log.partition)), stamps, now_ms)
+            )
+        except Exception as error:
+            same = log._segments is segments and log.path == path and log._cleaning.state == "none"
+            if same and is_compacted(log):  # E4
+                found.failures.append((log, error))
+    return found
+
+
+def _look(
+    log: Log, segments: tuple[Segment, ...], checkpoint: int | None, stamps: FirstTimestamps, now_ms: int
+) -> Candidate:
+    config = log.config
+    range_ = cleanable(
+        segments,
+        checkpoint,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.last_stable_offset,
+        config.min_compaction_lag_ms,
+        now_ms,
+    )
+    delay_ms = 0
+    if config.max_compaction_lag_ms < _NO_LAG_MS:
+        first = stamps.of(log, closed_from(segments, range_.first_dirty))
+        delay_ms = compaction_delay(first, config.max_compaction_lag_ms, now_ms)
+    return Candidate(log, dirt(segments, range_), delay_ms, range_.first_dirty if range_.reset else None)
+
+
+def correct_checkpoints(files: Files, candidates: Iterable[Candidate]) -> None:
+    """E2, with one write for each directory. A log that somebody is at comes next time: its checkpoint may be about to
+    move, or to go with it. An error of the disk is the directory's."""
+    wanted: dict[LogDirectory, dict[Partition, int]] = {}
+    held: list[Log] = []
+    try:
+        for candidate in candidates:
+            log = candidate.log
+            if candidate.corrected is None or not log._cleaning.try_begin():
+                continue
+            held.append(log)
+            if is_compacted(log) and log._owner is not None:
+                wanted.setdefault(log._owner, {})[log.topic, log.partition] = candidate.corrected
+        for directory, offsets in wanted.items():
+            try:
+                with directory.guarded():
+                    cleaner_offsets.update(files, directory.path, offsets)
+            except OSError as error:
+                _log.error("event=checkpoint_failed path=%s reason=%s", directory.path, error)
+    finally:
+        for log in held:
+            log._cleaning.done()
+
+
+def delete_old(logs: Iterable[Log], now_ms: int) -> None:
+    """Retention of compacted logs: what has expired where the policy says delete, too, and what lies below the log
+    start. Each in its turn; what one of them meets does not concern the others."""
+    for log in logs:
+        if log._cleaning.uncleanable is not None or not retention.is_due(log, now_ms):
+            continue
+        if not log._cleaning.try_begin():
+            continue
+        try:
+            if is_compacted(log):
+                log.apply_retention()
+        except (OSError, KlogError) as error:
+            if not log.closed:
+                _log.error("event=retention_failed log=%s reason=%s", log.name, error)
+        finally:
+            log._cleaning.done()
