@@ -30,8 +30,9 @@ class Sizes:
 
     def before(self, number: int) -> int:
         """Bytes of the first `number` segments."""
-        known = len(self._sums)
-        return self._sums[number] if number < known else self._sums[-1] + sum(s.size for s in self.segments[-1:])
+        if number < len(self._sums):
+            return self._sums[number]
+        return self._sums[-1] + self.segments[-1].size
 
 
 def number_of(segments: Sequence[Segment], offset: int) -> int:
