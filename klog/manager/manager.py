@@ -389,7 +389,7 @@ class LogManager:
     def _end_cleanings_of_others(self) -> None:
         """What is not compacted any more is not cleaned any more."""
         for log in list(self._logs.values()):
-            if not log.config.compacts and log._cleaning.state == "in progress":
+            if not log.config.compacts and log._cleaning.state in ("in progress", "aborted"):
                 log._end_cleaning()
 
     def alter_config(self, config: Mapping[str, Any]) -> ManagerConfig:
