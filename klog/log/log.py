@@ -566,6 +566,8 @@ class Log(LogView):
         from klog.cleaner import compact
 
         self._lock.check(self, "a compaction")
+        if not dry_run:
+            self._cleaning.check_reentry()
         self._check_open() if dry_run else self._check_writable()
         return compact(self, roll=roll, rounds=rounds, dry_run=dry_run, top=top, progress=progress)
 
@@ -586,6 +588,8 @@ class Log(LogView):
         from klog.cleaner import purge_key
 
         self._lock.check(self, "a purge")
+        if not dry_run:
+            self._cleaning.check_reentry()
         return purge_key(self, key, roll=roll, dry_run=dry_run, progress=progress)
 
     def _cleaning_turn(self) -> contextlib.AbstractContextManager[None]:
