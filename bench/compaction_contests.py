@@ -2,8 +2,13 @@
 
     keys in the map     2 million keys of 20 bytes, 10% of them different, put and then looked up, against the map that
                         Kafka's cleaner has (MD5), in C like klog's: 4 times its rate is the goal
+    keys hashed         the two keyed hashes that klog has, of keys of 9 and 40 bytes: AES-128-CMAC where the processor
+                        can, SipHash-1-3-128 elsewhere
     compact             both passes over a log of 100-byte records in the page cache, 10% of its keys different, nothing
                         written: 0.07 of a copy of its bytes in memory is the goal
+    compact lz4, zstd   the same of compressed batches, against the codec alone: each payload decompressed twice, what
+                        is left compressed. Where every key is different nothing is compressed: batches are copied as
+                        they are
 
 A dry run is what is raced, so that each turn finds the same log. What it leaves out is to write a tenth of the bytes.
 """
@@ -13,14 +18,23 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import random
+import struct
 from pathlib import Path
 
 import klog
-from bench.contest import Contest, Contestant, Factory
+from bench.contest import Contest, Contestant, Factory, Unavailable
 from bench.native import compiled
+from bench.workloads import workload
+from klog import record
+from klog.cleaner._keymap import hash_key
+from klog.codec import CODECS, compress, decompress
 
 _KLOG, _MD5 = 0, 1  # keymaps.c
 _KEY_BYTES = 20
+_KERNELS = ("siphash-1-3-128", "aes-128-cmac")
+_SECRET = b"not secret here\0"
+_HEADER_BYTES = 61
+_PLAIN_MAX = 1 << 24
 
 
 def _keys(count: int, different: int) -> list[bytes]:
@@ -81,7 +95,91 @@ def _both_passes(tiny: bool, folder: Path) -> Contest:
         "compact 100B",
         count,
         size,
-        (Contestant("Log.compact", lambda: log.compact(dry_run=True), goal=0.07), Contestant("memcpy", copy)),
+        (Contestant("Log.compact", lambda: log.compact(dry_run=True, top=0), goal=0.07), Contestant("memcpy", copy)),
+        check,
+        log.close,
+    )
+
+
+def _hash(size: int, tiny: bool) -> Contest:
+    library = compiled("keymaps.c", "keymap.c")
+    library.keymaps_hash.restype = ctypes.c_uint64
+    library.keymaps_hash.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64]
+    count = 64 if tiny else 32_000
+    keys = [random.Random(number).randbytes(size) for number in range(count)]
+    joined = b"".join(keys)
+
+    def run(kernel: int) -> int:
+        return int(library.keymaps_hash(kernel, joined, count, size))
+
+    def check() -> None:
+        for kernel, name in enumerate(_KERNELS):
+            hashes = (hash_key(key, _SECRET, name) for key in keys)
+            halves = (struct.unpack("<QQ", each) for each in hashes)
+            assert run(kernel) == sum(high ^ low for high, low in halves) % 2**64
+
+    if run(1) == 0:
+        raise Unavailable("AES instructions")
+    return Contest(
+        f"keys hashed {size}B",
+        count,
+        len(joined),
+        (Contestant("AES-128-CMAC", lambda: run(1)), Contestant("SipHash-1-3-128", lambda: run(0))),
+        check,
+    )
+
+
+def _batches(log: klog.Log) -> list[tuple[int, bytes]]:
+    """(codec, payload) of each."""
+    return [
+        (CODECS.index(batch.compression), bytes(batch.raw[_HEADER_BYTES:]))
+        for segment in log.segments
+        for batch in record.decode(Path(segment.path).read_bytes())
+    ]
+
+
+def _compressed(codec: str, share: int, tiny: bool, folder: Path) -> Contest:
+    """One key in `share` is different."""
+    count = 2000 if tiny else 300_000
+    values = [value for _, value, _ in workload("100B", tiny=False).tuples()]
+    keys = [b"%09d" % number for number in range(count // share)] * share
+    random.Random(count).shuffle(keys)
+    records = [(key, values[n % len(values)], 1_700_000_000_000 + n) for n, key in enumerate(keys)]
+    config = {"cleanup.policy": "compact", "segment.bytes": 1 << 30, "max.message.bytes": 16384}
+
+    def made(name: str) -> klog.Log:
+        log = klog.Log.open(folder / name, config=config)
+        log.append(records, compression=codec)
+        log.roll()
+        return log
+
+    log, other = made("compressed-0"), made("cleaned-0")
+    stored = _batches(log)
+    other.compact()
+    left = _batches(other)
+    plain = [(number, bytes(decompress(number, payload, _PLAIN_MAX))) for number, payload in left]
+    other.close()
+
+    def check() -> None:
+        assert len(stored) > 1
+        assert log.compact(dry_run=True, top=0).records_after == count // share
+        assert (left == stored) == (share == 1)
+
+    def codec_alone() -> None:
+        for _ in range(2):
+            for number, payload in stored:
+                decompress(number, payload, _PLAIN_MAX)
+        for number, payload in plain if share > 1 else ():
+            compress(number, payload)
+
+    return Contest(
+        f"compact {codec} 100B, {'10% different' if share > 1 else 'all different'}",
+        count,
+        sum(len(payload) for _, payload in stored),
+        (
+            Contestant("Log.compact", lambda: log.compact(dry_run=True, top=0)),
+            Contestant(f"{codec} alone", codec_alone),
+        ),
         check,
         log.close,
     )
@@ -89,5 +187,11 @@ def _both_passes(tiny: bool, folder: Path) -> Contest:
 
 FACTORIES: dict[str, Factory] = {
     "keys in the map": _map,
+    "keys hashed 9B": lambda tiny, folder: _hash(9, tiny),
+    "keys hashed 40B": lambda tiny, folder: _hash(40, tiny),
     "compact 100B": _both_passes,
+    "compact lz4 100B, 10% different": lambda tiny, folder: _compressed("lz4", 10, tiny, folder),
+    "compact lz4 100B, all different": lambda tiny, folder: _compressed("lz4", 1, tiny, folder),
+    "compact zstd 100B, 10% different": lambda tiny, folder: _compressed("zstd", 10, tiny, folder),
+    "compact zstd 100B, all different": lambda tiny, folder: _compressed("zstd", 1, tiny, folder),
 }

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+CONTESTS = ["keys in the map", "keys hashed 9B", "compact 100B", "compact zstd 100B, all different"]
+
 
 @pytest.mark.parametrize("place", range(2))
-@pytest.mark.parametrize("contest", ["keys in the map", "compact 100B"], indirect=True)
+@pytest.mark.parametrize(
+    "contest", ["keys in the map", "keys hashed 9B", "compact 100B", "compact zstd 100B, all different"], indirect=True
+)
 def test_compact(contest, place, measure):
     measure(contest, place)

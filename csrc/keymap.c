@@ -43,8 +43,7 @@ __attribute__((always_inline)) static inline kl_hash_t sip(uint64_t k0, uint64_t
                                                            int rounds, int last_rounds) {
     uint64_t v0 = k0 ^ 0x736f6d6570736575u, v1 = k1 ^ 0x646f72616e646f6du ^ 0xee;
     uint64_t v2 = k0 ^ 0x6c7967656e657261u, v3 = k1 ^ 0x7465646279746573u;
-    const uint8_t *end = at + (size & ~(size_t)7);
-    for (; at != end; at += 8) {
+    for (size_t left = size; left >= 8; left -= 8, at += 8) {
         uint64_t m = load64(at);
         v3 ^= m;
         for (int i = 0; i < rounds; i++)
@@ -111,7 +110,8 @@ AES_INLINE __m128i last_block(const kl_keyhash_t *hash, const uint8_t *at, size_
         return _mm_xor_si128(_mm_loadu_si128((const __m128i *)(at + size - 16)),
                              _mm_loadu_si128((const __m128i *)hash->whole));
     uint64_t low, high = 0;
-    at += size - left;
+    if (size > left)
+        at += size - left; /* not of a key that is nowhere, which has no bytes */
     if (left >= 8) {
         low = load64(at);
         high = left == 8 ? 0 : load64(at + left - 8) >> (8 * (16 - left));

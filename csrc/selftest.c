@@ -1165,6 +1165,17 @@ static int clean_once(const kl_batch_t *b, const uint8_t *payload, size_t size, 
         for (int32_t i = 0; i < again.runs; i++)
             CHECK(others[i].from == runs[i].from && others[i].to == runs[i].to);
     }
+    /* Whoever looks for the first record's key finds as many as a purge of it takes away. */
+    kl_record_t first;
+    int walked;
+    if (b->count > 0 && kl_walk_record(records, records + size, &first, &walked) != NULL && first.key != NULL) {
+        kl_found_t found = {.key = {first.key, (size_t)first.key_size}};
+        rules.purged = found.key;
+        int looked = kl_clean_find(&found, &header, records, size, &bad);
+        CHECK(kl_clean_choose(&rules, &header, records, size, 0, 0, others, &again, &bad) == looked);
+        if (looked == KL_OK)
+            CHECK(found.records >= 1 && found.records + again.count == b->count && again.sets_horizon == 0);
+    }
     free(others);
     if (status == KL_OK)
         status = second;
@@ -1253,12 +1264,46 @@ static void test_clean(void) {
     free(out);
 }
 
+/* --- waste ---------------------------------------------------------------------------------------------------------- */
+
+static void test_waste(void) {
+    enum { SLOTS = 64, KEYS = 2000 };
+    static kl_wasted_t table[SLOTS], scratch[SLOTS];
+    static int64_t truth[KEYS];
+    uint8_t secret[16] = {7};
+    kl_keyhash_t hash;
+    kl_keyhash_init(&hash, secret, -1);
+    memset(table, 0, sizeof table);
+    memset(truth, 0, sizeof truth);
+    kl_waste_t waste = {.hash = &hash, .table = table, .scratch = scratch, .slots = SLOTS};
+    int64_t all = 0;
+    for (int i = 0; i < 50000; i++) {
+        uint32_t key = random_below(3) == 0 ? (uint32_t)random_below(3) : (uint32_t)random_below(KEYS);
+        int64_t n = 1 + (int64_t)random_below(90);
+        kl_waste_add(&waste, (kl_key_t){(const uint8_t *)&key, sizeof key}, n, key);
+        truth[key] += n;
+        all += n;
+    }
+    int64_t keys = 0, often = 0;
+    for (int i = 0; i < SLOTS; i++) {
+        if (table[i].records == 0)
+            continue;
+        keys++;
+        often += table[i].offset < 3;
+        CHECK(table[i].bytes <= truth[table[i].offset]);
+        CHECK(table[i].bytes >= truth[table[i].offset] - waste.given_up);
+    }
+    CHECK(keys == waste.keys && keys <= SLOTS / 4 * 3 && often == 3);
+    CHECK(waste.given_up > 0 && waste.given_up <= 2 * all / (SLOTS / 4 * 3));
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
     } tests[] = {
         {"crc", test_crc},
+        {"waste", test_waste},
         {"varint table", test_varint_table},
         {"varint ends", test_varint_ends},
         {"varint random", test_varint_random},

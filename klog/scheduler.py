@@ -155,11 +155,13 @@ class Scheduler:
 
     def stop(self) -> None:
         """End the thread, after the task that it is in; forget what waits. A second time is no error."""
+        if os.getpid() != self._pid:
+            return  # nothing runs in a forked child, where a thread of the parent may hold the condition for ever
         with self._condition:
             self._stopping = True
             self._heap.clear()
             self._next_ms = _NEVER
             self._condition.notify_all()
         thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread() and os.getpid() == self._pid:
+        if thread is not None and thread is not threading.current_thread():
             thread.join(_STOP_SECONDS)

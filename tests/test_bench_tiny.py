@@ -101,6 +101,28 @@ def test_every_contest_beside_kafka_races(tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("cgroup", "--size", "1000000"),
+        ("keys", "--records", "20000", "--map", "200000"),
+        ("live", "--size", "500000", "--seconds", "0.05"),
+    ],
+    ids=lambda given: given[0],
+)
+def test_the_limits_of_the_cleaner_are_still_measured(arguments, tmp_path):
+    said = run(
+        "-m", "bench.cleaner_limits", *arguments, "--json", str(tmp_path / "figures"), "--directory", str(tmp_path)
+    )
+    figures = json.loads((tmp_path / "figures").read_text())
+    assert said
+    assert figures
+    assert [path.name for path in tmp_path.iterdir()] == ["figures"]
+    if arguments[0] == "keys":
+        assert figures["rounds"] > 1
+        assert figures["records_after"] == 20_001
+
+
 def test_a_contest_that_lacks_something_is_named_and_left_out(tmp_path):
     said = run(
         "-m", "bench.compare", "--tiny", "kafka encode", "compress gzip", "crc32c 1KiB", PATH=str(tmp_path), CC="cc"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 
 import pytest
 
 from klog.clock import ManualClock, SystemClock
 from klog.scheduler import Scheduler
+from tests.support.child import in_child
 
 
 def test_a_manual_clock_passes_through_every_due_moment_in_order() -> None:
@@ -153,3 +155,29 @@ def test_where_a_thread_runs_what_is_due_nobody_else_does() -> None:
     finally:
         gate.set()
         scheduler.stop()
+
+
+def test_a_forked_child_stops_it_although_a_thread_of_the_parent_was_at_it() -> None:
+    """The condition stays taken in the child for ever: a manager's close() there must not wait for it."""
+    scheduler, taken, over = Scheduler(SystemClock()), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with scheduler._condition:
+            taken.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    taken.wait(60)
+
+    def stop() -> str:
+        signal.alarm(10)  # its end, where it hangs
+        scheduler.stop()
+        return "stopped"
+
+    try:
+        assert in_child(stop) == "stopped"
+    finally:
+        over.set()
+        thread.join()
+    scheduler.stop()

@@ -2,8 +2,9 @@
 
 A statement is one checkable sentence about what Kafka's log layer does. UL: UnifiedLog, LL: LocalLog, LS: LogSegment,
 OI TI XI: offset, time and transaction index, LC: loader, PS: producer state, LE: leader epochs, LM: log manager,
-OM: the cleaner's map of keys. A test names what it proves at the beginning of its docstring: `UL4, UL67: what is true`.
-What does not concern klog, or not yet, stands with its reason in tests/statements/not_here.md.
+CL CM OM: cleaner, its manager, its map of keys. A test names what it proves at the beginning of its docstring:
+`UL4, UL67: what is true`. What does not concern klog, or not yet, stands with its reason in
+tests/statements/not_here.md.
 
 `python tools/statements.py` writes the table; `--check` complains about a stale table or a statement nobody names.
 """
@@ -31,6 +32,8 @@ GROUPS = {
     "PS": ("producer state", 40),
     "LE": ("leader epoch cache", 14),
     "LM": ("log manager", 13),
+    "CL": ("cleaner", 45),
+    "CM": ("cleaner manager", 12),
     "OM": ("map of a cleaner", 3),
 }
 _NAMED = re.compile(r"\s*((?:[A-Z]{1,2}\d+)(?:,\s*[A-Z]{1,2}\d+)*):\s*(.*)", re.DOTALL)

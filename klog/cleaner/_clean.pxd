@@ -19,6 +19,7 @@ cdef class Walk:
     cdef int64_t window_size
     cdef int64_t window_at
     cdef int64_t windows        # how many there have been
+    cdef int64_t plain_left     # bytes that may come out of codecs before the next tick
     cdef int error              # errno of a failed read
 
     # Take the batch at data, or say why not; KL_OK goes on.

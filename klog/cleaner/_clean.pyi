@@ -33,6 +33,7 @@ class Rewriter(Walk):
     batches: int
     next_offset_out: int
     records_kept: int
+    markers_kept: int
     records_dropped: int
     keyless: int
     def __new__(

@@ -44,6 +44,7 @@ cdef extern from "stdlib.h" nogil:
 
 cdef enum:
     CHUNK = 1 << 20     # between two ticks
+    PLAIN = 64 << 20    # decompressed between two: a chunk of what was hostile, or nothing but zeros, may hold any number
     PIECE = 1 << 18     # read at once: what has just been copied is still in the second cache
     PAGE = 4096
     SLOW = -9001        # a batch for the GIL
@@ -113,6 +114,7 @@ cdef class Walk:
             status = self.take_slowly(source, b, source.data + at[0] + KL_BATCH_HEADER, b.size - KL_BATCH_HEADER)
         else:
             PyObject_GetBuffer(plain, &view, PyBUF_SIMPLE)
+            self.plain_left -= view.len
             try:
                 status = self.take_slowly(source, b, <const uint8_t *>view.buf, view.len)
             finally:
@@ -225,6 +227,7 @@ cdef class Walk:
         cdef Source source = None
         cdef int64_t seen = -1, got
         cdef int status
+        self.plain_left = PLAIN
         while True:
             with nogil:
                 status = self.chunk(file.io, fd, stop, end, b)
@@ -240,6 +243,8 @@ cdef class Walk:
                 seen = self.windows
             if status == SLOW:
                 if self.slow(source, &self.window_at, b):
+                    if self.plain_left <= 0:
+                        return KL_OK
                     continue
                 if self.full():
                     return KL_EFULL
@@ -339,6 +344,7 @@ cdef class Rewriter(Walk):
     cdef readonly int64_t batches
     cdef readonly int64_t next_offset_out
     cdef readonly int64_t records_kept
+    cdef readonly int64_t markers_kept      # among them
     cdef readonly int64_t records_dropped   # of data
     cdef readonly int64_t keyless
     cdef uint8_t *data              # what has not been written yet: data_size bytes, from byte size - data_size on
@@ -465,6 +471,8 @@ cdef class Rewriter(Walk):
         self.data_size += bytes
         self.size += bytes
         self.records_kept += count
+        if b.attributes & KL_ATTR_CONTROL:
+            self.markers_kept += count
         self.next_offset_out = kl_batch_last_offset(b) + 1
 
     # ---- one batch -------------------------------------------------------------------------------------------------

@@ -72,8 +72,8 @@ def compact(
     if roll and not dry_run and log.segments[-1].size:
         log.roll()
     size = log.size
-    # A count reads every header. Where nothing lies below the log start, one is enough: what is left, and what went.
-    records = log.count() if dry_run or log.log_start_offset > log.segments[0].base_offset else None
+    # A count reads every header. Where nothing lies below the log start, the rounds have counted what they went over.
+    records = log.count() if log.log_start_offset > log.segments[0].base_offset else None
     done: list[RoundStats] = []
     overtaken = first_dirty = 0
     waste = Waste() if dry_run and top > 0 else None
@@ -117,7 +117,10 @@ def compact(
     gone = sum(stats.bytes_read - stats.bytes_written for stats in done)
     dropped = sum(stats.records_dropped for stats in done)
     log._options.scheduler.run_due()
-    left = max((records or 0) - dropped, 0) if dry_run else log.count()
+    if records is None and done:
+        left = done[-1].records_left + log.count(min(done[-1].segments_end, log.log_end_offset))
+    else:
+        left = max(records - dropped, 0) if dry_run and records is not None else log.count()
     return CompactionStats(
         first_dirty,
         size,

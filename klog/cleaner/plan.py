@@ -12,11 +12,12 @@ Kafka: LogCleanerManager (cleanableOffsets, calculateCleanableBytes, maxCompacti
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from klog.log.segments import between, closed_from, number_of
+from klog.log.segments import Sizes, beginning_below, between, closed_from, number_of
 from klog.segment import Segment
 
 SPAN_MAX = 2**31 - 1  # offsets of a segment count from its base, in 32 bits
@@ -69,18 +70,20 @@ def cleanable(
     bounds = [last_stable, segments[-1].base_offset]
     if min_lag_ms > 0:
         young = (s for s in closed_from(segments, first) if newest_ms(s) > now_ms - min_lag_ms)
-        bounds += [segment.base_offset for segment in (*young,)[:1]]
+        bounds += [segment.base_offset for segment in itertools.islice(young, 1)]
     return Cleanable(first, max(first, min(bounds)), reset)
 
 
-def dirt(segments: Sequence[Segment], range_: Cleanable) -> Dirt:
+def dirt(segments: Sequence[Segment], range_: Cleanable, sizes: Sizes | None = None) -> Dirt:
     """How much of it there is. A segment that holds an undecided transaction is not touched at all, hence the bound
-    moves down."""
+    moves down. sizes: of the segments, where they are known."""
     held = closed_from(segments, range_.first_uncleanable)
     bound = held[0].base_offset if held else segments[-1].base_offset
-    clean = sum(segment.size for segment in segments if segment.base_offset < range_.first_dirty)
-    dirty = sum(segment.size for segment in between(segments, min(range_.first_dirty, bound), bound))
-    return Dirt(range_.first_dirty, bound, clean, dirty)
+    first = min(range_.first_dirty, bound)
+    sums = Sizes(segments) if sizes is None else sizes
+    clean = sums.before(beginning_below(segments, range_.first_dirty))
+    dirty = sums.before(beginning_below(segments, bound)) - sums.before(number_of(segments, first))
+    return Dirt(range_.first_dirty, bound, clean, dirty if first < bound else 0)
 
 
 def compaction_delay(first_timestamps: Iterable[int], max_lag_ms: int, now_ms: int) -> int:

@@ -8,6 +8,7 @@ begins where this one did. Kafka: Cleaner.doClean.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner._waste import Waste
+from klog.cleaner.footprint import Footprint, Written
 from klog.cleaner.overflow import Overflowed, SplitFirst, split_overflowed
 from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, group
 from klog.cleaner.swap import hear, home_of_cleaned, replace_locked
@@ -52,6 +54,8 @@ class RoundStats:
     bytes_written: int = 0
     records_dropped: int = 0  # data records that are gone
     keyless: int = 0  # of these, those that went because they have no key
+    records_left: int = 0  # data records that have stayed, of all segments that were rewritten
+    segments_end: int = 0  # where the last of those ended
     segments: list[tuple[tuple[int, ...], int]] = field(default_factory=list)  # (bases of the sources, bytes left)
 
 
@@ -109,8 +113,9 @@ def clean_round(
         if range_.first_uncleanable > max(log.last_stable_offset, segments[0].base_offset):
             raise Overtaken(f"{log.name} was cut below {range_.first_uncleanable}, where a cleaning was to end")
     try:
-        _note_keys(log, segments, range_, keys, stats, tick)
-        _rewrite_groups(log, segments, range_, keys, now_ms, stats, tick, dry_run, waste)
+        with Footprint(log.config) as footprint:
+            _note_keys(log, segments, range_, keys, stats, tick, footprint)
+            _rewrite_groups(log, segments, range_, keys, now_ms, stats, tick, dry_run, waste, footprint)
     except Overflowed as overflowed:
         split_overflowed(log, overflowed.segment)
         raise SplitFirst(f"{overflowed}, and was split") from None
@@ -135,6 +140,7 @@ def _rewrite_groups(
     tick: Tick | None,
     dry_run: bool,
     waste: Waste | None,
+    footprint: Footprint,
 ) -> None:
     """Pass 2, from the oldest segment on."""
     stats.end = keys.latest_offset + 1
@@ -145,12 +151,18 @@ def _rewrite_groups(
     horizon = _legacy_horizon(log, segments, range_.first_dirty)
     transactions = CleanedTransactions()
     for numbers in group(sources, log.config.segment_size, log.config.segment_index_bytes, range_.first_uncleanable):
-        chosen_ones = [sources[n] for n in numbers]
-        _clean_group(log, chosen_ones, range_, keys, now_ms, transactions, horizon, stats, tick, dry_run, waste)
+        some = [sources[n] for n in numbers]
+        _clean_group(log, some, range_, keys, now_ms, transactions, horizon, stats, tick, dry_run, waste, footprint)
 
 
 def _note_keys(
-    log: Log, segments: Sequence[Segment], range_: Dirt, keys: KeyMap, stats: RoundStats, tick: Tick | None
+    log: Log,
+    segments: Sequence[Segment],
+    range_: Dirt,
+    keys: KeyMap,
+    stats: RoundStats,
+    tick: Tick | None,
+    footprint: Footprint,
 ) -> None:
     """Pass 1."""
     if range_.first_dirty >= range_.first_uncleanable:
@@ -166,7 +178,8 @@ def _note_keys(
         if segment.base_offset < range_.first_dirty:
             found = segment.locate(range_.first_dirty)
             position = segment.size if found is None else found.position
-        if survey.note(segment.file, position, segment.size, segment.base_offset, limit, beat):
+        note = functools.partial(survey.note, segment.file, position, segment.size, segment.base_offset, limit)
+        if footprint.first(segment, note, beat):
             stats.map_full = True
             break
     stats.map_records_read, stats.map_bytes_read = survey.records_read, survey.bytes_read
@@ -216,6 +229,7 @@ def _clean_group(
     tick: Tick | None,
     dry_run: bool,
     waste: Waste | None,
+    footprint: Footprint,
 ) -> None:
     """Pass 2 over the segments that become one."""
     with log._lock:
@@ -234,11 +248,11 @@ def _clean_group(
     cleaned = Segment(home_of_cleaned(log), sources[0].base_offset, now_ms)
     index = index_for(log, sources)
     if dry_run:
-        _rewrite(log, sources, rewriter, Nowhere(), index, transactions, legacy_horizon_ms, beat)
+        _rewrite(log, sources, rewriter, Nowhere(), index, transactions, legacy_horizon_ms, beat, footprint)
         transactions.take_retained()
     else:
         try:
-            _write(log, cleaned, sources, rewriter, index, transactions, legacy_horizon_ms, beat)
+            _write(log, cleaned, sources, rewriter, index, transactions, legacy_horizon_ms, beat, footprint)
             log._cleaning.check()
             with log._lock:
                 log._check_idle("a compaction")
@@ -255,6 +269,8 @@ def _clean_group(
     stats.bytes_written += rewriter.size
     stats.records_dropped += rewriter.records_dropped
     stats.keyless += rewriter.keyless
+    stats.records_left += rewriter.records_kept - rewriter.markers_kept
+    stats.segments_end = sources[-1].limit
     bases = tuple(source.base_offset for source in sources)
     stats.segments.append((bases, rewriter.size))
     if not dry_run:
@@ -294,18 +310,20 @@ def _rewrite(
     transactions: CleanedTransactions,
     legacy_horizon_ms: int,
     beat: Callable[[int], None],
+    footprint: Footprint,
 ) -> None:
     rewriter.begin(out, index)
     for source in sources:
         transactions.add(log._aborted(source.base_offset, source.limit, log._has_producers()))
-        rewriter.rewrite(
+        rewrite = functools.partial(
+            rewriter.rewrite,
             source.segment.file,
             source.size,
             source.base_offset,
             source.limit,
             source.modified_ms > legacy_horizon_ms,
-            beat,
         )
+        footprint.second(source.segment, rewrite, beat)
 
 
 def _write(
@@ -317,31 +335,40 @@ def _write(
     transactions: CleanedTransactions,
     legacy_horizon_ms: int,
     beat: Callable[[int], None],
+    footprint: Footprint,
 ) -> None:
     """The .cleaned files of a group."""
 
     def fill(out: object) -> Iterable[AbortedTransaction]:
-        _rewrite(log, sources, rewriter, out, index, transactions, legacy_horizon_ms, beat)
+        _rewrite(log, sources, rewriter, out, index, transactions, legacy_horizon_ms, beat, footprint)
         if rewriter.next_offset_out - 1 - cleaned.base_offset > SPAN_MAX:  # the others of its group are empty
             raise Overflowed(sources[0].segment)
         return transactions.take_retained()
 
-    write_segment(cleaned, index, fill, sources[-1].modified_ms)
+    cold = footprint.was_cold(sources[0].segment)
+    write_segment(cleaned, index, fill, sources[-1].modified_ms, drop=cold)
     cleaned.size = rewriter.size
 
 
 def write_segment(
-    cleaned: Segment, index: IndexPair, fill: Callable[[object], Iterable[AbortedTransaction]], modified_ms: int
+    cleaned: Segment,
+    index: IndexPair,
+    fill: Callable[[object], Iterable[AbortedTransaction]],
+    modified_ms: int,
+    *,
+    drop: bool = False,
 ) -> None:
     """The .cleaned files, synced, as old as the last of their sources. fill writes the .log and notes it in index; the
-    entries of the transaction index."""
+    entries of the transaction index. drop: nothing of the .log stays in memory."""
     home: Home = cleaned.home
     cleaned.delete_files()  # of a cleaning that was stopped
     _, offsets_path, times_path, _ = cleaned.paths
     out = home.files.open(cleaned.path, write=True, create=True)
     try:
-        aborted = fill(out)
+        written = Written(out, drop=drop)
+        aborted = fill(written)
         home.files.fsync(out)
+        written.synced()
     finally:
         out.close()
     index.close_entries()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,7 +53,7 @@ def disk(directory: str, mib: int, seconds: float, plot: str | None, as_json: bo
     if plot is not None:
         _pyplot()  # before half a minute of work
     click.echo(f"writing about {mib} MiB below {directory} in about {seconds:g} s", err=True)
-    with progress_bar(progress) as draw:
+    with progress_bar(progress) as draw, _ended_by_signals():
         report = try_disk(directory, size=mib << 20, seconds=seconds, progress=draw)
     if plot is not None:
         _plot(report, plot)
@@ -66,6 +69,21 @@ def disk(directory: str, mib: int, seconds: float, plot: str | None, as_json: bo
         click.echo(f"  {advice.setting}")
         click.echo(f"      {advice.reason}")
     click.echo(f"{size(report.bytes_written)} written in {report.seconds:.0f} s; differences below a tenth are noise")
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """What would end the process at once unwinds it: the directory of a trial must go."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show(contest: str, results: list[Result]) -> None:

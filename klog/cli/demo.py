@@ -49,9 +49,9 @@ class StageBars:
 @json_option
 @progress_option
 def command(directory: str, no_spark: bool, as_json: bool, progress: bool) -> None:
-    """The main job on real data, end to end: a year of flights, a crash, a storm, a count, a question.
+    """The main job on real data, end to end: a year of flights, a crash, a storm, a compaction, a count, a question.
 
-    Takes about a minute and 250 MB of disk. Needs the extra [demo], and Java for the Spark question; without Java that
+    Takes about a minute and 300 MB of disk. Needs the extra [demo], and Java for the Spark question; without Java that
     step says what it needs, and the rest runs. With --json every number of the story comes as one object instead of it.
 
     \b

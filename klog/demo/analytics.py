@@ -1,4 +1,4 @@
-"""Step 5: a question to the same directory through Spark, or a word on what Spark needs. The job is spark_job.py."""
+"""Step 6: a question to the same directory through Spark, or a word on what Spark needs. The job is spark_job.py."""
 
 from __future__ import annotations
 

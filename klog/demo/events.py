@@ -20,6 +20,7 @@ load four tables more and needs pkg_resources, which new versions of setuptools 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from klog.errors import KlogError
+from klog.record import Lists
 
 EVENTS = ("scheduled", "departed", "arrived")
 _SUFFIXES = tuple(f',"event":"{name}"}}'.encode() for name in EVENTS)
@@ -68,6 +70,10 @@ class FlightEvents:
         self._rows: list[int] = events.row.tolist()
         self._keys = _keys(flights)
         self._prefixes = _json_prefixes(flights)
+        self._flights = flights[["carrier", "flight", "origin", "year", "month", "day"]]
+        self._cancelled: list[bool] = flights.dep_delay.isna().tolist()
+        self._landed: list[bool] = flights.air_time.notna().tolist()
+        self._late: list[bool] = (flights.dep_delay > 0).tolist()
         self.value_bytes = self._value_bytes()
 
     def __len__(self) -> int:
@@ -88,6 +94,55 @@ class FlightEvents:
                     self._rows[part], self._codes[part], self._timestamps[part], strict=True
                 )
             ]
+
+    # ---- the latest state of each flight ---------------------------------------------------------------------------
+
+    @property
+    def cancelled(self) -> int:
+        """Flights that never left."""
+        return sum(self._cancelled)
+
+    @property
+    def examples(self) -> list[str]:
+        """Keys of the first flight that left late and arrived, of one that was not seen to arrive, of a cancelled one.
+        (What leaves early does so before it is scheduled, in event time.)"""
+        fates = list(zip(self._late, self._landed, self._cancelled, strict=True))
+        wanted = (True, True, False), (True, False, False), (False, False, True)
+        return [self._flight_keys[fates.index(fate)].decode() for fate in wanted]
+
+    @property
+    def behind_last_cancellation(self) -> int:
+        """Number of the first event from which on no cancelled flight is scheduled any more."""
+        cancelled = self._cancelled
+        return next(n for n in range(len(self), 0, -1) if cancelled[self._rows[n - 1]])
+
+    def states(self, start: int, stop: int, count: int) -> Iterator[Lists]:
+        """Events [start, stop), `count` at a time, keyed by flight; behind the one of a cancelled flight, a
+        tombstone."""
+        flights, prefixes, cancelled = self._flight_keys, self._prefixes, self._cancelled
+        for begin in range(start, stop, count):
+            keys: list[bytes] = []
+            values: list[bytes | None] = []
+            timestamps: list[int] = []
+            part = slice(begin, min(begin + count, stop))
+            for row, code, timestamp in zip(self._rows[part], self._codes[part], self._timestamps[part], strict=True):
+                keys.append(flights[row])
+                values.append(prefixes[row] + _SUFFIXES[code])
+                timestamps.append(timestamp)
+                if cancelled[row]:
+                    keys.append(flights[row])
+                    values.append(None)
+                    timestamps.append(timestamp)
+            yield Lists(keys, values, timestamps)
+
+    @functools.cached_property
+    def _flight_keys(self) -> list[bytes]:
+        """carrier-flight-origin-local date of every row."""
+        columns = (self._flights[name].tolist() for name in self._flights.columns)
+        return [
+            f"{carrier}-{flight}-{origin}-{year}-{month:02}-{day:02}".encode()
+            for carrier, flight, origin, year, month, day in zip(*columns, strict=True)
+        ]
 
 
 def load() -> FlightEvents:

@@ -28,7 +28,9 @@ class Narrator:
 
     def say(self, text: str) -> None:
         """One paragraph, wrapped."""
-        for line in textwrap.wrap(text, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT):
+        for line in textwrap.wrap(
+            text, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+        ):
             self._line(line)
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
@@ -36,7 +38,7 @@ class Narrator:
         width = max(len(name) for name, _ in facts) + 2
         self._line("")
         for name, text in facts:
-            lines = textwrap.wrap(text, WIDTH - width - 5) or [""]
+            lines = textwrap.wrap(text, WIDTH - width - 5, break_on_hyphens=False) or [""]
             self._line(f"{_INDENT}  {name:<{width}}{lines[0]}")
             for line in lines[1:]:
                 self._line(f"{_INDENT}  {'':<{width}}{line}")

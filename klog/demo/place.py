@@ -2,7 +2,7 @@
 
   DIR/klog-demo.json            marks the directory as the demo's   {"format": "klog-demo", "version": 1}
   DIR/flights-0 ... flights-3   the partitions; DIR is a plain Kafka log.dir
-  DIR/telemetry-0
+  DIR/telemetry-0  DIR/flight-status-0
 
 P1  nothing is deleted that the demo did not write: one foreign entry and the whole directory stays as it is.
 P2  the marker is written first and deleted last, so a run that was cut short can still be recognised and replaced.
@@ -22,10 +22,11 @@ from klog.errors import KlogError, NewerFormat
 MARKER = "klog-demo.json"
 FLIGHTS = "flights"
 TELEMETRY = "telemetry"
+FLIGHT_STATUS = "flight-status"
 SPARK_LOG = "spark.log"
 _VERSION = 1
 
-_PARTITION = re.compile(rf"({FLIGHTS}|{TELEMETRY})-\d+")
+_PARTITION = re.compile(rf"({FLIGHTS}|{TELEMETRY}|{FLIGHT_STATUS})-\d+")
 _FILES = re.compile(
     rf"({re.escape(MARKER)}|{re.escape(SPARK_LOG)}|klog-[a-z-]+\.json|meta\.properties|[a-z-]+-checkpoint"
     r"|\.lock|\.kafka_cleanshutdown)(\.tmp)?"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import klog
-from klog.demo import analytics, counting, crash, events, load, place, storm
+from klog.demo import analytics, counting, crash, events, load, place, status, storm
 from klog.demo.failure import DemoFailed
 from klog.demo.narrator import Narrator, duration
 from klog.manager import LogManager
@@ -28,6 +28,7 @@ class DemoResult:
     load: load.LoadResult
     crash: crash.CrashResult
     storm: storm.StormResult
+    status: status.StatusResult
     count: counting.CountResult
     spark: analytics.SparkResult | None
     spark_missing: str | None
@@ -48,7 +49,7 @@ def run(
 ) -> DemoResult:
     """Tell the whole story in `dir`, which is new, empty, or left by an earlier run (and then replaced).
 
-    spark=False leaves step 5 out. `progress` hears of the long stages; `out` takes the text (None: standard output).
+    spark=False leaves step 6 out. `progress` hears of the long stages; `out` takes the text (None: standard output).
     Raises NotADemoDirectory, DemoDataMissing, AlreadyLocked, and DemoFailed should a promise be broken.
     """
     started = time.perf_counter()
@@ -58,12 +59,14 @@ def run(
     to.title("klog demo: a year of flights in a Kafka log directory")
 
     with klog.open(directory, create=True) as logs:
-        loaded = _load(logs, to, progress)
+        table, loaded = _load(logs, to, progress)
         crash.create_topic(logs)
     kill = _kill(directory, to, progress)
     with klog.open(directory) as logs:
         crashed = _reopened(logs, kill, to)
         sought = _seek(logs, loaded, to)
+        compacted = _compact(logs, table, to, progress)
+        del table
         counted = _count(logs, loaded, to)
     answered, missing = _ask(directory, loaded, spark, to, progress)
     commands = _where(directory, to)
@@ -75,6 +78,7 @@ def run(
         load=loaded,
         crash=crashed,
         storm=sought,
+        status=compacted,
         count=counted,
         spark=answered,
         spark_missing=missing,
@@ -83,7 +87,7 @@ def run(
     )
 
 
-def _load(logs: LogManager, to: Narrator, progress: Progress | None) -> load.LoadResult:
+def _load(logs: LogManager, to: Narrator, progress: Progress | None) -> tuple[events.FlightEvents, load.LoadResult]:
     to.chapter(1, "A year becomes a log")
     to.say(
         "Every flight that was to leave New York in 2013 is up to three events: scheduled, departed, arrived. They go "
@@ -95,7 +99,7 @@ def _load(logs: LogManager, to: Narrator, progress: Progress | None) -> load.Loa
     table = events.load()
     result = load.load_flights(logs, table, progress)
     load.tell(result, to)
-    return result
+    return table, result
 
 
 def _kill(directory: Path, to: Narrator, progress: Progress | None) -> crash.Kill:
@@ -125,8 +129,22 @@ def _seek(logs: LogManager, loaded: load.LoadResult, to: Narrator) -> storm.Stor
     return result
 
 
+def _compact(
+    logs: LogManager, table: events.FlightEvents, to: Narrator, progress: Progress | None
+) -> status.StatusResult:
+    to.chapter(4, "The latest state of every flight")
+    to.say(
+        f"The same events go into the topic {place.FLIGHT_STATUS}, now with the flight as the key: carrier, number, "
+        "origin and day. Compaction keeps of each key the latest record. A cancelled flight gets a tombstone: a key "
+        "without a value, which takes it out for good."
+    )
+    result = status.compact_states(logs, table, progress)
+    status.tell(result, to)
+    return result
+
+
 def _count(logs: LogManager, loaded: load.LoadResult, to: Narrator) -> counting.CountResult:
-    to.chapter(4, "How many are there?")
+    to.chapter(5, "How many are there?")
     to.say("Each batch of records says in its header how many it holds, so an exact count need not read records.")
     result = counting.count(logs)
     counting.tell(result, to)
@@ -139,7 +157,7 @@ def _count(logs: LogManager, loaded: load.LoadResult, to: Narrator) -> counting.
 def _ask(
     directory: Path, loaded: load.LoadResult, wanted: bool, to: Narrator, progress: Progress | None
 ) -> tuple[analytics.SparkResult | None, str | None]:
-    to.chapter(5, "A question for Spark")
+    to.chapter(6, "A question for Spark")
     missing = analytics.missing() if wanted else "--no-spark"
     if missing is not None:
         to.say(missing if wanted else "Left out, as asked.")
@@ -159,10 +177,11 @@ def _ask(
 
 
 def _where(directory: Path, to: Narrator) -> tuple[str, ...]:
-    to.chapter(6, "Where it lies, and what to try next")
+    to.chapter(7, "Where it lies, and what to try next")
     to.say(
-        f"The directory {directory} is a Kafka log.dir: {place.FLIGHTS}-0 to {place.FLIGHTS}-{load.PARTITIONS - 1} and "
-        f"{place.TELEMETRY}-0, each with .log, .index and .timeindex files that a broker's own tools read too."
+        f"The directory {directory} is a Kafka log.dir: {place.FLIGHTS}-0 to {place.FLIGHTS}-{load.PARTITIONS - 1}, "
+        f"{place.FLIGHT_STATUS}-0 and {place.TELEMETRY}-0, each with .log, .index and .timeindex files that a broker's "
+        f"own tools read too."
     )
     first = min((directory / f"{place.FLIGHTS}-0").glob("*.log"))
     where, klog_command = shlex.quote(str(directory)), _command()
@@ -170,6 +189,7 @@ def _where(directory: Path, to: Narrator) -> tuple[str, ...]:
         f"{klog_command} ls {where}",
         f"{klog_command} cat --dir {where} --topic {place.FLIGHTS} --partition 0 --from 2013-02-08T05:00:00Z | head",
         f"{klog_command} dump {shlex.quote(str(first))} | head",
+        f"{klog_command} compact {where} --dry-run",
     )
     to.code("\n".join(commands))
     return commands

@@ -3,7 +3,8 @@
   D1  a range that was in memory, in whole or in part, before the scan came is never dropped
   D2  where the kernel does not tell what is in memory (before Linux 6.5, or of a file that this user may not write),
       nothing is dropped
-  D3  a page that somebody has mapped, or that is not on the disk yet, stays anyway: advice takes clean pages only
+  D3  a page that is being read, as the kernel's read-ahead leaves some where a scan stops, is waited for, and goes
+  D4  a page that somebody has mapped, or that is not on the disk yet, stays anyway: advice takes clean pages only
 
 What is in memory is asked once, when the scan begins: the kernel's own read-ahead runs before the scan later on. What
 others have brought in meanwhile may go with the rest.
@@ -20,6 +21,7 @@ _GRAIN = 64 << 10  # a range of this size is cold only if no page of it is in me
 _STEP = 8 << 20  # dropped together
 _AHEAD = 16 << 20  # so far the kernel may have read ahead of a scan that stops
 _PAGE = 4096
+_WAITS = 3
 
 
 def cold_ranges(file: LogFile, start: int, stop: int) -> list[tuple[int, int]]:
@@ -51,6 +53,11 @@ class DropBehind:
         self._done = start
         self._reached = start
 
+    @property
+    def cold_bytes(self) -> int:
+        """Of what was not in memory when the scan began."""
+        return sum(high - low for low, high in self._cold)
+
     def __enter__(self) -> DropBehind:
         return self
 
@@ -71,8 +78,24 @@ class DropBehind:
     def finish(self) -> None:
         """The scan is over, wherever it stopped. The file is still open."""
         if self._cold:
-            self._drop(0, self._reached + _AHEAD)  # once more: folios that lay across a step, pages just read
+            end = self._reached + _AHEAD
+            self._drop(0, end)  # once more: folios that lay across a step, pages just read
+            for _ in range(_WAITS):
+                if not self._wait_for_read_ahead(end):
+                    break
+                self._drop(self._reached, end)
             self._cold = []
+
+    def _wait_for_read_ahead(self, end: int) -> bool:
+        """Pages that are on their way from the disk stay, whatever advice says, and on a busy disk many are: so wait
+        for the last of them. Was there any?"""
+        for low, high in reversed(self._cold):
+            low, high = max(low, self._reached // _GRAIN * _GRAIN), min(high, end)
+            if low < high and (now := cold_ranges(self._file, low, high)) != [(low, high)]:
+                last = now[-1][0] if now and now[-1][1] == high else high
+                self._file.read((last - 1) // _PAGE * _PAGE, 1)
+                return True
+        return False
 
     def _drop(self, start: int, stop: int) -> None:
         for low, high in self._cold:

@@ -103,6 +103,7 @@ class CleaningTurn:
                 self._depth += 1
             else:
                 self._waiting += 1
+                self._condition.notify_all()  # the background, which may wait for its throttle
                 try:
                     self._condition.wait_for(lambda: self._holder is None and not self._pauses)
                     self._holder, self._depth, self._foreground = threading.get_ident(), 1, True

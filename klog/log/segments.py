@@ -6,6 +6,8 @@ Each takes a binary search, whatever the number of segments; an answer that is a
 from __future__ import annotations
 
 import bisect
+import itertools
+from array import array
 from collections.abc import Sequence
 
 from klog.errors import SegmentOffsetOverflow
@@ -14,6 +16,23 @@ from klog.segment import Segment
 
 def _base(segment: Segment) -> int:
     return segment.base_offset
+
+
+class Sizes:
+    """Sums of the sizes of a tuple of segments, made in one walk and asked without one. A closed segment is never
+    longer or shorter: another one of its base offset stands in another tuple."""
+
+    __slots__ = ("_sums", "segments")
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self.segments = segments
+        self._sums = array("q", itertools.accumulate((segment.size for segment in segments[:-1]), initial=0))
+
+    def before(self, number: int) -> int:
+        """Bytes of the first `number` segments."""
+        if number < len(self._sums):
+            return self._sums[number]
+        return self._sums[-1] + self.segments[-1].size
 
 
 def number_of(segments: Sequence[Segment], offset: int) -> int:
@@ -46,6 +65,11 @@ def higher(segments: Sequence[Segment], offset: int) -> Segment | None:
     """The first one that begins above an offset."""
     at = bisect.bisect_right(segments, offset, key=_base)
     return segments[at] if at < len(segments) else None
+
+
+def beginning_below(segments: Sequence[Segment], offset: int) -> int:
+    """How many begin below an offset."""
+    return bisect.bisect_left(segments, offset, key=_base)
 
 
 def between(segments: Sequence[Segment], start: int, stop: int) -> Sequence[Segment]:

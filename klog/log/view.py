@@ -56,7 +56,7 @@ from klog.log.producers import ProducerState
 from klog.log.ranges import FetchRange, fetch_range
 from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_ranges
 from klog.log.reading import Reading
-from klog.log.segments import number_of
+from klog.log.segments import Sizes, number_of
 from klog.log.tail import LogTail
 from klog.log.terms import Options
 from klog.log.times import Position, resolve, whole_number
@@ -92,7 +92,7 @@ class LogView(LogState):
         self._aborted_finder = AbortedFinder()
         self._newest = NewestBefore()
         self._reading = Reading()
-        self._closed_bytes: tuple[tuple[Segment, ...], int] = (), 0  # of all segments but the newest, and of which ones
+        self._sizes = Sizes(())
         loaded = self._load()
         self._take(loaded)
         self._recovery_point = loaded.recovery_point
@@ -300,14 +300,15 @@ class LogView(LogState):
     @property
     def size(self) -> int:
         """Bytes of all .log files."""
-        segments = self._segments
-        if not segments:
-            return 0
-        known, closed_bytes = self._closed_bytes
-        if known is not segments:  # a closed segment is never longer or shorter: another one is in another tuple
-            closed_bytes = sum(segment.size for segment in segments[:-1])
-            self._closed_bytes = segments, closed_bytes
-        return closed_bytes + segments[-1].size
+        sizes = self._sizes_of(self._segments)
+        return sizes.before(len(sizes.segments))
+
+    def _sizes_of(self, segments: tuple[Segment, ...]) -> Sizes:
+        """Of these segments, which are or were the log's: walked over when they are first asked for."""
+        known = self._sizes
+        if known.segments is not segments:
+            known = self._sizes = Sizes(segments)
+        return known
 
     def metrics(self, *, page_cache: bool = False) -> dict[str, float]:
         """Gauges, and of a log that is written the counters since it was opened, under the names of Kafka's metrics.

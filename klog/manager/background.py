@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -162,9 +163,9 @@ def _for_each_directory(
     manager: LogManager, action: Callable[[LogDirectory, list[Log]], object], chosen: list[Log] | None = None
 ) -> None:
     """Each directory in use with its open logs, or with those of the chosen that are its own, where it has any."""
-    logs: dict[LogDirectory, list[Log]] = {}
+    logs: dict[LogDirectory, list[Log]] = defaultdict(list)
     for log in _open_logs(manager) if chosen is None else chosen:
-        logs.setdefault(log._owner, []).append(log)
+        logs[log._owner].append(log)
     for directory in manager._online():
         if chosen is not None and directory not in logs:
             continue

@@ -52,6 +52,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klog.cleaner")
 _GONE = (LogClosed, StorageOffline, UnknownTopicOrPartition)
 _STOP_SECONDS = 60.0
+_MANY, _GOOD_MS = (
+    200,
+    1000,
+)  # of so many logs, what a look around has found is good for so long: else it is most of the work
 
 
 class _Worker:
@@ -88,6 +92,8 @@ class BackgroundCleaner:
         self._delete_at_ms = 0
         self._last_run_ms = 0
         self._dirtiest = 0.0
+        self._chosen: list[Log] = []  # eligible as of the last look around, the filthiest last
+        self._good_until_ms = 0
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
@@ -138,7 +144,7 @@ class BackgroundCleaner:
             self._end()
 
     def _end(self) -> None:
-        workers, self._workers, self._settings = self._workers, [], None
+        workers, self._workers, self._settings, self._chosen = self._workers, [], None, []
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -227,21 +233,31 @@ class BackgroundCleaner:
         """The filthiest, whose turn has begun."""
         with self._choosing:
             now_ms = self._last_run_ms = self._now_ms()
-            free = [
-                log
-                for log in logs
-                if log._cleaning.uncleanable is None
-                and log._cleaning.state == "none"
-                and self._later.get(log, now_ms) <= now_ms
-            ]
+            if now_ms < self._good_until_ms and (log := self._begin_chosen(now_ms)) is not None:
+                return log
+            free = [log for log in logs if self._is_free(log, now_ms)]
             found = survey(free, self._stamps, self._clock.wall_ms())
             for log, error in found.failures:
                 self._failed(log, error)
             correct_checkpoints(manager._files, found.candidates)
             self._dirtiest, worker.delay_ms = found.dirtiest, found.delay_ms
-            for candidate in found.chosen():
-                if candidate.log._cleaning.try_begin():
-                    return candidate.log
+            self._chosen = [candidate.log for candidate in found.chosen()][::-1]
+            self._good_until_ms = now_ms + _GOOD_MS if len(free) > _MANY else 0
+            chosen = self._begin_chosen(now_ms)
+            if not self._good_until_ms:
+                self._chosen = []
+            return chosen
+
+    def _is_free(self, log: Log, now_ms: int) -> bool:
+        turn = log._cleaning
+        return turn.uncleanable is None and turn.state == "none" and self._later.get(log, now_ms) <= now_ms
+
+    def _begin_chosen(self, now_ms: int) -> Log | None:
+        """The next one whose turn may begin."""
+        while self._chosen:
+            log = self._chosen.pop()
+            if is_compacted(log) and self._is_free(log, now_ms) and log._cleaning.try_begin():
+                return log
         return None
 
     def _clean(self, log: Log, worker: _Worker, settings: CleanerSettings) -> None:

@@ -143,7 +143,9 @@ def _look(
     if config.max_compaction_lag_ms < _NO_LAG_MS:
         first = stamps.of(log, closed_from(segments, range_.first_dirty))
         delay_ms = compaction_delay(first, config.max_compaction_lag_ms, now_ms)
-    return Candidate(log, dirt(segments, range_), delay_ms, range_.first_dirty if range_.reset else None)
+    return Candidate(
+        log, dirt(segments, range_, log._sizes_of(segments)), delay_ms, range_.first_dirty if range_.reset else None
+    )
 
 
 def correct_checkpoints(files: Files, candidates: Iterable[Candidate]) -> None:

@@ -407,6 +407,9 @@ class LogManager:
             self._config = altered
             self._changes = {name: value for name, value in merged.items() if value is not None}
             self._loading.configuration_changed(None)
+            for log in self._logs.values():  # what compact() takes
+                log._options.dedupe_buffer_size = altered.log_cleaner_dedupe_buffer_size
+                log._options.dedupe_load_factor = altered.log_cleaner_io_buffer_load_factor
         self._cleaner.reconfigure()
         self._end_cleanings_of_others()
         return altered

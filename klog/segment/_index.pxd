@@ -15,7 +15,7 @@ cdef class IndexPair:
 
     cpdef reserve(self, int32_t batches)
     cpdef add(self, BatchTable group, int32_t first, int32_t stop, int64_t position)
-    cdef int attach(self) except -1
+    cdef int attach(self, int32_t offsets=*, int32_t times=*) except -1
     cdef int check_one(self, Mapping map, str path, int64_t entries, int width, str kind) except -1
     cdef int clear_tail(self, int32_t offsets, int32_t times) except -1
     cdef int keep(self, kl_indexer_t *before) except -1

@@ -68,22 +68,27 @@ cdef class IndexPair:
         else:
             self.offsets = Mapping(offsets_path, writable, -1, table, copy)
             self.times = Mapping(times_path, writable, -1, table, copy)
-        self.attach()
+        self.attach(0 if self.offsets.found == 0 else -1, 0 if self.times.found == 0 else -1)
 
-    cdef int attach(self) except -1:
-        """Count the sound entries of the files as they are mapped now."""
+    cdef int attach(self, int32_t offsets=-1, int32_t times=-1) except -1:
+        """Count the sound entries of the files as they are mapped now; or take it that there are so many, and look at
+        nothing: on tmpfs to look at a place without blocks takes a page, and where there is none, that is a SIGBUS."""
         cdef int32_t slots = <int32_t>min(self.offsets.size // KL_OFFSET_ENTRY, INT32_MAX)
         cdef const uint8_t *last
         self.x.offset_entries = self.offsets.data
         self.x.offset_capacity = slots
-        self.x.offset_count = kl_offset_index_sound(self.offsets.data, slots) if slots else 0
+        if offsets < 0:
+            offsets = kl_offset_index_sound(self.offsets.data, slots) if slots else 0
+        self.x.offset_count = min(offsets, slots)
         self.x.last_relative = -1
         if self.x.offset_count:
             self.x.last_relative = load32(self.offsets.data + (self.x.offset_count - 1) * KL_OFFSET_ENTRY)
         slots = <int32_t>min(self.times.size // KL_TIME_ENTRY, INT32_MAX)
         self.x.time_entries = self.times.data
         self.x.time_capacity = slots
-        self.x.time_count = kl_time_index_sound(self.times.data, slots) if slots else 0
+        if times < 0:
+            times = kl_time_index_sound(self.times.data, slots) if slots else 0
+        self.x.time_count = min(times, slots)
         self.x.last_time = -1
         self.x.last_time_offset = self.x.base_offset
         if self.x.time_count:
@@ -297,7 +302,7 @@ cdef class IndexPair:
             self.grow(capacity)
         finally:
             kl_indexer_init(&self.x, base_offset, interval)
-            self.attach()
+            self.attach(0, 0)
 
     def grow(self, int64_t capacity):
         """Give both files capacity bytes, rounded down to whole entries, entries kept: a segment becomes active."""
@@ -325,7 +330,7 @@ cdef class IndexPair:
 
     cdef int keep(self, kl_indexer_t *before) except -1:
         """attach() after a resize, with what only memory knows."""
-        self.attach()
+        self.attach(before.offset_count, before.time_count)
         self.x.since = before.since
         self.x.max_timestamp = before.max_timestamp
         self.x.max_timestamp_offset = before.max_timestamp_offset

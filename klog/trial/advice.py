@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 APPEND, DURABLE, SEQUENTIAL, RANDOM, SEND = "append", "durable append", "sequential read", "random read", "send"
 BUFFERED, NO_BLOCKS, ZEROS = "buffered", "no blocks ahead", "zeros ahead"
 WRITE_BEHIND, DONTCACHE, DIRECT = "write-behind", "dontcache", "direct"
+HOT, COLD, COLD_AHEAD, COLD_DIRECT = "hot", "cold", "cold, 4 MiB ahead", "cold, direct"
 ONE_THREAD = "1 thread"
 _NOISE = 1.10
 _NEARLY = 0.90
@@ -34,7 +35,8 @@ class Advice:
 
 def recommend(results: Sequence[Result]) -> list[Advice]:
     """What these figures speak for, the most important first. What was not measured is not spoken of."""
-    given = [_durability(results), _preallocate(results), _bulk(results), _batches(results), _cold(results)]
+    given = [_durability(results), _preallocate(results), _bulk(results), _batches(results)]
+    given += [_reads(results), _cold(results)]
     return [advice for advice in given if advice is not None]
 
 
@@ -125,8 +127,23 @@ def _batches(results: Sequence[Result]) -> Advice | None:
     )
 
 
+def _reads(results: Sequence[Result]) -> Advice | None:
+    settings = {COLD_AHEAD: "klog.io.read.ahead.bytes=4194304", COLD_DIRECT: "klog.io.read=direct"}
+    cold = _of(results, SEQUENTIAL, COLD)
+    others = [one for way in settings for one in _of(results, SEQUENTIAL, way)]
+    if not cold or not others:
+        return None
+    best = max(others, key=lambda one: one.value)
+    if best.value < _NOISE * cold[0].value:
+        return None
+    return Advice(
+        f"{settings[best.way]} for logs that are scanned cold",
+        f"{best.value / cold[0].value:.2f} times the rate of the kernel's own read-ahead",
+    )
+
+
 def _cold(results: Sequence[Result]) -> Advice | None:
-    cold = _of(results, RANDOM, "cold")
+    cold = _of(results, RANDOM, COLD)
     if not cold or cold[0].ratio > 1 / 3:
         return None
     return Advice(

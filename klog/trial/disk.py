@@ -2,7 +2,8 @@
 
     append 4 KiB, 64 KiB, 1 MiB     each way of writing: rate until the bytes are on disk, and until append() returned
     durable append                  durability="sync": one thread, several threads that share flushes
-    sequential read, random read    through the log, from the page cache and past it
+    sequential read                 through the log: from the page cache; cold, by each way of reading
+    random read                     the same, by the kernel's way alone
     send                            a slice to a socket: sendfile, or read and sent
 
 A contest goes on for its share of the time and of the bytes, at least one round.
@@ -35,6 +36,12 @@ WAYS: dict[str, dict[str, str]] = {
     advice.WRITE_BEHIND: {"klog.io.write.behind.bytes": "1048576"},
     advice.DONTCACHE: {"klog.io.write": "dontcache"},
     advice.DIRECT: {"klog.io.write": "direct"},
+}
+READS: dict[str, dict[str, str]] = {
+    advice.HOT: {},
+    advice.COLD: {},
+    advice.COLD_AHEAD: {"klog.io.read.ahead.bytes": str(4 << 20)},
+    advice.COLD_DIRECT: {"klog.io.read": "direct"},
 }
 THREADS = {advice.ONE_THREAD: 1, "4 threads": 4, "16 threads": 16}
 SIZE_MIN = 32 << 20
@@ -95,7 +102,7 @@ class _Trial:
             self._fill(log, self._size // 4, payload(BATCHES[_READ_BATCH]))
             path = log.path
         with Log.open(path, read_only=True) as log:  # which maps no file: what is mapped cannot be made cold
-            results += self._contest(advice.SEQUENTIAL, self._scans(log))
+            results += self._contest(advice.SEQUENTIAL, self._scans(log), READS)
             results += self._contest(f"{advice.RANDOM} of {_READ_BATCH}", self._fetches(log), less_is_better=True)
             results += self._contest(f"{advice.SEND} 1 MiB slices", self._sends(log))
         taken = self._clock.monotonic() - start
@@ -226,13 +233,14 @@ class _Trial:
             pass
 
     def _scans(self, log: Log) -> Ways:
-        def scan(prepare: Callable[[Log], None]) -> Figures:
-            prepare(log)
-            start = self._clock.monotonic()
-            size = sum(len(chunk.buffer) for chunk in log.chunks(log.log_start_offset, log.log_end_offset))
-            return {"MB/s": _rate(size, self._clock.monotonic() - start)}
+        def scan(way: str) -> Figures:
+            with Log.open(log.path, read_only=True, config=READS[way]) as reader:
+                (self._heat if way == advice.HOT else self._cool)(reader)
+                start = self._clock.monotonic()
+                size = sum(len(chunk.buffer) for chunk in reader.chunks(reader.log_start_offset, reader.log_end_offset))
+                return {"MB/s": _rate(size, self._clock.monotonic() - start)}
 
-        return {"hot": lambda: scan(self._heat), "cold": lambda: scan(self._cool)}
+        return {way: lambda way=way: scan(way) for way in READS}  # type: ignore[misc]
 
     def _fetches(self, log: Log) -> Ways:
         offsets = range(log.log_start_offset, log.log_end_offset)
@@ -245,7 +253,7 @@ class _Trial:
                 bytes(log.fetch(offset, 1).memory())
             return {"ms a read": (self._clock.monotonic() - start) / len(picked) * 1e3}
 
-        return {"hot": lambda: fetch(self._heat), "cold": lambda: fetch(self._cool)}
+        return {advice.HOT: lambda: fetch(self._heat), advice.COLD: lambda: fetch(self._cool)}
 
     def _sends(self, log: Log) -> Ways:
         batch_bytes = log.size // (log.log_end_offset - log.log_start_offset)  # all batches are of one size

@@ -26,6 +26,7 @@ from klog.errors import CorruptBatch, StorageOffline
 from tests.crash.compaction import CHECKPOINT, CONFIG, Cleaning, Way, left_over, look
 from tests.support.abandon import abandon
 from tests.support.child import in_child
+from tests.support.crash_files import CrashFiles
 from tests.support.faulty_io import FaultyIo
 
 WAY = Way(False, CONFIG, {})
@@ -147,6 +148,16 @@ def test_no_room_for_the_checkpoint_leaves_what_was_cleaned(cleaning: Cleaning) 
         log.truncate_to(cleaning.before.span[1])
         log.close()
     cleaning.check(root)
+
+
+def test_a_cleaning_needs_no_more_room_than_what_it_leaves(cleaning: Cleaning) -> None:
+    """F17: each byte of the cleaned segments is written once, beside the old ones, and none before it is known."""
+    files = CrashFiles()
+    log = cleaning.way.log(cleaning.way.open(cleaning.copy(), files=files))
+    log.compact()
+    writes = [step for step in files.log if step.startswith("write ") and ".log.cleaned" in step]
+    assert sum(int(step.split("+")[1]) for step in writes) == sum(segment.size for segment in log.segments[:-1]) > 0
+    abandon(log)
 
 
 def test_too_many_open_files_anywhere(cleaning: Cleaning) -> None:

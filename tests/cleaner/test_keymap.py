@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from klog.cleaner import KeyMap
 from klog.cleaner._keymap import hash_key
+from tests.support.aes import encrypt, xor
 from tests.support.siphash import siphash128
 
 SLOT = 24
@@ -109,6 +110,31 @@ def test_keys_that_collide_in_a_hash_without_a_secret_do_not_here() -> None:
         found = KeyMap(SLOT * 1000)
         found.put(keys, range(len(keys)))
         assert len(found) == len(set(keys))
+
+
+def colliding_keys(secret: bytes, count: int) -> list[bytes]:
+    """So many keys of two blocks that are one under CMAC with this secret: E(E(first) ^ second ^ K) is the same."""
+    wanted = bytes(16)
+    firsts = (number.to_bytes(16, "big") for number in range(count))
+    return [first + xor(encrypt(secret, first), wanted) for first in firsts]
+
+
+@pytest.mark.skipif("aes-128-cmac" not in kernels(), reason="needs: AES instructions")
+def test_keys_made_to_collide_under_one_secret_are_many_under_another() -> None:
+    """Whoever knows the secret makes a thousand keys one, and loses all records but the last: so it is nobody's."""
+    keys = colliding_keys(SECRET, 1000)
+    known = KeyMap(SLOT * 2000, secret=SECRET, kernel=KERNELS[1])
+    known.put(keys, range(1000))
+    assert (len(known), known.get(keys[:1])) == (1, [999])
+    for kernel in kernels():
+        found = KeyMap(SLOT * 2000, kernel=kernel)
+        found.put(keys, range(1000))
+        assert found.get(keys) == list(range(1000))
+
+
+def test_the_model_of_aes_knows_the_vector_of_the_standard() -> None:
+    plain, key = bytes.fromhex("00112233445566778899aabbccddeeff"), bytes(range(16))
+    assert encrypt(key, plain).hex() == "69c4e0d86a7b0430d8cdb78070b4c55a"
 
 
 def test_each_map_has_a_secret_of_its_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch
 from tests.cleaner.logs import NOW, append, open_log, values
+from tests.cleaner.test_swap import on_disk
 from tests.support.abandon import abandon
 from tests.support.batches import marker, transactional
 from tests.support.crash_files import CrashFiles, PowerCut
@@ -146,15 +148,15 @@ def test_many_of_them(tmp_path: Path) -> None:
     """CL38: one after the other is split by one call."""
     directory = tmp_path / "t-0"
     directory.mkdir()
-    for n in range(12):
+    for n in range(11):
         base = 2 * n * BEYOND
         data = batches(base, 2, 100 * n) + batches(base + BEYOND + 1, 2, 100 * n + 50)
         (directory / f"{base:020d}.log").write_bytes(data)
-    end = 24 * BEYOND
+    end = 22 * BEYOND
     (directory / f"{end:020d}.log").write_bytes(b"")
     with opened(directory) as log:
         before = offsets(log)
-        assert len(before) == 12 * 12
+        assert len(before) == 11 * 12
         assert log.compact().first_dirty_offset == end
         assert bases(log) == sorted([*range(0, end, 2 * BEYOND), *range(BEYOND + 1, end, 2 * BEYOND), end])
         assert offsets(log) == before
@@ -224,6 +226,38 @@ def test_killed_anywhere_in_it(tmp_path: Path, step: int) -> None:
             log.compact()
             assert offsets(log) == [*survivors(), *range(3 * BEYOND, 3 * BEYOND + 3)], whole.log[stop_at]
         shutil.rmtree(directory.parent)
+
+
+@EVERY
+def test_a_power_cut_anywhere_in_it(tmp_path: Path, step: int) -> None:
+    """CL38, W1, W4: the same where names that were not synced come back, or their replacements never arrive."""
+    directory = overflowed(tmp_path / "original" / "t-0")
+    with opened(directory) as log:
+        expected, before = values(log), offsets(log)
+    whole = CrashFiles()
+    shutil.copytree(directory, tmp_path / "whole" / "t-0")
+    log = opened(tmp_path / "whole" / "t-0", whole)
+    log.compact()
+    abandon(log)
+    first = next(number for number, made in enumerate(whole.log) if ".cleaned" in made)
+    for stop_at in range(first, whole.steps + 1, step):
+        place = tmp_path / f"{stop_at}" / "t-0"
+        shutil.copytree(directory, place)
+        files = CrashFiles(stop_at)
+        on_disk(files, place)
+        log = opened(place, files)
+        with contextlib.suppress(PowerCut):
+            log.compact()
+        abandon(log)
+        for state, root in files.states(place.parent, tmp_path / "states", stop_at, randoms=1):
+            said = stop_at, state, files.log[-3:]
+            with klog.Log.open(root / "t-0", config=CONFIG, clean_shutdown=False, clock=ManualClock(NOW)) as log:
+                assert values(log) == expected, said
+                assert set(offsets(log)) <= set(before), said
+                log.compact()
+                assert offsets(log) == [*survivors(), *range(3 * BEYOND, 3 * BEYOND + 3)], said
+        shutil.rmtree(tmp_path / "states")
+        shutil.rmtree(place.parent)
 
 
 @EVERY

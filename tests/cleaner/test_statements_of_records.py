@@ -13,6 +13,7 @@ import pytest
 
 import klog
 from klog.cleaner import Dirt, KeyMap, RoundStats, clean_round, cleanable, dirt, write_first_dirty
+from klog.cleaner.footprint import Footprint
 from klog.cleaner.plan import SPAN_MAX, group
 from klog.cleaner.round import Source, _note_keys
 from klog.errors import CorruptBatch
@@ -411,7 +412,7 @@ def test_a_reach_is_not_read_from_an_empty_index(story: Story) -> None:
 def survey(log: klog.Log, start: int, end: int, keys: KeyMap) -> RoundStats:
     """Pass 1."""
     stats = RoundStats(start)
-    _note_keys(log, log.segments, Dirt(start, end, 0, 0), keys, stats, None)
+    _note_keys(log, log.segments, Dirt(start, end, 0, 0), keys, stats, None, Footprint(log.config))
     return stats
 
 

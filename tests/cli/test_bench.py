@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import klog
 from klog.cli import cli
 from klog.cli.bench import BAR_CELLS, bar
 
@@ -50,6 +55,26 @@ def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("klog.trial.try_disk", interrupt)
     assert CliRunner().invoke(cli, ["bench", "disk", str(tmp_path)]).exit_code == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_it_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "klog", "bench", "disk", str(tmp_path), "--size", "32", "--seconds", "20"],
+        cwd=Path(klog.__file__).parent.parent,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while not list(tmp_path.glob(".klog-bench-*/*")):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+    finally:
+        process.kill()
+        process.wait()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,14 +63,30 @@ class Way:
             opened.create_topic(TOPIC, config=self.config)
         return opened.log(TOPIC)
 
-    def clean(self, root: Path, armed: Callable[[], None] = lambda: None, files: Any = None) -> None:
-        """The whole life: open, compact, close. armed() is called before it, or, of a log by itself, before compact."""
+    def clean(
+        self,
+        root: Path,
+        armed: Callable[[], None] = lambda: None,
+        files: Any = None,
+        abandoned: bool = False,
+    ) -> None:
+        """The whole life: open, compact, close. armed() is called before it, or, of a log by itself, before compact.
+        abandoned: what is raised is the end, and nothing is closed."""
         if self.managed:
             armed()
-        with self.open(root, files=files) as opened:
+        opened = self.open(root, files=files)
+        try:
             if not self.managed:
                 armed()
             self.log(opened).compact(roll=self.roll)
+            opened.close()
+        except BaseException:
+            if abandoned:
+                opened._abandon()
+            raise
+        finally:
+            if not abandoned:
+                opened.close()
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,40 @@ def test_only_the_storm_was_read(result, text):
     assert f"{read:,} of 992,643 records" in text
 
 
+def test_flight_status_keeps_the_last_state_of_each_flight(result, text, flights):
+    status = result.status
+    assert status.records == 1_000_898 == EVENTS + 8_255
+    assert (status.tombstones, status.records_after) == (8_255, 328_521)
+    assert "1,000,898 records = 992,643 states + 8,255 tombstones" in text
+    assert "328,521 records, one for each flight that left" in text
+    keys = flights.carrier + "-" + flights.flight.astype(str) + "-" + flights.origin
+    keys += pd.to_datetime(flights[["year", "month", "day"]]).dt.strftime("-%Y-%m-%d")
+    assert keys.is_unique
+    wanted = dict(zip(keys, flights.air_time.notna().map({True: "arrived", False: "departed"}), strict=True))
+    for key in keys[flights.dep_delay.isna()]:
+        del wanted[key]
+    with klog.open(result.directory, read_only=True) as logs:
+        log = logs.log("flight-status")
+        found = {record.key.decode(): json.loads(record.value)["event"] for record in log.read()}
+        assert log.count() == len(found) == 328_521
+        assert log.size == status.bytes_after < status.bytes_before / 2
+    early = set(
+        keys[(flights.dep_delay <= 0) & flights.air_time.isna()]
+    )  # by event time they left, then were scheduled
+    assert found == {key: "scheduled" if key in early and found[key] != "departed" else wanted[key] for key in wanted}
+    assert f"{status.records_between:,} keys, 8,255 of them tombstones" in text
+    assert 328_521 < status.records_between <= 336_776
+
+
+def test_examples_of_flights_are_those_of_the_table(result, text):
+    arrived, departed, cancelled = result.status.examples
+    assert (arrived.key, arrived.event) == ("UA-1545-EWR-2013-01-01", "arrived")
+    assert departed.event == "departed"
+    assert cancelled.event is None
+    for each in result.status.examples:
+        assert f"{each.key} {each.event or 'cancelled: no record'} {each.tailnum or '-'}" in text
+
+
 def test_the_count_is_exact(result, text):
     assert result.count.by_headers == result.count.by_reading == EVENTS
     assert re.search(r"by batch headers 992,643 in [\d.]+ (µs|ms|s)\b", text)
@@ -167,10 +201,10 @@ def test_the_count_is_exact(result, text):
 
 
 def test_next_commands_name_real_paths(result, told):
-    assert len(result.next_commands) == 3
+    assert len(result.next_commands) == 4
     for command in result.next_commands:
         assert command in told[1]
-        assert command.split()[1] in {"ls", "cat", "dump"}
+        assert command.split()[1] in {"ls", "cat", "dump", "compact"}
     assert Path(result.next_commands[2].split()[2]).is_file()
 
 
@@ -178,7 +212,7 @@ def test_progress_rises_to_the_whole(told):
     imported = [event for event in told[2] if event.stage == "import"]
     assert [event.done for event in imported] == sorted(event.done for event in imported)
     assert imported[-1].done == imported[-1].total == EVENTS
-    assert {"read table", "import", "write"} <= {event.stage for event in told[2]}
+    assert {"read table", "import", "write", "states", "index", "clean"} <= {event.stage for event in told[2]}
 
 
 def test_the_result_is_json(result):

@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "fuzz"
 C_TARGETS = sorted(path.name.removesuffix("_fuzz.c") for path in HERE.glob("*_fuzz.c"))
-FACE_TARGETS = ["append", "checkpoint", "decode", "decompress", "segment", "snapshot"]
+FACE_TARGETS = ["append", "checkpoint", "compact", "decode", "decompress", "segment", "snapshot"]
 _FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"]
 
 

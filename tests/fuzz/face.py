@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import sys
 import tempfile
 from collections.abc import Callable
 
+from klog.cleaner._clean import KeySurvey, Rewriter
+from klog.cleaner._keymap import KeyMap
+from klog.cleaner.transactions import CleanedTransactions
 from klog.codec.compress import decompress
 from klog.config import LogConfig
 from klog.disk._io import LogFile
@@ -27,6 +31,7 @@ from klog.errors import (
 from klog.log.checkpoint import parse_epochs, parse_metadata, parse_offsets
 from klog.log.snapshots import format_snapshot, parse_snapshot
 from klog.record import columns, decode, iter_records, validate, validate_append
+from klog.segment import AbortedTransaction, IndexPair
 from klog.segment._scan import scan_checked, scan_headers
 from tests.support.reseal import reseal
 
@@ -96,6 +101,57 @@ def segment_target(data: bytes) -> None:
     assert scan.batches == sum(1 for _ in decode(data[: scan.end]))
 
 
+class _Kept:
+    """What a rewriting writes."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, data: memoryview, position: int) -> None:
+        assert position == len(self.data)
+        self.data += data
+
+
+def _compacted(data: bytes, start: int, latest_of: KeyMap, aborted: list[AbortedTransaction]) -> bytes:
+    """Both passes over a segment of the offsets [0, 2^31), as a round makes them; what it leaves."""
+    kept = _Kept()
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        log = LogFile(os.dup(file.fileno()), "fuzz.log")
+        try:
+            noted, written = CleanedTransactions(), CleanedTransactions()
+            noted.add(aborted)
+            written.add(aborted)
+            KeySurvey(latest_of, start, noted).note(log, 0, len(data), 0, 2**31)
+            rewriter = Rewriter(latest_of, _NOW, 1000, 2**31, written, {1000: (3, 0), 2000: (None, 0)})
+            rewriter.begin(kept, IndexPair("", "", 0, writable=True, capacity=1 << 20, interval=4096))
+            rewriter.rewrite(log, len(data), 0, 2**31, False)
+        finally:
+            log.close()
+    assert len(kept.data) == rewriter.size
+    return bytes(kept.data)
+
+
+def compact_target(data: bytes) -> None:
+    """rules:u8 start:u8 segment: CorruptBatch, or what a reader takes, all of it there before, none twice, and sound
+    enough to be compacted again. An odd first byte as above."""
+    if len(data) < 2:
+        return
+    segment = reseal(data[2:]) if data[0] & 1 else data[2:]
+    pids = {struct.unpack_from(">q", segment, 43)[0]} if data[0] & 2 and len(segment) >= 51 else set()
+    aborted = [AbortedTransaction(pid, 0, 2**31, 2**31) for pid in pids]
+    keys = KeyMap(24 * (1 + (data[0] >> 2)), secret=b"k" * 16)
+    with contextlib.suppress(CorruptBatch, UnsupportedBatch, UnsupportedCompression):
+        left = _compacted(segment, data[1], keys, aborted)
+        assert len(left) <= len(segment) * 4 + _BYTES_MAX
+        before = {(r.offset, r.key, r.value) for r in iter_records(segment, start=0, include_control=True)}
+        after = [(r.offset, r.key, r.value) for r in iter_records(left, start=0, include_control=True)]
+        assert before.issuperset(after)
+        validate(left)
+        assert _compacted(left, data[1], KeyMap(1 << 16, secret=b"k" * 16), aborted) is not None
+
+
 def snapshot_target(data: bytes) -> None:
     with contextlib.suppress(CorruptSnapshot):
         producers = parse_snapshot(data, "fuzz.snapshot")
@@ -110,6 +166,7 @@ def checkpoint_target(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "checkpoint": checkpoint_target,
+    "compact": compact_target,
     "decode": decode_target,
     "decompress": decompress_target,
     "append": append_target,

@@ -63,12 +63,32 @@ def _leader() -> Iterator[bytes]:
             yield struct.pack("<BBHqI", kind, 3, 0, 0, 0) + message
 
 
+def _clean() -> Iterator[bytes]:
+    """Plain payloads as golden batches have them, by each of some rules."""
+    for number, batch in enumerate(golden_batches()):
+        attributes, delta = struct.unpack_from(">hi", batch, 21)
+        count = struct.unpack_from(">i", batch, 57)[0]
+        if len(batch) <= _BYTES_MAX and not attributes & 7 and count < 1 << 16 and delta < 1 << 16:
+            for rules in (0, 2, 4, 16, 2 + 16):
+                choices = struct.pack(">BBHIBBHHH", attributes & 0xFF, rules, count, 3, number & 0xFF, 0, delta, 0, 0)
+                yield choices + batch[61:]
+
+
 def _varint(data: bytes) -> bytes:
     return data[61:189]
 
 
 def _decompress(data: bytes) -> bytes:
     return bytes((struct.unpack_from(">h", data, 21)[0] & 7,)) + data[61:]
+
+
+def _segments() -> Iterator[bytes]:
+    """Whole small segments of Kafka's, to be cleaned: records, transactions, markers, several keys."""
+    for path in sorted(GOLDEN.glob("*/logdir/*/*.log")):
+        data = path.read_bytes()
+        if 61 < len(data) <= 2 * _BYTES_MAX:
+            for rules in (0xFC, 0xFD, 0xFF):
+                yield bytes((rules, 0)) + data
 
 
 def _files(*patterns: str) -> Iterator[bytes]:
@@ -84,6 +104,7 @@ def _of(name: str) -> Iterator[bytes]:
         "decompress": _decompress,
         "decode": lambda batch: b"\0" + batch,
         "append": lambda batch: b"\0" + batch,
+        "compact": lambda batch: b"\xfd\0" + batch,
     }
     if name == "index":
         yield from (bytes(24) + data for data in _files("*/logdir/*/*.index", "*/logdir/*/*.timeindex"))
@@ -91,13 +112,17 @@ def _of(name: str) -> Iterator[bytes]:
         yield from _files("*/logdir/*/*.snapshot")
     elif name == "legacy":
         yield from _legacy()
+    elif name == "clean":
+        yield from _clean()
     elif name == "leader":
         yield from _leader()
     elif name == "checkpoint":
         yield from _files("*/logdir/*-checkpoint", "*/logdir/*/*-checkpoint", "*/logdir/*/partition.metadata")
     else:
-        if name in ("append", "decode", "segment"):
+        if name in ("append", "compact", "decode", "segment"):
             yield from (shape.get(name, bytes)(message) for message in legacy_messages())
+        if name == "compact":
+            yield from _segments()
         yield from (shape.get(name, bytes)(batch) for batch in golden_batches() if len(batch) <= _BYTES_MAX)
 
 

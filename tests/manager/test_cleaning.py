@@ -57,6 +57,20 @@ def test_it_cleans_what_is_dirty_until_nothing_is(tmp_path: Path) -> None:
         assert is_clean(several[0])
 
 
+def test_each_cleaning_has_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock(NOW)
+    with opened(tmp_path, clock) as logs, caplog.at_level("INFO", "klog.cleaner"):
+        dirty(topic(logs, "t"))
+        logs.start()
+        pass_time(clock, 2)
+        (line,) = [message for message in caplog.messages if message.startswith("event=log_cleaned ")]
+        said = dict(word.split("=", 1) for word in line.split())
+        wanted = {"log": "t-0", "first_dirty": "0", "end": "20", "keys": "5", "records": "20", "records_left": "5"}
+        assert {name: said[name] for name in wanted} == wanted
+        assert int(said["left"]) < int(said["bytes"]) == int(said["indexed_bytes"])
+        assert {"seconds", "bytes_per_second", "map_utilization"} <= set(said)
+
+
 def test_a_map_that_is_too_small_takes_several_rounds(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     with opened(tmp_path, clock, {"log.cleaner.dedupe.buffer.size": 24 * 3}) as logs:
@@ -135,6 +149,24 @@ def test_the_filthiest_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         shares(logs, {"a": 20, "c": 30, "b": 25})
         logs.start()
         assert order(logs, clock, monkeypatch) == ["c", "b", "a"]
+
+
+def test_one_look_around_does_for_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of very many logs the eligible ones are cleaned one after the other, the filthiest first, and then looked for
+    again."""
+    from klog.manager import cleaner_threads
+
+    clock, looks = ManualClock(NOW), []
+    real = cleaner_threads.survey
+    monkeypatch.setattr(cleaner_threads, "survey", lambda *args: looks.append(len(args[0])) or real(*args))
+    monkeypatch.setattr(cleaner_threads, "_MANY", 2)
+    with opened(tmp_path, clock) as logs:
+        shares(logs, {"a": 20, "c": 30, "b": 25})
+        logs.start()
+        assert order(logs, clock, monkeypatch) == ["c", "b", "a"]
+        assert len(looks) == 2
+        dirty(logs.log("a"), rounds=9, value=b"w")
+        assert order(logs, clock, monkeypatch)[:1] == ["a"]
 
 
 def test_who_is_uncleanable_or_taken_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ def test_a_small_trial_measures_every_contest_and_leaves_nothing(tmp_path: Path)
         ways = [one for one in report.results if one.contest == contest]
         assert len(ways) > 1 and ways[0].ratio == 1
         assert all(figure > 0 for one in ways for figure in one.figures.values())
+    assert {"cold", "cold, 4 MiB ahead", "cold, direct"} <= {one.way for one in report.results}
     assert 0 < report.bytes_written <= 2 * SIZE_MIN
     assert report.advice and report.directory == str(tmp_path)
     assert events[-1].done == events[-1].total == len(contests)

@@ -1,0 +1,55 @@
+"""A key purged from directories that Kafka wrote: klog finds them sound behind it, and every other record in its place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.inspect import verify
+from klog.manager.by_hand import purge_directory
+from tests.support import golden
+
+CASES = ("codecs", "compacted", "idempotent", "medley", "segments", "trimmed", "txn", "txn-v1")
+Said = dict[str, list[tuple[int, bytes | None, bytes | None, int]]]
+
+
+def said(directory: Path) -> Said:
+    found: Said = {}
+    with klog.open(directory, read_only=True) as logs:
+        for topic, partitions in logs.topics().items():
+            for partition in partitions:
+                log = logs.log(topic, partition)
+                found[log.name] = [
+                    (record.offset, record.key, record.value, record.timestamp)
+                    for record in log.read(isolation="log_end", include_control=True)
+                ]
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_key_of_kafka_s_directory(case: str, tmp_path: Path) -> None:
+    directory = golden.copy_logdir(case, tmp_path)
+    before = said(directory)
+    with klog.open(directory, read_only=True) as logs:
+        keys = Counter(
+            record.key
+            for topic, partitions in logs.topics().items()
+            for partition in partitions
+            for record in logs.log(topic, partition).read(isolation="log_end")
+            if record.key is not None
+        )
+    key = max(keys, key=lambda each: (keys[each], each))
+    problems = {(problem.kind, problem.message) for problem in verify(directory).problems}
+    outcomes = purge_directory(directory, key)
+    assert [outcome.error for outcome in outcomes if outcome.error is not None] == []
+    left = sum(outcome.stats.records_left for outcome in outcomes)
+    assert sum(outcome.stats.records_removed for outcome in outcomes) + left == keys[key]
+    assert sum(outcome.stats.records_removed for outcome in outcomes) > 0
+    after = said(directory)
+    gone = {name: [it for it in before[name] if it not in after[name]] for name in before}
+    assert {it[1] for them in gone.values() for it in them} == {key}
+    assert {name: [it for it in before[name] if it not in gone[name]] for name in before} == after
+    assert {(problem.kind, problem.message) for problem in verify(directory).problems} <= problems

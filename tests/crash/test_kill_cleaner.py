@@ -1,0 +1,105 @@
+"""A started manager, whose cleaner works beside appends, is killed with SIGKILL at random times, again and again.
+
+Every append says what it does before and when it is done. Of what is there after a kill each key has the value, or the
+tombstone, that was acknowledged last, or what was under way; and no key has an older value again, also one whose
+tombstone has been cleaned away.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import klog
+
+WRITER = """
+import random, sys, klog
+seed, number = int(sys.argv[2]), int(sys.argv[3])
+chance = random.Random(seed)
+config = {"log.cleaner.backoff.ms": 1, "log.cleaner.threads": 1, "log.cleaner.dedupe.buffer.size": 24 * 4000}
+logs = klog.open(sys.argv[1], create=True, config=config)
+if "t" not in logs.topics():
+    logs.create_topic("t", config={
+        "cleanup.policy": "compact", "segment.bytes": 2000, "min.cleanable.dirty.ratio": 0.01, "delete.retention.ms": 0,
+        "file.delete.delay.ms": 5,
+    })
+logs.start()
+log = logs.log("t")
+print("started", flush=True)
+while True:
+    key = chance.randrange(30)
+    value = b"" if chance.random() < 0.3 else b"%09d" % number
+    print(f"+ {key} {number} {len(value)}", flush=True)
+    log.append([(b"%d" % key, value or None), (b"x%d" % key, b"%09d" % number * 3)])
+    print(f"= {key} {number}", flush=True)
+    number += 1
+"""
+
+
+def kill_writer(data: Path, seed: int, number: int, seconds: float) -> list[list[str]]:
+    """What it said until it was killed, so long after it had begun."""
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(data), str(seed), str(number)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "started\n"
+        timer = threading.Timer(seconds, os.kill, (writer.pid, signal.SIGKILL))
+        timer.start()
+        said = writer.stdout.read()
+        timer.join()
+        assert writer.wait() == -signal.SIGKILL
+    finally:
+        writer.kill()
+        writer.communicate()
+    return [line.split() for line in said.split("\n")[:-1]]
+
+
+def run(data: Path, seed: int, lives: int) -> int:
+    """Lives, each killed; how many records compaction has taken."""
+    chance = random.Random(seed)
+    state: dict[bytes, bytes] = {}
+    number = 0
+    for life in range(lives):
+        doubtful: dict[bytes, bytes] | None = None
+        for what, key, at, *size in kill_writer(data, seed * 1000 + life, number, chance.uniform(0.02, 0.4)):
+            if what == "+":
+                value = b"%09d" % int(at) if size != ["0"] else b""
+                doubtful = {b"%s" % key.encode(): value, b"x%s" % key.encode(): b"%09d" % int(at) * 3}
+                number = int(at) + 1
+            elif doubtful is not None:
+                state |= doubtful
+                doubtful = None
+        with klog.open(data) as logs:
+            log = logs.log("t")
+            assert not log.recovery.clean_shutdown
+            found = {record.key: record.value or b"" for record in log.read()}
+            expected = [state] if doubtful is None else [state, {**state, **doubtful}]
+            live = {key: value for key, value in found.items() if value}
+            wanted = [{key: value for key, value in one.items() if value} for one in expected]
+            assert live in wanted, f"life {life}"
+            state = expected[wanted.index(live)]
+            assert [p.name for p in Path(log.path).iterdir() if p.suffix in (".cleaned", ".swap", ".tmp")] == []
+            assert [one for one in log.verify().problems if one.kind not in ("gap", "leftover")] == []
+            gone = log.log_end_offset - log.count()
+    return gone
+
+
+def test_a_kill_beside_the_cleaner_loses_nothing_and_brings_nothing_back(tmp_path: Path) -> None:
+    """F1, CL39: P1 for what was acknowledged, P3 for what was deleted."""
+    assert run(tmp_path / "data", 1, 3) > 0
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_many_kills_beside_the_cleaner(tmp_path: Path, seed: int) -> None:
+    """F1, CL39"""
+    assert run(tmp_path / "data", seed, 40) > 0

@@ -1,0 +1,71 @@
+"""Limits that the machine itself sets, and not a table of calls: a small file system, few inodes, files that may not grow,
+no descriptor left, a directory that nobody may change. Each call raises a named error, nothing that was acknowledged is
+lost, and once there is room again the log goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WORK = [sys.executable, "-m", "tests.support.limited"]
+
+
+def run(*command: str) -> dict[str, Any]:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_files_that_may_not_grow(tmp_path: Path) -> None:
+    """F15: RLIMIT_FSIZE is EFBIG and no signal."""
+    told = run(*WORK, "file size", str(tmp_path))
+    assert told["met"]["append"] == "EFBIG" and told["offline"] is None
+
+
+def test_no_descriptor_is_left(tmp_path: Path) -> None:
+    """F21: RLIMIT_NOFILE passes, so nothing goes offline."""
+    told = run(*WORK, "descriptors", str(tmp_path))
+    assert "EMFILE" in told["met"].values() and told["offline"] is None
+
+
+def mounted(path: Path, limit: str) -> dict[str, Any]:
+    script = 'mount -t tmpfs -o size=64m,nr_inodes=10000 none "$1" && shift && exec "$@"'
+    try:
+        probe = subprocess.run(
+            ["unshare", "-m", "sh", "-c", script, "sh", str(path), "true"], capture_output=True, timeout=60
+        )
+    except FileNotFoundError:
+        pytest.skip("needs: unshare(1)")
+    if probe.returncode:
+        pytest.skip("needs: the right to mount a file system")
+    return run("unshare", "-m", "sh", "-c", script, "sh", str(path), *WORK, limit, str(path))
+
+
+@pytest.mark.parametrize("limit", ["space", "inodes"])
+def test_a_file_system_that_is_full(tmp_path: Path, limit: str) -> None:
+    """F15, F16: a tmpfs of 512 KiB, or of 30 inodes. To look at a hole of a mapped index there takes a page, and was a SIGBUS."""
+    told = mounted(tmp_path, limit)
+    assert told["met"]["append"] == told["met"]["roll"] == "ENOSPC" and told["offline"] is None
+
+
+@pytest.mark.deep
+def test_a_directory_that_nobody_may_change(tmp_path: Path) -> None:
+    """chattr +i: final for the log, and over once it is opened again."""
+    flag = tmp_path / "flag"
+    flag.mkdir()
+    if not shutil.which("chattr") or subprocess.run(["chattr", "+i", str(flag)], capture_output=True).returncode:
+        pytest.skip("needs: chattr +i")
+    subprocess.run(["chattr", "-i", str(flag)], check=True)
+    try:
+        told = run(*WORK, "immutable", str(tmp_path))
+    finally:
+        subprocess.run(["chattr", "-i", str(tmp_path / "t-0")], check=False)
+    assert told["met"]["append"] == told["met"]["open"] == "EPERM" and "immutable" in told["offline"]

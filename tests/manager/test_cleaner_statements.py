@@ -1,0 +1,90 @@
+"""What the cleaner's gauges and its reconfiguration must be, statement by statement."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock, SystemClock
+from tests.manager.cleaned_logs import NOW, dirty, is_clean, opened, pass_time, topic
+
+GAUGES = {
+    "max-buffer-utilization-percent",
+    "cleaner-recopy-percent",
+    "max-clean-time-secs",
+    "max-compaction-delay-secs",
+    "DeadThreadCount",
+    "max-dirty-percent",
+    "time-since-last-run-ms",
+    "uncleanable-partitions-count",
+    "uncleanable-bytes",
+}
+PATIENCE_SECONDS = 60
+
+
+def test_gauges_are_there_while_it_runs(tmp_path: Path) -> None:
+    """CL40: neither before nor behind; 0 while nothing has been cleaned; a reconfiguration leaves them; of several
+    threads the largest value counts."""
+    clock = ManualClock(NOW)
+    with opened(tmp_path, clock) as logs:
+        assert not GAUGES & set(logs.metrics())
+        logs.start()
+        assert set(logs.metrics()) >= GAUGES
+        assert {value for name in GAUGES for value in logs.metrics()[name].values()} == {0}
+        log = topic(logs, "t")
+        dirty(log)
+        logs.alter_config({"log.cleaner.backoff.ms": 14_000})
+        assert set(logs.metrics()) >= GAUGES
+        pass_time(clock)
+        assert is_clean(log)
+        metrics = logs.metrics()
+        assert 0 < metrics["max-buffer-utilization-percent"][""] < 1
+        assert 0 < metrics["cleaner-recopy-percent"][""] < 100
+        slowest(logs, [3.0, 7.5, 2.0])
+        assert logs.metrics()["max-clean-time-secs"] == {"": 7.5}
+        logs._cleaner.stop()
+        assert not GAUGES & set(logs.metrics())
+
+
+def slowest(logs: klog.LogManager, seconds: list[float]) -> None:
+    """As if so many threads had taken so long."""
+    from klog.manager.cleaner_threads import _Worker
+
+    workers = [_Worker() for _ in seconds]
+    for worker, each in zip(workers, seconds, strict=True):
+        worker.seconds = each
+    logs._cleaner._workers = workers
+
+
+def wait_until_clean(logs: list[klog.Log]) -> None:
+    stop_at = time.monotonic() + PATIENCE_SECONDS
+    while not all(map(is_clean, logs)):
+        if time.monotonic() > stop_at:
+            pytest.fail("nobody cleans")
+        time.sleep(0.005)
+
+
+def test_a_buffer_of_one_byte_holds_nothing_up(tmp_path: Path) -> None:
+    """CL45: Kafka gets nowhere with it. Here chunks are what they are; a reconfiguration to more bytes and two threads
+    ends one thread and begins two, and what gets dirty then is cleaned."""
+    few: dict[str, Any] = {
+        "log.cleaner.io.buffer.size": 1,
+        "log.cleaner.threads": 1,
+        "log.cleaner.backoff.ms": 5,
+    }
+    with opened(tmp_path, SystemClock(), few) as logs:
+        several = [topic(logs, f"t{number}") for number in range(3)]
+        logs.start()
+        for log in several:
+            dirty(log)
+        wait_until_clean(several)
+        logs.alter_config({"log.cleaner.io.buffer.size": 100_000, "log.cleaner.threads": 2})
+        assert (logs.config.log_cleaner_threads, len(logs._cleaner._workers)) == (2, 2)
+        for log in several:
+            dirty(log, value=b"w", rounds=9)
+        wait_until_clean(several)
+        assert logs.metrics()["DeadThreadCount"] == {"": 0}
