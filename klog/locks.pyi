@@ -1,5 +1,8 @@
 from typing import Any, final
 
+from typing_extensions import disjoint_base
+
+@disjoint_base
 class OwnLock:
     def acquire(self) -> bool: ...
     def release(self) -> None: ...

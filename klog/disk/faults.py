@@ -115,4 +115,7 @@ class naming_the_next_step:  # noqa: N801 - reads as what it does: with naming_t
             told = os_error(error.errno, error.filename or self._path)
             if error.filename2 is not None:  # of a rename
                 told.filename2 = error.filename2
-            raise told from error.__cause__
+            try:
+                raise told from error.__cause__
+            finally:
+                del told  # else this frame and it would hold each other, and all frames below: a cleaner's map, say

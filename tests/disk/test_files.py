@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
+import weakref
 from pathlib import Path
 
 import pytest
@@ -106,3 +109,22 @@ def test_failures_carry_the_path(tmp_path: Path) -> None:
         files.fsync_dir(str(tmp_path / "nowhere"))
     with pytest.raises(NotADirectoryError):
         files.fsync_dir(str(path))
+
+
+def test_an_error_with_a_next_step_keeps_no_frame_alive(tmp_path: Path) -> None:
+    """What lies in the frames it went through, memory of gigabytes maybe, goes when it has been caught."""
+
+    class Held:
+        pass
+
+    def fail() -> weakref.ref[Held]:
+        held = Held()
+        with contextlib.suppress(FileNotFoundError):
+            RealFiles().open(str(tmp_path / "missing"))
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        assert fail()() is None
+    finally:
+        gc.enable()
