@@ -12,8 +12,8 @@
       a log's and none of a manager's, since a cleaning takes the first at its swap and whoever hears of its progress
       may take the second. A thread that holds the log's lock, or is the cleaning itself, does not wait: what it changes
       the cleaning finds out at its swap (Overtaken)
-  G4  a thread never waits for itself: a signal's handler that comes over a pause of its own thread, or over the wait for
-      one, cannot clean the log, and hears ReentrantCall (Y1 of klog/locks.pyx)
+  G4  a thread never waits for itself: a signal's handler that comes over a pause of its own thread, or over the wait
+      for one, cannot clean the log, and hears ReentrantCall (Y1 of klog/locks.pyx)
 
 One condition serves all logs of a manager. Kafka: LogCleanerManager's map of states, with one difference: there a
 second thread that pauses while the first still waits is an error, here it waits, too.
