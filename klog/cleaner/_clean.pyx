@@ -23,7 +23,7 @@ from klog._c.clean cimport (
 )
 from klog._c.index cimport kl_indexer_add
 from klog._c.osio cimport kl_io_t, kl_pread
-from klog._c.status cimport KL_ECOUNT, KL_ECRC, KL_EFULL, KL_EMAGIC, KL_EORDER, KL_ETRUNCATED, KL_OK
+from klog._c.status cimport KL_ECOUNT, KL_ECRC, KL_EFULL, KL_ELENGTH, KL_EMAGIC, KL_EORDER, KL_ETRUNCATED, KL_OK
 from klog.cleaner._keymap cimport KeyMap
 from klog.cleaner._waste cimport Waste
 from klog.disk._io cimport LogFile
@@ -93,6 +93,8 @@ cdef class Walk:
             if b.count > (b.size - KL_BATCH_HEADER) // KL_RECORD_MIN:
                 return KL_ECOUNT
             status = self.take(data + at[0], b)
+            if status == KL_ETRUNCATED:
+                return KL_ELENGTH   # of a record, in a batch that is whole: no further bytes of the file help
             if status != KL_OK:
                 return status
             self.records_read += b.count

@@ -77,6 +77,7 @@ class _Found:
     segment: Segment
     size: int
     limit: int  # no offset of it is at or above
+    rewritten: int  # times that the log had been cut: a segment survives that, with other bytes maybe
     records: int
     first_offset: int
     last_offset: int
@@ -89,6 +90,7 @@ class _Survey:
     purgeable: list[_Found] = field(default_factory=list)
     out_of_reach: list[_Found] = field(default_factory=list)
     active: _Found | None = None  # where rolling it would let it be purged
+    rewritten: int = 0  # as in what was found
 
 
 @dataclass(slots=True)
@@ -189,6 +191,9 @@ class _Purge:
         for found in survey.purgeable:
             self._rewrite(found, self._beat("purge", done, total))
             done += found.size
+        with self._log._lock:
+            if self._log._rewritten != survey.rewritten:
+                raise Overtaken(f"{self._log.name} was cut since it was searched")
         return survey
 
     # ---- pass 1 ----------------------------------------------------------------------------------------------------
@@ -200,13 +205,14 @@ class _Purge:
             log._check_open()
             segments, stable, end = log._segments, log.last_stable_offset, log.log_end_offset
             sizes = [segment.size for segment in segments]
-            active_limit = max(segments[-1].next_offset, end)
+            active_limit, rewritten = max(segments[-1].next_offset, end), log._rewritten
         limits = [*(segment.base_offset for segment in segments[1:]), active_limit]
-        total, done, survey = sum(sizes), 0, _Survey()
+        total, done, survey = sum(sizes), 0, _Survey(rewritten=rewritten)
         for number, (segment, size, limit) in enumerate(zip(segments, sizes, limits, strict=True)):
             found = self._known.get(segment)
-            if found is None or found.size != size:
-                found = self._known[segment] = self._look(segment, size, limit, self._beat("search", done, total))
+            if found is None or (found.size, found.rewritten) != (size, rewritten):
+                beat = self._beat("search", done, total)
+                found = self._known[segment] = self._look(segment, size, limit, rewritten, beat)
             done += size
             if not found.records:
                 continue
@@ -219,9 +225,9 @@ class _Purge:
                 survey.purgeable.append(found)
         return survey
 
-    def _look(self, segment: Segment, size: int, limit: int, beat: Callable[[int], None]) -> _Found:
+    def _look(self, segment: Segment, size: int, limit: int, rewritten: int, beat: Callable[[int], None]) -> _Found:
         records, _, first, last = self._search.count(segment.file, size, segment.base_offset, limit, beat)
-        return _Found(segment, size, limit, records, first, last)
+        return _Found(segment, size, limit, rewritten, records, first, last)
 
     # ---- pass 2 ----------------------------------------------------------------------------------------------------
 

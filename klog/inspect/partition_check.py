@@ -48,6 +48,7 @@ class Facts:
     cleaned_to: int | None = None
     topic_id: str | None = None
     is_topic: bool = False  # of a broker's log.dir or of klog-topics.json: it must have its partition.metadata
+    compacts: bool = False  # by klog-topics.json: a cleaning that was stopped has no checkpoint yet, but holes
 
 
 class PartitionCheck:
@@ -379,7 +380,7 @@ class PartitionCheck:
 
     def _judge_holes(self) -> None:
         cleaned_to = self._facts.cleaned_to
-        signs = self._compacted or len(self._holes) >= HOLES_OF_COMPACTION
+        signs = self._compacted or self._facts.compacts or len(self._holes) >= HOLES_OF_COMPACTION
         for path, position, start, stop, what in self._holes:
             if signs or (cleaned_to is not None and stop <= cleaned_to):
                 continue

@@ -124,6 +124,7 @@ class _Root:
             self._bootstrap(os.path.join(path, "bootstrap.checkpoint"))
         topics = self._parse("klog-topics.json", parse_json) if "klog-topics.json" in names else None
         self._topic_ids = _topic_ids(topics)
+        self._compacted = _compacted_topics(topics)
         for name in sorted(names):
             if classify(name).kind == "positions" and not classify(name).leftover:
                 self._parse(name, parse_json)
@@ -171,6 +172,7 @@ class _Root:
             cleaned_to=None if cleaner is None else cleaner.get(key, 0),
             topic_id=self._topic_ids.get(key[0]),
             is_topic=self._is_brokers or key[0] in self._topic_ids,
+            compacts=key[0] in self._compacted,
         )
 
 
@@ -187,6 +189,21 @@ def _topic_ids(topics: Any) -> dict[str, str]:
         if isinstance(topic_id, str):
             found[name] = topic_id
     return found
+
+
+def _compacted_topics(topics: Any) -> set[str]:
+    """Those of which klog-topics.json says that they are compacted."""
+    listed = topics.get("topics") if isinstance(topics, dict) else None
+    configs = {
+        name: entry.get("config")
+        for name, entry in (listed.items() if isinstance(listed, dict) else ())
+        if isinstance(entry, dict)
+    }
+    return {
+        name
+        for name, config in configs.items()
+        if isinstance(config, dict) and "compact" in str(config.get("cleanup.policy"))
+    }
 
 
 _MOVED = {

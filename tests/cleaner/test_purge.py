@@ -288,6 +288,27 @@ def test_a_log_that_is_cut_meanwhile_is_searched_again(tmp_path: Path, stage: st
     assert read_audit(tmp_path)[-1]["outcome"] == "done"
 
 
+@pytest.mark.parametrize("stage", ["search", "purge"])
+def test_a_segment_that_is_cut_and_filled_again_to_the_same_byte_is_searched_again(tmp_path: Path, stage: str) -> None:
+    """It is the same object of the same size; that it was without the key once says nothing."""
+    with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
+        for keys in ([b"aaaa", b"bbbb"], [b"KEY!"], [b"last"]):
+            append(log, [(key, b"1") for key in keys], batch=1)
+            log.roll()
+        sizes, cut = [segment.size for segment in log.segments[:1]], []
+
+        def write_anew(event: Event) -> None:
+            if not cut and event.stage == stage:
+                cut.append(log.truncate_to(1))
+                append(log, [(b"KEY!", b"1")])
+                log.roll()
+
+        stats = log.purge_key(b"KEY!", progress=write_anew)
+        assert [segment.size for segment in log.segments][:1] < sizes
+        assert (cut, stats.records_removed, stats.records_left) == ([True], 1, 0)
+        assert with_key(batches(log), b"KEY!") == {}
+
+
 def test_a_segment_that_retention_takes_meanwhile_is_gone_with_its_records(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
         fill(log)

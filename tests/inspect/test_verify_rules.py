@@ -12,6 +12,7 @@ import pytest
 import klog
 from klog.inspect import verify
 from klog.inspect.entries import OFFSET_ENTRY
+from klog.progress import Event
 from klog.record import encode
 from tests.support import golden
 
@@ -130,6 +131,32 @@ def test_a_missing_segment_is_a_gap(data: Path) -> None:
     for path in (data / "t-0").glob(f"{log.stem}.*"):
         path.unlink()
     assert _kinds(data) == ["gap"]
+
+
+def test_holes_of_a_first_cleaning_that_was_stopped(tmp_path: Path) -> None:
+    """It has no checkpoint yet; but klog-topics.json says that the log is compacted."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", config={**SMALL, "cleanup.policy": "compact"})
+        log = logs.log("t")
+        for number in range(400):
+            log.append([(b"often" if number in (3, 399) else b"%d" % number, bytes(20))])
+        cleaned = 0
+
+        def stop(event: Event) -> None:
+            nonlocal cleaned
+            cleaned += event.stage == "clean"
+            if cleaned == 4:
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            log.compact(roll=True, progress=stop)
+        assert 3 not in {record.offset for record in log.read()} and log.count() == 399
+    with klog.open(tmp_path) as logs:
+        logs.log("t")  # what waited to be unlinked is
+    assert verify(tmp_path).problems == []
+    path = tmp_path / "klog-topics.json"
+    path.write_text(path.read_text().replace("compact", "delete"))
+    assert _kinds(tmp_path) == ["gap"]
 
 
 def test_time_entries_must_be_true_and_the_last_one_there(data: Path) -> None:
