@@ -2,8 +2,8 @@
 
 Whoever writes it reads it anew: a manager, a Log.open beside it and a broker before them may all have lines there. An
 offset that is too low costs a longer round; one that is too high would leave old values in the log, and bring deleted
-ones back, so it is lowered where a log is cut or deleted, and by a load that ends below it, in which Kafka leaves it.
-Kafka: LogCleanerManager.updateCheckpoints.
+ones back, so it is lowered where a log is cut or deleted, and by a load that ends below it. Kafka:
+LogCleanerManager.updateCheckpoints.
 """
 
 from __future__ import annotations
