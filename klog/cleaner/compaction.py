@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner._waste import Waste
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
-from klog.cleaner.forecast import Held, WastedKey, as_rolled_locked, held, wasted
+from klog.cleaner.forecast import OVERTAKEN_MAX, Held, WastedKey, as_rolled_locked, foreseen, held, wasted
 from klog.cleaner.overflow import SplitFirst
 from klog.cleaner.plan import Dirt, cleanable, dirt
 from klog.cleaner.round import RoundStats, clean_round
@@ -23,7 +23,6 @@ from klog.segment import Segment
 if TYPE_CHECKING:
     from klog.log import Log
 
-OVERTAKEN_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +67,14 @@ def compact(
             f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without compact: every record "
             f"but the last one of each key would go, and all without a key"
         )
+    if dry_run:
+        return foreseen(log, "a forecast", lambda: _compact(log, roll, rounds, True, top, progress))
+    return _compact(log, roll, rounds, False, top, progress)
+
+
+def _compact(
+    log: Log, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
+) -> CompactionStats:
     started = log.clock.monotonic()
     if roll and not dry_run and log.segments[-1].size:
         log.roll()
@@ -99,9 +106,8 @@ def compact(
             continue  # there are only so many segments
         except Overtaken:
             overtaken += 1
-            if overtaken > OVERTAKEN_MAX:
+            if dry_run or overtaken > OVERTAKEN_MAX:
                 raise
-            waste = waste and Waste()
             continue
         done.append(stats)
         if stats.end <= range_.first_dirty:

@@ -1,14 +1,17 @@
-"""What a dry run of a compaction can say besides bytes: what lies out of its reach and why, which keys waste most, and
-what the log would look like rolled."""
+"""What a dry run needs: to look again where a writer comes in between; and what that of a compaction can say besides
+bytes: what lies out of its reach and why, which keys waste most, and what the log would look like rolled."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from klog.cleaner._waste import Waste
 from klog.cleaner.plan import Dirt, newest_ms
+from klog.errors import CorruptData, OffsetOutOfRange
+from klog.log import following
+from klog.log.cleaning_turn import Overtaken
 from klog.log.segments import closed_from
 from klog.segment import Segment
 
@@ -19,6 +22,9 @@ ACTIVE = "the active segment"
 OPEN_TRANSACTION = "an open transaction"
 HIGH_WATERMARK = "records above the high watermark"
 YOUNG = "min.compaction.lag.ms"
+OVERTAKEN_MAX = 10
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,21 @@ class WastedKey:
     key: bytes
     records: int
     bytes: int  # without a codec
+
+
+def foreseen(log: Log, what: str, look: Callable[[], T]) -> T:
+    """What a dry run finds. A writer, in another process too, may cut, compact or delete what it looks at: then it
+    looks again, and Overtaken is where that goes on. Damage is damage only where the log is the same as before."""
+    for number in range(1, OVERTAKEN_MAX + 1):
+        moment = log._moment()
+        try:
+            found = look()
+            if following.steady(log, moment):
+                return found
+        except (CorruptData, FileNotFoundError, OffsetOutOfRange, Overtaken):
+            if not following.overtaken(log, moment) or number == OVERTAKEN_MAX:
+                raise
+    raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times beside {what}: try again")
 
 
 class _Rolled:

@@ -30,6 +30,7 @@ from klog.cleaner import audit
 from klog.cleaner._clean import Rewriter
 from klog.cleaner._find import KeySearch
 from klog.cleaner._keymap import KeyMap
+from klog.cleaner.forecast import OVERTAKEN_MAX, foreseen
 from klog.cleaner.round import Nowhere, Source, index_for, write_segment
 from klog.cleaner.swap import home_of_cleaned, replace_locked
 from klog.cleaner.transactions import CleanedTransactions
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from klog.log import Log
 
 _log = logging.getLogger("klog.cleaner")
-OVERTAKEN_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +125,18 @@ class _Purge:
         self._search = KeySearch(key)
         self._known: dict[Segment, _Found] = {}
         self._done = _Done()
+        self._size = log.size
         self._begun = False  # as the audit says
         self._directory = os.path.dirname(log.path)
         self._id = os.urandom(8).hex()
 
     def run(self) -> PurgeStats:
         log = self._log
-        started, size = log.clock.monotonic(), log.size
+        started = log.clock.monotonic()
         try:
             survey = self._attempts()
             leftovers = () if self._dry_run else unlink_now(log)
-            stats = self._stats(survey, started, size, leftovers)
+            stats = self._stats(survey, started, leftovers)
         except BaseException as error:
             if self._begun:
                 with contextlib.suppress(OSError, KlogError):
@@ -157,12 +158,12 @@ class _Purge:
         """Both passes; again from what is known by then, where the log has changed meanwhile or somebody waited for the
         turn."""
         log = self._log
+        if self._dry_run:
+            return foreseen(log, "the search for a key", self._dry_attempt)
         for _ in range(OVERTAKEN_MAX):
             moment = self._moment()
-            if self._dry_run:
-                self._done = _Done()
             try:
-                with contextlib.nullcontext() if self._dry_run else log._cleaning_turn():
+                with log._cleaning_turn():
                     return self._attempt()
             except Overtaken:
                 continue
@@ -173,8 +174,12 @@ class _Purge:
 
     def _moment(self) -> tuple[int, int, int]:
         """What is another after a cut or a removal; this purge's own swaps left out."""
-        log, swaps = self._log, 0 if self._dry_run else len(self._done.bases)
+        log, swaps = self._log, len(self._done.bases)
         return log._generation - swaps, log._segments[0].base_offset, len(log._segments)
+
+    def _dry_attempt(self) -> _Survey:
+        self._done, self._size = _Done(), self._log.size
+        return self._attempt()
 
     def _attempt(self) -> _Survey:
         survey = self._survey(self._roll)
@@ -280,14 +285,14 @@ class _Purge:
 
     # ---- what is said ----------------------------------------------------------------------------------------------
 
-    def _stats(self, survey: _Survey, started: float, size: int, leftovers: tuple[str, ...]) -> PurgeStats:
+    def _stats(self, survey: _Survey, started: float, leftovers: tuple[str, ...]) -> PurgeStats:
         log, done, left = self._log, self._done, survey.out_of_reach
         return PurgeStats(
             records_removed=done.records,
             records_left=sum(found.records for found in left),
             left_from=min((found.first_offset for found in left), default=-1),
-            bytes_before=size,
-            bytes_after=size - done.bytes if self._dry_run else log.size,
+            bytes_before=self._size,
+            bytes_after=self._size - done.bytes if self._dry_run else log.size,
             segments_rewritten=len(done.bases),
             first_offset=done.first_offset,
             last_offset=done.last_offset,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import klog
-from tests.cleaner.logs import open_log, values
+from klog.errors import CorruptBatch
+from klog.progress import Event
+from tests.cleaner.logs import append, fill, open_log, values
 
 KEYS = 20
 BATCHES = 150
@@ -68,3 +74,52 @@ def test_appends_and_reads_go_on(tmp_path: Path) -> None:
             expected.update({b"%d" % (i * number % KEYS): b"%09d" % number for i in range(10)})
         assert values(log) == expected
         assert log.count() == KEYS
+
+
+@pytest.mark.parametrize("change", ["compact", "purge", "truncate", "retention"])
+@pytest.mark.parametrize("stage", ["index", "clean", "search", "purge"])
+def test_a_dry_run_looks_again_where_a_writer_comes_in_between(tmp_path: Path, change: str, stage: str) -> None:
+    """It is read-only, as in another process. Nothing is damaged, and so nothing is raised."""
+    with open_log(tmp_path / "t-0", config={"cleanup.policy": "compact,delete", "file.delete.delay.ms": 0}) as log:
+        fill(log)
+        reader = open_log(tmp_path / "t-0", read_only=True)
+        seen: list[str] = []
+
+        def write(event: Event) -> None:
+            seen.append(event.stage)
+            if seen.count(stage) != 1 or event.stage != stage:
+                return
+            if change == "compact":
+                log.compact()
+            elif change == "purge":
+                log.purge_key(b"key-2")
+            elif change == "truncate":
+                log.truncate_to(50)
+                append(log, [(b"n", b"n")])
+            else:
+                log.maybe_increment_log_start_offset(90)
+                log.apply_retention()
+
+        with reader:
+            stats: Any
+            if stage in ("index", "clean"):
+                stats = reader.compact(dry_run=True, progress=write)
+                assert stats.records_after <= stats.records_before
+            else:
+                stats = reader.purge_key(b"key-1", dry_run=True, progress=write)
+                assert stats.records_removed > 0
+            assert stage in seen
+            assert 0 < stats.bytes_after < stats.bytes_before or change == "compact"
+
+
+def test_damage_is_still_told_beside_a_writer(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        path = Path(log.segments[1].path)
+        data = bytearray(path.read_bytes())
+        data[300] ^= 1
+        path.write_bytes(data)
+        with open_log(tmp_path / "t-0", read_only=True) as reader:
+            for dry_run in (reader.compact, functools.partial(reader.purge_key, b"key-1")):
+                with pytest.raises(CorruptBatch):
+                    dry_run(dry_run=True, progress=lambda _: log.roll() if log.segments[-1].size else None)
