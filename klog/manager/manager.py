@@ -465,6 +465,7 @@ class LogManager:
             dedupe_load_factor=self._config.log_cleaner_io_buffer_load_factor,
             cleanings=self._cleanings,
             config_known=entry is not None,
+            cleaned_to=directory.cleaned_to(key),
             high_watermark_path=os.path.join(directory.path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
         )
 
