@@ -109,7 +109,7 @@ def _compact(
     if not done or not dry_run:
         segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)
         first_dirty = range_.first_dirty
-    if done and not dry_run:
+    if not dry_run:  # where nothing was to be cleaned, the damage has been cut off, or the background meets it again
         log._cleaning.uncleanable = None
     gone = sum(stats.bytes_read - stats.bytes_written for stats in done)
     dropped = sum(stats.records_dropped for stats in done)

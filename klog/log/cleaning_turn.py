@@ -42,8 +42,8 @@ class CleaningAborted(Overtaken):
 class CleaningTurn:
     """Of one log. Any thread.
 
-    uncleanable: why the background leaves the log alone for good, None while it does not. It ends with the log, or with
-    a cleaning by hand that comes to its end.
+    uncleanable: why the background leaves the log alone for good, None while it does not. It ends with the log, with
+    all of its records, or with a cleaning by hand that comes to its end.
     """
 
     __slots__ = ("_condition", "_depth", "_foreground", "_holder", "_pausing", "_waiting", "uncleanable")

@@ -109,6 +109,7 @@ def _restart(log: Log, base_offset: int, end: int, start: int) -> None:
         log._mark = OffsetMetadata(log._mark.offset)  # its place is none any more
     log._generation += 1
     log._rewritten += 1
+    log._cleaning.uncleanable = None  # what could not be cleaned goes
     remove_locked(log, gone[::-1], "truncation")
     first.close()
     first.size, first.next_offset = 0, first.base_offset

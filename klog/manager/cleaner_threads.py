@@ -124,6 +124,7 @@ class BackgroundCleaner:
         self._last_run_ms = self._delete_at_ms = self._now_ms()
         if self._throttle.rate != settings.bytes_per_second:
             self._throttle.rate = settings.bytes_per_second
+            self._tell_rate()
         if isinstance(self._clock, ManualClock):
             worker = _Worker()
             self._workers = [worker]
@@ -137,6 +138,10 @@ class BackgroundCleaner:
                 target=self._run, args=(worker,), name=f"kafka-log-cleaner-thread-{number}", daemon=True
             )
             worker.thread.start()
+
+    def _tell_rate(self) -> None:
+        if not self._throttle.rate:
+            _log.warning("event=cleaner_paused log.cleaner.io.max.bytes.per.second=0 until=another rate")
 
     def stop(self) -> None:
         """End the threads, the cleanings that they are in at the next chunk. A second time is no error."""
@@ -179,6 +184,7 @@ class BackgroundCleaner:
             now = CleanerSettings.of(manager.config)
             if now.bytes_per_second != before.bytes_per_second:
                 self._throttle.rate = now.bytes_per_second
+                self._tell_rate()
                 with self._condition:
                     self._condition.notify_all()  # who waits for a time that is not due any more
             same = (now.threads, now.map_bytes, now.load_factor, now.backoff_ms)

@@ -654,3 +654,31 @@ def test_a_checkpoint_that_cannot_be_read_concerns_its_directory_alone(
                 logs.close()
         else:
             assert all(map(is_clean, mine))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_uncleanable_ends_with_the_damage(tmp_path: Path, whole: bool) -> None:
+    """Once that is cut off: with all records, or by hand, where nothing may be left to clean."""
+    with opened(tmp_path, ManualClock(NOW)) as logs:
+        log = topic(logs, "t")
+        dirty(log)
+        log._cleaning.uncleanable = "damage"
+        if whole:
+            log.truncate_fully_and_start_at(7)
+        else:
+            log.truncate_to(5)
+            assert log.compact(dry_run=True).rounds == 0
+            assert logs.uncleanable == {"t-0": "damage"}
+            assert log.compact().rounds == 0
+        assert logs.uncleanable == {}
+
+
+def test_a_rate_of_nothing_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rate = "log.cleaner.io.max.bytes.per.second"
+    with opened(tmp_path, ManualClock(NOW), {rate: 0}) as logs:
+        logs.start()
+        assert [text.split()[0] for text in caplog.messages] == ["event=cleaner_paused"]
+        logs.alter_config({rate: 1000})
+        assert len(caplog.messages) == 1
+        logs.alter_config({rate: 0})
+        assert len(caplog.messages) == 2
