@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from klog.log import Log
 
 
-
 @dataclass(frozen=True, slots=True)
 class CompactionStats:
     """What compacting a log has done, or, as a dry run, would do.

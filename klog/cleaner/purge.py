@@ -168,6 +168,7 @@ class _Purge:
             except Overtaken:
                 continue
             except (CorruptData, FileNotFoundError):
+                log._check_writable()  # deleted, maybe
                 if self._moment() == moment:
                     raise
         raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times while a key was purged: try again")
@@ -197,6 +198,7 @@ class _Purge:
             self._rewrite(found, self._beat("purge", done, total))
             done += found.size
         with self._log._lock:
+            self._log._check_open()
             if self._log._rewritten != survey.rewritten:
                 raise Overtaken(f"{self._log.name} was cut since it was searched")
         return survey

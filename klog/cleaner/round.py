@@ -123,6 +123,8 @@ def clean_round(
         log._read_failed(error)
         raise
     except (CorruptData, FileNotFoundError) as error:
+        if not dry_run:
+            log._check_writable()  # deleted, maybe
         swaps = 0 if dry_run else len(stats.segments)
         if log._generation == generation + swaps and log._segments[0].base_offset == segments[0].base_offset:
             raise

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import klog
-from klog.errors import CorruptBatch
+from klog.clock import ManualClock
+from klog.errors import CorruptBatch, LogClosed
 from klog.progress import Event
-from tests.cleaner.logs import append, fill, open_log, values
+from tests.cleaner.logs import CONFIG, NOW, append, fill, open_log, values
 
 KEYS = 20
 BATCHES = 150
@@ -123,3 +124,20 @@ def test_damage_is_still_told_beside_a_writer(tmp_path: Path) -> None:
             for dry_run in (reader.compact, functools.partial(reader.purge_key, b"key-1")):
                 with pytest.raises(CorruptBatch):
                     dry_run(dry_run=True, progress=lambda _: log.roll() if log.segments[-1].size else None)
+
+
+@pytest.mark.parametrize("act", ["compact", "purge"])
+def test_a_log_that_is_deleted_by_who_hears_of_its_progress_is_closed(tmp_path: Path, act: str) -> None:
+    with klog.open(tmp_path, create=True, clock=ManualClock(NOW)) as logs:
+        logs.create_topic("t", config={**CONFIG, "file.delete.delay.ms": 0})
+        log = logs.log("t")
+        fill(log)
+
+        def delete(_: Event) -> None:
+            if "t" in logs.topics():
+                logs.delete_topic("t")
+
+        run: Any = log.compact if act == "compact" else functools.partial(log.purge_key, b"key-1")
+        with pytest.raises(LogClosed):
+            run(progress=delete)
+        assert logs.offline_directories == {}
