@@ -56,16 +56,7 @@ def compact(
     """What Log.compact documents."""
     if rounds is not None and rounds < 1:
         raise ValueError(f"rounds={rounds}: at least one, or None for as many as it takes")
-    if not log._options.config_known:
-        raise ConfigUnknown(
-            f"nobody has said that {log.name} is to be compacted, and a broker's directory does not tell: give it a "
-            f"configuration first, logs.alter_topic({log.topic!r}, {{...}}) or Log.open(path, config={{...}})"
-        )
-    if not log.config.compacts:
-        raise PolicyViolation(
-            f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without compact: every record "
-            f"but the last one of each key would go, and all without a key"
-        )
+    _check_policy(log)
     if dry_run:
         return foreseen(log, "a forecast", lambda: _compact(log, roll, rounds, True, top, progress))
     return _compact(log, roll, rounds, False, top, progress)
@@ -86,6 +77,7 @@ def _compact(
     while rounds is None or len(done) < rounds:
         try:
             with contextlib.nullcontext() if dry_run else log._cleaning_turn():
+                _check_policy(log)  # who has just ended a round of ours may have changed it
                 segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)
                 if range_.cleanable_bytes == 0:
                     break
@@ -94,7 +86,7 @@ def _compact(
                     range_,
                     _key_map(log),
                     log.clock.wall_ms(),
-                    tick=None if progress is None else _Told(log, range_, progress),
+                    tick=_Told(log, range_, progress),
                     dry_run=dry_run,
                     segments=segments if dry_run else None,
                     waste=waste,
@@ -141,6 +133,20 @@ def _compact(
     )
 
 
+def _check_policy(log: Log) -> None:
+    """Is the log to be compacted, as its configuration is now?"""
+    if not log._options.config_known:
+        raise ConfigUnknown(
+            f"nobody has said that {log.name} is to be compacted, and a broker's directory does not tell: give it a "
+            f"configuration first, logs.alter_topic({log.topic!r}, {{...}}) or Log.open(path, config={{...}})"
+        )
+    if not log.config.compacts:
+        raise PolicyViolation(
+            f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without compact: every record "
+            f"but the last one of each key would go, and all without a key"
+        )
+
+
 def cleanable_now(log: Log, first_dirty: int | None) -> Dirt:
     """What can be cleaned now, of a log that is clean below an offset. Who has the turn asks."""
     return _range(log, first_dirty)[1]
@@ -170,17 +176,17 @@ def _key_map(log: Log) -> KeyMap:
 
 
 class _Told:
-    """Tells the caller how far a round is: bytes of both passes."""
+    """Tells the caller how far a round is, bytes of both passes; and ends it where the log is not to be compacted any
+    more: by this thread itself, maybe, which does not wait for its own cleaning to end."""
 
-    def __init__(self, log: Log, range_: Dirt, progress: Progress) -> None:
-        self._progress = progress
+    def __init__(self, log: Log, range_: Dirt, progress: Progress | None) -> None:
+        self._log, self._progress = log, progress
         self._done = {"index": 0, "clean": 0}
         self._totals = {"index": range_.cleanable_bytes, "clean": range_.clean_bytes + range_.cleanable_bytes}
-        self._name = log.name
 
     def __call__(self, stage: str, size: int) -> None:
-        if stage not in self._done:
-            return
-        self._done[stage] += size
-        total = max(self._totals[stage], self._done[stage])
-        self._progress(Event(stage, self._done[stage], total, "bytes", self._name))
+        if self._progress is not None and stage in self._done:
+            self._done[stage] += size
+            total = max(self._totals[stage], self._done[stage])
+            self._progress(Event(stage, self._done[stage], total, "bytes", self._log.name))
+        _check_policy(self._log)

@@ -1,8 +1,9 @@
 """cleaner-offset-checkpoint of a log.dir: for each compacted log, where its dirty part begins.
 
 Whoever writes it reads it anew: a manager, a Log.open beside it and a broker before them may all have lines there. An
-offset that is too low costs a longer round; one that is too high would leave old values in the log, so it is taken back
-where a log is cut or deleted. Kafka: LogCleanerManager.updateCheckpoints.
+offset that is too low costs a longer round; one that is too high would leave old values in the log, and bring deleted
+ones back, so it is lowered where a log is cut or deleted, and by a load that ends below it. Kafka:
+LogCleanerManager.updateCheckpoints.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def move(files: Files, source: str, target: str, key: Partition) -> None:
 
 
 def lower(files: Files, log_dir: str, key: Partition, bound: int) -> None:
-    """A log is about to be cut: what was clean beyond the cut is not any more."""
+    """A log is about to be cut, or a load has cut it: what was clean beyond the cut is not any more. Durable when it
+    returns; where nothing lies beyond it, nothing is written."""
     if read(log_dir).get(key, 0) > bound:
         with directory_turn(log_dir):
             offsets = read(log_dir)

@@ -12,6 +12,8 @@
       a log's and none of a manager's, since a cleaning takes the first at its swap and whoever hears of its progress
       may take the second. A thread that holds the log's lock, or is the cleaning itself, does not wait: what it changes
       the cleaning finds out at its swap (Overtaken)
+  G4  a thread never waits for itself: a signal's handler that comes over a pause of its own thread, or over the wait
+      for one, cannot clean the log, and hears ReentrantCall (Y1 of klog/locks.pyx)
 
 One condition serves all logs of a manager. Kafka: LogCleanerManager's map of states, with one difference: there a
 second thread that pauses while the first still waits is an error, here it waits, too.
@@ -24,7 +26,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from klog.errors import KlogError
+from klog.errors import KlogError, ReentrantCall
 
 State = Literal["none", "in progress", "aborted", "paused"]
 
@@ -44,14 +46,14 @@ class CleaningTurn:
     a cleaning by hand that comes to its end.
     """
 
-    __slots__ = ("_condition", "_depth", "_foreground", "_holder", "_pauses", "_waiting", "uncleanable")
+    __slots__ = ("_condition", "_depth", "_foreground", "_holder", "_pausing", "_waiting", "uncleanable")
 
     def __init__(self, condition: threading.Condition | None = None) -> None:
         self._condition = condition or threading.Condition()
         self._holder: int | None = None  # the thread that cleans
         self._depth = 0
         self._foreground = False
-        self._pauses = 0
+        self._pausing: list[int] = []  # the thread of each pause, those that still wait for theirs included
         self._waiting = 0  # those who want to clean by hand
         self.uncleanable: str | None = None
 
@@ -67,19 +69,19 @@ class CleaningTurn:
         """What holds of the log now."""
         if self._holder is not None:
             return "aborted" if self.aborted else "in progress"
-        return "paused" if self._pauses else "none"
+        return "paused" if self._pausing else "none"
 
     @property
     def pauses(self) -> int:
         """How many have paused it and not resumed."""
-        return self._pauses
+        return len(self._pausing)
 
     # ---- who cleans ------------------------------------------------------------------------------------------------
 
     @property
     def aborted(self) -> bool:
         """Shall the cleaning that is under way end?"""
-        return self._holder is not None and (self._pauses > 0 or (self._waiting > 0 and not self._foreground))
+        return self._holder is not None and (bool(self._pausing) or (self._waiting > 0 and not self._foreground))
 
     def check(self) -> None:
         """CleaningAborted where this thread's cleaning shall end. It asks at every chunk."""
@@ -89,23 +91,32 @@ class CleaningTurn:
     def try_begin(self) -> bool:
         """For the background: is it its turn now? Then done() ends it."""
         with self._condition:
-            if self._holder is not None or self._pauses or self._waiting:
+            if self._holder is not None or self._pausing or self._waiting:
                 return False
             self._holder, self._depth, self._foreground = threading.get_ident(), 1, False
             return True
 
+    def check_reentry(self) -> None:
+        """ReentrantCall where this thread itself keeps cleanings away (G4)."""
+        if not self.mine and threading.get_ident() in self._pausing:
+            raise ReentrantCall(
+                "a cleaning inside a call that keeps cleanings away, which is under way in the same thread: "
+                "a signal handler can only leave word of what is to be done behind it"
+            )
+
     @contextlib.contextmanager
     def by_hand(self) -> Iterator[None]:
         """A cleaning that somebody asked for: it waits for others of its kind and for who has paused, and ends one of
-        the background. Within itself it may come again."""
+        the background. Within itself it may come again. Raises ReentrantCall."""
         with self._condition:
+            self.check_reentry()
             if self._holder == threading.get_ident():
                 self._depth += 1
             else:
                 self._waiting += 1
-                self._condition.notify_all()  # the background, which may wait for its throttle
                 try:
-                    self._condition.wait_for(lambda: self._holder is None and not self._pauses)
+                    self._condition.notify_all()  # the background, which may wait for its throttle
+                    self._condition.wait_for(lambda: self._holder is None and not self._pausing)
                     self._holder, self._depth, self._foreground = threading.get_ident(), 1, True
                 finally:
                     self._waiting -= 1
@@ -139,14 +150,19 @@ class CleaningTurn:
 
     def pause(self) -> None:
         """End the cleaning that is under way, if there is one, and let none begin until resume(): once for each
-        pause."""
+        pause. Raises ReentrantCall in the thread that cleans."""
+        me = threading.get_ident()
         with self._condition:
-            self._pauses += 1
-            self._condition.notify_all()
+            if self._holder == me:
+                raise ReentrantCall("a cleaning is under way in the same thread, which would wait for its own end")
+            before = self._pausing.count(me)
             try:
+                self._pausing.append(me)
+                self._condition.notify_all()
                 self._condition.wait_for(lambda: self._holder is None)
             except BaseException:  # Ctrl-C: it is as if nobody had asked
-                self._unpause()
+                if self._pausing.count(me) > before:
+                    self._unpause()
                 raise
 
     def try_pause(self) -> bool:
@@ -154,17 +170,18 @@ class CleaningTurn:
         with self._condition:
             if self._holder is not None:
                 return False
-            self._pauses += 1
+            self._pausing.append(threading.get_ident())
             return True
 
     def resume(self) -> None:
-        """Take one pause back."""
+        """Take one pause back, one of this thread's if there is one."""
         with self._condition:
             self._unpause()
 
     def _unpause(self) -> None:
-        assert self._pauses > 0, "nobody has paused"
-        self._pauses -= 1
+        assert self._pausing, "nobody has paused"
+        me = threading.get_ident()
+        self._pausing.remove(me if me in self._pausing else self._pausing[-1])
         self._condition.notify_all()
 
     @contextlib.contextmanager

@@ -31,7 +31,18 @@ from klog.errors import (
     StorageOffline,
     UnknownTopicOrPartition,
 )
-from klog.log import checkpoint, failures, flushing, gaps, marks, partition_life, retention, truncation, watermark
+from klog.log import (
+    checkpoint,
+    cleaner_offsets,
+    failures,
+    flushing,
+    gaps,
+    marks,
+    partition_life,
+    retention,
+    truncation,
+    watermark,
+)
 from klog.log._append import AppendInfo, append_batches
 from klog.log._commit import CommitQueue, SyncTurn, Ticket
 from klog.log.append_batches import Origin, Pending
@@ -157,6 +168,10 @@ class Log(LogView):
 
     def _prepare_to_write(self) -> None:
         active = self._segments[-1]
+        if self._options.cleaned_to > self._log_end_offset:
+            # What comes to be at these offsets is dirty. A crash before this leaves it to the next load.
+            key, log_dir = (self.topic, self.partition), os.path.dirname(self._directory)
+            cleaner_offsets.lower(self._options.files, log_dir, key, self._log_end_offset)
         if active.size == 0 and not os.path.exists(active.path):
             active.activate()
             self._options.files.fsync_dir(self._directory)
@@ -475,9 +490,12 @@ class Log(LogView):
         """Drop everything at and above an offset, durably; False if there was nothing. The log ends at offset then.
 
         The batch that holds offset goes whole, with its records below it: Kafka's rule, for replicas that agree at
-        batches. Epochs, producers, high watermark, recovery point and log start follow. Raises ValueError for a
-        negative offset, CorruptBatch where damage hides the place (nothing has changed), OSError (the log is offline,
-        and opened again it is a prefix of what it was).
+        batches. Epochs, producers, high watermark, recovery point and log start follow. Where no batch reaches up to
+        offset then, because one held it, or because a cleaning has taken those below it in favour of later ones that go
+        now, the log opened again ends behind its last batch, in Kafka too, and gives offsets out a second time; a
+        roll() behind the truncation keeps the log end. Raises ValueError for a negative offset, CorruptBatch where
+        damage hides the place (nothing has changed), OSError (the log is offline, and opened again it is a prefix of
+        what it was).
         """
         offset = whole_number("offset", offset)
         if offset < 0:
@@ -566,6 +584,8 @@ class Log(LogView):
         from klog.cleaner import compact
 
         self._lock.check(self, "a compaction")
+        if not dry_run:
+            self._cleaning.check_reentry()
         self._check_open() if dry_run else self._check_writable()
         return compact(self, roll=roll, rounds=rounds, dry_run=dry_run, top=top, progress=progress)
 
@@ -586,6 +606,8 @@ class Log(LogView):
         from klog.cleaner import purge_key
 
         self._lock.check(self, "a purge")
+        if not dry_run:
+            self._cleaning.check_reentry()
         return purge_key(self, key, roll=roll, dry_run=dry_run, progress=progress)
 
     def _cleaning_turn(self) -> contextlib.AbstractContextManager[None]:

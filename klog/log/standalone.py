@@ -229,6 +229,7 @@ def open_standalone(
         starts = _offsets(os.path.join(parent, checkpoint.LOG_START))
         points = _offsets(os.path.join(parent, checkpoint.RECOVERY_POINT))
         marks = _offsets(os.path.join(parent, checkpoint.HIGH_WATERMARK))
+        cleaned = {} if read_only else cleaner_offsets.read(parent)
         log = cls(
             path,
             Options(
@@ -252,6 +253,7 @@ def open_standalone(
                 config_known=config is not None,
                 dedupe_buffer_size=broker.log_cleaner_dedupe_buffer_size,
                 dedupe_load_factor=broker.log_cleaner_io_buffer_load_factor,
+                cleaned_to=cleaned.get(key, 0),
                 high_watermark_path=os.path.join(parent, checkpoint.HIGH_WATERMARK)
                 if read_only and high_watermark is None
                 else None,

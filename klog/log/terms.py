@@ -96,6 +96,7 @@ class Options:
     cleanings: threading.Condition | None = None  # what cleanings of all logs of a manager wait at
     segments_left: Callable[[int], None] | None = None  # hears how many segments recovery still has to check
     offsets_listener: Callable[[int], None] | None = None  # hears of every new high watermark, the first one too
+    cleaned_to: int = 0  # the cleaner's checkpoint: a load that ends below takes it back
     high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it
 
 

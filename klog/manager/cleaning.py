@@ -109,21 +109,32 @@ class FirstTimestamps:
 def survey(logs: Iterable[Log], stamps: FirstTimestamps, now_ms: int) -> Survey:
     """Look around among logs that nobody is at (E3)."""
     found = Survey()
-    checkpoints: dict[str, dict[Partition, int]] = {}
+    checkpoints: dict[str, dict[Partition, int] | OSError] = {}
     for log in logs:
         path, segments = log.path, log._segments
         home = os.path.dirname(path)
         if home not in checkpoints:
-            checkpoints[home] = cleaner_offsets.read(home)
+            checkpoints[home] = _offsets(home)
+        offsets = checkpoints[home]
+        if isinstance(offsets, OSError):
+            if log.path == path and is_compacted(log):
+                found.failures.append((log, offsets))
+            continue
         try:
-            found.candidates.append(
-                _look(log, segments, checkpoints[home].get((log.topic, log.partition)), stamps, now_ms)
-            )
+            found.candidates.append(_look(log, segments, offsets.get((log.topic, log.partition)), stamps, now_ms))
         except Exception as error:
             same = log._segments is segments and log.path == path and log._cleaning.state == "none"
             if same and is_compacted(log):  # E4
                 found.failures.append((log, error))
     return found
+
+
+def _offsets(home: str) -> dict[Partition, int] | OSError:
+    """Those of a log.dir, or what the disk says: that concerns its own logs alone."""
+    try:
+        return cleaner_offsets.read(home)
+    except OSError as error:
+        return error
 
 
 def _look(

@@ -59,6 +59,7 @@ class LogDirectory:
         self.points: dict[Partition, int] = {}
         self.starts: dict[Partition, int] = {}
         self.marks: dict[Partition, int] = {}
+        self._cleaned: dict[Partition, int] = {}  # the cleaner's checkpoint as the start has found it
         self.was_clean = False
         self.closed_well: set[Partition] = set()  # logs that a second load of this run finds clean
         self.closed_badly: set[Partition] = set()  # and those that a next one has to recover
@@ -88,6 +89,7 @@ class LogDirectory:
         self.points = self._read(checkpoint.RECOVERY_POINT)
         self.starts = self._read(checkpoint.LOG_START)
         self.marks = self._read(checkpoint.HIGH_WATERMARK)
+        self._cleaned = {} if self.read_only else cleaner_offsets.read(self.path)
         self.directory_id = _directory_id(self.path)
         marker = checkpoint.clean_shutdown_path(self.path)
         self.was_clean = os.path.exists(marker)
@@ -211,6 +213,14 @@ class LogDirectory:
             self.closed_badly = {key for key in self.closed_badly if not gone(key)}
             if self.offline is None:
                 cleaner_offsets.forget(self._files, self.path, gone)
+
+    def cleaned_to(self, key: Partition) -> int:
+        """At least what the cleaner's checkpoint says of a log that is about to be loaded. The file is read once for
+        all that a start loads; a log that has been at work since may have been cleaned further."""
+        known = self._cleaned
+        if key in self.closed_well or key in self.closed_badly:
+            known = cleaner_offsets.read(self.path)
+        return known.get(key, 0)
 
     def note(self, key: Partition, recovery_point: int, log_start_offset: int | None) -> None:
         """A partition has come here; log_start_offset where its files do not say it."""

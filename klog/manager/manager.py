@@ -389,7 +389,7 @@ class LogManager:
     def _end_cleanings_of_others(self) -> None:
         """What is not compacted any more is not cleaned any more."""
         for log in list(self._logs.values()):
-            if not log.config.compacts and log._cleaning.state == "in progress":
+            if not log.config.compacts and log._cleaning.state in ("in progress", "aborted"):
                 log._end_cleaning()
 
     def alter_config(self, config: Mapping[str, Any]) -> ManagerConfig:
@@ -465,6 +465,7 @@ class LogManager:
             dedupe_load_factor=self._config.log_cleaner_io_buffer_load_factor,
             cleanings=self._cleanings,
             config_known=entry is not None,
+            cleaned_to=directory.cleaned_to(key),
             high_watermark_path=os.path.join(directory.path, checkpoint.HIGH_WATERMARK) if self._read_only else None,
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from klog.errors import ReentrantCall
 from klog.log.cleaning_turn import CleaningAborted, CleaningTurn
 
 WAIT = 30.0
@@ -173,3 +174,51 @@ def test_who_waits_in_a_cleaning_is_woken() -> None:
     turn.abort()
     thread.join(WAIT)
     assert out == ["aborted"]
+
+
+def test_a_thread_never_waits_for_itself() -> None:
+    """Y1: as the handler of a signal would, that comes over a pause, over its wait, or over a cleaning."""
+    turn, met = CleaningTurn(), []
+
+    class Interrupted(threading.Condition):
+        def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> bool:
+            with pytest.raises(ReentrantCall), turn.by_hand():
+                pass
+            met.append(turn.pauses)
+            return bool(super().wait_for(predicate, timeout))
+
+    turn._condition = Interrupted()
+    turn.pause()
+    with pytest.raises(ReentrantCall):
+        turn.check_reentry()
+    with turn.paused():
+        pass
+    with pytest.raises(ReentrantCall), turn.by_hand():
+        pass
+    assert met == [1, 2]
+    turn._condition = threading.Condition()
+    turn.resume()
+    assert turn.try_pause()
+    with pytest.raises(ReentrantCall), turn.by_hand():
+        pass
+    turn.resume()
+    with turn.by_hand():
+        turn.check_reentry()
+        with pytest.raises(ReentrantCall):
+            turn.pause()
+    assert turn.state == "none"
+
+
+def test_another_thread_may_wait_for_a_pause() -> None:
+    turn, done = CleaningTurn(), []
+
+    def clean() -> None:
+        with turn.by_hand():
+            done.append(turn.state)
+
+    turn.pause()
+    thread = in_thread(clean)
+    until(lambda: turn._waiting == 1)
+    turn.resume()
+    thread.join(WAIT)
+    assert done == ["in progress"]

@@ -474,3 +474,21 @@ def test_nothing_on_disk_speaks_of_offsets_that_no_batch_reaches(tmp_path: Path)
     assert klog.verify(tmp_path).problems == []
     with klog.Log.open(tmp_path / "t-0") as log:
         assert log.log_end_offset == 10
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_a_truncation_below_what_a_cleaning_has_taken(tmp_path: Path, rolled: bool) -> None:
+    """No batch reaches up to the new log end: as in Kafka a load does not know of it, unless a segment begins there."""
+    with klog.Log.open(tmp_path / "t-0", config={"cleanup.policy": "compact"}) as log:
+        for _ in range(3):
+            log.append([(b"k", None)])
+        log.roll()
+        log.compact(roll=False)
+        assert [record.offset for record in log.read()] == [2]
+        log.truncate_to(2)
+        assert log.log_end_offset == 2
+        if rolled:
+            log.roll()
+    with klog.Log.open(tmp_path / "t-0", clean_shutdown=False) as log:
+        assert log.log_end_offset == (2 if rolled else 0)
+        assert log.verify().problems == []

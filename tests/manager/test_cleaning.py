@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
-from klog.errors import CorruptBatch, InvalidConfig
+from klog.errors import CorruptBatch, InvalidConfig, PolicyViolation, ReentrantCall
 from klog.log import cleaner_offsets
 from klog.segment import Segment
 from tests.manager.cleaned_logs import (
@@ -561,3 +562,95 @@ def test_a_broken_disk_takes_the_directory_offline(tmp_path: Path) -> None:
         io.heal()
         with pytest.raises(OSError, match="Input/output"):
             logs.close()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_compacting_by_hand_ends_with_the_policy(tmp_path: Path, whole: bool) -> None:
+    """alter_topic, or alter_config, ends the round that is under way; the next one does not come. By another thread."""
+    with opened(tmp_path, ManualClock(NOW)) as logs:
+        log = topic(logs, "t")
+        if whole:
+            logs.alter_topic("t", {"cleanup.policy": None})
+            logs.alter_config({"log.cleanup.policy": "compact"})
+        dirty(log)
+        before, threads, known = values(log), [], []
+
+        def alter() -> None:
+            if whole:
+                logs.alter_config({"log.cleanup.policy": "delete"})
+            else:
+                logs.alter_topic("t", {"cleanup.policy": "delete"})
+            known.append(values(log))
+
+        def progress(event: klog.Event) -> None:
+            if not threads:
+                threads.append(threading.Thread(target=alter, daemon=True))
+                threads[0].start()
+                while log._cleaning.state != "aborted":
+                    threads[0].join(0.01)
+
+        with pytest.raises(PolicyViolation):
+            log.compact(progress=progress)
+        threads[0].join()
+        assert known == [before] and values(log) == before
+
+
+def test_compacting_by_hand_ends_with_a_policy_of_its_own_thread(tmp_path: Path) -> None:
+    with opened(tmp_path, ManualClock(NOW)) as logs:
+        log = topic(logs, "t")
+        dirty(log)
+        before = values(log)
+        with pytest.raises(PolicyViolation):
+            log.compact(progress=lambda _: logs.alter_topic("t", {"cleanup.policy": "delete"}) and None)
+        assert values(log) == before
+
+
+def test_cleaning_inside_a_pause_of_the_same_thread(tmp_path: Path) -> None:
+    """Y1: what a signal's handler would do; nothing has happened, a roll neither."""
+    with opened(tmp_path, ManualClock(NOW)) as logs:
+        log = topic(logs, "t")
+        dirty(log)
+        segments = len(log.segments)
+        with log._no_cleaning():
+            with pytest.raises(ReentrantCall):
+                log.compact(roll=True)
+            with pytest.raises(ReentrantCall):
+                log.purge_key(b"key-1", roll=True)
+            assert len(log.segments) == segments
+            assert log.compact(dry_run=True).rounds == 1
+        assert log.compact().rounds == 1
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
+def test_a_checkpoint_that_cannot_be_read_concerns_its_directory_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Offline where the disk is broken, put off where something has run out; the others are cleaned."""
+    clock, read, fails = ManualClock(NOW), cleaner_offsets.read, [True]
+    with klog.open([tmp_path / "a", tmp_path / "b"], create=True, clock=clock) as logs:
+        there = [topic(logs, name) for name in "tuvw"]
+        bad = str(tmp_path / "a")
+        mine = [log for log in there if Path(log.path).parent == Path(bad)]
+        others = [log for log in there if log not in mine]
+        assert mine and others
+        for log in there:
+            dirty(log)
+
+        def reading(log_dir: str) -> dict[tuple[str, int], int]:
+            if fails and log_dir == bad:
+                raise OSError(number, "cannot be read", log_dir)
+            return read(log_dir)
+
+        monkeypatch.setattr(cleaner_offsets, "read", reading)
+        logs.start()
+        pass_time(clock)
+        assert all(map(is_clean, others))
+        assert logs.uncleanable == {}
+        fails.clear()
+        pass_time(clock, 2)
+        assert set(logs.offline_directories) == ({bad} if number == errno.EIO else set())
+        if number == errno.EIO:
+            with pytest.raises(OSError, match="cannot be read"):
+                logs.close()
+        else:
+            assert all(map(is_clean, mine))
