@@ -141,3 +141,27 @@ def test_a_log_that_is_deleted_by_who_hears_of_its_progress_is_closed(tmp_path: 
         with pytest.raises(LogClosed):
             run(progress=delete)
         assert logs.offline_directories == {}
+
+
+@pytest.mark.parametrize("stage", ["index", "clean", "purge"])
+def test_what_is_cut_and_filled_again_to_the_same_byte_is_not_replaced_by_what_was(tmp_path: Path, stage: str) -> None:
+    """By who hears of its progress: nothing that was cut comes back, nothing that came in its place goes."""
+    policy = "delete" if stage == "purge" else "compact"
+    with open_log(tmp_path / "t-0", config={"cleanup.policy": policy}) as log:
+        append(log, [(b"old-1", b"1"), (b"old-2", b"1"), (b"old-1", b"2"), (b"old-2", b"2")], batch=1)
+        log.roll()
+        append(log, [(b"last", b"1")])
+        size, cut = log.segments[0].size, []
+
+        def write_anew(event: Event) -> None:
+            if not cut and event.stage == stage:
+                cut.append(log.truncate_to(1))
+                append(log, [(b"new-1", b"3"), (b"new-2", b"3"), (b"new-3", b"3")], batch=1)
+                log.roll()
+                assert log.segments[0].size == size
+                append(log, [(b"last", b"2")])
+
+        run: Any = functools.partial(log.purge_key, b"old-2") if stage == "purge" else log.compact
+        run(progress=write_anew)
+        assert cut == [True]
+        assert values(log) == {b"old-1": b"1", b"new-1": b"3", b"new-2": b"3", b"new-3": b"3", b"last": b"2"}
