@@ -58,6 +58,8 @@ def check(directory: str) -> int:
             tail = file.read()
     except FileNotFoundError:
         return 0
+    except IsADirectoryError:
+        raise _corrupt("a directory", path, 0) from None
     end = tail.rfind(b"\n") + 1
     if (end == 0 and start > 0) or not _torn(tail[end:]):
         raise _corrupt("the end of no line", path, start + end)
@@ -76,6 +78,8 @@ def read(directory: str | os.PathLike[str]) -> list[dict[str, Any]]:
             data = file.read()
     except FileNotFoundError:
         return []
+    except IsADirectoryError:
+        raise _corrupt("a directory", path, 0) from None
     return parse(data, path)
 
 
@@ -111,7 +115,7 @@ def _parsed(line: bytes, path: str, position: int) -> dict[str, Any]:
 
 def _corrupt(reason: str, path: str, position: int) -> CorruptAudit:
     return CorruptAudit(
-        f"not a line of an audit ({reason}); move the file away, and keep it, to begin a new one",
+        f"not a line of an audit ({reason}); move it away, and keep it, to begin a new one",
         path=path,
         position=position,
     )

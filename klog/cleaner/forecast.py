@@ -55,6 +55,7 @@ def foreseen(log: Log, what: str, look: Callable[[], T]) -> T:
             if following.steady(log, moment):
                 return found
         except (CorruptData, FileNotFoundError, OffsetOutOfRange, Overtaken):
+            log._check_open()
             if not following.overtaken(log, moment) or number == OVERTAKEN_MAX:
                 raise
     raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times beside {what}: try again")

@@ -32,7 +32,7 @@ from klog.cleaner._find import KeySearch
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.forecast import OVERTAKEN_MAX, foreseen
 from klog.cleaner.round import Nowhere, Source, index_for, write_segment
-from klog.cleaner.swap import home_of_cleaned, replace_locked
+from klog.cleaner.swap import check_uncut, home_of_cleaned, replace_locked
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, KlogError
 from klog.log.cleaning_turn import Overtaken
@@ -168,6 +168,7 @@ class _Purge:
             except Overtaken:
                 continue
             except (CorruptData, FileNotFoundError):
+                log._check_writable()  # deleted, maybe
                 if self._moment() == moment:
                     raise
         raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times while a key was purged: try again")
@@ -197,8 +198,8 @@ class _Purge:
             self._rewrite(found, self._beat("purge", done, total))
             done += found.size
         with self._log._lock:
-            if self._log._rewritten != survey.rewritten:
-                raise Overtaken(f"{self._log.name} was cut since it was searched")
+            self._log._check_open()
+            check_uncut(self._log, survey.rewritten)
         return survey
 
     # ---- pass 1 ----------------------------------------------------------------------------------------------------
@@ -252,7 +253,9 @@ class _Purge:
         if self._dry_run:
             fill(Nowhere())
         else:
-            self._replace(cleaned, source, lambda: write_segment(cleaned, index, fill, source.modified_ms), rewriter)
+            self._replace(
+                cleaned, source, found, lambda: write_segment(cleaned, index, fill, source.modified_ms), rewriter
+            )
         done.records += rewriter.records_dropped
         done.bytes += rewriter.bytes_read - rewriter.size
         done.bases.append(source.base_offset)
@@ -260,7 +263,9 @@ class _Purge:
         done.last_offset = max(done.last_offset, found.last_offset)
         self._known.pop(found.segment, None)
 
-    def _replace(self, cleaned: Segment, source: Source, write: Callable[[], None], rewriter: Rewriter) -> None:
+    def _replace(
+        self, cleaned: Segment, source: Source, found: _Found, write: Callable[[], None], rewriter: Rewriter
+    ) -> None:
         log = self._log
         try:
             write()
@@ -268,6 +273,7 @@ class _Purge:
             log._cleaning.check()
             with log._lock:
                 log._check_idle("a purge")
+                check_uncut(log, found.rewritten)
                 replace_locked(log, cleaned, [source.segment], [source.size])
         except BaseException:
             if log.offline is None:

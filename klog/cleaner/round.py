@@ -21,7 +21,7 @@ from klog.cleaner._waste import Waste
 from klog.cleaner.footprint import Footprint, Written
 from klog.cleaner.overflow import Overflowed, SplitFirst, split_overflowed
 from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, group
-from klog.cleaner.swap import hear, home_of_cleaned, replace_locked
+from klog.cleaner.swap import check_uncut, hear, home_of_cleaned, replace_locked
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, ReadFailed
 from klog.log.cleaning_turn import Overtaken
@@ -42,6 +42,7 @@ class RoundStats:
     """What a round has read and left. Records are all records, markers included."""
 
     first_dirty: int = 0
+    rewritten: int = 0  # times that the log had been cut when it began: what it knows of keys is true until the next
     end: int = 0  # below it the log is clean
     keys: int = 0
     map_full: bool = False
@@ -109,7 +110,7 @@ def clean_round(
     stats = RoundStats(range_.first_dirty)
     with log._lock:
         log._check_open() if dry_run else log._check_writable()
-        segments, generation = segments or log._segments, log._generation
+        segments, generation, stats.rewritten = segments or log._segments, log._generation, log._rewritten
         if range_.first_uncleanable > max(log.last_stable_offset, segments[0].base_offset):
             raise Overtaken(f"{log.name} was cut below {range_.first_uncleanable}, where a cleaning was to end")
     try:
@@ -123,6 +124,8 @@ def clean_round(
         log._read_failed(error)
         raise
     except (CorruptData, FileNotFoundError) as error:
+        if not dry_run:
+            log._check_writable()  # deleted, maybe
         swaps = 0 if dry_run else len(stats.segments)
         if log._generation == generation + swaps and log._segments[0].base_offset == segments[0].base_offset:
             raise
@@ -256,6 +259,7 @@ def _clean_group(
             log._cleaning.check()
             with log._lock:
                 log._check_idle("a compaction")
+                check_uncut(log, stats.rewritten)
                 replace_locked(log, cleaned, [s.segment for s in sources], [s.size for s in sources])
         except BaseException as error:
             hear(log, error)

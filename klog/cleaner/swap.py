@@ -36,6 +36,13 @@ def home_of_cleaned(log: Log) -> Home:
     return home
 
 
+def check_uncut(log: Log, rewritten: int) -> None:
+    """Overtaken where the log was cut since log._rewritten was that: a segment survives it, and appends may bring it
+    back to the size it had, with other bytes. Under the log's lock."""
+    if log._rewritten != rewritten:
+        raise Overtaken(f"{log.name} was cut while it was cleaned")
+
+
 def check_unchanged(log: Log, directory: str, sources: Sequence[Segment], sizes: Sequence[int]) -> int:
     """Number of the first source in the log. Overtaken: they are not all there any more, closed, as they were."""
     segments = log._segments

@@ -198,10 +198,13 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _shown(key: bytes) -> str:
-    """A key for eyes: text where it is, else as --purge-key takes it; a long one cut short."""
+    """A key for eyes: text where it is, else as --purge-key takes it in a shell; a long one cut short."""
+    if not key:
+        return '""'
     try:
         text = key.decode()
-        text = printable(text) if text.isprintable() and not text.startswith("hex:") else f"hex:{key.hex()}"
+        plain = text.isprintable() and text.strip() and text != '""' and not text.startswith("hex:")
+        text = printable(text) if plain else f"hex:{key.hex()}"
     except UnicodeDecodeError:
         text = f"hex:{key.hex()}"
     return text if len(text) <= _KEY_WIDTH else f"{text[: _KEY_WIDTH - 1]}…"

@@ -27,6 +27,7 @@ _PASSING = frozenset(
         errno.ENOTEMPTY,
         errno.ENAMETOOLONG,
         errno.EINVAL,
+        errno.EISDIR,
     }
 )
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -47,6 +48,7 @@ _NEXT_STEPS = {
     errno.ESTALE: "the network file system has lost the file: mount it again, then open the log again",
     errno.ENOENT: _GONE,
     errno.ENOTDIR: _GONE,
+    errno.EISDIR: "a file is to be there: move the directory away, then try again",
     errno.ENXIO: f"the device has gone: {_LOOK}; {_GONE}",
     errno.ENODEV: f"the device has gone: {_LOOK}; {_GONE}",
     errno.EACCES: _LET_WRITE,

@@ -24,7 +24,13 @@ from klog.segment import names, scan_checked
 
 def clear_leftovers(directory: str, files: Files, note: Callable[[str], None]) -> list[str]:
     """Bring a partition directory to live names only: all names there, sorted. note gets a line per thing done."""
-    listing = sorted(os.listdir(directory))
+    listing, foreign = sorted(os.listdir(directory)), []
+    for name in listing:
+        leftover = name.endswith((names.DELETED, names.CLEANED, names.SWAP)) or names.is_temporary(name)
+        if leftover and _is_directory(os.path.join(directory, name)):
+            note(f"{name} left alone: a directory is nothing that was left behind")
+            foreign.append(name)
+    listing = [name for name in listing if name not in foreign]
     changed = False
     for name in listing:
         deleted = name.endswith(names.DELETED) and not name.endswith(".checkpoint" + names.DELETED)
@@ -45,6 +51,10 @@ def clear_leftovers(directory: str, files: Files, note: Callable[[str], None]) -
         return listing
     files.fsync_dir(directory)
     return sorted(os.listdir(directory))
+
+
+def _is_directory(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _sound(directory: str, files: Files, swaps: list[str], present: set[str], note: Callable[[str], None]) -> bool:

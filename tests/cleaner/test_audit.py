@@ -81,7 +81,17 @@ def test_a_broken_file_is_named_and_nothing_is_purged(tmp_path: Path, bad: bytes
             with pytest.raises(CorruptAudit) as caught:
                 act()
             assert (caught.value.path, caught.value.position) == (str(tmp_path / audit.FILE), len(good))
-            assert "move the file away" in str(caught.value)
+            assert "move it away" in str(caught.value)
+        assert log.count() == 1
+
+
+def test_a_directory_of_its_name_is_named(tmp_path: Path) -> None:
+    (tmp_path / audit.FILE).mkdir()
+    with open_log(tmp_path / "t-0") as log:
+        append(log, [(b"k", b"v")])
+        for act in (lambda: read_audit(tmp_path), lambda: log.purge_key(b"k", roll=True)):
+            with pytest.raises(CorruptAudit, match=r"a directory.*klog-audit\.jsonl"):
+                act()
         assert log.count() == 1
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import klog
-from klog.errors import CorruptBatch
+from klog.clock import ManualClock
+from klog.errors import CorruptBatch, LogClosed
 from klog.progress import Event
-from tests.cleaner.logs import append, fill, open_log, values
+from tests.cleaner.logs import CONFIG, NOW, append, fill, open_log, values
 
 KEYS = 20
 BATCHES = 150
@@ -123,3 +124,44 @@ def test_damage_is_still_told_beside_a_writer(tmp_path: Path) -> None:
             for dry_run in (reader.compact, functools.partial(reader.purge_key, b"key-1")):
                 with pytest.raises(CorruptBatch):
                     dry_run(dry_run=True, progress=lambda _: log.roll() if log.segments[-1].size else None)
+
+
+@pytest.mark.parametrize("act", ["compact", "purge"])
+def test_a_log_that_is_deleted_by_who_hears_of_its_progress_is_closed(tmp_path: Path, act: str) -> None:
+    with klog.open(tmp_path, create=True, clock=ManualClock(NOW)) as logs:
+        logs.create_topic("t", config={**CONFIG, "file.delete.delay.ms": 0})
+        log = logs.log("t")
+        fill(log)
+
+        def delete(_: Event) -> None:
+            if "t" in logs.topics():
+                logs.delete_topic("t")
+
+        run: Any = log.compact if act == "compact" else functools.partial(log.purge_key, b"key-1")
+        with pytest.raises(LogClosed):
+            run(progress=delete)
+        assert logs.offline_directories == {}
+
+
+@pytest.mark.parametrize("stage", ["index", "clean", "purge"])
+def test_what_is_cut_and_filled_again_to_the_same_byte_is_not_replaced_by_what_was(tmp_path: Path, stage: str) -> None:
+    """By who hears of its progress: nothing that was cut comes back, nothing that came in its place goes."""
+    policy = "delete" if stage == "purge" else "compact"
+    with open_log(tmp_path / "t-0", config={"cleanup.policy": policy}) as log:
+        append(log, [(b"old-1", b"1"), (b"old-2", b"1"), (b"old-1", b"2"), (b"old-2", b"2")], batch=1)
+        log.roll()
+        append(log, [(b"last", b"1")])
+        size, cut = log.segments[0].size, []
+
+        def write_anew(event: Event) -> None:
+            if not cut and event.stage == stage:
+                cut.append(log.truncate_to(1))
+                append(log, [(b"new-1", b"3"), (b"new-2", b"3"), (b"new-3", b"3")], batch=1)
+                log.roll()
+                assert log.segments[0].size == size
+                append(log, [(b"last", b"2")])
+
+        run: Any = functools.partial(log.purge_key, b"old-2") if stage == "purge" else log.compact
+        run(progress=write_anew)
+        assert cut == [True]
+        assert values(log) == {b"old-1": b"1", b"new-1": b"3", b"new-2": b"3", b"new-3": b"3", b"last": b"2"}

@@ -292,3 +292,25 @@ def test_a_truncation_in_the_middle_of_a_round_makes_it_begin_again(tmp_path: Pa
         assert offsets(log)[-1] == log.log_end_offset - 1 == 59
         assert values(log) == {b"key-%d" % i: b"value-%d" % (50 + i) for i in range(10)}
         assert not [p.name for p in (tmp_path / "t-0").iterdir() if p.suffix in (".cleaned", ".swap")]
+
+
+@pytest.mark.parametrize("suffix", [".cleaned", ".swap", ".deleted"])
+def test_a_directory_in_the_way_is_named_and_left_alone(tmp_path: Path, suffix: str) -> None:
+    """It is nobody's leftover, and no disk that has failed: the log stays in use, and opens again."""
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        count = log.count()
+        way = Path(log.segments[0].path + suffix)
+        way.mkdir()
+        (way / "precious").write_bytes(b"x")
+        if suffix == ".cleaned":
+            for act in (log.compact, lambda: log.purge_key(b"key-1")):
+                with pytest.raises(IsADirectoryError, match="move the directory away") as caught:
+                    act()
+                assert caught.value.filename == str(way)
+            assert log.offline is None
+            append(log, [(b"k", b"v")])
+            count += 1
+    with open_log(tmp_path / "t-0", clean_shutdown=False) as log:
+        assert log.count() == count
+    assert (way / "precious").exists()

@@ -66,6 +66,14 @@ def test_tables_for_people(data: Path) -> None:
     assert "B from offset" in ok("compact", data, "--no-roll")
 
 
+def test_a_key_that_nobody_would_see_is_shown(data: Path) -> None:
+    with klog.open(data) as logs:
+        logs.append("state", [(key, b"v" * 99) for key in (b"", b" ", b'""') for _ in range(9)])
+    said = ok("compact", data, "--dry-run")
+    assert {line.split()[0] for line in said.splitlines() if line.strip()} >= {'""', "hex:20", "hex:2222"}
+    assert {entry["key"] for entry in ok_json("compact", data, "--dry-run")["wasted"]} >= {"", " ", '""'}
+
+
 def test_without_a_roll_the_active_segment_is_named(data: Path) -> None:
     said = ok_json("compact", data, "--no-roll")
     assert {entry["held"][0]["reason"] for entry in said["partitions"]} == {"the active segment"}
