@@ -28,17 +28,15 @@ class Narrator:
 
     def say(self, text: str) -> None:
         """One paragraph, wrapped."""
-        for line in textwrap.wrap(
-            text, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
-        ):
-            self._line(line)
+        for line in _wrapped(text, WIDTH - len(_INDENT)):
+            self._line(_INDENT + line)
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
         """Name and text, the names in one column."""
         width = max(len(name) for name, _ in facts) + 2
         self._line("")
         for name, text in facts:
-            lines = textwrap.wrap(text, WIDTH - width - 5, break_on_hyphens=False) or [""]
+            lines = _wrapped(text, WIDTH - width - 5) or [""]
             self._line(f"{_INDENT}  {name:<{width}}{lines[0]}")
             for line in lines[1:]:
                 self._line(f"{_INDENT}  {'':<{width}}{line}")
@@ -74,6 +72,11 @@ class Narrator:
     def _line(self, text: str) -> None:
         self._out.write(text + "\n")
         self._out.flush()
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """A path stays whole, however long: it is there to be copied."""
+    return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
 
 def when(milliseconds: int) -> str:

@@ -71,3 +71,11 @@ def test_size(count, text):
 )
 def test_duration(seconds, text):
     assert duration(seconds) == text
+
+
+def test_a_long_path_stays_whole(out):
+    path = "/" + "-directory" * 20 + "/00000000000000033000.log"
+    to = Narrator(out)
+    to.say(f"see {path}: it was cut")
+    to.facts([("finding", f"{path}: a batch cut short")])
+    assert out.getvalue().count(path) == 2
