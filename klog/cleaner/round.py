@@ -7,7 +7,6 @@ begins where this one did. Kafka: Cleaner.doClean.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
@@ -21,7 +20,7 @@ from klog.cleaner._waste import Waste
 from klog.cleaner.footprint import Footprint, Written
 from klog.cleaner.overflow import Overflowed, SplitFirst, split_overflowed
 from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, group
-from klog.cleaner.swap import check_uncut, hear, home_of_cleaned, replace_locked
+from klog.cleaner.swap import check_uncut, home_of_cleaned, replace_locked, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, ReadFailed
 from klog.log.cleaning_turn import Overtaken
@@ -254,19 +253,16 @@ def _clean_group(
         _rewrite(log, sources, rewriter, Nowhere(), index, transactions, legacy_horizon_ms, beat, footprint)
         transactions.take_retained()
     else:
-        try:
+
+        def write() -> None:
             _write(log, cleaned, sources, rewriter, index, transactions, legacy_horizon_ms, beat, footprint)
             log._cleaning.check()
             with log._lock:
                 log._check_idle("a compaction")
                 check_uncut(log, stats.rewritten)
                 replace_locked(log, cleaned, [s.segment for s in sources], [s.size for s in sources])
-        except BaseException as error:
-            hear(log, error)
-            if log.offline is None:
-                with contextlib.suppress(OSError):
-                    cleaned.delete_files()
-            raise
+
+        write_cleaned(log, [cleaned], write)
     stats.records_read += rewriter.records_read
     stats.records_written += rewriter.records_kept
     stats.bytes_read += rewriter.bytes_read

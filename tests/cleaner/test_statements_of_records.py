@@ -125,7 +125,7 @@ def test_a_map_of_one_key_gets_on_by_one_key_a_round(tmp_path: Path) -> None:
     with Story(tmp_path, **one_key) as story:
         story.put(0, 1, 0, 1, 0)
         story.log.roll()
-        write_first_dirty(story.log, 2)
+        write_first_dirty(story.log, 2, story.log._rewritten)
         for end, keys in ((3, [1, 0, 1, 0]), (4, [0, 1, 0]), (5, [1, 0])):
             assert story.clean(rounds=1).first_dirty_offset == end
             assert (story.keys, story.offsets) == (keys, list(range(5 - len(keys), 5)))
