@@ -32,8 +32,8 @@ from klog.cleaner._clean import Rewriter
 from klog.cleaner._find import KeySearch
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.forecast import OVERTAKEN_MAX, foreseen
-from klog.cleaner.round import Nowhere, Source, index_for, write_segment
-from klog.cleaner.swap import check_uncut, home_of_cleaned, replace_locked, write_cleaned
+from klog.cleaner.rewriting import Nowhere, Source, index_for, swap_in, write_segment
+from klog.cleaner.swap import check_uncut, home_of_cleaned, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, KlogError, ReadFailed
 from klog.log import failures
@@ -262,11 +262,7 @@ class _Purge:
         def replace() -> None:
             write_segment(cleaned, index, fill, source.modified_ms)
             cleaned.size = rewriter.size
-            log._cleaning.check()
-            with log._lock:
-                log._check_idle("a purge")
-                check_uncut(log, found.rewritten)
-                replace_locked(log, cleaned, [source.segment], [source.size])
+            swap_in(log, cleaned, [source], found.rewritten, "a purge")
 
         if self._dry_run:
             fill(Nowhere())

@@ -13,9 +13,9 @@ import pytest
 
 import klog
 from klog.cleaner import Dirt, KeyMap, RoundStats, clean_round, cleanable, dirt, write_first_dirty
-from klog.cleaner.footprint import Footprint
 from klog.cleaner.plan import SPAN_MAX, group
-from klog.cleaner.round import Source, _note_keys
+from klog.cleaner.rewriting import Source
+from klog.cleaner.round import _Round
 from klog.errors import CorruptBatch
 from klog.record import encode
 from tests.cleaner.logs import NOW, append, open_log, values
@@ -411,9 +411,9 @@ def test_a_reach_is_not_read_from_an_empty_index(story: Story) -> None:
 
 def survey(log: klog.Log, start: int, end: int, keys: KeyMap) -> RoundStats:
     """Pass 1."""
-    stats = RoundStats(start)
-    _note_keys(log, log.segments, Dirt(start, end, 0, 0), keys, stats, None, Footprint(log.config))
-    return stats
+    round_ = _Round(log, Dirt(start, end, 0, 0), keys, NOW)
+    round_.note_keys(log.segments)
+    return round_.stats
 
 
 def test_the_map_of_a_range(small: Story) -> None:
