@@ -316,29 +316,30 @@ static inline int holds(const kl_entry_t *e, const kl_hash_t *hash) {
 
 /* Twice the slots, in the same memory: all entries, which are in order, go to the end of the new table side by side, and
  * from there, first to last, to their new places.  Such a place never lies behind where the entry is read from: the
- * entries from there on fit between their first one's home and the old table's end, and that distance has not shrunk. */
+ * entries from there on fit between their first one's home and the old table's end, and that distance has not shrunk.
+ * Which slots are taken and how far apart homes lie is anybody's guess: neither loop asks. */
 static void grow(kl_keymap_t *map) {
+    static const kl_entry_t empty;
     kl_entry_t *entries = map->entries;
     int64_t old_room = room_of(map->slots), n = 0;
-    for (int64_t i = 0; i < old_room; i++)
-        if (entries[i].offset_1 != 0)
-            entries[n++] = entries[i];
+    for (int64_t i = 0; i < old_room; i++) {
+        entries[n] = entries[i];
+        n += entries[i].offset_1 != 0;
+    }
     set_size(map, map->halvings - 1);
-    int64_t room = room_of(map->slots);
-    kl_entry_t *from = entries + room - n;
+    int64_t row = room_of(map->slots) - n;
+    kl_entry_t *from = entries + row;
     memmove(from, entries, (size_t)n * sizeof *entries);
+    /* What the old table has left before the row.  Behind it no slot has ever been written. */
+    memset(entries, 0, (size_t)(old_room < row ? old_room : row) * sizeof *entries);
     int64_t at = 0; /* below it the new table is done */
     for (int64_t i = 0; i < n; i++) {
         kl_entry_t entry = from[i];
         int64_t home = home_of(map, ~entry.order);
-        if (home > at) {
-            memset(entries + at, 0, (size_t)(home - at) * sizeof *entries);
-            at = home;
-        }
+        from[i] = empty;
+        at = home > at ? home : at;
         entries[at++] = entry;
     }
-    /* What is left of the old table below the new one's end, and of the row of entries. */
-    memset(entries + at, 0, (size_t)(room - at) * sizeof *entries);
 }
 
 /* Put one key; 0, or 1 where the table's tail has no room left. */
