@@ -171,7 +171,7 @@ def _note_keys(
     if range_.first_dirty >= range_.first_uncleanable:
         return
     transactions = CleanedTransactions()
-    transactions.add(log._aborted(range_.first_dirty, range_.first_uncleanable, log._has_producers()))
+    transactions.add(log._aborted(log._segments, range_.first_dirty, range_.first_uncleanable, log._has_producers()))
     survey = KeySurvey(keys, range_.first_dirty, transactions)
     dirty = dirty_segments(segments, range_)
     limits = [*(segment.base_offset for segment in dirty[1:]), range_.first_uncleanable]
@@ -318,7 +318,7 @@ def _rewrite(
 ) -> None:
     rewriter.begin(out, index)
     for source in sources:
-        transactions.add(log._aborted(source.base_offset, source.limit, log._has_producers()))
+        transactions.add(log._aborted(log._segments, source.base_offset, source.limit, log._has_producers()))
         rewrite = functools.partial(
             rewriter.rewrite,
             source.segment.file,
