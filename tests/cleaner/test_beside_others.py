@@ -15,7 +15,7 @@ from klog.cleaner import read_first_dirty
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch, LogClosed
 from klog.progress import Event
-from tests.cleaner.logs import CONFIG, NOW, append, fill, offsets, open_log, values
+from tests.cleaner.logs import CONFIG, NOW, append, damage, fill, offsets, open_log, values
 
 KEYS = 20
 BATCHES = 150
@@ -118,10 +118,7 @@ def test_a_dry_run_looks_again_where_a_writer_comes_in_between(tmp_path: Path, c
 def test_damage_is_still_told_beside_a_writer(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
-        path = Path(log.segments[1].path)
-        data = bytearray(path.read_bytes())
-        data[300] ^= 1
-        path.write_bytes(data)
+        damage(log)
         with open_log(tmp_path / "t-0", read_only=True) as reader:
             for dry_run in (reader.compact, functools.partial(reader.purge_key, b"key-1")):
                 with pytest.raises(CorruptBatch):

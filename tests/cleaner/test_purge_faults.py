@@ -4,7 +4,6 @@ more than what is true."""
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from klog.cleaner import read_audit
 from klog.disk import RealFiles
 from klog.errors import ReadFailed, StorageOffline
 from klog.log.view import _READS_FAILED_MAX as READ_FAILURES_MAX
-from tests.cleaner.logs import append, fill, open_log
+from tests.cleaner.logs import append, done_in, fill, open_log
 from tests.support.abandon import abandon
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.failing_files import FailingFiles
@@ -35,17 +34,8 @@ def three_segments(directory: Path) -> Said:
         return said(log)
 
 
-def purge(directory: Path, files: CrashFiles | None) -> None:
-    log = open_log(directory, files=files)
-    try:
-        log.purge_key(KEY)
-    except BaseException:
-        abandon(log)
-        raise
-    if files is not None:
-        abandon(log)
-    else:
-        log.close()
+def purge(directory: Path, files: CrashFiles) -> None:
+    done_in(directory, lambda log: log.purge_key(KEY), files)
 
 
 def check(directory: Path, before: Said) -> None:
@@ -107,11 +97,7 @@ def test_a_power_cut_anywhere(tmp_path: Path) -> None:
         directory = tmp_path / f"{stop_at}" / "t-0"
         shutil.copytree(tmp_path / "original", directory.parent)
         files = CrashFiles(stop_at)
-        for root, _, names in os.walk(directory.parent):
-            for name in names:
-                inode = files.inode(os.path.join(root, name))
-                inode.durable = bytearray(Path(root, name).read_bytes())
-                files.durable_names[os.path.join(root, name)] = inode
+        files.keep(directory.parent)
         try:
             purge(directory, files)
         except PowerCut:
