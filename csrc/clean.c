@@ -8,6 +8,31 @@
 #include "status.h"
 #include "varint.h"
 
+/* Read the i-th record of a batch, whose offset must be one of the batch. Answers where it ends, or NULL with *status and
+ * *bad set. */
+static inline const uint8_t *walk(const kl_batch_t *b, int32_t i, const uint8_t *at, const uint8_t *end,
+                                  kl_record_t *record, int *status, int32_t *bad) {
+    const uint8_t *behind = kl_walk_record(at, end, record, status);
+    if (behind == NULL) {
+        *bad = i;
+        return NULL;
+    }
+    if (record->offset_delta < 0 || record->offset_delta > b->last_offset_delta) {
+        *status = KL_EORDER;
+        *bad = i;
+        return NULL;
+    }
+    return behind;
+}
+
+/* Behind the last record nothing is left. Of a batch without records nothing is asked. */
+static inline int walked(const kl_batch_t *b, const uint8_t *at, const uint8_t *end, int32_t *bad) {
+    if (b->count == 0 || at == end)
+        return KL_OK;
+    *bad = b->count;
+    return KL_ESLACK;
+}
+
 /* Keys on their way to the map. */
 typedef struct {
     kl_key_t keys[KL_KEYMAP_GROUP];
@@ -33,16 +58,8 @@ int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records,
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *behind = kl_walk_record(at, end, &record, &status);
-        if (behind == NULL) {
-            *bad = i;
+        if ((at = walk(b, i, at, end, &record, &status, bad)) == NULL)
             return status;
-        }
-        at = behind;
-        if (record.offset_delta < 0 || record.offset_delta > b->last_offset_delta) {
-            *bad = i;
-            return KL_EORDER;
-        }
         if (record.offset_delta <= last_delta)
             kl_keymap_forget_stale(map);
         last_delta = record.offset_delta;
@@ -56,10 +73,8 @@ int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records,
         if (++group.n == KL_KEYMAP_GROUP && note_group(map, &group, latest))
             return KL_EFULL;
     }
-    if (b->count != 0 && at != end) {
-        *bad = b->count;
+    if (walked(b, at, end, bad) != KL_OK)
         return KL_ESLACK;
-    }
     return group.n != 0 && note_group(map, &group, latest) ? KL_EFULL : KL_OK;
 }
 
@@ -178,14 +193,8 @@ static int choose_noted(chooser_t *c, const uint8_t *records, const uint8_t *end
             at = behind;
             continue;
         }
-        if ((behind = kl_walk_record(at, end, &record, &status)) == NULL) {
-            *bad = i;
+        if ((behind = walk(b, i, at, end, &record, &status, bad)) == NULL)
             return status;
-        }
-        if (record.offset_delta < 0 || record.offset_delta > b->last_offset_delta) {
-            *bad = i;
-            return KL_EORDER;
-        }
         d.offsets[0] = b->base_offset + record.offset_delta;
         d.deltas[0] = record.timestamp_delta;
         d.from[0] = (uint32_t)(at - records);
@@ -197,11 +206,7 @@ static int choose_noted(chooser_t *c, const uint8_t *records, const uint8_t *end
         else if (!kl_keymap_stale(c->rules->map, d.offsets[0]) && (!d.tombstone[0] || c->tombstones_stay))
             keep(c, &d, 0);
     }
-    if (b->count != 0 && at != end) {
-        *bad = b->count;
-        return KL_ESLACK;
-    }
-    return KL_OK;
+    return walked(b, at, end, bad);
 }
 
 /* The same among any records: all, or those that the map says. */
@@ -214,15 +219,9 @@ static int choose_any(chooser_t *c, const uint8_t *records, const uint8_t *end, 
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *behind = kl_walk_record(at, end, &record, &status);
-        if (behind == NULL) {
-            *bad = i;
+        const uint8_t *behind = walk(b, i, at, end, &record, &status, bad);
+        if (behind == NULL)
             return status;
-        }
-        if (record.offset_delta < 0 || record.offset_delta > b->last_offset_delta) {
-            *bad = i;
-            return KL_EORDER;
-        }
         d.keys[d.n] = (kl_key_t){record.key, record.key == NULL ? 0 : (size_t)record.key_size};
         d.offsets[d.n] = b->base_offset + record.offset_delta;
         d.deltas[d.n] = record.timestamp_delta;
@@ -233,10 +232,8 @@ static int choose_any(chooser_t *c, const uint8_t *records, const uint8_t *end, 
         if (++d.n == KL_KEYMAP_GROUP)
             judge(c, &d);
     }
-    if (b->count != 0 && at != end) {
-        *bad = b->count;
+    if (walked(b, at, end, bad) != KL_OK)
         return KL_ESLACK;
-    }
     if (d.n != 0)
         judge(c, &d);
     return KL_OK;
@@ -349,15 +346,9 @@ int kl_clean_find(kl_found_t *found, const kl_batch_t *b, const uint8_t *records
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *behind = kl_walk_record(at, end, &record, &status);
-        if (behind == NULL) {
-            *bad = i;
+        const uint8_t *behind = walk(b, i, at, end, &record, &status, bad);
+        if (behind == NULL)
             return status;
-        }
-        if (record.offset_delta < 0 || record.offset_delta > b->last_offset_delta) {
-            *bad = i;
-            return KL_EORDER;
-        }
         if (record.key != NULL && same_key((kl_key_t){record.key, (size_t)record.key_size}, found->key)) {
             int64_t offset = b->base_offset + record.offset_delta;
             if (found->records++ == 0)
@@ -367,11 +358,7 @@ int kl_clean_find(kl_found_t *found, const kl_batch_t *b, const uint8_t *records
         }
         at = behind;
     }
-    if (b->count != 0 && at != end) {
-        *bad = b->count;
-        return KL_ESLACK;
-    }
-    return KL_OK;
+    return walked(b, at, end, bad);
 }
 
 int32_t kl_clean_control_type(const kl_batch_t *b, const uint8_t *records, size_t size) {

@@ -78,6 +78,7 @@ def _compact(
         try:
             with contextlib.nullcontext() if dry_run else log._cleaning_turn():
                 _check_policy(log)  # who has just ended a round of ours may have changed it
+                rewritten = log._rewritten
                 segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)
                 if range_.cleanable_bytes == 0:
                     break
@@ -92,7 +93,7 @@ def _compact(
                     waste=waste,
                 )
                 if stats.end > range_.first_dirty and not dry_run:
-                    write_first_dirty(log, stats.end)
+                    write_first_dirty(log, stats.end, rewritten)
         except SplitFirst:
             continue  # there are only so many segments
         except Overtaken:

@@ -12,12 +12,11 @@ Kafka: Cleaner.cleanSegments, UnifiedLog.splitOverflowedSegment.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from typing import TYPE_CHECKING
 
-from klog.cleaner.swap import check_unchanged, hear, home_of_cleaned, replace_all_locked
+from klog.cleaner.swap import check_unchanged, home_of_cleaned, replace_all_locked, write_cleaned
 from klog.errors import CorruptBatch, KlogError
 from klog.log.cleaning_turn import Overtaken
 from klog.log.load import new_segment
@@ -72,7 +71,8 @@ def split_overflowed(log: Log, segment: Segment) -> None:
 def _split(log: Log, segment: Segment, size: int, parts: list[Part]) -> None:
     home, now = home_of_cleaned(log), log.clock.wall_ms()
     cleaned = [Segment(home, part.base_offset, now) for part in parts]
-    try:
+
+    def write() -> None:
         for made in cleaned:
             made.delete_files()  # what could not be unlinked of the cleaning that led here
         write_parts(log._inputs(), segment, parts)
@@ -81,13 +81,8 @@ def _split(log: Log, segment: Segment, size: int, parts: list[Part]) -> None:
         with log._lock:
             log._check_writable()
             replace_all_locked(log, cleaned, [segment], [size])
-    except BaseException as error:
-        hear(log, error)
-        if log.offline is None:
-            for made in cleaned:
-                with contextlib.suppress(OSError):
-                    made.delete_files()
-        raise
+
+    write_cleaned(log, cleaned, write)
 
 
 def _rename(log: Log, segment: Segment, size: int, base_offset: int) -> None:

@@ -19,6 +19,7 @@ leaves each segment as it was, or purged.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import logging
 import os
@@ -31,10 +32,11 @@ from klog.cleaner._clean import Rewriter
 from klog.cleaner._find import KeySearch
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner.forecast import OVERTAKEN_MAX, foreseen
-from klog.cleaner.round import Nowhere, Source, index_for, write_segment
-from klog.cleaner.swap import check_uncut, home_of_cleaned, replace_locked
+from klog.cleaner.rewriting import Nowhere, Source, index_for, swap_in, write_segment
+from klog.cleaner.swap import check_uncut, home_of_cleaned, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
-from klog.errors import CorruptData, KlogError
+from klog.errors import CorruptData, KlogError, ReadFailed
+from klog.log import failures
 from klog.log.cleaning_turn import Overtaken
 from klog.log.removal import unlink_now
 from klog.progress import Event, Progress
@@ -183,6 +185,13 @@ class _Purge:
         return self._attempt()
 
     def _attempt(self) -> _Survey:
+        try:
+            return self._search_and_rewrite()
+        except ReadFailed as error:
+            self._log._read_failed(error)
+            raise
+
+    def _search_and_rewrite(self) -> _Survey:
         survey = self._survey(self._roll)
         if survey.active is not None:
             if self._dry_run:
@@ -250,11 +259,22 @@ class _Purge:
             rewriter.rewrite(source.segment.file, found.size, source.base_offset, source.limit, True, beat)
             return () if self._dry_run else log._aborted_in(source.segment, log._has_producers())
 
+        def replace() -> None:
+            write_segment(cleaned, index, fill, source.modified_ms)
+            cleaned.size = rewriter.size
+            swap_in(log, cleaned, [source], found.rewritten, "a purge")
+
         if self._dry_run:
             fill(Nowhere())
         else:
-            self._replace(
-                cleaned, source, found, lambda: write_segment(cleaned, index, fill, source.modified_ms), rewriter
+            write_cleaned(log, [cleaned], replace)
+            _log.info(
+                "event=purged log=%s base=%d bytes=%d left=%d records=%d",
+                log.name,
+                source.base_offset,
+                rewriter.bytes_read,
+                rewriter.size,
+                rewriter.records_dropped,
             )
         done.records += rewriter.records_dropped
         done.bytes += rewriter.bytes_read - rewriter.size
@@ -262,32 +282,6 @@ class _Purge:
         done.first_offset = found.first_offset if done.first_offset < 0 else done.first_offset
         done.last_offset = max(done.last_offset, found.last_offset)
         self._known.pop(found.segment, None)
-
-    def _replace(
-        self, cleaned: Segment, source: Source, found: _Found, write: Callable[[], None], rewriter: Rewriter
-    ) -> None:
-        log = self._log
-        try:
-            write()
-            cleaned.size = rewriter.size
-            log._cleaning.check()
-            with log._lock:
-                log._check_idle("a purge")
-                check_uncut(log, found.rewritten)
-                replace_locked(log, cleaned, [source.segment], [source.size])
-        except BaseException:
-            if log.offline is None:
-                with contextlib.suppress(OSError):
-                    cleaned.delete_files()
-            raise
-        _log.info(
-            "event=purged log=%s base=%d bytes=%d left=%d records=%d",
-            log.name,
-            source.base_offset,
-            rewriter.bytes_read,
-            rewriter.size,
-            rewriter.records_dropped,
-        )
 
     # ---- what is said ----------------------------------------------------------------------------------------------
 
@@ -331,7 +325,9 @@ class _Purge:
             entry["leftovers"] = list(stats.leftovers)
         if error is not None:
             entry["error"] = error
-        audit.append(log._options.files, self._directory, entry)
+        files, directory = log._options.files, self._directory
+        # An audit that nobody may open, or without room, is no disk that has failed.
+        failures.guard(log, lambda: audit.append(files, directory, entry), lambda error: error.errno != errno.EIO)
 
     def _beat(self, stage: str, before: int, total: int) -> Callable[[int], None]:
         """What a pass calls after each chunk of a segment that `before` bytes come before."""

@@ -7,10 +7,8 @@ begins where this one did. Kafka: Cleaner.doClean.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,20 +16,20 @@ from typing import TYPE_CHECKING
 from klog.cleaner._clean import KeySurvey, Rewriter
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner._waste import Waste
-from klog.cleaner.footprint import Footprint, Written
+from klog.cleaner.footprint import Footprint
 from klog.cleaner.overflow import Overflowed, SplitFirst, split_overflowed
 from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, group
-from klog.cleaner.swap import check_uncut, hear, home_of_cleaned, replace_locked
+from klog.cleaner.rewriting import Nowhere, Source, index_for, swap_in, write_segment
+from klog.cleaner.swap import home_of_cleaned, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, ReadFailed
 from klog.log.cleaning_turn import Overtaken
-from klog.segment import AbortedTransaction, Home, IndexPair, Segment
+from klog.segment import AbortedTransaction, IndexPair, Segment
 
 if TYPE_CHECKING:
     from klog.log import Log
 
 _log = logging.getLogger("klog.cleaner")
-_OFFSET_ENTRY, _TIME_ENTRY = 8, 12
 Tick = Callable[[str, int], None]
 """(stage, bytes): called after each chunk, may raise to end the cleaning. "index" and "clean": bytes read in the first
 and the second pass; "write": bytes written in the second."""
@@ -60,35 +58,6 @@ class RoundStats:
     segments: list[tuple[tuple[int, ...], int]] = field(default_factory=list)  # (bases of the sources, bytes left)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A segment that is to be rewritten, with what it is now."""
-
-    segment: Segment
-    size: int
-    limit: int  # where the next segment begins
-    index_bytes: int
-    time_index_bytes: int
-    modified_ms: int
-
-    @property
-    def base_offset(self) -> int:
-        return self.segment.base_offset
-
-    @classmethod
-    def of(cls, segment: Segment, limit: int) -> Source:
-        index = segment.index
-        size, modified = segment.size, segment.modified_ms
-        return cls(segment, size, limit, index.entries * _OFFSET_ENTRY, index.time_entries * _TIME_ENTRY, modified)
-
-
-class Nowhere:
-    """Takes what a dry run would write."""
-
-    def write(self, data: object, position: int) -> None:
-        pass
-
-
 def clean_round(
     log: Log,
     range_: Dirt,
@@ -107,284 +76,218 @@ def clean_round(
     Overtaken where the log has changed in between, SplitFirst where a segment had to be split, CleaningAborted where
     the turn is to end, OSError, and what tick does.
     """
-    stats = RoundStats(range_.first_dirty)
-    with log._lock:
-        log._check_open() if dry_run else log._check_writable()
-        segments, generation, stats.rewritten = segments or log._segments, log._generation, log._rewritten
-        if range_.first_uncleanable > max(log.last_stable_offset, segments[0].base_offset):
-            raise Overtaken(f"{log.name} was cut below {range_.first_uncleanable}, where a cleaning was to end")
-    try:
-        with Footprint(log.config) as footprint:
-            _note_keys(log, segments, range_, keys, stats, tick, footprint)
-            _rewrite_groups(log, segments, range_, keys, now_ms, stats, tick, dry_run, waste, footprint)
-    except Overflowed as overflowed:
-        split_overflowed(log, overflowed.segment)
-        raise SplitFirst(f"{overflowed}, and was split") from None
-    except ReadFailed as error:
-        log._read_failed(error)
-        raise
-    except (CorruptData, FileNotFoundError) as error:
-        if not dry_run:
-            log._check_writable()  # deleted, maybe
-        swaps = 0 if dry_run else len(stats.segments)
-        if log._generation == generation + swaps and log._segments[0].base_offset == segments[0].base_offset:
-            raise
-        raise Overtaken(f"{log.name} was cut, or lost segments, while it was cleaned") from error
-    return stats
+    return _Round(log, range_, keys, now_ms, tick=tick, dry_run=dry_run, waste=waste).run(segments)
 
 
-def _rewrite_groups(
-    log: Log,
-    segments: Sequence[Segment],
-    range_: Dirt,
-    keys: KeyMap,
-    now_ms: int,
-    stats: RoundStats,
-    tick: Tick | None,
-    dry_run: bool,
-    waste: Waste | None,
-    footprint: Footprint,
-) -> None:
-    """Pass 2, from the oldest segment on."""
-    stats.end = keys.latest_offset + 1
-    stats.keys, stats.map_utilization = len(keys), keys.utilization
-    chosen = cleaned_segments(segments, stats.end)
-    limits = [segment.base_offset for segment in segments[1 : len(chosen) + 1]]
-    sources = [Source.of(segment, limit) for segment, limit in zip(chosen, limits, strict=True)]
-    horizon = _legacy_horizon(log, segments, range_.first_dirty)
-    transactions = CleanedTransactions()
-    for numbers in group(sources, log.config.segment_size, log.config.segment_index_bytes, range_.first_uncleanable):
-        some = [sources[n] for n in numbers]
-        _clean_group(log, some, range_, keys, now_ms, transactions, horizon, stats, tick, dry_run, waste, footprint)
+class _Round:
+    """What clean_round is told, and what both passes share. One thread, once."""
 
+    def __init__(
+        self,
+        log: Log,
+        range_: Dirt,
+        keys: KeyMap,
+        now_ms: int,
+        *,
+        tick: Tick | None = None,
+        dry_run: bool = False,
+        waste: Waste | None = None,
+    ) -> None:
+        self._log, self._range, self._keys, self._now_ms = log, range_, keys, now_ms
+        self._tick, self._dry_run, self._waste = tick, dry_run, waste
+        self._footprint = Footprint(log.config)
+        self._transactions = CleanedTransactions()  # of the second pass
+        self.stats = RoundStats(range_.first_dirty)
 
-def _note_keys(
-    log: Log,
-    segments: Sequence[Segment],
-    range_: Dirt,
-    keys: KeyMap,
-    stats: RoundStats,
-    tick: Tick | None,
-    footprint: Footprint,
-) -> None:
-    """Pass 1."""
-    if range_.first_dirty >= range_.first_uncleanable:
-        return
-    transactions = CleanedTransactions()
-    transactions.add(log._aborted(range_.first_dirty, range_.first_uncleanable, log._has_producers()))
-    survey = KeySurvey(keys, range_.first_dirty, transactions)
-    dirty = dirty_segments(segments, range_)
-    limits = [*(segment.base_offset for segment in dirty[1:]), range_.first_uncleanable]
-    beat = _beat(log, "index", tick)
-    for segment, limit in zip(dirty, limits, strict=True):
-        position = 0
-        if segment.base_offset < range_.first_dirty:
-            found = segment.locate(range_.first_dirty)
-            position = segment.size if found is None else found.position
-        note = functools.partial(survey.note, segment.file, position, segment.size, segment.base_offset, limit)
-        if footprint.first(segment, note, beat):
-            stats.map_full = True
-            break
-    stats.map_records_read, stats.map_bytes_read = survey.records_read, survey.bytes_read
-
-
-def _beat(log: Log, stage: str, tick: Tick | None) -> Callable[[int], None]:
-    """What a pass calls after each chunk."""
-
-    def beat(read: int) -> None:
-        if log._cleaning.mine:  # a dry run has no turn
-            log._cleaning.check()
-        if tick is not None:
-            tick(stage, read)
-
-    return beat
-
-
-def _beat_of(log: Log, rewriter: Rewriter, tick: Tick | None) -> Callable[[int], None]:
-    """The same for the second pass, which writes."""
-    beat, told = _beat(log, "clean", tick), 0
-
-    def both(read: int) -> None:
-        nonlocal told
-        beat(read)
-        if tick is not None and rewriter.size > told:
-            tick("write", rewriter.size - told)
-            told = rewriter.size
-
-    return both
-
-
-def _legacy_horizon(log: Log, segments: Sequence[Segment], first_dirty: int) -> int:
-    """Tombstones of the old formats, which have no room for a horizon, go from segments last written by then."""
-    clean = [segment for segment in segments if segment.base_offset < first_dirty]
-    return clean[-1].modified_ms - log.config.delete_retention_ms if clean else 0
-
-
-def _clean_group(
-    log: Log,
-    sources: Sequence[Source],
-    range_: Dirt,
-    keys: KeyMap,
-    now_ms: int,
-    transactions: CleanedTransactions,
-    legacy_horizon_ms: int,
-    stats: RoundStats,
-    tick: Tick | None,
-    dry_run: bool,
-    waste: Waste | None,
-    footprint: Footprint,
-) -> None:
-    """Pass 2 over the segments that become one."""
-    with log._lock:
-        log._check_open() if dry_run else log._check_writable()
-        last_offsets = log._producer_state().last_offsets
-    rewriter = Rewriter(
-        keys,
-        now_ms,
-        log.config.delete_retention_ms,
-        range_.first_uncleanable,
-        transactions,
-        last_offsets,
-        waste=waste,
-    )
-    beat = _beat_of(log, rewriter, tick)
-    cleaned = Segment(home_of_cleaned(log), sources[0].base_offset, now_ms)
-    index = index_for(log, sources)
-    if dry_run:
-        _rewrite(log, sources, rewriter, Nowhere(), index, transactions, legacy_horizon_ms, beat, footprint)
-        transactions.take_retained()
-    else:
+    def run(self, segments: Sequence[Segment] | None) -> RoundStats:
+        """Both passes, over these segments or the log's own."""
+        log, stats, bound = self._log, self.stats, self._range.first_uncleanable
+        with log._lock:
+            self._check_usable()
+            segments, generation, stats.rewritten = segments or log._segments, log._generation, log._rewritten
+            if bound > max(log.last_stable_offset, segments[0].base_offset):
+                raise Overtaken(f"{log.name} was cut below {bound}, where a cleaning was to end")
         try:
-            _write(log, cleaned, sources, rewriter, index, transactions, legacy_horizon_ms, beat, footprint)
-            log._cleaning.check()
-            with log._lock:
-                log._check_idle("a compaction")
-                check_uncut(log, stats.rewritten)
-                replace_locked(log, cleaned, [s.segment for s in sources], [s.size for s in sources])
-        except BaseException as error:
-            hear(log, error)
-            if log.offline is None:
-                with contextlib.suppress(OSError):
-                    cleaned.delete_files()
+            with self._footprint:
+                self.note_keys(segments)
+                self._rewrite_groups(segments)
+        except Overflowed as overflowed:
+            split_overflowed(log, overflowed.segment)
+            raise SplitFirst(f"{overflowed}, and was split") from None
+        except ReadFailed as error:
+            log._read_failed(error)
             raise
-    stats.records_read += rewriter.records_read
-    stats.records_written += rewriter.records_kept
-    stats.bytes_read += rewriter.bytes_read
-    stats.bytes_written += rewriter.size
-    stats.records_dropped += rewriter.records_dropped
-    stats.keyless += rewriter.keyless
-    stats.records_left += rewriter.records_kept - rewriter.markers_kept
-    stats.segments_end = sources[-1].limit
-    bases = tuple(source.base_offset for source in sources)
-    stats.segments.append((bases, rewriter.size))
-    if not dry_run:
-        _log.info(
-            "event=cleaned log=%s bases=%s bytes=%d left=%d records=%d left=%d",
-            log.name,
-            ",".join(map(str, bases)),
-            rewriter.bytes_read,
-            rewriter.size,
-            rewriter.records_read,
-            rewriter.records_kept,
+        except (CorruptData, FileNotFoundError) as error:
+            if not self._dry_run:
+                log._check_writable()  # deleted, maybe
+            swaps = 0 if self._dry_run else len(stats.segments)
+            if log._generation == generation + swaps and log._segments[0].base_offset == segments[0].base_offset:
+                raise
+            raise Overtaken(f"{log.name} was cut, or lost segments, while it was cleaned") from error
+        return stats
+
+    def _check_usable(self) -> None:
+        """Under the log's lock."""
+        if self._dry_run:
+            self._log._check_open()
+        else:
+            self._log._check_writable()
+
+    # ---- pass 1 ------------------------------------------------------------------------------------------------------
+
+    def note_keys(self, segments: Sequence[Segment]) -> None:
+        """Into the map, up to where it is full."""
+        log, range_ = self._log, self._range
+        if range_.first_dirty >= range_.first_uncleanable:
+            return
+        transactions = CleanedTransactions()
+        transactions.add(
+            log._aborted(log._segments, range_.first_dirty, range_.first_uncleanable, log._has_producers())
+        )
+        survey = KeySurvey(self._keys, range_.first_dirty, transactions)
+        dirty = dirty_segments(segments, range_)
+        limits = [*(segment.base_offset for segment in dirty[1:]), range_.first_uncleanable]
+        beat = self._beat("index")
+        for segment, limit in zip(dirty, limits, strict=True):
+            position = 0
+            if segment.base_offset < range_.first_dirty:
+                found = segment.locate(range_.first_dirty)
+                position = segment.size if found is None else found.position
+            note = functools.partial(survey.note, segment.file, position, segment.size, segment.base_offset, limit)
+            if self._footprint.first(segment, note, beat):
+                self.stats.map_full = True
+                break
+        self.stats.map_records_read, self.stats.map_bytes_read = survey.records_read, survey.bytes_read
+
+    # ---- pass 2 ------------------------------------------------------------------------------------------------------
+
+    def _rewrite_groups(self, segments: Sequence[Segment]) -> None:
+        """From the oldest segment on."""
+        stats, keys, config = self.stats, self._keys, self._log.config
+        stats.end = keys.latest_offset + 1
+        stats.keys, stats.map_utilization = len(keys), keys.utilization
+        chosen = cleaned_segments(segments, stats.end)
+        limits = [segment.base_offset for segment in segments[1 : len(chosen) + 1]]
+        sources = [Source.of(segment, limit) for segment, limit in zip(chosen, limits, strict=True)]
+        horizon_ms = self._legacy_horizon(segments)
+        for numbers in group(sources, config.segment_size, config.segment_index_bytes, self._range.first_uncleanable):
+            self._clean_group([sources[number] for number in numbers], horizon_ms)
+
+    def _legacy_horizon(self, segments: Sequence[Segment]) -> int:
+        """Tombstones of the old formats, which have no room for a horizon, go from segments last written by then."""
+        clean = [segment for segment in segments if segment.base_offset < self._range.first_dirty]
+        return clean[-1].modified_ms - self._log.config.delete_retention_ms if clean else 0
+
+    def _clean_group(self, sources: Sequence[Source], horizon_ms: int) -> None:
+        """The segments that become one."""
+        log, rewriter, index = self._log, self._rewriter(), index_for(self._log, sources)
+        if self._dry_run:
+            rewriter.begin(Nowhere(), index)
+            self._rewrite(sources, rewriter, horizon_ms)
+            self._transactions.take_retained()
+        else:
+            cleaned = Segment(home_of_cleaned(log), sources[0].base_offset, self._now_ms)
+
+            def write() -> None:
+                self._write(cleaned, index, sources, rewriter, horizon_ms)
+                swap_in(log, cleaned, sources, self.stats.rewritten, "a compaction")
+
+            write_cleaned(log, [cleaned], write)
+        self._count(sources, rewriter)
+
+    def _rewriter(self) -> Rewriter:
+        """Of one group, with the producers as they are now."""
+        log = self._log
+        with log._lock:
+            self._check_usable()
+            last_offsets = log._producer_state().last_offsets
+        return Rewriter(
+            self._keys,
+            self._now_ms,
+            log.config.delete_retention_ms,
+            self._range.first_uncleanable,
+            self._transactions,
+            last_offsets,
+            waste=self._waste,
         )
 
+    def _rewrite(self, sources: Sequence[Source], rewriter: Rewriter, horizon_ms: int) -> None:
+        """What stays of the sources goes where the rewriter was told to begin."""
+        log, beat = self._log, self._beat_of(rewriter)
+        for source in sources:
+            self._transactions.add(log._aborted(log._segments, source.base_offset, source.limit, log._has_producers()))
+            rewrite = functools.partial(
+                rewriter.rewrite,
+                source.segment.file,
+                source.size,
+                source.base_offset,
+                source.limit,
+                source.modified_ms > horizon_ms,
+            )
+            self._footprint.second(source.segment, rewrite, beat)
 
-def index_for(log: Log, sources: Sequence[Source]) -> IndexPair:
-    """Room for the entries of a segment of these sources, in memory.
+    def _write(
+        self, cleaned: Segment, index: IndexPair, sources: Sequence[Source], rewriter: Rewriter, horizon_ms: int
+    ) -> None:
+        """The .cleaned files of a group."""
 
-    Where sources meet, one entry more may be due than they had: each had none for its first batch. There is no more
-    room than segment.index.bytes for all that: Kafka's cleaner fails at a larger index, now and in every later round.
-    What has no room is left out, except the last timestamp, which has its own.
-    """
-    interval = log.config.index_interval_bytes
-    largest = sum(source.size for source in sources)
-    there = (max(source.index_bytes, source.time_index_bytes) for source in sources)  # under another configuration
-    bound = max(log.config.segment_index_bytes, *there)
-    room = (largest // max(interval, 61) + 2) * _TIME_ENTRY
-    base = sources[0].base_offset
-    return IndexPair("", "", base, writable=True, capacity=min(room, bound), interval=interval)
+        def fill(out: object) -> Iterable[AbortedTransaction]:
+            rewriter.begin(out, index)
+            self._rewrite(sources, rewriter, horizon_ms)
+            if rewriter.next_offset_out - 1 - cleaned.base_offset > SPAN_MAX:  # the others of its group are empty
+                raise Overflowed(sources[0].segment)
+            return self._transactions.take_retained()
 
+        cold = self._footprint.was_cold(sources[0].segment)
+        write_segment(cleaned, index, fill, sources[-1].modified_ms, drop=cold)
+        cleaned.size = rewriter.size
 
-def _rewrite(
-    log: Log,
-    sources: Sequence[Source],
-    rewriter: Rewriter,
-    out: object,
-    index: IndexPair,
-    transactions: CleanedTransactions,
-    legacy_horizon_ms: int,
-    beat: Callable[[int], None],
-    footprint: Footprint,
-) -> None:
-    rewriter.begin(out, index)
-    for source in sources:
-        transactions.add(log._aborted(source.base_offset, source.limit, log._has_producers()))
-        rewrite = functools.partial(
-            rewriter.rewrite,
-            source.segment.file,
-            source.size,
-            source.base_offset,
-            source.limit,
-            source.modified_ms > legacy_horizon_ms,
-        )
-        footprint.second(source.segment, rewrite, beat)
+    # ---- what is said ------------------------------------------------------------------------------------------------
 
+    def _beat(self, stage: str) -> Callable[[int], None]:
+        """What a pass calls after each chunk."""
+        turn, tick = self._log._cleaning, self._tick
 
-def _write(
-    log: Log,
-    cleaned: Segment,
-    sources: Sequence[Source],
-    rewriter: Rewriter,
-    index: IndexPair,
-    transactions: CleanedTransactions,
-    legacy_horizon_ms: int,
-    beat: Callable[[int], None],
-    footprint: Footprint,
-) -> None:
-    """The .cleaned files of a group."""
+        def beat(read: int) -> None:
+            if turn.mine:  # a dry run has no turn
+                turn.check()
+            if tick is not None:
+                tick(stage, read)
 
-    def fill(out: object) -> Iterable[AbortedTransaction]:
-        _rewrite(log, sources, rewriter, out, index, transactions, legacy_horizon_ms, beat, footprint)
-        if rewriter.next_offset_out - 1 - cleaned.base_offset > SPAN_MAX:  # the others of its group are empty
-            raise Overflowed(sources[0].segment)
-        return transactions.take_retained()
+        return beat
 
-    cold = footprint.was_cold(sources[0].segment)
-    write_segment(cleaned, index, fill, sources[-1].modified_ms, drop=cold)
-    cleaned.size = rewriter.size
+    def _beat_of(self, rewriter: Rewriter) -> Callable[[int], None]:
+        """The same for the second pass, which writes."""
+        beat, tick, told = self._beat("clean"), self._tick, 0
 
+        def both(read: int) -> None:
+            nonlocal told
+            beat(read)
+            if tick is not None and rewriter.size > told:
+                tick("write", rewriter.size - told)
+                told = rewriter.size
 
-def write_segment(
-    cleaned: Segment,
-    index: IndexPair,
-    fill: Callable[[object], Iterable[AbortedTransaction]],
-    modified_ms: int,
-    *,
-    drop: bool = False,
-) -> None:
-    """The .cleaned files, synced, as old as the last of their sources. fill writes the .log and notes it in index; the
-    entries of the transaction index. drop: nothing of the .log stays in memory."""
-    home: Home = cleaned.home
-    cleaned.delete_files()  # of a cleaning that was stopped
-    _, offsets_path, times_path, _ = cleaned.paths
-    out = home.files.open(cleaned.path, write=True, create=True)
-    try:
-        written = Written(out, drop=drop)
-        aborted = fill(written)
-        home.files.fsync(out)
-        written.synced()
-    finally:
-        out.close()
-    index.close_entries()
-    index.store(offsets_path, times_path, home.files.table)
-    for path in (offsets_path, times_path):
-        file = home.files.open(path, write=True)
-        try:
-            home.files.fsync(file)
-        finally:
-            file.close()
-    for entry in aborted:
-        cleaned.txn_index.append(entry)
-    cleaned.txn_index.sync()
-    modified = modified_ms * 1_000_000
-    os.utime(cleaned.path, ns=(modified, modified))
+        return both
+
+    def _count(self, sources: Sequence[Source], rewriter: Rewriter) -> None:
+        """A group is through."""
+        stats, bases = self.stats, tuple(source.base_offset for source in sources)
+        stats.records_read += rewriter.records_read
+        stats.records_written += rewriter.records_kept
+        stats.bytes_read += rewriter.bytes_read
+        stats.bytes_written += rewriter.size
+        stats.records_dropped += rewriter.records_dropped
+        stats.keyless += rewriter.keyless
+        stats.records_left += rewriter.records_kept - rewriter.markers_kept
+        stats.segments_end = sources[-1].limit
+        stats.segments.append((bases, rewriter.size))
+        if not self._dry_run:
+            _log.info(
+                "event=cleaned log=%s bases=%s bytes=%d left=%d records=%d left=%d",
+                self._log.name,
+                ",".join(map(str, bases)),
+                rewriter.bytes_read,
+                rewriter.size,
+                rewriter.records_read,
+                rewriter.records_kept,
+            )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from klog.disk import is_final
@@ -85,15 +85,25 @@ def replace_all_locked(
     return lives
 
 
-def hear(log: Log, error: BaseException) -> None:
-    """What has ended the writing of .cleaned files. A disk that cannot write or sync one is broken (P6, S2): the
-    log goes offline. What runs out, a reading and somebody else's error leave it in use."""
+def write_cleaned(log: Log, cleaned: Sequence[Segment], write: Callable[[], None]) -> None:
+    """Run what writes these .cleaned files and swaps them in; whatever ends it, none of them is left in a log in use.
+
+    A disk that cannot write or sync one is broken (P6, S2): the log goes offline, and what is left is its next load's.
+    What runs out, a reading and somebody else's error leave it in use.
+    """
 
     def passes(error: OSError) -> bool:
         written = str(error.filename).endswith(names.CLEANED) and not isinstance(error, FileNotFoundError)
         return not (written and is_final(error))
 
-    failures.hear(log, error, passes)
+    try:
+        failures.guard(log, write, passes)
+    except BaseException:
+        if log.offline is None:
+            for segment in cleaned:
+                with contextlib.suppress(OSError):
+                    segment.delete_files()
+        raise
 
 
 def _name_swaps(log: Log, cleaned: Sequence[Segment]) -> None:
@@ -122,8 +132,7 @@ def _name_swaps(log: Log, cleaned: Sequence[Segment]) -> None:
 def _swap(log: Log, lives: Sequence[Segment], sources: Sequence[Segment]) -> list[str]:
     """The sources aside, the new segments in their place; what is to be unlinked."""
     files = log._options.files
-    with log._home_of_deleted().opening:  # who looks for a file of a source meanwhile finds it behind this
-        doomed = put_aside_locked(log, sources, "compaction", kept_snapshot=lives[0].base_offset)
+    doomed = put_aside_locked(log, sources, "compaction", kept_snapshot=lives[0].base_offset)
     for live in lives:
         for path in live.paths:
             if os.path.exists(path + names.SWAP):

@@ -123,8 +123,7 @@ class _Root:
         if "bootstrap.checkpoint" in names:
             self._bootstrap(os.path.join(path, "bootstrap.checkpoint"))
         topics = self._parse("klog-topics.json", parse_json) if "klog-topics.json" in names else None
-        self._topic_ids = _topic_ids(topics)
-        self._compacted = _compacted_topics(topics)
+        self._topic_ids, self._compacted = _told_of_topics(topics)
         for name in sorted(names):
             if classify(name).kind == "positions" and not classify(name).leftover:
                 self._parse(name, parse_json)
@@ -180,30 +179,20 @@ def _positions(data: bytes, path: str) -> Positions:
     return {(topic, partition): offset for topic, partition, offset in parse_checkpoint(data, path)}
 
 
-def _topic_ids(topics: Any) -> dict[str, str]:
-    """{topic: id} of klog-topics.json; nothing where it says nothing."""
-    found: dict[str, str] = {}
+def _told_of_topics(topics: Any) -> tuple[dict[str, str], set[str]]:
+    """Of klog-topics.json: {topic: id}, and the topics that are compacted; nothing where it says nothing."""
+    ids: dict[str, str] = {}
+    compacted = set()
     listed = topics.get("topics") if isinstance(topics, dict) else None
     for name, entry in listed.items() if isinstance(listed, dict) else ():
-        topic_id = entry.get("topic_id") or entry.get("id") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict):
+            continue
+        topic_id, config = entry.get("topic_id") or entry.get("id"), entry.get("config")
         if isinstance(topic_id, str):
-            found[name] = topic_id
-    return found
-
-
-def _compacted_topics(topics: Any) -> set[str]:
-    """Those of which klog-topics.json says that they are compacted."""
-    listed = topics.get("topics") if isinstance(topics, dict) else None
-    configs = {
-        name: entry.get("config")
-        for name, entry in (listed.items() if isinstance(listed, dict) else ())
-        if isinstance(entry, dict)
-    }
-    return {
-        name
-        for name, config in configs.items()
-        if isinstance(config, dict) and "compact" in str(config.get("cleanup.policy"))
-    }
+            ids[name] = topic_id
+        if isinstance(config, dict) and "compact" in str(config.get("cleanup.policy")):
+            compacted.add(name)
+    return ids, compacted
 
 
 _MOVED = {

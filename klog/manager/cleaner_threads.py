@@ -271,16 +271,15 @@ class BackgroundCleaner:
         try:
             if not is_compacted(log):
                 return
+            rewritten = log._rewritten
             range_ = cleanable_now(log, read_first_dirty(log))
             if not range_.cleanable_bytes:
                 return
-            started, rewritten = self._clock.monotonic(), log._rewritten
+            started = self._clock.monotonic()
             keys = KeyMap(settings.map_bytes, settings.load_factor)
             stats = clean_round(log, range_, keys, self._clock.wall_ms(), tick=self._tick(log, worker))
-            if log._rewritten != rewritten:
-                raise Overtaken(f"{log.name} was cut while it was cleaned")
             if stats.end > range_.first_dirty:
-                write_first_dirty(log, stats.end)
+                write_first_dirty(log, stats.end, rewritten)
             else:
                 self._put_off(log, settings)
             worker.stats, worker.seconds = stats, self._clock.monotonic() - started

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
+from tests.support.abandon import abandon
+from tests.support.crash_files import CrashFiles
+from tests.support.damage import flip
 
 CONFIG: Mapping[str, Any] = {
     "cleanup.policy": "compact",
@@ -56,3 +59,25 @@ def fill(log: klog.Log, *, keys: int = 10, segments: int = 3, records: int = 45)
         number += records
         log.roll()
     append(log, [(b"key-1", b"newest"), (b"last", b"in the active segment")])
+
+
+def damage(log: klog.Log, segment: int = 1) -> Path:
+    """One bit of a record of that segment, as fill() has made it; its file."""
+    path = Path(log.segments[segment].path)
+    path.write_bytes(flip(path.read_bytes(), 300))
+    return path
+
+
+def done_in(directory: Path, act: Callable[[klog.Log], object], files: CrashFiles | None = None, **more: Any) -> None:
+    """Open a log, do that to it and close it. Where it raises, and on a disk that forgets, it ends as by the death of the
+    process instead."""
+    log = open_log(directory, files=files, **more)
+    try:
+        act(log)
+    except BaseException:
+        abandon(log)
+        raise
+    if files is not None:
+        abandon(log)
+    else:
+        log.close()

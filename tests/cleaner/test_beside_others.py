@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 import klog
+from klog.cleaner import read_first_dirty
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch, LogClosed
 from klog.progress import Event
-from tests.cleaner.logs import CONFIG, NOW, append, fill, open_log, values
+from tests.cleaner.logs import CONFIG, NOW, append, damage, fill, offsets, open_log, values
 
 KEYS = 20
 BATCHES = 150
@@ -116,10 +118,7 @@ def test_a_dry_run_looks_again_where_a_writer_comes_in_between(tmp_path: Path, c
 def test_damage_is_still_told_beside_a_writer(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
-        path = Path(log.segments[1].path)
-        data = bytearray(path.read_bytes())
-        data[300] ^= 1
-        path.write_bytes(data)
+        damage(log)
         with open_log(tmp_path / "t-0", read_only=True) as reader:
             for dry_run in (reader.compact, functools.partial(reader.purge_key, b"key-1")):
                 with pytest.raises(CorruptBatch):
@@ -165,3 +164,43 @@ def test_what_is_cut_and_filled_again_to_the_same_byte_is_not_replaced_by_what_w
         run(progress=write_anew)
         assert cut == [True]
         assert values(log) == {b"old-1": b"1", b"new-1": b"3", b"new-2": b"3", b"new-3": b"3", b"last": b"2"}
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_what_came_in_place_of_what_was_cut_behind_the_last_swap_is_not_called_clean(
+    tmp_path: Path, by_hand: bool
+) -> None:
+    """By who handles the line about that swap, in the same thread: the checkpoint says no more than what is true."""
+    clock = ManualClock(NOW)
+    config = {"log.cleaner.dedupe.buffer.size": 1 << 20}
+    with klog.open(tmp_path, create=True, clock=clock, config=config) as logs:
+        logs.create_topic("t", config=CONFIG)
+        log, cut = logs.log("t"), []
+        append(log, [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"b", b"2")], batch=1)
+        log.roll()
+        append(log, [(b"last", b"1")])
+
+        class CutBehindTheSwap(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                if not cut and record.getMessage().startswith("event=cleaned "):
+                    cut.append(log.truncate_to(0))
+                    append(log, [(b"c", b"1"), (b"c", b"2"), (b"c", b"3"), (b"d", b"1"), (b"e", b"1")], batch=1)
+                    log.roll()
+                    append(log, [(b"last", b"2")])
+
+        cleaner, handler = logging.getLogger("klog.cleaner"), CutBehindTheSwap()
+        cleaner.addHandler(handler)
+        level = cleaner.level
+        cleaner.setLevel(logging.INFO)
+        try:
+            if by_hand:
+                log.compact()
+            else:
+                logs.start()
+                clock.advance(60_000)
+        finally:
+            cleaner.removeHandler(handler)
+            cleaner.setLevel(level)
+        assert cut == [True]
+        assert offsets(log) == [2, 3, 4, 5]
+        assert read_first_dirty(log) == 5

@@ -16,7 +16,7 @@ from klog.cleaner import read_first_dirty
 from klog.clock import ManualClock
 from klog.errors import ConfigUnknown, CorruptBatch, PolicyViolation, ReadOnly
 from klog.progress import Event
-from tests.cleaner.logs import NOW, append, fill, latest, offsets, open_log, values
+from tests.cleaner.logs import NOW, append, damage, fill, latest, offsets, open_log, values
 
 LATER = 2000  # ms, more than delete.retention.ms
 
@@ -143,15 +143,12 @@ def test_records_without_a_key_go_and_are_counted(tmp_path: Path) -> None:
 def test_damage_stops_it_and_stays_in_place(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
-        path = log.segments[1].path
-        data = bytearray(Path(path).read_bytes())
-        data[len(data) // 2] ^= 1
-        Path(path).write_bytes(data)
+        path = damage(log)
         log.segments[1].close()
         before = {p.name: p.read_bytes() for p in (tmp_path / "t-0").glob("*.log*")}
         with pytest.raises(CorruptBatch) as caught:
             log.compact()
-        assert caught.value.path == path
+        assert caught.value.path == str(path)
         assert {p.name: p.read_bytes() for p in (tmp_path / "t-0").glob("*.log*")} == before
         append(log, [(b"goes on", b"")])
 

@@ -13,7 +13,6 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch
 from tests.cleaner.logs import NOW, append, open_log, values
-from tests.cleaner.test_swap import on_disk
 from tests.support.abandon import abandon
 from tests.support.batches import marker, transactional
 from tests.support.crash_files import CrashFiles, PowerCut
@@ -244,7 +243,7 @@ def test_a_power_cut_anywhere_in_it(tmp_path: Path, step: int) -> None:
         place = tmp_path / f"{stop_at}" / "t-0"
         shutil.copytree(directory, place)
         files = CrashFiles(stop_at)
-        on_disk(files, place)
+        files.keep(place)
         log = opened(place, files)
         with contextlib.suppress(PowerCut):
             log.compact()

@@ -20,7 +20,7 @@ from klog.errors import CorruptBatch, LogClosed, ReadOnly
 from klog.progress import Event
 from klog.record import decode
 from klog.record.control import control_key
-from tests.cleaner.logs import append, fill, open_log
+from tests.cleaner.logs import append, damage, fill, open_log
 from tests.support.batches import marker, old, transactional
 from tests.support.dirty_logs import CODECS, DirtyLog
 
@@ -230,10 +230,7 @@ def test_what_cannot_be_unlinked_is_named(tmp_path: Path) -> None:
 def test_damage_stops_it_before_anything_is_written(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
-        path = Path(log.segments[1].path)
-        data = bytearray(path.read_bytes())
-        data[300] ^= 1
-        path.write_bytes(data)
+        path = damage(log)
         names = {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()}
         with pytest.raises(CorruptBatch) as caught:
             log.purge_key(b"key-1")
@@ -357,10 +354,7 @@ def test_others_go_on_meanwhile(tmp_path: Path) -> None:
 def test_damage_is_told_by_a_dry_run_too(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
-        path = Path(log.segments[1].path)
-        data = bytearray(path.read_bytes())
-        data[300] ^= 1
-        path.write_bytes(data)
+        damage(log)
         with pytest.raises(CorruptBatch):
             log.purge_key(b"key-1", dry_run=True)
 

@@ -4,7 +4,6 @@ more than what is true."""
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from pathlib import Path
 
@@ -12,11 +11,14 @@ import pytest
 
 import klog
 from klog.cleaner import read_audit
-from klog.errors import StorageOffline
-from tests.cleaner.logs import append, fill, open_log
+from klog.disk import RealFiles
+from klog.errors import ReadFailed, StorageOffline
+from klog.log.view import _READS_FAILED_MAX as READ_FAILURES_MAX
+from tests.cleaner.logs import append, done_in, fill, open_log
 from tests.support.abandon import abandon
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.failing_files import FailingFiles
+from tests.support.faulty_io import FaultyIo
 
 KEY = b"key-1"
 Said = list[tuple[int, bytes | None, bytes | None]]
@@ -32,17 +34,8 @@ def three_segments(directory: Path) -> Said:
         return said(log)
 
 
-def purge(directory: Path, files: CrashFiles | None) -> None:
-    log = open_log(directory, files=files)
-    try:
-        log.purge_key(KEY)
-    except BaseException:
-        abandon(log)
-        raise
-    if files is not None:
-        abandon(log)
-    else:
-        log.close()
+def purge(directory: Path, files: CrashFiles) -> None:
+    done_in(directory, lambda log: log.purge_key(KEY), files)
 
 
 def check(directory: Path, before: Said) -> None:
@@ -104,11 +97,7 @@ def test_a_power_cut_anywhere(tmp_path: Path) -> None:
         directory = tmp_path / f"{stop_at}" / "t-0"
         shutil.copytree(tmp_path / "original", directory.parent)
         files = CrashFiles(stop_at)
-        for root, _, names in os.walk(directory.parent):
-            for name in names:
-                inode = files.inode(os.path.join(root, name))
-                inode.durable = bytearray(Path(root, name).read_bytes())
-                files.durable_names[os.path.join(root, name)] = inode
+        files.keep(directory.parent)
         try:
             purge(directory, files)
         except PowerCut:
@@ -159,3 +148,73 @@ def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
     else:
         pytest.fail("it never got through")
     assert nth > 30
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "final"),
+    [
+        ("pwrite", errno.EIO, True),
+        ("pwrite", errno.ENOSPC, False),
+        ("ftruncate", errno.EIO, True),
+        ("fsync", errno.EIO, True),
+        ("fsync", errno.ENOSPC, True),
+    ],
+)
+def test_a_disk_that_cannot_write_or_sync_is_broken(tmp_path: Path, call: str, number: int, final: bool) -> None:
+    """P6, S2, F17, F19: the nth call of the kernel's fails, of a .cleaned file or the audit: as in a compaction the log
+    goes offline, or goes on with nothing left over."""
+    before = three_segments(tmp_path / "original" / "t-0")
+    failed_in = set()
+    with FaultyIo() as kernel:
+        for nth in range(1, 100):
+            directory = tmp_path / f"{nth}" / "t-0"
+            shutil.copytree(tmp_path / "original", directory.parent)
+            log = open_log(directory, files=RealFiles(kernel.table))
+            rule, told = kernel.rule(call, error=number, nth=nth, times=1), None
+            try:
+                log.purge_key(KEY)
+            except OSError as error:
+                told = error
+                failed_in.add(Path(error.filename).suffix)
+            met = kernel.hits(rule) > 0
+            kernel.heal()
+            assert (None if told is None else told.errno) == (number if met else None)
+            assert (log.offline is not None) == (met and final)
+            if log.offline is None:
+                assert left_over(directory) == []
+                append(log, [(b"key-2", b"newest")])
+                log.truncate_to(137)
+                log.close()
+            else:
+                abandon(log)
+            check(directory, before)
+            shutil.rmtree(directory.parent)
+            if not met:
+                break
+        else:
+            pytest.fail("it never got through")
+    assert nth > 3
+    assert ".cleaned" in failed_in
+    assert failed_in == {".cleaned"} if call == "ftruncate" else failed_in >= {".jsonl"}
+
+
+def left_over(directory: Path) -> list[str]:
+    return [path.name for path in directory.iterdir() if path.suffix in (".cleaned", ".swap")]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_reads_of_a_purge_that_fail_count_like_anybody_s(tmp_path: Path, dry_run: bool) -> None:
+    """P6, F20: each is told, and several in a row mean that the disk is broken."""
+    before = three_segments(tmp_path / "t-0")
+    with FaultyIo() as kernel:
+        log = open_log(tmp_path / "t-0", files=RealFiles(kernel.table))
+        kernel.rule("preadv2", error=errno.EAGAIN)  # nothing is in the page cache
+        kernel.rule("pread", error=errno.EIO)
+        for _ in range(READ_FAILURES_MAX):
+            assert log.offline is None
+            with pytest.raises(ReadFailed):
+                log.purge_key(KEY, dry_run=dry_run)
+        assert "reads in a row failed" in (log.offline or "")
+        kernel.heal()
+        abandon(log)
+    check(tmp_path / "t-0", before)

@@ -13,9 +13,9 @@ import pytest
 
 import klog
 from klog.cleaner import Dirt, KeyMap, RoundStats, clean_round, cleanable, dirt, write_first_dirty
-from klog.cleaner.footprint import Footprint
 from klog.cleaner.plan import SPAN_MAX, group
-from klog.cleaner.round import Source, _note_keys
+from klog.cleaner.rewriting import Source
+from klog.cleaner.round import _Round
 from klog.errors import CorruptBatch
 from klog.record import encode
 from tests.cleaner.logs import NOW, append, open_log, values
@@ -125,7 +125,7 @@ def test_a_map_of_one_key_gets_on_by_one_key_a_round(tmp_path: Path) -> None:
     with Story(tmp_path, **one_key) as story:
         story.put(0, 1, 0, 1, 0)
         story.log.roll()
-        write_first_dirty(story.log, 2)
+        write_first_dirty(story.log, 2, story.log._rewritten)
         for end, keys in ((3, [1, 0, 1, 0]), (4, [0, 1, 0]), (5, [1, 0])):
             assert story.clean(rounds=1).first_dirty_offset == end
             assert (story.keys, story.offsets) == (keys, list(range(5 - len(keys), 5)))
@@ -411,9 +411,9 @@ def test_a_reach_is_not_read_from_an_empty_index(story: Story) -> None:
 
 def survey(log: klog.Log, start: int, end: int, keys: KeyMap) -> RoundStats:
     """Pass 1."""
-    stats = RoundStats(start)
-    _note_keys(log, log.segments, Dirt(start, end, 0, 0), keys, stats, None, Footprint(log.config))
-    return stats
+    round_ = _Round(log, Dirt(start, end, 0, 0), keys, NOW)
+    round_.note_keys(log.segments)
+    return round_.stats
 
 
 def test_the_map_of_a_range(small: Story) -> None:

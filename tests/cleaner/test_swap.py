@@ -13,8 +13,7 @@ import klog
 from klog.cleaner import Dirt, KeyMap, Overtaken, clean_round
 from klog.cleaner.swap import check_unchanged
 from klog.errors import StorageOffline
-from tests.cleaner.logs import append, fill, offsets, open_log, values
-from tests.support.abandon import abandon
+from tests.cleaner.logs import append, done_in, fill, offsets, open_log, values
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.failing_files import FailingFiles
 
@@ -37,16 +36,7 @@ def config(emptied: bool) -> dict[str, int]:
 
 
 def compact(directory: Path, files: CrashFiles | None, emptied: bool = False) -> None:
-    log = open_log(directory, files=files, config=config(emptied))
-    try:
-        log.compact()
-    except BaseException:
-        abandon(log)
-        raise
-    if files is not None:
-        abandon(log)
-    else:
-        log.close()
+    done_in(directory, klog.Log.compact, files, config=config(emptied))
 
 
 def check(directory: Path, expected: dict[bytes, bytes], before: list[int], emptied: bool = False) -> None:
@@ -65,14 +55,6 @@ def check(directory: Path, expected: dict[bytes, bytes], before: list[int], empt
     names = [path.name for path in directory.iterdir() if path.suffix in (".cleaned", ".swap")]
     assert names == []
     assert [p for p in klog.verify(directory).problems if p.kind not in ("checkpoint", "leftover")] == []
-
-
-def on_disk(files: CrashFiles, directory: Path) -> None:
-    """What was there before is durable."""
-    for path in directory.iterdir():
-        inode = files.inode(str(path))
-        inode.durable = bytearray(path.read_bytes())
-        files.durable_names[str(path)] = inode
 
 
 def steps_of(directory: Path, emptied: bool) -> list[str]:
@@ -113,7 +95,7 @@ def test_a_power_cut_anywhere_leaves_the_old_log_or_the_new_one(tmp_path: Path, 
         directory = tmp_path / f"{stop_at}" / "t-0"
         shutil.copytree(original, directory)
         files = CrashFiles(stop_at)
-        on_disk(files, directory)
+        files.keep(directory)
         try:
             compact(directory, files, emptied)
         except PowerCut:

@@ -44,11 +44,7 @@ def cut(cleaning: Cleaning, stop_at: int | None) -> CrashFiles:
     """Clean a copy until its power goes. What was there before is durable."""
     root = cleaning.copy()
     files = CrashFiles(stop_at)
-    for path in root.rglob("*"):
-        if path.is_file():
-            inode = files.inode(str(path))
-            inode.durable = bytearray(path.read_bytes())
-            files.durable_names[str(path)] = inode
+    files.keep(root)
     try:
         cleaning.way.clean(root, files=files, abandoned=True)
     except PowerCut:

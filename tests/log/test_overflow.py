@@ -258,10 +258,7 @@ def test_a_power_cut_anywhere_in_a_split_loses_nothing(tmp_path: Path) -> None:
     for stop_at in range(crash_points(tmp_path) + 1):
         directory, expected = three_segments(tmp_path / f"{stop_at}" / "t-0")
         files = CrashFiles(stop_at)
-        for path in directory.iterdir():  # what was there before is on disk
-            inode = files.inode(str(path))
-            inode.durable = bytearray(path.read_bytes())
-            files.durable_names[str(path)] = inode
+        files.keep(directory)
         try:
             split(directory, files)
         except PowerCut:

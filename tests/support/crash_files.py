@@ -109,6 +109,14 @@ class CrashFiles(RealFiles):
     def inode(self, path: str) -> Inode:
         return self.names.setdefault(path, Inode())
 
+    def keep(self, directory: Path) -> None:
+        """Every file below a directory is durable as it is, and so is its name."""
+        for path in directory.rglob("*"):
+            if path.is_file():
+                inode = self.inode(str(path))
+                inode.durable = bytearray(path.read_bytes())
+                self.durable_names[str(path)] = inode
+
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
         if create and not os.path.exists(path):
             self.step(f"create {os.path.basename(path)}")

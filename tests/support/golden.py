@@ -11,6 +11,7 @@ engine behind them. Tests work on copies; the repository's own files are never o
 from __future__ import annotations
 
 import base64
+import collections
 import functools
 import gzip
 import hashlib
@@ -207,6 +208,19 @@ CASES: tuple[str, ...] = tuple(sorted(path.parent.name for path in HOME.glob("*/
 
 def all_partitions() -> list[Partition]:
     return [partition for case in CASES for partition in partitions(case)]
+
+
+def most_frequent_key(case: str) -> tuple[bytes, int]:
+    """Of all that Kafka reads from a case's logs; and how many records have it."""
+    keys = collections.Counter(
+        record.key
+        for partition in partitions(case)
+        for record in partition.records
+        if record.offset >= partition.entry["log_start_offset"] and record.control_type is None
+        if record.key is not None
+    )
+    key = max(keys, key=lambda each: (keys[each], each))
+    return key, keys[key]
 
 
 def copy_logdir(case: str, into: Path) -> Path:
