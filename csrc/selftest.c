@@ -1066,11 +1066,11 @@ static void test_key_map(void) {
                 map.hash.many = plain_hash;
             kl_keymap_init(&map, memory, slots, limit);
             int64_t tracked = 1 + (int64_t)random_below((size_t)(4 * slots)), first = (int64_t)random_below(70);
-            uint64_t *words = calloc((size_t)(tracked + 63) / 64, 8);
+            uint64_t *words = calloc((size_t)(tracked + 63) / 64, 8), *marked = calloc((size_t)(tracked + 4095) / 4096, 8);
             char *stale = calloc(1, (size_t)(4 * slots) + KL_KEYMAP_GROUP);
-            if (words == NULL || stale == NULL)
+            if (words == NULL || marked == NULL || stale == NULL)
                 abort();
-            kl_keymap_track_stale(&map, words, first, tracked);
+            kl_keymap_track_stale(&map, words, marked, first, tracked);
             for (int64_t i = 0; i < 2 * slots; i++) {
                 model[i] = -1;
                 /* at random; all behind the last home; all at the first */
@@ -1115,11 +1115,19 @@ static void test_key_map(void) {
                 CHECK(kl_keymap_stale(&map, i) == stale[i]);
                 count += stale[i];
                 CHECK(kl_keymap_count_stale(&map, first, i + 1 - first) == count);
+                CHECK(!kl_keymap_is_marked(&map, first, i + 1 - first));
+            }
+            int64_t mark = (int64_t)random_below((size_t)(4 * slots)) - 5;
+            kl_keymap_mark(&map, mark);
+            for (int64_t i = first; i < first + tracked; i++) { /* a mark counts for the 64 offsets that it is among */
+                int64_t n = 1 + (int64_t)random_below((size_t)(first + tracked - i));
+                int64_t from = i - (i - first) % 64, to = i + n - 1 - (i + n - 1 - first) % 64 + 64;
+                CHECK(kl_keymap_is_marked(&map, i, n) == (kl_keymap_tracks(&map, mark, 1) && mark >= from && mark < to));
             }
             CHECK(!kl_keymap_tracks(&map, first, tracked + 1));
             kl_keymap_forget_stale(&map);
             CHECK(!kl_keymap_tracks(&map, first, 1));
-            free(memory), free(model), free(names), free(words), free(stale);
+            free(memory), free(model), free(names), free(words), free(marked), free(stale);
         }
 }
 
@@ -1140,8 +1148,8 @@ static int clean_once(const kl_batch_t *b, const uint8_t *payload, size_t size, 
     kl_keymap_init(&map, memory, 64, 60);
     int32_t bad = 0;
     int64_t latest = -1, start = b->base_offset + (int64_t)random_below(3);
-    uint64_t words[16] = {0};
-    kl_keymap_track_stale(&map, words, start, 1 + (int64_t)random_below(16 * 64));
+    uint64_t words[16] = {0}, marked[1] = {0};
+    kl_keymap_track_stale(&map, words, marked, start, 1 + (int64_t)random_below(16 * 64));
     int status = kl_clean_note(&map, &header, records, size, start, &latest, &bad);
     kl_clean_rules_t rules = {.map = &map, .latest_offset = b->base_offset + (int64_t)random_below((size_t)b->count + 1) - 1,
                               .now = 1700000000000, .new_horizon = 1700000000000 + 86400000,
@@ -1155,12 +1163,13 @@ static int clean_once(const kl_batch_t *b, const uint8_t *payload, size_t size, 
     kl_clean_run_t *others = malloc(kl_clean_runs_max(b->count) * sizeof *others);
     if (others == NULL)
         abort();
-    int gone = kl_clean_is_stale(&rules, &header);
+    kl_fate_t fate = kl_clean_fate(&rules, &header);
     kl_keymap_forget_stale(&map);
     CHECK(kl_clean_choose(&rules, &header, records, size, all, marker_done, others, &again, &bad) == second);
     if (second == KL_OK) {
         CHECK(again.count == cleaned.count && again.keyless == cleaned.keyless && again.runs == cleaned.runs);
-        CHECK(!gone || all || cleaned.count == 0);
+        CHECK(fate != KL_FATE_STALE || all || cleaned.count == 0);
+        CHECK(fate != KL_FATE_INTACT || marker_done || cleaned.whole);
         CHECK(cleaned.count == 0 || memcmp(&again, &cleaned, sizeof again) == 0);
         for (int32_t i = 0; i < again.runs; i++)
             CHECK(others[i].from == runs[i].from && others[i].to == runs[i].to);
