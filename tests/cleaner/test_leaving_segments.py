@@ -117,3 +117,18 @@ def test_nothing_keeps_the_bytes_of_a_segment_that_was_unlinked(tmp_path: Path) 
         clock.advance(DELAY_MS)
         opened = [os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()]
         assert [name for name in opened if name.startswith(str(tmp_path)) and "deleted" in name] == []
+
+
+def test_a_segment_that_leaves_writes_no_file_any_more(tmp_path: Path) -> None:
+    """Its index is gone, and is worked out again for whoever still looks something up in it: in memory."""
+    config = {"file.delete.delay.ms": DELAY_MS, "index.interval.bytes": 100}
+    with open_log(tmp_path / "t-0", clock=ManualClock(NOW), config=config) as log:
+        fill(log)
+        old = log.segments[0]
+        assert log.compact().rounds > 0
+        for kind in (".index", ".timeindex"):
+            Path(old.path.replace(".log", kind)).unlink()
+        before = sorted(os.listdir(tmp_path / "t-0"))
+        header = old.locate(old.next_offset - 1)
+        assert header is not None and header.last_offset >= old.next_offset - 1
+        assert sorted(os.listdir(tmp_path / "t-0")) == before
