@@ -64,6 +64,8 @@ int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records,
             kl_keymap_forget_stale(map);
         last_delta = record.offset_delta;
         int64_t offset = b->base_offset + record.offset_delta;
+        if (record.key == NULL || record.value == NULL)
+            kl_keymap_mark(map, offset);
         if (record.key == NULL || offset < start)
             continue;
         group.keys[group.n] = (kl_key_t){record.key, (size_t)record.key_size};
@@ -158,9 +160,13 @@ static inline int is_noted(const kl_clean_rules_t *rules, const kl_batch_t *b) {
            kl_keymap_tracks(rules->map, b->base_offset, last - b->base_offset + 1);
 }
 
-int kl_clean_is_stale(const kl_clean_rules_t *rules, const kl_batch_t *b) {
-    return b->count != 0 && b->count - 1 == b->last_offset_delta && is_noted(rules, b) &&
-           kl_keymap_count_stale(rules->map, b->base_offset, b->count) == b->count;
+kl_fate_t kl_clean_fate(const kl_clean_rules_t *rules, const kl_batch_t *b) {
+    if (b->count == 0 || b->count - 1 != b->last_offset_delta || !is_noted(rules, b))
+        return KL_FATE_UNKNOWN;
+    int64_t stale = kl_keymap_count_stale(rules->map, b->base_offset, b->count);
+    if (stale == b->count)
+        return KL_FATE_STALE;
+    return stale == 0 && !kl_keymap_is_marked(rules->map, b->base_offset, b->count) ? KL_FATE_INTACT : KL_FATE_UNKNOWN;
 }
 
 /* Behind a record of which nothing but the length is asked; NULL where it is not of the common kind. */
@@ -178,8 +184,6 @@ static int choose_noted(chooser_t *c, const uint8_t *records, const uint8_t *end
     const kl_batch_t *b = c->b;
     const uint8_t *at = records;
     int dense = b->count - 1 == b->last_offset_delta;
-    if (kl_clean_is_stale(c->rules, b))
-        return KL_OK;
     doubt_t d;
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;

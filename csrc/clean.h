@@ -15,7 +15,7 @@
 /* Pass 1: put the key of each record at or above start into the map.  Records without a key have no place there.
  * KL_OK | KL_EFULL (the map; records behind *latest have not been noted) | what kl_payload_validate says, with *bad set:
  * KL_EORDER where an offset lies outside its batch, which would make older records look like the newest ones.  Offsets that
- * do not rise within their batch end the tracking of stale ones.
+ * do not rise within their batch end the tracking of stale ones.  Records without a key or without a value are marked.
  * *latest is the offset of the last key that was put, as it was if there was none. */
 int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records, size_t size, int64_t start,
                   int64_t *latest, int32_t *bad);
@@ -53,9 +53,15 @@ typedef struct {
 /* How many runs a batch of count records may leave. */
 static inline size_t kl_clean_runs_max(int32_t count) { return (size_t)count / 2 + 1; }
 
-/* Is every record of a batch stale, as pass 1 has seen?  Then kl_clean_choose would find no survivor: its records need not
- * even be decompressed. */
-int kl_clean_is_stale(const kl_clean_rules_t *rules, const kl_batch_t *b);
+/* What pass 1 knows of a batch as a whole.  Where that is something, its records need not even be decompressed:
+ * STALE: of each record's key there is a later one.  kl_clean_choose would find no survivor.
+ * INTACT: of no record's key there is, and none is a tombstone.  kl_clean_choose would call it whole. */
+typedef enum {
+    KL_FATE_UNKNOWN,
+    KL_FATE_STALE,
+    KL_FATE_INTACT,
+} kl_fate_t;
+kl_fate_t kl_clean_fate(const kl_clean_rules_t *rules, const kl_batch_t *b);
 
 /* Pass 2, first half: choose.  runs has room for kl_clean_runs_max(b->count).
  * all: of a control batch, whose record is not asked for its key.  marker_done: it ends a transaction of which nothing is

@@ -237,26 +237,37 @@ static void set_size(kl_keymap_t *map, int halvings) {
     map->grow_at = halvings == 0 ? map->limit : map->slots / 4 * 3;
 }
 
-void kl_keymap_track_stale(kl_keymap_t *map, uint64_t *words, int64_t first, int64_t count) {
+void kl_keymap_track_stale(kl_keymap_t *map, uint64_t *words, uint64_t *marked, int64_t first, int64_t count) {
     map->stale = words;
+    map->marked = marked;
     map->stale_first = first;
     map->stale_count = count;
 }
 
 void kl_keymap_forget_stale(kl_keymap_t *map) { map->stale_count = 0; }
 
-int64_t kl_keymap_count_stale(const kl_keymap_t *map, int64_t offset, int64_t n) {
-    uint64_t at = (uint64_t)(offset - map->stale_first), end = at + (uint64_t)n;
+/* How many of bits [at, end) are set. */
+static int64_t count_bits(const uint64_t *words, uint64_t at, uint64_t end) {
     int64_t found = 0;
     while (at < end) {
         uint64_t left = end - at, in_word = 64 - (at & 63), taken = left < in_word ? left : in_word;
-        uint64_t word = map->stale[at >> 6] >> (at & 63);
+        uint64_t word = words[at >> 6] >> (at & 63);
         if (taken < 64)
             word &= ((uint64_t)1 << taken) - 1;
         found += __builtin_popcountll(word);
         at += taken;
     }
     return found;
+}
+
+int64_t kl_keymap_count_stale(const kl_keymap_t *map, int64_t offset, int64_t n) {
+    uint64_t at = (uint64_t)(offset - map->stale_first);
+    return count_bits(map->stale, at, at + (uint64_t)n);
+}
+
+int kl_keymap_is_marked(const kl_keymap_t *map, int64_t offset, int64_t n) {
+    uint64_t at = (uint64_t)(offset - map->stale_first);
+    return count_bits(map->marked, at >> 6, ((at + (uint64_t)n - 1) >> 6) + 1) != 0;
 }
 
 static inline void mark_stale(kl_keymap_t *map, int64_t offset, int64_t later) {
@@ -272,7 +283,7 @@ void kl_keymap_init(kl_keymap_t *map, void *memory, int64_t slots_max, int64_t l
     map->slots_max = slots_max;
     map->limit = limit;
     map->size = 0;
-    kl_keymap_track_stale(map, NULL, 0, 0);
+    kl_keymap_track_stale(map, NULL, NULL, 0, 0);
     int halvings = 0;
     while (slots_max >> halvings > KL_KEYMAP_SLOTS_FIRST)
         halvings++;
@@ -305,29 +316,30 @@ static inline int holds(const kl_entry_t *e, const kl_hash_t *hash) {
 
 /* Twice the slots, in the same memory: all entries, which are in order, go to the end of the new table side by side, and
  * from there, first to last, to their new places.  Such a place never lies behind where the entry is read from: the
- * entries from there on fit between their first one's home and the old table's end, and that distance has not shrunk. */
+ * entries from there on fit between their first one's home and the old table's end, and that distance has not shrunk.
+ * Which slots are taken and how far apart homes lie is anybody's guess: neither loop asks. */
 static void grow(kl_keymap_t *map) {
+    static const kl_entry_t empty;
     kl_entry_t *entries = map->entries;
     int64_t old_room = room_of(map->slots), n = 0;
-    for (int64_t i = 0; i < old_room; i++)
-        if (entries[i].offset_1 != 0)
-            entries[n++] = entries[i];
+    for (int64_t i = 0; i < old_room; i++) {
+        entries[n] = entries[i];
+        n += entries[i].offset_1 != 0;
+    }
     set_size(map, map->halvings - 1);
-    int64_t room = room_of(map->slots);
-    kl_entry_t *from = entries + room - n;
+    int64_t row = room_of(map->slots) - n;
+    kl_entry_t *from = entries + row;
     memmove(from, entries, (size_t)n * sizeof *entries);
+    /* What the old table has left before the row.  Behind it no slot has ever been written. */
+    memset(entries, 0, (size_t)(old_room < row ? old_room : row) * sizeof *entries);
     int64_t at = 0; /* below it the new table is done */
     for (int64_t i = 0; i < n; i++) {
         kl_entry_t entry = from[i];
         int64_t home = home_of(map, ~entry.order);
-        if (home > at) {
-            memset(entries + at, 0, (size_t)(home - at) * sizeof *entries);
-            at = home;
-        }
+        from[i] = empty;
+        at = home > at ? home : at;
         entries[at++] = entry;
     }
-    /* What is left of the old table below the new one's end, and of the row of entries. */
-    memset(entries + at, 0, (size_t)(room - at) * sizeof *entries);
 }
 
 /* Put one key; 0, or 1 where the table's tail has no room left. */

@@ -14,7 +14,8 @@
  * honest keys two collide with a chance of 10^-22.
  *
  * While keys are put in the order of their offsets, the map can also keep a bit for each offset: has a later one been put for
- * the same key?  Whoever then comes by the records a second time need not hash their keys again.
+ * the same key?  Whoever then comes by the records a second time need not hash their keys again.  And a bit for each 64
+ * offsets: has somebody marked one of them?  Where neither bit is set, they need not even be looked at.
  *
  * One writer at a time.  Kafka: SkimpyOffsetMap (MD5, double hashing, fixed size).
  */
@@ -73,6 +74,7 @@ typedef struct {
     int64_t grow_at;   /* keys that make it double */
     int halvings;      /* how often it still can */
     uint64_t *stale;   /* a bit for each offset of [stale_first, stale_first + stale_count) */
+    uint64_t *marked;  /* a bit for each 64 of them */
     int64_t stale_first, stale_count;
 } kl_keymap_t;
 
@@ -82,10 +84,10 @@ size_t kl_keymap_bytes(int64_t slots_max);
 /* An empty map in zeroed memory.  slots_max >= 1, 0 <= limit <= slots_max. hash has been set by kl_keyhash_init. */
 void kl_keymap_init(kl_keymap_t *map, void *memory, int64_t slots_max, int64_t limit);
 
-/* From here on remember of count offsets, from first on, which of them are stale: count / 64 zeroed words, rounded up.  Only
- * of an offset that has been put it says something, and only until kl_keymap_forget_stale, as if it had never begun: for
- * offsets that turn out not to rise. */
-void kl_keymap_track_stale(kl_keymap_t *map, uint64_t *words, int64_t first, int64_t count);
+/* From here on remember of count offsets, from first on, which of them are stale: count / 64 zeroed words, rounded up, and a
+ * 64th of that for marks.  Only of an offset that has been put it says something, and only until kl_keymap_forget_stale, as
+ * if it had never begun: for offsets that turn out not to rise. */
+void kl_keymap_track_stale(kl_keymap_t *map, uint64_t *words, uint64_t *marked, int64_t first, int64_t count);
 void kl_keymap_forget_stale(kl_keymap_t *map);
 
 /* Are the n offsets from this one on among those that are tracked? */
@@ -102,6 +104,17 @@ static inline int kl_keymap_stale(const kl_keymap_t *map, int64_t offset) {
 
 /* How many of n offsets from this one on, all tracked, are stale. */
 int64_t kl_keymap_count_stale(const kl_keymap_t *map, int64_t offset, int64_t n);
+
+/* Mark an offset; nothing happens where it is not tracked. */
+static inline void kl_keymap_mark(kl_keymap_t *map, int64_t offset) {
+    if (kl_keymap_tracks(map, offset, 1)) {
+        uint64_t at = (uint64_t)(offset - map->stale_first) >> 6;
+        map->marked[at >> 6] |= (uint64_t)1 << (at & 63);
+    }
+}
+
+/* May one of n >= 1 offsets from this one on, all tracked, have been marked?  Never no where one has. */
+int kl_keymap_is_marked(const kl_keymap_t *map, int64_t offset, int64_t n);
 
 /* Note n <= KL_KEYMAP_GROUP keys in order, each with its offset (>= 0); for a key that is there already the new offset
  * counts.  Answers how many went in: fewer than n where the map is full before that key, known or not, as in Kafka. */

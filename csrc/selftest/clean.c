@@ -25,8 +25,8 @@ static int clean_once(const kl_batch_t *b, const uint8_t *payload, size_t size, 
     kl_keymap_init(&map, memory, 64, 60);
     int32_t bad = 0;
     int64_t latest = -1, start = b->base_offset + (int64_t)random_below(3);
-    uint64_t words[16] = {0};
-    kl_keymap_track_stale(&map, words, start, 1 + (int64_t)random_below(16 * 64));
+    uint64_t words[16] = {0}, marked[1] = {0};
+    kl_keymap_track_stale(&map, words, marked, start, 1 + (int64_t)random_below(16 * 64));
     int status = kl_clean_note(&map, &header, records, size, start, &latest, &bad);
     kl_clean_rules_t rules = {.map = &map, .latest_offset = b->base_offset + (int64_t)random_below((size_t)b->count + 1) - 1,
                               .now = 1700000000000, .new_horizon = 1700000000000 + 86400000,
@@ -40,12 +40,13 @@ static int clean_once(const kl_batch_t *b, const uint8_t *payload, size_t size, 
     kl_clean_run_t *others = malloc(kl_clean_runs_max(b->count) * sizeof *others);
     if (others == NULL)
         abort();
-    int gone = kl_clean_is_stale(&rules, &header);
+    kl_fate_t fate = kl_clean_fate(&rules, &header);
     kl_keymap_forget_stale(&map);
     CHECK(kl_clean_choose(&rules, &header, records, size, all, marker_done, others, &again, &bad) == second);
     if (second == KL_OK) {
         CHECK(again.count == cleaned.count && again.keyless == cleaned.keyless && again.runs == cleaned.runs);
-        CHECK(!gone || all || cleaned.count == 0);
+        CHECK(fate != KL_FATE_STALE || all || cleaned.count == 0);
+        CHECK(fate != KL_FATE_INTACT || marker_done || cleaned.whole);
         CHECK(cleaned.count == 0 || memcmp(&again, &cleaned, sizeof again) == 0);
         for (int32_t i = 0; i < again.runs; i++)
             CHECK(others[i].from == runs[i].from && others[i].to == runs[i].to);

@@ -135,11 +135,11 @@ void test_key_map(void) {
                 map.hash.many = plain_hash;
             kl_keymap_init(&map, memory, slots, limit);
             int64_t tracked = 1 + (int64_t)random_below((size_t)(4 * slots)), first = (int64_t)random_below(70);
-            uint64_t *words = calloc((size_t)(tracked + 63) / 64, 8);
+            uint64_t *words = calloc((size_t)(tracked + 63) / 64, 8), *marked = calloc((size_t)(tracked + 4095) / 4096, 8);
             char *stale = calloc(1, (size_t)(4 * slots) + KL_KEYMAP_GROUP);
-            if (words == NULL || stale == NULL)
+            if (words == NULL || marked == NULL || stale == NULL)
                 abort();
-            kl_keymap_track_stale(&map, words, first, tracked);
+            kl_keymap_track_stale(&map, words, marked, first, tracked);
             for (int64_t i = 0; i < 2 * slots; i++) {
                 model[i] = -1;
                 /* at random; all behind the last home; all at the first */
@@ -184,10 +184,18 @@ void test_key_map(void) {
                 CHECK(kl_keymap_stale(&map, i) == stale[i]);
                 count += stale[i];
                 CHECK(kl_keymap_count_stale(&map, first, i + 1 - first) == count);
+                CHECK(!kl_keymap_is_marked(&map, first, i + 1 - first));
+            }
+            int64_t mark = (int64_t)random_below((size_t)(4 * slots)) - 5;
+            kl_keymap_mark(&map, mark);
+            for (int64_t i = first; i < first + tracked; i++) { /* a mark counts for the 64 offsets that it is among */
+                int64_t n = 1 + (int64_t)random_below((size_t)(first + tracked - i));
+                int64_t from = i - (i - first) % 64, to = i + n - 1 - (i + n - 1 - first) % 64 + 64;
+                CHECK(kl_keymap_is_marked(&map, i, n) == (kl_keymap_tracks(&map, mark, 1) && mark >= from && mark < to));
             }
             CHECK(!kl_keymap_tracks(&map, first, tracked + 1));
             kl_keymap_forget_stale(&map);
             CHECK(!kl_keymap_tracks(&map, first, 1));
-            free(memory), free(model), free(names), free(words), free(stale);
+            free(memory), free(model), free(names), free(words), free(marked), free(stale);
         }
 }

@@ -33,7 +33,13 @@ cdef extern from "clean.h" nogil:
         int32_t whole
 
     size_t kl_clean_runs_max(int32_t count)
-    int kl_clean_is_stale(const kl_clean_rules_t *rules, const kl_batch_t *b)
+
+    ctypedef enum kl_fate_t:
+        KL_FATE_UNKNOWN
+        KL_FATE_STALE
+        KL_FATE_INTACT
+
+    kl_fate_t kl_clean_fate(const kl_clean_rules_t *rules, const kl_batch_t *b)
     int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const uint8_t *records, size_t size, int all_,
                         int marker_done, kl_clean_run_t *runs, kl_cleaned_t *out, int32_t *bad)
     int64_t kl_clean_write(const kl_batch_t *b, const uint8_t *records, const kl_clean_run_t *runs,

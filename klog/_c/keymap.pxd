@@ -26,6 +26,6 @@ cdef extern from "keymap.h" nogil:
     const char *kl_keyhash_init(kl_keyhash_t *hash, const uint8_t *secret, int kernel)
     size_t kl_keymap_bytes(int64_t slots_max)
     void kl_keymap_init(kl_keymap_t *map, void *memory, int64_t slots_max, int64_t limit)
-    void kl_keymap_track_stale(kl_keymap_t *map, uint64_t *words, int64_t first, int64_t count)
+    void kl_keymap_track_stale(kl_keymap_t *map, uint64_t *words, uint64_t *marked, int64_t first, int64_t count)
     int32_t kl_keymap_put(kl_keymap_t *map, const kl_key_t *keys, const int64_t *offsets, int32_t n)
     void kl_keymap_get(const kl_keymap_t *map, const kl_key_t *keys, int32_t n, int64_t *offsets)

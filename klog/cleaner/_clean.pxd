@@ -1,4 +1,5 @@
 from klog._c.batch cimport kl_batch_t
+from klog._c.clean cimport kl_fate_t
 from klog._c.osio cimport kl_io_t
 from klog.disk._io cimport LogFile
 from klog.record._batch cimport Source
@@ -31,8 +32,9 @@ cdef class Walk:
     cdef int check_order(self, Source source, const kl_batch_t *b) except -1
     cdef bint full(self) noexcept
     cdef int after_chunk(self) except -1
-    # Is the fate of a batch that is not plain known already? Then take_slowly() gets its payload as it is.
-    cdef bint needs_no_records(self, const kl_batch_t *b) noexcept
+    # Is the fate of a batch known already, whatever it holds? Then settle() gets it as it is, compressed or not.
+    cdef kl_fate_t fate(self, const kl_batch_t *b) noexcept nogil
+    cdef int settle(self, const uint8_t *data, const kl_batch_t *b, kl_fate_t fate) noexcept nogil
     cdef int64_t more(self, const kl_io_t *io, int fd, int64_t end, int64_t need) noexcept nogil
     cdef int chunk(self, const kl_io_t *io, int fd, int64_t stop, int64_t end, kl_batch_t *b) noexcept nogil
     cdef int one_chunk(self, LogFile file, int fd, int64_t stop, int64_t end, kl_batch_t *b) except -1

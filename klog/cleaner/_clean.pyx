@@ -18,8 +18,8 @@ from klog._c.batch cimport (
     kl_batch_crc, kl_batch_fields, kl_batch_header, kl_batch_last_offset, kl_batch_t,
 )
 from klog._c.clean cimport (
-    kl_clean_choose, kl_clean_control_type, kl_clean_empty, kl_clean_is_stale, kl_clean_note, kl_clean_rules_t, kl_clean_run_t,
-    kl_clean_runs_max, kl_clean_seal, kl_clean_write, kl_cleaned_t,
+    KL_FATE_INTACT, KL_FATE_UNKNOWN, kl_clean_choose, kl_clean_control_type, kl_clean_empty, kl_clean_fate, kl_clean_note,
+    kl_clean_rules_t, kl_clean_run_t, kl_clean_runs_max, kl_clean_seal, kl_clean_write, kl_cleaned_t, kl_fate_t,
 )
 from klog._c.index cimport kl_indexer_add
 from klog._c.osio cimport kl_io_t, kl_pread
@@ -67,12 +67,16 @@ cdef class Walk:
     cdef int take_slowly(self, Source source, kl_batch_t *b, const uint8_t *records, Py_ssize_t size) except? -1:
         return KL_OK
 
-    cdef bint needs_no_records(self, const kl_batch_t *b) noexcept:
-        return False
+    cdef kl_fate_t fate(self, const kl_batch_t *b) noexcept nogil:
+        return KL_FATE_UNKNOWN
+
+    cdef int settle(self, const uint8_t *data, const kl_batch_t *b, kl_fate_t fate) noexcept nogil:
+        return KL_OK
 
     cdef int run(self, const uint8_t *data, int64_t size, int64_t *at, kl_batch_t *b) noexcept nogil:
         """Take plain batches from at[0] on: KL_ETRUNCATED where the bytes end, with b.size 0 or what the batch there needs,
         or the first status that is another."""
+        cdef kl_fate_t fate
         cdef int status
         b.size = 0
         while at[0] < size:
@@ -84,15 +88,19 @@ cdef class Walk:
             if b.size > size - at[0]:
                 return KL_ETRUNCATED
             b.position = at[0]
-            if b.attributes & self.slow_bits:
+            fate = self.fate(b)
+            if fate == KL_FATE_UNKNOWN and b.attributes & self.slow_bits:
                 return SLOW
             if kl_batch_crc(data + at[0], b.size) != b.crc:
                 return KL_ECRC
             if b.base_offset < self.next_offset or kl_batch_last_offset(b) >= self.limit:
                 return KL_EORDER
-            if b.count > (b.size - KL_BATCH_HEADER) // KL_RECORD_MIN:
+            if fate != KL_FATE_UNKNOWN:
+                status = self.settle(data + at[0], b, fate)
+            elif b.count > (b.size - KL_BATCH_HEADER) // KL_RECORD_MIN:
                 return KL_ECOUNT
-            status = self.take(data + at[0], b)
+            else:
+                status = self.take(data + at[0], b)
             if status == KL_ETRUNCATED:
                 return KL_ELENGTH   # of a record, in a batch that is whole: no further bytes of the file help
             if status != KL_OK:
@@ -111,7 +119,7 @@ cdef class Walk:
             return False
         b.position = at[0]
         self.check_order(source, b)
-        plain = None if self.needs_no_records(b) else source.plain_records(b)
+        plain = source.plain_records(b)
         if plain is None:
             status = self.take_slowly(source, b, source.data + at[0] + KL_BATCH_HEADER, b.size - KL_BATCH_HEADER)
         else:
@@ -519,8 +527,14 @@ cdef class Rewriter(Walk):
             self.noted(b.size, b.count)
         return status
 
-    cdef bint needs_no_records(self, const kl_batch_t *b) noexcept:
-        return kl_clean_is_stale(&self.rules, b) != 0
+    cdef kl_fate_t fate(self, const kl_batch_t *b) noexcept nogil:
+        return kl_clean_fate(&self.rules, b)
+
+    cdef int settle(self, const uint8_t *data, const kl_batch_t *b, kl_fate_t fate) noexcept nogil:
+        if fate == KL_FATE_INTACT:
+            return self.copy(data, b)
+        self.records_dropped += b.count
+        return self.empty(b) if self.stays(b) else KL_OK
 
     cdef int choose(self, const kl_batch_t *b, const uint8_t *records, int64_t size, bint all_, bint marker_done,
                     kl_cleaned_t *cleaned) noexcept nogil:

@@ -3,7 +3,7 @@
 
 24 bytes a slot; slots and limit are Kafka's: slots = memory / 24, as many keys as slots x load factor. The pages come as
 the table grows into them, and only up to 192 KiB more than memory_bytes are ever asked for. Beside it lies a bit for each
-offset of a round, as far as 1/32 of memory_bytes goes: is there a later one of its key?
+offset of a round, as far as 1/32 of memory_bytes goes: is there a later one of its key? And one for each 64 of them.
 """
 
 cimport cython
@@ -30,6 +30,7 @@ cdef extern from "sys/mman.h" nogil:
 
 cdef enum:
     WORDS_SHARE = 32    # of the table's memory
+    BLOCK = 65 * 8      # bytes: 64 words of a bit for each offset, and one for the marks of these
 
 cdef tuple KERNELS = ("siphash-1-3-128", "aes-128-cmac")
 
@@ -91,13 +92,14 @@ cdef class KeyMap:
     cdef int track_stale(self, int64_t first) except -1:
         """Know from here on which offsets are stale, from this one on, as far as there is memory for it."""
         cdef size_t size = max(<size_t>(self.map.slots_max * KL_KEYMAP_ENTRY // WORDS_SHARE) & ~<size_t>4095, <size_t>4096)
+        cdef int64_t blocks = <int64_t>size // BLOCK
         cdef void *words = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
         if words == MAP_FAILED:
             return 0    # whoever asks looks for the keys
         if self.words != NULL:
             munmap(self.words, self.words_mapped)
         self.words, self.words_mapped = words, size
-        kl_keymap_track_stale(&self.map, <uint64_t *>words, first, <int64_t>size * 8)
+        kl_keymap_track_stale(&self.map, <uint64_t *>words, <uint64_t *>words + 64 * blocks, first, 4096 * blocks)
         return 0
 
     def __len__(self):

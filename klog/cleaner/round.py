@@ -141,7 +141,9 @@ class _Round:
         if range_.first_dirty >= range_.first_uncleanable:
             return
         transactions = CleanedTransactions()
-        transactions.add(log._aborted(range_.first_dirty, range_.first_uncleanable, log._has_producers()))
+        transactions.add(
+            log._aborted(log._segments, range_.first_dirty, range_.first_uncleanable, log._has_producers())
+        )
         survey = KeySurvey(self._keys, range_.first_dirty, transactions)
         dirty = dirty_segments(segments, range_)
         limits = [*(segment.base_offset for segment in dirty[1:]), range_.first_uncleanable]
@@ -213,7 +215,7 @@ class _Round:
         """What stays of the sources goes where the rewriter was told to begin."""
         log, beat = self._log, self._beat_of(rewriter)
         for source in sources:
-            self._transactions.add(log._aborted(source.base_offset, source.limit, log._has_producers()))
+            self._transactions.add(log._aborted(log._segments, source.base_offset, source.limit, log._has_producers()))
             rewrite = functools.partial(
                 rewriter.rewrite,
                 source.segment.file,

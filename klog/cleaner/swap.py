@@ -132,8 +132,7 @@ def _name_swaps(log: Log, cleaned: Sequence[Segment]) -> None:
 def _swap(log: Log, lives: Sequence[Segment], sources: Sequence[Segment]) -> list[str]:
     """The sources aside, the new segments in their place; what is to be unlinked."""
     files = log._options.files
-    with log._home_of_deleted().opening:  # who looks for a file of a source meanwhile finds it behind this
-        doomed = put_aside_locked(log, sources, "compaction", kept_snapshot=lives[0].base_offset)
+    doomed = put_aside_locked(log, sources, "compaction", kept_snapshot=lives[0].base_offset)
     for live in lives:
         for path in live.paths:
             if os.path.exists(path + names.SWAP):

@@ -12,6 +12,7 @@ those who look.
 from klog.disk._batch_read import read_parts
 from klog.disk._direct import DirectFile
 from klog.disk._io import AlignedBuffer, LogFile
+from klog.disk._lru import Lru
 from klog.disk._residency import ReadSampler
 from klog.disk._send import SendCounts, Target
 from klog.disk._views import let_go, view_of
@@ -37,6 +38,7 @@ __all__ = [
     "HandleCache",
     "HasFileno",
     "LogFile",
+    "Lru",
     "ReadSampler",
     "RealFiles",
     "SendCounts",

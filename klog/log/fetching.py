@@ -256,4 +256,4 @@ def _aborted(log: LogView, segments: Sequence[Segment], found: FetchData, end: i
     upper = segments[number].index.upper_bound(found.position.position + found.size)
     if upper is None:
         upper = segments[number + 1].base_offset if number + 1 < len(segments) else end
-    return tuple(log._aborted(found.offset, upper, log._has_producers()))
+    return tuple(log._aborted(segments, found.offset, upper, log._has_producers()))

@@ -67,11 +67,12 @@ def refresh_locked(log: LogView) -> bool:
 
 
 def overtaken(log: LogView, moment: Moment) -> bool:
-    """Has the writer changed, not only lengthened, the log since that moment? A reader knows better now, if so."""
+    """Has the writer changed, not only lengthened, the log since that moment? A reader knows better now, if so; in the
+    writer's own process he waits until what changes the log just now is through."""
     if log.closed:
         return False
-    if log.read_only:
-        with log._lock:
+    with log._lock:
+        if log.read_only:
             for _ in range(_LOOKS_MAX):
                 log._directory_mtime = -1  # whatever it says: on older kernels it moves in ticks of some milliseconds
                 if refresh_locked(log) or not os.path.isdir(log._directory):

@@ -710,7 +710,9 @@ class Log(LogView):
         """Where segments on their way out are at home."""
         if self._deleted is None:
             options = self._options
-            self._deleted = Home(self._directory, options.config, options.files, options.handles, writable=True)
+            self._deleted = Home(
+                self._directory, options.config, options.files, options.handles, writable=True, beside=self._home
+            )
             self._deleted.suffix = names.DELETED
         return self._deleted
 

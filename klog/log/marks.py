@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from klog.errors import CorruptBatch
 from klog.log import watermark
+from klog.log.segments import locate
 from klog.log.watermark import OffsetMetadata, OffsetSnapshot
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def metadata_of(log: LogView, offset: int) -> OffsetMetadata:
         segments = log._segments
         if offset < end:
             try:
-                found = log._locate(offset)
+                found = locate(segments, offset)
             except (CorruptBatch, OSError):
                 found = None
             if found is not None:

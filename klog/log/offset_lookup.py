@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from klog.errors import CorruptBatch
 from klog.log.fetching import Isolation
-from klog.log.segments import number_of
+from klog.log.segments import locate, number_of
 from klog.log.times import Position, resolve, whole_number
 from klog.record import iter_records
 from klog.segment import Segment, count_records
@@ -166,7 +166,7 @@ def _latest_epoch(log: LogView) -> int:
 
 def _epoch_of(log: LogView, offset: int) -> int:
     """The epoch of the batch that holds an offset, as the batch says it."""
-    found = log._locate(offset)
+    found = locate(log._segments, offset)
     if found is not None:
         return found[0].locate_at(found[1]).leader_epoch
     epochs = log.leader_epochs

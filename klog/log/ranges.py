@@ -9,7 +9,7 @@ R3  no slice has other bytes than were there when it was made: where the log was
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,12 +40,20 @@ class FetchRange:
     """Raw batches of [start, stop): `size` bytes of any number of segments. Iterate it for the FetchData of each, or
     send it as a whole. Any thread; each iteration begins anew."""
 
-    __slots__ = ("_isolation", "_log", "_pieces", "_rewritten", "size", "start", "stop")
+    __slots__ = ("_isolation", "_log", "_pieces", "_rewritten", "_segments", "size", "start", "stop")
 
     def __init__(
-        self, log: LogView, start: int, stop: int, isolation: Isolation, pieces: list[_Piece], rewritten: int
+        self,
+        log: LogView,
+        segments: Sequence[Segment],
+        start: int,
+        stop: int,
+        isolation: Isolation,
+        pieces: list[_Piece],
+        rewritten: int,
     ) -> None:
-        self._log, self._isolation, self._pieces, self._rewritten = log, isolation, pieces, rewritten
+        self._log, self._segments, self._isolation = log, segments, isolation
+        self._pieces, self._rewritten = pieces, rewritten
         self.start, self.stop = start, stop
         self.size = sum(piece.size for piece in pieces)
 
@@ -82,7 +90,7 @@ class FetchRange:
         try:
             file = segment.file
             if self._isolation == "read_committed":
-                aborted = tuple(log._aborted(piece.offset, piece.stop, log._has_producers()))
+                aborted = tuple(log._aborted(self._segments, piece.offset, piece.stop, log._has_producers()))
         except FileNotFoundError:
             log.check_held(piece.offset)
             following.overtaken(log, log._moment())
@@ -151,4 +159,4 @@ def fetch_range(log: LogView, start: int, stop: int | None, isolation: Isolation
         if size > first:
             offset, beyond = max(start, segment.base_offset), min(stop, segment.next_offset)
             pieces.append(_Piece(segment, offset, beyond, first, size - first))
-    return FetchRange(log, start, max(start, stop), isolation, pieces, rewritten)
+    return FetchRange(log, segments, start, max(start, stop), isolation, pieces, rewritten)

@@ -40,6 +40,17 @@ def number_of(segments: Sequence[Segment], offset: int) -> int:
     return max(bisect.bisect_right(segments, offset, key=_base) - 1, 0)
 
 
+def locate(segments: Sequence[Segment], offset: int) -> tuple[Segment, int] | None:
+    """Segment and byte of the first batch whose last offset is at or above offset; None behind the last one."""
+    for number in range(number_of(segments, offset), len(segments)):
+        segment = segments[number]
+        if segment.size:
+            header = segment.locate(offset)
+            if header is not None:
+                return segment, header.position
+    return None
+
+
 def check_reached(name: str, active: Segment, offset: int) -> None:
     """SegmentOffsetOverflow for an offset below the newest segment's first, where a roll has put that beyond the log
     end: what is written there could not be found again."""

@@ -56,7 +56,7 @@ from klog.log.producers import ProducerState
 from klog.log.ranges import FetchRange, fetch_range
 from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_ranges
 from klog.log.reading import Reading
-from klog.log.segments import Sizes, number_of
+from klog.log.segments import Sizes, locate, number_of
 from klog.log.tail import LogTail
 from klog.log.terms import Options
 from klog.log.times import Position, resolve, whole_number
@@ -393,18 +393,19 @@ class LogView(LogState):
         """Aborted transactions with records or marker in [start, stop), in the order of their markers."""
         low = self._log_start_offset if start is None else start
         high = self._log_end_offset if stop is None else stop
-        return self._steadily(lambda: self._aborted(low, high, self._has_producers()))
+        return self._steadily(lambda: self._aborted(self._segments, low, high, self._has_producers()))
 
     def _has_producers(self) -> Callable[[], bool]:
         """Whether producers write here: one scan of the directory for all questions of one caller, and none if there
         are none."""
         return functools.cache(lambda: has_producers(self._directory))
 
-    def _aborted(self, low: int, high: int, producers: Callable[[], bool]) -> list[AbortedTransaction]:
-        """What aborted_transactions() lists."""
-        return self._aborted_finder.find(
-            self._segments, low, high, lambda segment: self._aborted_in(segment, producers)
-        )
+    def _aborted(
+        self, segments: Sequence[Segment], low: int, high: int, producers: Callable[[], bool]
+    ) -> list[AbortedTransaction]:
+        """What aborted_transactions() lists. segments: those that the data is read from; a cleaner may have put others
+        in their place by now, which know no more of what it has removed."""
+        return self._aborted_finder.find(segments, low, high, lambda segment: self._aborted_in(segment, producers))
 
     def _aborted_in(self, segment: Segment, producers: Callable[[], bool]) -> Sequence[AbortedTransaction]:
         """A segment's aborted transactions. In a log that has producers the markers are looked up once: a lost or
@@ -537,11 +538,11 @@ class LogView(LogState):
         """Each chunk, and the offset behind it."""
         producers = self._has_producers()
         while offset < stop:
-            behind = None
-            if scan and (segments := self._segments):
+            behind, segments = None, self._segments
+            if scan and segments:
                 guess = segments[number_of(segments, offset)]
                 behind = self._reading.behind(self, guess)
-            found = self._locate(offset)
+            found = locate(segments, offset)
             if found is None:
                 return
             segment, position = found
@@ -556,7 +557,7 @@ class LogView(LogState):
                     try:
                         chunk, next_offset = way.chunk(position, max_bytes)
                     except CorruptBatch as error:
-                        if segment is self._segments[-1] or offset < segment.next_offset:
+                        if segment is segments[-1] or offset < segment.next_offset:
                             raise
                         # Bytes behind the last record of a closed segment: nothing is missing, the next one goes on.
                         _log.warning("event=trailing_bytes reason=%s", error)
@@ -572,7 +573,7 @@ class LogView(LogState):
                         )
                     aborted: Sequence[AbortedTransaction] = ()
                     if isolation == "read_committed":
-                        aborted = self._aborted(offset, next_offset, producers)
+                        aborted = self._aborted(segments, offset, next_offset, producers)
                     fetched = FetchedChunk(
                         chunk,
                         segment.path,
@@ -586,17 +587,6 @@ class LogView(LogState):
                     position += len(chunk)
                     offset = max(offset, next_offset)
             offset = max(offset, segment.next_offset)
-
-    def _locate(self, offset: int) -> tuple[Segment, int] | None:
-        """Segment and byte of the first batch whose last offset is at or above offset; None behind the last one."""
-        segments = self._segments
-        for number in range(number_of(segments, offset), len(segments)):
-            segment = segments[number]
-            if segment.size:
-                header = segment.locate(offset)
-                if header is not None:
-                    return segment, header.position
-        return None
 
     def fetch(
         self,

@@ -20,7 +20,8 @@ from klog.segment._scan import (
     search_batch,
 )
 from klog.segment._span import span
-from klog.segment.segment import Home, Segment
+from klog.segment.home import Home
+from klog.segment.segment import Segment
 from klog.segment.txn_index import AbortedTransaction, collect_aborted, parse_txn_index
 
 __all__ = [

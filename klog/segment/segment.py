@@ -3,8 +3,9 @@
   S1  bytes reach .log before the index entry that points at them
   S2  `size` is the end of the last whole batch; only what lies below it is read
   S3  an active segment keeps its descriptor from first write to fsync; closed ones are opened through the cache
-  S4  beside another process's writer every descriptor of a segment is of one file, the one that its numbers were taken
-      of: a cleaner puts another file under the name, which is FileNotFoundError and never read in its place
+  S4  beside another process's writer, and on its way out of the log, every descriptor of a segment is of one file, the
+      one that its numbers were taken of: a cleaner puts another file under the name, which is FileNotFoundError and
+      never read in its place
 
 The log's lock guards append, roll, truncate and close; reads come from any thread.
 Kafka: LogSegment.
@@ -17,13 +18,11 @@ import copy
 import errno
 import logging
 import os
-import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from klog.config import LogConfig
-from klog.disk import AlignedBuffer, Files, HandleCache, LogFile, ReadSampler
+from klog.disk import AlignedBuffer, LogFile, Lru
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptBatch, CorruptIndex
 from klog.record import iter_records
@@ -42,10 +41,13 @@ from klog.segment._scan import (
     youngest,
 )
 from klog.segment.active import Active, WriteCounts, open_to_write
+from klog.segment.home import Home
 from klog.segment.txn_index import TxnIndex
 
 if TYPE_CHECKING:
     from klog.record import BatchTable
+
+T = TypeVar("T")
 
 _log = logging.getLogger("klog.segment")
 _POSITION_MAX = 2**31 - 1
@@ -53,45 +55,6 @@ _HEADER_BYTES = 61
 _NO_BATCH = 2**63 - 1
 _INDEX_BEHIND_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where segment.index.bytes leaves none
-
-
-class Home:
-    """What all segments of a log have in common, so that a closed segment costs no more than its numbers.
-
-    directory and config may be set anew: the segments follow. suffix: what stands behind the names of their files.
-    written: how the bytes of those that are closed again took their way.
-    """
-
-    __slots__ = (
-        "config",
-        "directory",
-        "files",
-        "handles",
-        "mappable",
-        "opening",
-        "sampler",
-        "suffix",
-        "writable",
-        "written",
-    )
-
-    def __init__(
-        self, directory: str, config: LogConfig, files: Files, handles: HandleCache, *, writable: bool
-    ) -> None:
-        self.directory = directory
-        self.config = config
-        self.files = files
-        self.handles = handles
-        self.writable = writable
-        self.mappable = writable  # does this process hold the log's lock, so that nobody else shortens a file?
-        self.opening = threading.RLock()  # who opens an index, or renames the directory, holds it
-        self.suffix = ""
-        self.written = WriteCounts()
-        self.sampler = ReadSampler()  # how much of what is read comes from the page cache
-
-    def path(self, base_offset: int, kind: str) -> str:
-        """A file of the segment of this base offset."""
-        return names.file_path(self.directory, base_offset, kind) + self.suffix
 
 
 class Segment:
@@ -137,6 +100,11 @@ class Segment:
         return self._active is not None
 
     @property
+    def _leaving(self) -> bool:
+        """Is it out of the log, its files renamed and soon unlinked? Who reads in it is left to."""
+        return self.home.suffix == names.DELETED
+
+    @property
     def written(self) -> WriteCounts:
         """How the bytes of the log have taken their way to the disk, with those of this active segment."""
         counts = copy.copy(self.home.written)
@@ -150,10 +118,12 @@ class Segment:
         """Its aborted transactions."""
         index = self._txn_index
         if index is None:
-            home = self.home
-            path = home.path(self.base_offset, names.TXN_INDEX)
-            index = self._txn_index = TxnIndex(path, self.base_offset, home.files)
-            index.writable = home.writable
+            with self.home.opening:  # one for all: of a segment that has left nothing can be read a second time
+                index = self._txn_index
+                if index is None:
+                    path = self.home.path(self.base_offset, names.TXN_INDEX)
+                    index = self._txn_index = TxnIndex(path, self.base_offset, self.home.files)
+                    index.writable = self.home.writable
         return index
 
     # ---- handles -----------------------------------------------------------------------------------------------
@@ -166,13 +136,22 @@ class Segment:
             return active.file
         cache = self.home.handles.files
         file: LogFile | None = cache.find(self)
-        return cache.keep(self, self._open_file()) if file is None else file
+        return self._keep(cache, self._open_file()) if file is None else file
+
+    def _keep(self, cache: Lru, handle: T) -> T:
+        """Keep a handle for the next who asks; not of a segment on its way out, whose bytes would stay on the disk."""
+        if self._leaving:
+            return handle
+        kept: T = cache.keep(self, handle)
+        if self._leaving:  # since just now
+            cache.drop(self)
+        return kept
 
     def _open_file(self) -> LogFile:
         try:
             return self._known(self.home.files.open(self.path))
         except FileNotFoundError:
-            with self.home.opening:  # the directory may be getting another name just now: it has it behind this
+            with self.home.opening:  # it, or the directory, may be getting another name just now: it has it behind this
                 return self._known(self.home.files.open(self.path))
 
     def open_direct(self) -> LogFile:
@@ -181,7 +160,8 @@ class Segment:
             return self._known(self.home.files.open_direct(self.path))
 
     def take_for(self, found: os.stat_result, *, closed: bool) -> None:
-        """S4, of a log that is only read: its numbers are of the file that this was told of."""
+        """S4, of a log that is only read, a segment that leaves a log: its numbers are of the file that this was told
+        of."""
         self._inode = -found.st_ino if closed else found.st_ino
 
     def is_file(self, found: os.stat_result) -> bool:
@@ -191,7 +171,7 @@ class Segment:
         return inode == 0 or (found.st_ino == abs(inode) and (inode > 0 or found.st_size == self.size))
 
     def _known(self, file: LogFile) -> LogFile:
-        if not self.home.writable:
+        if self._inode or not self.home.writable:
             found = os.fstat(file.fileno())
             if self._inode == 0:
                 self.take_for(found, closed=False)
@@ -201,12 +181,12 @@ class Segment:
     def check_place(self) -> None:
         """S4: FileNotFoundError where another file has the name by now. A cleaner renames the .log first, so that what
         was read of a file beside it before this is of this segment."""
-        if not self.home.writable:
+        if self._inode or not self.home.writable:
             self._check(os.stat(self.path))
 
     def _check(self, found: os.stat_result) -> None:
         if not self.is_file(found):
-            raise FileNotFoundError(errno.ENOENT, "the writer has put another file in its place", self.path)
+            raise FileNotFoundError(errno.ENOENT, "another file has been put in its place", self.path)
 
     @property
     def index(self) -> IndexPair:
@@ -216,7 +196,7 @@ class Segment:
             return active.index
         cache = self.home.handles.indexes
         index: IndexPair | None = cache.find(self)
-        return cache.keep(self, self._open_index()) if index is None else index
+        return self._keep(cache, self._open_index()) if index is None else index
 
     def _index_paths(self) -> tuple[str, str]:
         home, base = self.home, self.base_offset
@@ -240,7 +220,7 @@ class Segment:
             index = self._index_in_memory()
             scan_checked(self.file, 0, self.size, self.base_offset, index)
             index.close_entries()
-            if self.writable:
+            if self.writable and not self._leaving:
                 index.store(*self._index_paths(), self.home.files.table)
                 _log.info("event=index_rebuilt path=%s entries=%d", self.path, index.entries)
             return index
@@ -434,20 +414,32 @@ class Segment:
             self._active.index.moved(*self._index_paths())
 
     def move_to(self, home: Home) -> None:
-        """Rename its files to what they are called at another home, `.log` first: without it the others are orphans,
-        which a load removes. No file is created. Who reads in the segment goes on: open handles stay open, new ones are
-        found under the new names."""
-        self.close()
-        before, left, self.home, self._txn_index = self.paths, self.home, home, None
-        try:
-            for old, new in zip(before, self.paths, strict=True):
-                if os.path.exists(old):
-                    home.files.unlink(new)  # of an earlier segment of this base: never the target of a rename
-                    home.files.rename(old, new)
-        except OSError:
-            if os.path.exists(before[0]):
-                self.home = left  # where its .log still is: who reads in it goes on
-            raise
+        """Rename its files to what they are called at a home beside this one, `.log` first: without it the others are
+        orphans, which a load removes. No file is created. Who reads in the segment goes on: open handles stay open, new
+        ones are found under the new names, until these go too, and what it knew of aborted transactions it still knows.
+        """
+        with home.opening:
+            self.close()
+            self._stay_with_file()
+            before, left, self.home = self.paths, self.home, home
+            self._drop_handles()  # again: who has opened one meanwhile has kept it, or sees that it is not to
+            try:
+                self.txn_index.leave(home.path(self.base_offset, names.TXN_INDEX))
+                for old, new in zip(before, self.paths, strict=True):
+                    if os.path.exists(old):
+                        home.files.unlink(new)  # of an earlier segment of this base: never the target of a rename
+                        home.files.rename(old, new)
+            except OSError:
+                if os.path.exists(before[0]):
+                    self.home = left  # where its .log still is: who reads in it goes on
+                    self.forget_paths()
+                raise
+
+    def _stay_with_file(self) -> None:
+        """S4: another file may soon have the name, that of the segment that comes in this one's place."""
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(self.path)
+            self.take_for(found, closed=found.st_size == self.size)
 
     # ---- append ------------------------------------------------------------------------------------------------
 

@@ -115,6 +115,13 @@ class TxnIndex:
                     kind="txnindex",
                 )
 
+    def leave(self, path: str) -> None:
+        """Its segment leaves the log, and whoever reads in it goes on: nothing is written from here on, and another
+        segment's file may get the name."""
+        with contextlib.suppress(CorruptIndex):  # the next question is told
+            self.entries  # noqa: B018  read before the file has another name
+        self.path, self.writable = path, False
+
     def write(self, entries: list[AbortedTransaction]) -> None:
         """The file's entries are these from now on. An absent file stays absent when there are none."""
         if not entries and not os.path.exists(self.path):

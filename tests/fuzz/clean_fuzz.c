@@ -15,7 +15,7 @@
 #include "keymap.h"
 #include "status.h"
 
-enum { COUNT_MAX = 2000, STALE_WORDS = 16 };
+enum { COUNT_MAX = 2000, STALE_WORDS = 16, MARKED_WORDS = 1 };
 
 static kl_keyhash_t hash;
 
@@ -112,7 +112,9 @@ static void choose(const kl_batch_t *b, const uint8_t *payload, size_t size, con
         expected += stays[i];
     }
     CLAIM(cleaned.count == expected && cleaned.runs >= 0 && (size_t)cleaned.runs <= room);
-    CLAIM(!kl_clean_is_stale(rules, b) || cleaned.count == 0 || all);
+    kl_fate_t fate = kl_clean_fate(rules, b);
+    CLAIM(fate != KL_FATE_STALE || cleaned.count == 0 || all);
+    CLAIM(fate != KL_FATE_INTACT || cleaned.whole || marker_done);
     if (cleaned.count != 0)
         write_and_check(b, payload, runs, &cleaned, seen, stays);
     free(stays);
@@ -133,7 +135,7 @@ static void search(const kl_batch_t *b, const uint8_t *payload, size_t size, con
 }
 
 static void batch(kl_batch_t *b, const uint8_t *payload, size_t size, const uint8_t *choices) {
-    uint64_t words[STALE_WORDS] = {0};
+    uint64_t words[STALE_WORDS] = {0}, marked[MARKED_WORDS] = {0};
     int64_t slots = 1 + choices[8] % 64, start = b->base_offset + choices[9] % 32, latest = -1;
     void *memory = calloc(1, kl_keymap_bytes(slots));
     seen_t *seen = malloc((size_t)(b->count + 1) * sizeof *seen);
@@ -144,7 +146,7 @@ static void batch(kl_batch_t *b, const uint8_t *payload, size_t size, const uint
     map.hash = hash;
     kl_keymap_init(&map, memory, slots, slots - (slots > 8));
     if (choices[1] & 2)
-        kl_keymap_track_stale(&map, words, start, STALE_WORDS * 64);
+        kl_keymap_track_stale(&map, words, marked, start, STALE_WORDS * 64);
 
     int status = kl_clean_note(&map, b, payload, size, start, &latest, &bad);
     int sound = kl_payload_validate(payload, size, b->count, -1, &also_bad);

@@ -1,0 +1,85 @@
+"""What pass 1 knows of a batch as a whole spares pass 2 a look inside. Where it may not, the look is taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.record import _batch
+from tests.cleaner.logs import NOW, open_log
+
+SIZE = 64  # records of a batch: as many offsets as share a mark
+CODEC = "zstd"
+Pair = tuple[bytes | None, bytes | None]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The payloads that were decompressed."""
+    seen: list[bytes] = []
+    real = _batch.decompress  # type: ignore[attr-defined]
+
+    def counted(codec: int, payload: memoryview, bytes_max: int) -> object:
+        seen.append(bytes(payload))
+        return real(codec, payload, bytes_max)
+
+    monkeypatch.setattr(_batch, "decompress", counted)
+    return seen
+
+
+def raw(log: klog.Log) -> list[bytes]:
+    return [bytes(batch.raw) for batch in log.read(isolation="log_end").batches()]
+
+
+def pairs(of: bytes) -> list[Pair]:
+    return [(b"%s-%d" % (of, number), b"value-%d" % number) for number in range(SIZE)]
+
+
+NEW, OLD, OTHER = pairs(b"new"), pairs(b"old"), pairs(b"other")
+CASES: dict[str, tuple[list[list[Pair]], list[int], list[int]]] = {
+    # batches, how often each is decompressed, how many records each has left
+    "all of it stays": ([NEW, OTHER], [1, 1], [64, 64]),
+    "all of it goes": ([OLD, NEW, OLD], [1, 1, 1], [0, 64, 64]),
+    "one record goes": ([[*OLD[:63], NEW[5]], NEW], [2, 1], [63, 64]),
+    "a tombstone": ([NEW, [*OTHER[:9], (b"gone", None), *OTHER[10:]], OLD], [1, 2, 1], [64, 64, 64]),
+    "a record without a key": ([NEW, [*OTHER[:63], (None, b"v")], OLD], [1, 2, 1], [64, 63, 64]),
+    "a tombstone that shares a mark": ([NEW[:32], [*OTHER[:31], (b"gone", None)], OLD], [2, 2, 1], [32, 32, 64]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_batch_is_opened_twice_only_where_it_must_be(case: str, opened: list[bytes], tmp_path: Path) -> None:
+    batches, times, left = CASES[case]
+    config = {"segment.bytes": 1 << 20, "max.message.bytes": 1 << 16}
+    with open_log(tmp_path / "t-0", config=config | {"cleanup.policy": "delete"}) as log:  # which takes all of them
+        for batch in batches:
+            log.append([(key, value, NOW) for key, value in batch], compression=CODEC)
+        log.roll()
+        before = raw(log)
+    with open_log(tmp_path / "t-0", config=config) as log:
+        opened.clear()
+        log.compact()
+        assert sorted(opened) == sorted(batch[61:] for batch, n in zip(before, times, strict=True) for _ in range(n))
+        after = {batch.base_offset: batch for batch in log.read(isolation="log_end").batches()}
+        offset = 0
+        for was, records, n, expected in zip(before, batches, times, left, strict=True):
+            found = after.get(offset)
+            assert (0 if found is None else found.count) == expected
+            if found is not None and n == 1:
+                assert bytes(found.raw) == was
+            offset += len(records)
+
+
+def test_a_batch_below_what_the_round_has_noted_is_opened(opened: list[bytes], tmp_path: Path) -> None:
+    """Of an older round's batches nothing is known: a key of theirs may have come again."""
+    with open_log(tmp_path / "t-0", config={"segment.bytes": 1 << 20, "max.message.bytes": 1 << 16}) as log:
+        log.append([(key, value, NOW) for key, value in NEW], compression=CODEC)
+        log.compact(roll=True)
+        log.append([(key, value, NOW) for key, value in (NEW[3], *OTHER[:63])], compression=CODEC)
+        log.roll()
+        opened.clear()
+        log.compact()
+        assert len(opened) == 2
+        assert [batch.count for batch in log.read(isolation="log_end").batches()] == [63, 64]

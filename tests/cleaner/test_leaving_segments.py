@@ -1,0 +1,134 @@
+"""Segments that a cleaner has replaced, for whoever reads in them: their own files, to the last moment, or an error."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.disk import RealFiles
+from klog.errors import CorruptBatch
+from klog.record import decode
+from tests.cleaner.logs import NOW, fill, offsets, open_log
+from tests.cleaner.story import RETENTION_MS, Story
+
+DELAY_MS = 60_000
+
+
+class Watched(RealFiles):
+    """Tells of each change of a directory, before it and behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tell: Callable[[], None] = lambda: None
+
+    def rename(self, source: str, target: str) -> None:
+        self.tell()
+        super().rename(source, target)
+        self.tell()
+
+    def unlink(self, path: str) -> None:
+        self.tell()
+        super().unlink(path)
+        self.tell()
+
+    def fsync_dir(self, path: str) -> None:
+        self.tell()
+        super().fsync_dir(path)
+        self.tell()
+
+
+def fetch_all(log: klog.Log, written: dict[int, tuple[bytes | None, bytes | None]]) -> None:
+    """From every few offsets on: what comes is what was written there."""
+    for offset in range(log.log_start_offset, log.log_end_offset, 8):
+        batches = list(decode(log.fetch(offset, 2000, isolation="log_end").memory()))
+        assert batches[-1].last_offset >= offset
+        assert all(written[record.offset] == (record.key, record.value) for batch in batches for record in batch)
+
+
+def test_who_looks_between_the_steps_of_a_swap_reads_the_old_segment_or_the_new_one(tmp_path: Path) -> None:
+    """CM: also where an earlier segment of the same base waits to be unlinked, under the name that this one gets."""
+    files = Watched()
+    with open_log(tmp_path / "t-0", files=files, config={"file.delete.delay.ms": DELAY_MS}) as log:
+        written: dict[int, tuple[bytes | None, bytes | None]] = {}
+        failures: list[BaseException] = []
+        readers: list[threading.Thread] = []
+
+        def read() -> None:
+            try:
+                fetch_all(log, written)
+            except BaseException as error:
+                failures.append(error)
+
+        def tell() -> None:
+            reader = threading.Thread(target=read)
+            reader.start()
+            reader.join(0.01)  # it waits for the swap, or is through
+            readers.append(reader)
+
+        for _ in range(2):
+            fill(log)
+            written.update({record.offset: (record.key, record.value) for record in log.read(isolation="log_end")})
+            files.tell = tell
+            assert log.compact(roll=True).rounds > 0
+            files.tell = lambda: None
+        for reader in readers:
+            reader.join()
+        assert len(readers) > 20
+        assert failures == []
+
+
+def test_a_range_of_replaced_segments_still_knows_what_was_aborted_in_them(tmp_path: Path) -> None:
+    """X1: the segments in their place forget a transaction when nothing of it is left, two cleanings later."""
+    with Story(tmp_path, **{"file.delete.delay.ms": 10 * RETENTION_MS}) as story:
+        story.put(1, 2)
+        story.log.roll()
+        story.transact(7, 2)
+        story.abort(7)
+        story.transact(7, 3)
+        story.commit(7)
+        story.log.roll()
+        held = story.log.fetch_range(0, isolation="read_committed")
+        story.clean()
+        story.clean_twice()
+        assert story.log.aborted_transactions() == []
+        old = held.slice(1)
+        batches = decode(old.memory())
+        assert [record.key for batch in batches if not batch.is_control for record in batch] == [b"2", b"3"]
+        assert [entry.producer_id for entry in old.aborted_transactions] == [7]
+        with pytest.raises(CorruptBatch, match="compacted"):
+            held.slice(0)  # an earlier one of that base has gone when the next was put aside
+
+
+def test_nothing_keeps_the_bytes_of_a_segment_that_was_unlinked(tmp_path: Path) -> None:
+    """A descriptor that is kept for the next reader would: for good, where few segments are read."""
+    clock = ManualClock(NOW)
+    with open_log(tmp_path / "t-0", clock=clock, config={"file.delete.delay.ms": DELAY_MS}) as log:
+        fill(log)
+        held = log.fetch_range(0)
+        assert log.compact().rounds > 0
+        assert sum(len(slice_.memory()) for slice_ in held) == held.size
+        assert offsets(log)
+        clock.advance(DELAY_MS)
+        opened = [os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()]
+        assert [name for name in opened if name.startswith(str(tmp_path)) and "deleted" in name] == []
+
+
+def test_a_segment_that_leaves_writes_no_file_any_more(tmp_path: Path) -> None:
+    """Its index is gone, and is worked out again for whoever still looks something up in it: in memory."""
+    config = {"file.delete.delay.ms": DELAY_MS, "index.interval.bytes": 100}
+    with open_log(tmp_path / "t-0", clock=ManualClock(NOW), config=config) as log:
+        fill(log)
+        old = log.segments[0]
+        assert log.compact().rounds > 0
+        for kind in (".index", ".timeindex"):
+            Path(old.path.replace(".log", kind)).unlink()
+        before = sorted(os.listdir(tmp_path / "t-0"))
+        header = old.locate(old.next_offset - 1)
+        assert header is not None and header.last_offset >= old.next_offset - 1
+        assert sorted(os.listdir(tmp_path / "t-0")) == before
