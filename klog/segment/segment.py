@@ -118,10 +118,12 @@ class Segment:
         """Its aborted transactions."""
         index = self._txn_index
         if index is None:
-            home = self.home
-            path = home.path(self.base_offset, names.TXN_INDEX)
-            index = self._txn_index = TxnIndex(path, self.base_offset, home.files)
-            index.writable = home.writable
+            with self.home.opening:  # one for all: of a segment that has left nothing can be read a second time
+                index = self._txn_index
+                if index is None:
+                    path = self.home.path(self.base_offset, names.TXN_INDEX)
+                    index = self._txn_index = TxnIndex(path, self.base_offset, self.home.files)
+                    index.writable = self.home.writable
         return index
 
     # ---- handles -----------------------------------------------------------------------------------------------
