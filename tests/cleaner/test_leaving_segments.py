@@ -90,8 +90,8 @@ def test_who_looks_between_the_steps_of_a_swap_reads_the_old_segment_or_the_new_
             files.tell = tell
             assert log.compact(roll=True).rounds > 0
             files.tell = lambda: None
-        for reader in readers:
-            reader.join()
+            for reader in readers:  # before more is written, which they know nothing of
+                reader.join()
         assert len(readers) > 20
         assert failures == []
 
