@@ -16,11 +16,10 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from klog.cleaner.swap import check_unchanged, home_of_cleaned, replace_all_locked, write_cleaned
+from klog.cleaner.swap import check_unchanged, home_of_cleaned, publish_locked, replace_all_locked, write_cleaned
 from klog.errors import CorruptBatch, KlogError
 from klog.log.cleaning_turn import Overtaken
 from klog.log.load import new_segment
-from klog.log.removal import unlink_later_locked
 from klog.log.split import Part, is_flipped, plan, write_parts
 from klog.segment import Segment
 
@@ -93,9 +92,8 @@ def _rename(log: Log, segment: Segment, size: int, base_offset: int) -> None:
         at = check_unchanged(log, os.path.dirname(segment.path), [segment], [size])
         live = new_segment(log._inputs(), base_offset, writable=True)
         live.size, live.next_offset = size, segment.next_offset
-        doomed = []
 
-        def rename() -> None:
+        def rename() -> list[str]:
             with log._home_of_deleted().opening:  # who looks for a file of it meanwhile finds it behind this
                 path, *caches = segment.paths
                 segment.close()
@@ -103,11 +101,7 @@ def _rename(log: Log, segment: Segment, size: int, base_offset: int) -> None:
                     files.unlink(cache)
                 files.rename(path, live.path)
                 snapshot = log._producers.remove_and_mark_for_deletion(segment.base_offset)
-                doomed.extend([] if snapshot is None else [os.path.basename(snapshot)])
             files.fsync_dir(log.path)
+            return [] if snapshot is None else [os.path.basename(snapshot)]
 
-        log._finally(rename)
-        log._segments = (*log._segments[:at], live, *log._segments[at + 1 :])
-        log._generation += 1
-        log._aborted_finder.forget()
-        unlink_later_locked(log, doomed)
+        publish_locked(log, at, 1, [live], rename)

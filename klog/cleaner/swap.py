@@ -76,13 +76,21 @@ def replace_all_locked(
     for live, made, end in zip(lives, cleaned, ends, strict=True):
         live.size, live.next_offset = made.size, end
     _name_swaps(log, cleaned)
+    publish_locked(log, first, len(sources), lives, lambda: _swap(log, lives, sources))
+    return lives
+
+
+def publish_locked(
+    log: Log, first: int, count: int, lives: Sequence[Segment], change: Callable[[], Sequence[str]]
+) -> None:
+    """Other segments in the place of `count` from number `first` on: change() does it on disk, durably, and answers
+    what is to be unlinked. What ends it half-way takes the log offline."""
     doomed: list[str] = []
-    log._finally(lambda: doomed.extend(_swap(log, lives, sources)))
-    log._segments = (*log._segments[:first], *lives, *log._segments[first + len(sources) :])
+    log._finally(lambda: doomed.extend(change()))
+    log._segments = (*log._segments[:first], *lives, *log._segments[first + count :])
     log._generation += 1
     log._aborted_finder.forget()
     unlink_later_locked(log, doomed)  # not before: readers who miss a file look whether the segments are others by now
-    return lives
 
 
 def write_cleaned(log: Log, cleaned: Sequence[Segment], write: Callable[[], None]) -> None:

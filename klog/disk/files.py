@@ -19,6 +19,7 @@ from klog.disk._sync import sync_file
 from klog.disk._views import begin_cut, end_cut
 from klog.disk.faults import naming_the_next_step, os_error
 
+_NOT_REGULAR = "not a regular file; move it away, then try again"
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -56,9 +57,14 @@ class Files(Protocol):
 
 
 def read_whole(path: str) -> bytes:
-    """All of a small file, without what io.open() asks about it first. OSError: FileNotFoundError among them."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    """All of a small file, without most of what io.open() asks about it first, and without waiting for whoever would
+    write into a FIFO. OSError: FileNotFoundError among them."""
+    with naming_the_next_step(path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
+            raise os_error(errno.EISDIR, path) if stat.S_ISDIR(mode) else OSError(errno.EINVAL, _NOT_REGULAR, path)
         pieces = [os.read(fd, 4096)]
         while len(pieces[-1]) > 0 and (len(pieces) > 1 or len(pieces[0]) == 4096):
             pieces.append(os.read(fd, 1 << 20))
@@ -90,7 +96,7 @@ class RealFiles:
             fd = os.open(path, flags, 0o640)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise OSError(errno.EINVAL, "not a regular file", path)
+            raise OSError(errno.EINVAL, _NOT_REGULAR, path)
         return fd
 
     def fsync(self, file: LogFile) -> None:

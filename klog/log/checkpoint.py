@@ -91,8 +91,7 @@ def parse_offsets(data: bytes, path: str) -> dict[Partition, int]:
 def read_offsets(path: str) -> dict[Partition, int]:
     """The same of a file; empty when there is none."""
     try:
-        with open(path, "rb") as file:
-            return parse_offsets(file.read(), path)
+        return parse_offsets(read_whole(path), path)
     except FileNotFoundError:
         return {}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from klog.disk import Files
+from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint
 from klog.log.checkpoint import format_lines, parse_lines
 from klog.segment.names import GAPS
@@ -22,8 +22,7 @@ def read(directory: str) -> set[tuple[int, int]]:
     """{(end of a segment, base offset of the next one), ...}"""
     path = os.path.join(directory, GAPS)
     try:
-        with open(path, "rb") as file:
-            lines = parse_lines(file.read(), path, 2)
+        lines = parse_lines(read_whole(path), path, 2)
     except (FileNotFoundError, CorruptCheckpoint):
         return set()
     return {(int(end), int(base)) for end, base in lines if (end + base).isdecimal() and len(base) <= _DIGITS_MAX}

@@ -24,7 +24,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from klog.disk import Files
+from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint, StorageOffline, UnknownTopicOrPartition
 from klog.log import checkpoint, cleaner_offsets
 from klog.log.checkpoint import Partition
@@ -264,8 +264,7 @@ def _read_note(path: str) -> tuple[Partition, str, bool] | None:
     not ready; so is one that is still to be written, before anything else is."""
     note = os.path.join(path, NOTE)
     try:
-        with open(note, "rb") as file:
-            data = file.read()
+        data = read_whole(note)
     except FileNotFoundError:
         begun = set(os.listdir(path)) <= {os.path.basename(note) + ".tmp"}
         return (("", -1), "", False) if begun else None

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from klog.clock import SystemClock
-from klog.disk import Files, directory_turn
+from klog.disk import Files, directory_turn, read_whole
 from klog.errors import CorruptCheckpoint, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.log.checkpoint import encode_uuid
 from klog.log.fetching import Isolation
@@ -69,8 +69,7 @@ class PositionFile:
     def load(self) -> dict[str, TopicPositions]:
         """{topic: what is committed}. Raises CorruptCheckpoint, NewerFormat."""
         try:
-            with open(self.path, "rb") as file:
-                data = file.read()
+            data = read_whole(self.path)
         except FileNotFoundError:
             return {}
         try:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from klog.disk import Files
+from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint, InvalidTopic
 from klog.log.checkpoint import decode_uuid, encode_uuid
 from klog.log.directory_names import TOPIC
@@ -169,8 +169,7 @@ def _plain(entry: TopicEntry) -> dict[str, Any]:
 def _read(path: str) -> _Copy | None:
     """The copy at path, None if there is none."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_whole(path)
     except FileNotFoundError:
         return None
     try:

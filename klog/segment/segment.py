@@ -100,6 +100,11 @@ class Segment:
         return self._active is not None
 
     @property
+    def _leaving(self) -> bool:
+        """Is it out of the log, its files renamed and soon unlinked? Who reads in it is left to."""
+        return self.home.suffix == names.DELETED
+
+    @property
     def written(self) -> WriteCounts:
         """How the bytes of the log have taken their way to the disk, with those of this active segment."""
         counts = copy.copy(self.home.written)
@@ -113,10 +118,12 @@ class Segment:
         """Its aborted transactions."""
         index = self._txn_index
         if index is None:
-            home = self.home
-            path = home.path(self.base_offset, names.TXN_INDEX)
-            index = self._txn_index = TxnIndex(path, self.base_offset, home.files)
-            index.writable = home.writable
+            with self.home.opening:  # one for all: of a segment that has left nothing can be read a second time
+                index = self._txn_index
+                if index is None:
+                    path = self.home.path(self.base_offset, names.TXN_INDEX)
+                    index = self._txn_index = TxnIndex(path, self.base_offset, self.home.files)
+                    index.writable = self.home.writable
         return index
 
     # ---- handles -----------------------------------------------------------------------------------------------
@@ -133,10 +140,10 @@ class Segment:
 
     def _keep(self, cache: Lru, handle: T) -> T:
         """Keep a handle for the next who asks; not of a segment on its way out, whose bytes would stay on the disk."""
-        if self.home.suffix == names.DELETED:
+        if self._leaving:
             return handle
         kept: T = cache.keep(self, handle)
-        if self.home.suffix == names.DELETED:  # since just now
+        if self._leaving:  # since just now
             cache.drop(self)
         return kept
 
@@ -213,7 +220,7 @@ class Segment:
             index = self._index_in_memory()
             scan_checked(self.file, 0, self.size, self.base_offset, index)
             index.close_entries()
-            if self.writable:
+            if self.writable and not self._leaving:
                 index.store(*self._index_paths(), self.home.files.table)
                 _log.info("event=index_rebuilt path=%s entries=%d", self.path, index.entries)
             return index
@@ -416,8 +423,8 @@ class Segment:
             self._stay_with_file()
             before, left, self.home = self.paths, self.home, home
             self._drop_handles()  # again: who has opened one meanwhile has kept it, or sees that it is not to
-            self.txn_index.leave(home.path(self.base_offset, names.TXN_INDEX))
             try:
+                self.txn_index.leave(home.path(self.base_offset, names.TXN_INDEX))
                 for old, new in zip(before, self.paths, strict=True):
                     if os.path.exists(old):
                         home.files.unlink(new)  # of an earlier segment of this base: never the target of a rename

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -43,6 +44,18 @@ class Watched(RealFiles):
         self.tell()
 
 
+class NoRoom(RealFiles):
+    """A disk that has no room for one more name of the next so many files that are put aside."""
+
+    full = 0
+
+    def rename(self, source: str, target: str) -> None:
+        if self.full and target.endswith(".deleted"):
+            self.full -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), source)
+        super().rename(source, target)
+
+
 def fetch_all(log: klog.Log, written: dict[int, tuple[bytes | None, bytes | None]]) -> None:
     """From every few offsets on: what comes is what was written there."""
     for offset in range(log.log_start_offset, log.log_end_offset, 8):
@@ -77,8 +90,8 @@ def test_who_looks_between_the_steps_of_a_swap_reads_the_old_segment_or_the_new_
             files.tell = tell
             assert log.compact(roll=True).rounds > 0
             files.tell = lambda: None
-        for reader in readers:
-            reader.join()
+            for reader in readers:  # before more is written, which they know nothing of
+                reader.join()
         assert len(readers) > 20
         assert failures == []
 
@@ -117,3 +130,50 @@ def test_nothing_keeps_the_bytes_of_a_segment_that_was_unlinked(tmp_path: Path) 
         clock.advance(DELAY_MS)
         opened = [os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()]
         assert [name for name in opened if name.startswith(str(tmp_path)) and "deleted" in name] == []
+
+
+def test_a_segment_that_leaves_writes_no_file_any_more(tmp_path: Path) -> None:
+    """Its index is gone, and is worked out again for whoever still looks something up in it: in memory."""
+    config = {"file.delete.delay.ms": DELAY_MS, "index.interval.bytes": 100}
+    with open_log(tmp_path / "t-0", clock=ManualClock(NOW), config=config) as log:
+        fill(log)
+        old = log.segments[0]
+        assert log.compact().rounds > 0
+        for kind in (".index", ".timeindex"):
+            Path(old.path.replace(".log", kind)).unlink()
+        before = sorted(os.listdir(tmp_path / "t-0"))
+        header = old.locate(old.next_offset - 1)
+        assert header is not None and header.last_offset >= old.next_offset - 1
+        assert sorted(os.listdir(tmp_path / "t-0")) == before
+
+
+def test_what_had_no_room_to_be_put_aside_is_not_unlinked_a_second_time(tmp_path: Path) -> None:
+    """By then the segment in its place has its names, and all that is left of the records."""
+    files, clock = NoRoom(), ManualClock(NOW)
+    with open_log(tmp_path / "t-0", clock=clock, files=files, config={"file.delete.delay.ms": DELAY_MS}) as log:
+        fill(log)
+        files.full = 3
+        assert log.compact().rounds > 0
+        assert files.full == 0
+        before = [(record.offset, record.value) for record in log.read()]
+        clock.advance(DELAY_MS)
+        log.roll()
+        assert [segment for segment in log.segments if not os.path.exists(segment.path)] == []
+    with open_log(tmp_path / "t-0") as log:
+        assert [(record.offset, record.value) for record in log.read()] == before
+
+
+def test_nor_is_what_was_truncated_and_written_anew(tmp_path: Path) -> None:
+    files, clock = NoRoom(), ManualClock(NOW)
+    with open_log(tmp_path / "t-0", clock=clock, files=files, config={"file.delete.delay.ms": DELAY_MS}) as log:
+        fill(log)
+        base = log.segments[1].base_offset
+        files.full = 3
+        log.truncate_to(base - 1)
+        assert files.full == 0
+        log.append([(b"k", b"v", NOW)] * (base - log.log_end_offset))
+        log.roll()
+        log.append([(b"k", b"v", NOW)])
+        clock.advance(DELAY_MS)
+        log.roll()
+        assert [segment for segment in log.segments if not os.path.exists(segment.path)] == []

@@ -71,10 +71,16 @@ def test_a_thread_leads_where_a_worker_is_only_asked_for(tmp_path: Path) -> None
 
 def test_a_worker_that_is_called_off_leaves_no_task_waiting(tmp_path: Path) -> None:
     async def main() -> None:
-        loop, free = asyncio.get_running_loop(), threading.Event()
+        loop, begun, free = asyncio.get_running_loop(), threading.Event(), threading.Event()
+
+        def keep_busy() -> None:
+            begun.set()
+            assert free.wait(PATIENCE)
+
         executor = ThreadPoolExecutor(1)
         loop.set_default_executor(executor)
-        busy = loop.run_in_executor(None, free.wait, PATIENCE)
+        busy = loop.run_in_executor(None, keep_busy)
+        assert begun.wait(PATIENCE)  # or it would be called off, too
         task = asyncio.create_task(log.append_async([(None, b"task")]))
         while len(log._commits) == 0:
             await asyncio.sleep(0.001)

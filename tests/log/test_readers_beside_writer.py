@@ -32,15 +32,16 @@ def fill(log: Log, batches: int) -> None:
 
 def test_lookups_while_an_index_changes_its_length(tmp_path: Path) -> None:
     """ftruncate(2) lets go of the GIL: whoever looks something up meanwhile still finds the map."""
-    seen = []
+    seen, ready = [], threading.Event()
     with FaultyIo() as kernel, open_log(tmp_path, files=RealFiles(kernel.table)) as log:
         fill(log, 8)
         index = log.segments[-1].index
         assert isinstance(index, IndexPair) and index.entries > 1
         kernel.heal()
-        kernel.rule("ftruncate", delay_ms=20)
+        kernel.rule("ftruncate", delay_ms=50)
 
         def look_up() -> None:
+            ready.set()
             while kernel.calls("ftruncate") < 3:  # the indexes; then the log itself, behind which they are closed
                 found = index.floor(7)[0], index.time_floor(T + 7)[1], index.upper_bound(1)
                 if kernel.calls("ftruncate") in (1, 2):
@@ -48,6 +49,7 @@ def test_lookups_while_an_index_changes_its_length(tmp_path: Path) -> None:
 
         looking = threading.Thread(target=look_up)
         looking.start()
+        ready.wait()
         log.roll()
         looking.join()
     assert len(seen) > 4 and set(seen) == {seen[0]}

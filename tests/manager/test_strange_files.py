@@ -1,0 +1,49 @@
+"""Something else in place of one of a log.dir's own files: an error that names it, and nobody waits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.errors import CorruptData
+
+OPENED = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint",
+          "klog-topics.json")  # fmt: skip
+
+
+def a_log_dir(directory: Path) -> Path:
+    with klog.open(directory, create=True) as logs:
+        logs.create_topic("t", config={"cleanup.policy": "compact", "segment.bytes": 2000})
+        for number in range(50):
+            logs.log("t").append([(b"k%d" % (number % 5), b"v" * 100)])
+    return directory
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "directory"])
+@pytest.mark.parametrize("name", OPENED)
+def test_what_an_open_reads(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+    """Fault 28."""
+    path = a_log_dir(tmp_path / "data") / name
+    path.unlink(missing_ok=True)
+    make(path)
+    with pytest.raises((OSError, CorruptData), match=name) as told:
+        klog.open(tmp_path / "data").close()
+    assert "move" in str(told.value)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "directory"])
+def test_what_a_compaction_reads(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Fault 28: it tells what to do, the log stays in use, and behind that it goes."""
+    with klog.open(a_log_dir(tmp_path / "data")) as logs:
+        log, path = logs.log("t"), tmp_path / "data" / "cleaner-offset-checkpoint"
+        make(path)
+        with pytest.raises(OSError, match="move .* away, then try again") as told:
+            log.compact(roll=True)
+        assert str(path) in str(told.value)
+        assert log.append([(b"k", b"v")]).first_offset == 50
+        path.rename(tmp_path / "moved away")
+        assert log.compact(roll=True).rounds == 1
