@@ -12,6 +12,7 @@ cdef class IndexPair:
     cdef readonly str offsets_path
     cdef readonly str times_path
     cdef readonly bint writable
+    cdef object __weakref__
 
     cpdef reserve(self, int32_t batches)
     cpdef add(self, BatchTable group, int32_t first, int32_t stop, int64_t position)

@@ -6,6 +6,8 @@
   S4  beside another process's writer, and on its way out of the log, every descriptor of a segment is of one file, the
       one that its numbers were taken of: a cleaner puts another file under the name, which is FileNotFoundError and
       never read in its place
+  S5  a closed segment's index is mapped once at most, and by nobody any more when the segment takes appends again: from
+      then on its files may get shorter. Who has that index in hand finds no entries in it, and walks
 
 The log's lock guards append, roll, truncate and close; reads come from any thread.
 Kafka: LogSegment.
@@ -18,6 +20,7 @@ import copy
 import errno
 import logging
 import os
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -52,7 +55,7 @@ T = TypeVar("T")
 _log = logging.getLogger("klog.segment")
 _POSITION_MAX = 2**31 - 1
 _HEADER_BYTES = 61
-_NO_BATCH = 2**63 - 1
+_NO_BATCH = _TIMESTAMP_MAX = 2**63 - 1
 _INDEX_BEHIND_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where segment.index.bytes leaves none
 
@@ -60,8 +63,8 @@ _INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where s
 class Segment:
     """A segment of a partition directory. Nothing of it is opened or mapped before it is asked for."""
 
-    __slots__ = ("_active", "_indexed_size", "_inode", "_max_timestamp", "_txn_index", "appended_ms", "base_offset",
-                 "created_ms", "home", "next_offset", "size")  # fmt: skip
+    __slots__ = ("_active", "_indexed_size", "_inode", "_mapped", "_max_timestamp", "_txn_index", "appended_ms",
+                 "base_offset", "created_ms", "home", "next_offset", "size")  # fmt: skip
 
     def __init__(self, home: Home, base_offset: int, created_ms: int) -> None:
         self.home = home
@@ -73,6 +76,7 @@ class Segment:
         self._active: Active | None = None
         self._indexed_size = 0  # what the segment had when a reader's index was opened
         self._inode = 0  # S4: of the file that the numbers were taken of; negative if it was closed, and grows no more
+        self._mapped: weakref.ref[IndexPair] | None = None  # the index of a closed one, whoever holds it (S5)
         self._max_timestamp: int | None = None
         self._txn_index: TxnIndex | None = None
 
@@ -196,7 +200,7 @@ class Segment:
             return active.index
         cache = self.home.handles.indexes
         index: IndexPair | None = cache.find(self)
-        return self._keep(cache, self._open_index()) if index is None else index
+        return self._open_index() if index is None else index
 
     def _index_paths(self) -> tuple[str, str]:
         home, base = self.home, self.base_offset
@@ -208,22 +212,40 @@ class Segment:
         return max(configured, _INDEX_BYTES_MIN)
 
     def _open_index(self) -> IndexPair:
-        self._indexed_size = self.size
         with self.home.opening:  # one reader alone: a rebuild may write files that another has mapped by then
-            try:
-                loaded = self._load_index(-1)
-                self.check_place()
-                if loaded is not None:
-                    return loaded
-            except (FileNotFoundError, CorruptIndex) as error:
-                _log.warning("event=index_unusable path=%s reason=%s", self.path, error)
-            index = self._index_in_memory()
-            scan_checked(self.file, 0, self.size, self.base_offset, index)
-            index.close_entries()
-            if self.writable and not self._leaving:
-                index.store(*self._index_paths(), self.home.files.table)
-                _log.info("event=index_rebuilt path=%s entries=%d", self.path, index.entries)
-            return index
+            active = self._active
+            if active is not None:  # since just now
+                return active.index
+            index = None if self._mapped is None or not self.writable else self._mapped()
+            if index is None:
+                index = self._read_index()
+                self._mapped = weakref.ref(index)
+            return self._keep(self.home.handles.indexes, index)
+
+    def _close_mapped(self) -> None:
+        """S5. Under home.opening."""
+        mapped, self._mapped = self._mapped, None
+        self.home.handles.indexes.drop(self)
+        index = None if mapped is None else mapped()
+        if index is not None:
+            index.close()
+
+    def _read_index(self) -> IndexPair:
+        self._indexed_size = self.size
+        try:
+            loaded = self._load_index(-1)
+            self.check_place()
+            if loaded is not None:
+                return loaded
+        except (FileNotFoundError, CorruptIndex) as error:
+            _log.warning("event=index_unusable path=%s reason=%s", self.path, error)
+        index = self._index_in_memory()
+        scan_checked(self.file, 0, self.size, self.base_offset, index)
+        index.close_entries()
+        if self.writable and not self._leaving:
+            index.store(*self._index_paths(), self.home.files.table)
+            _log.info("event=index_rebuilt path=%s entries=%d", self.path, index.entries)
+        return index
 
     def _index_in_memory(self) -> IndexPair:
         """Room for the entries of a segment of this size, without files."""
@@ -281,7 +303,18 @@ class Segment:
         but for klog.io.preallocate=zeros.
         """
         file = open_to_write(self.home.files, self.path, self.home.config.io)
-        # An index that is larger than segment.index.bytes allows now keeps its entries, and is full.
+        allocated = self.size
+        if self.home.config.preallocate and self.size == 0:
+            allocated = self.home.config.segment_size
+            file.preallocate(0, allocated, self.home.config.io.preallocate == "zeros")
+        with self.home.opening:  # nobody maps the indexes until it is known that it takes appends
+            self._close_mapped()
+            self._active = Active(file, self._grown_index(file), allocated, self.home.config, self.home.written)
+            self._drop_handles()
+
+    def _grown_index(self, file: LogFile) -> IndexPair:
+        """Both indexes at full size. One that is larger than segment.index.bytes allows now keeps its entries, and is
+        full."""
         sizes = [os.path.getsize(path) for path in self._index_paths() if os.path.exists(path)]
         capacity = max(self._index_bytes(), *sizes, 0)
         index: IndexPair | None = None
@@ -301,12 +334,7 @@ class Segment:
             if first is not None:
                 index.set_first_timestamp(first.max_timestamp)
             index.set_max_timestamp(*self._youngest(index))
-        allocated = self.size
-        if self.home.config.preallocate and self.size == 0:
-            allocated = self.home.config.segment_size
-            file.preallocate(0, allocated, self.home.config.io.preallocate == "zeros")
-        self._active = Active(file, index, allocated, self.home.config, self.home.written)
-        self._drop_handles()
+        return index
 
     def _ready(self) -> Active:
         """What an append works on. A log that was opened after a clean stop is made ready by its first append."""
@@ -536,9 +564,12 @@ class Segment:
         active = self._active
         if active is not None:
             return active.index.max_timestamp
-        if self._max_timestamp is None:
-            self._max_timestamp = self._youngest(self.index)[0]
-        return self._max_timestamp
+        known = self._max_timestamp
+        if known is None:
+            known = self._youngest(self.index)[0]
+            if self._max_timestamp is None:  # still: it may have taken appends meanwhile, and been closed
+                self._max_timestamp = known
+        return known
 
     @property
     def modified_ms(self) -> int:
@@ -582,9 +613,8 @@ class Segment:
     def _youngest(self, index: IndexPair) -> tuple[int, int]:
         """(largest timestamp, last offset of the first batch that reaches it): the last time entry, and what came
         after it, which a lost closing entry would hide."""
-        last = None
-        if index.time_entries:
-            last = self._batch_of_entry(index, *index.time_entry(index.time_entries - 1))
+        newest = index.time_floor(_TIMESTAMP_MAX)  # in one step: the index may go (S5)
+        last = self._batch_of_entry(index, *newest) if newest[0] >= 0 else None
         timestamp, offset = youngest(self.file, 0 if last is None else last.position, self.size)
         return timestamp, offset if timestamp >= 0 else self.base_offset
 

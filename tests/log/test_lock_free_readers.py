@@ -13,7 +13,7 @@ from klog.disk import RealFiles
 from klog.log import offset_lookup
 from klog.record import decode
 from klog.segment import Segment
-from tests.cleaner.logs import append, fill, open_log
+from tests.cleaner.logs import NOW, append, fill, open_log
 from tests.cleaner.story import RETENTION_MS, Story
 
 
@@ -121,3 +121,44 @@ def test_what_is_fetched_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.Mo
         first = next(iter(decode(found.memory())))
         assert first.base_offset <= 30 <= first.last_offset
         assert (found.log_end_offset, found.high_watermark) == (log.log_end_offset, log.high_watermark)
+
+
+def test_an_index_in_hand_is_nobodys_when_its_file_gets_shorter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S5: what is mapped behind the new end would end the process. Nor is it kept for the next."""
+    config = {"segment.bytes": 1 << 20, "segment.index.bytes": 1 << 16}
+    with open_log(tmp_path / "t-0", config=config) as log:
+        append(log, [(b"k", b"v" * 300)] * 1500, 1)
+    with open_log(tmp_path / "t-0", config=config) as log:
+        old = log.segments[0]
+        old._drop_handles()  # what the load has looked up in it
+
+        def rewrite() -> None:
+            log.truncate_to(40)
+            log.roll()
+
+        monkeypatch.setattr(Segment, "_open_index", once_behind(Segment._open_index, rewrite))
+        assert old.locate(1400) is None
+        assert 8 * old.index.entries == Path(old.path.replace(".log", ".index")).stat().st_size
+        header = old.locate(39)
+        assert header is not None and header.base_offset == 39
+
+
+def test_a_youngest_timestamp_is_not_that_of_before_the_last_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searches by time would pass the segment by, and retention delete it too soon."""
+    with open_log(tmp_path / "t-0") as log:
+        log.append([(b"k", b"v", NOW)])
+    with open_log(tmp_path / "t-0", clean_shutdown=True) as log:
+        old = log.segments[0]
+
+        def append_and_roll() -> None:
+            log.append([(b"k", b"v", NOW + 5)])
+            log.roll()
+
+        monkeypatch.setattr(Segment, "_youngest", once_behind(Segment._youngest, append_and_roll))
+        assert old.max_timestamp == NOW
+        assert old.max_timestamp == NOW + 5
+        assert log.offset_for_timestamp(NOW + 5) == (NOW + 5, 1)
