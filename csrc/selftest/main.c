@@ -71,6 +71,7 @@ int main(int argc, char **argv) {
         {"rows", test_rows},
         {"key hashes", test_key_hashes},
         {"key map", test_key_map},
+        {"lz4", test_lz4},
         {"clean", test_clean},
     };
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 20130208;

@@ -54,6 +54,7 @@ void test_utf8(void);
 void test_rows(void);
 void test_key_hashes(void);
 void test_key_map(void);
+void test_lz4(void);
 void test_clean(void);
 
 #endif
