@@ -78,7 +78,7 @@ format: $(VENV)/dev
 test-c:
 	@mkdir -p build/selftest
 	$${CC:-cc} -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=undefined \
-		-Icsrc csrc/*.c -o build/selftest/selftest
+		-Icsrc csrc/*.c csrc/selftest/*.c -o build/selftest/selftest
 	build/selftest/selftest
 
 debug: $(VENV)/dev

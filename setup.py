@@ -28,7 +28,7 @@ LINK = [flag for flag in FLAGS if flag.startswith("-fsanitize")]
 WARN = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function", "-fstack-protector-strong"]
 BUILD = Path("build") / FLAVOUR
 
-SOURCES = sorted(str(path) for path in Path("csrc").glob("*.c") if path.stem not in {"selftest", "fuzz"})
+SOURCES = sorted(str(path) for path in Path("csrc").glob("*.c"))
 HEADERS = sorted(str(path) for path in Path("csrc").glob("*.h"))
 
 

@@ -98,7 +98,7 @@ def release_flags() -> list[str]:
 def build(target: Path) -> None:
     """Compile the driver and csrc."""
     flags = [*_PYTHON_FLAGS, *release_flags(), "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", _DEBUG_FORMAT]
-    sources = [path for path in sorted((ROOT / "csrc").glob("*.c")) if path.stem not in ("selftest", "fuzz")]
+    sources = sorted((ROOT / "csrc").glob("*.c"))
     subprocess.run(
         [
             *compiler(),

@@ -1,7 +1,7 @@
 /* The record that nearly all records are, read inline: every number in few bytes, every length inside.
  *
  * Anything else, broken or merely rare, is NULL here and the business of kl_record_next, so that there is one place
- * that says what is wrong.  What is accepted here, kl_record_next accepts with the same outcome (selftest.c).
+ * that says what is wrong.  What is accepted here, kl_record_next accepts with the same outcome (selftest/scan.c).
  */
 #ifndef KL_SCAN_H
 #define KL_SCAN_H

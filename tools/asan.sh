@@ -13,7 +13,7 @@ export KLOG_BUILD=asan
 libs="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)"
 mkdir -p build/selftest
 gcc -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined \
-    -Icsrc csrc/*.c -o build/selftest/selftest
+    -Icsrc csrc/*.c csrc/selftest/*.c -o build/selftest/selftest
 build/selftest/selftest
 
 # $1 = further options of the sanitizer; the rest goes to pytest.

@@ -1,5 +1,6 @@
 from klog._c.batch cimport kl_batch_t
 from klog._c.clean cimport kl_fate_t
+from klog._c.lz4 cimport kl_lz4_t
 from klog._c.osio cimport kl_io_t
 from klog.disk._io cimport LogFile
 from klog.record._batch cimport Source
@@ -22,12 +23,22 @@ cdef class Walk:
     cdef int64_t windows        # how many there have been
     cdef int64_t plain_left     # bytes that may come out of codecs before the next tick
     cdef int error              # errno of a failed read
+    cdef const kl_lz4_t *lz4    # NULL where lz4 is for the GIL, like other codecs
+    cdef uint8_t *unpacked      # plain records of one batch
+    cdef int64_t unpacked_room
 
-    # Take the batch at data, or say why not; KL_OK goes on.
-    cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil
-    # The same for a batch whose plain records are elsewhere, or that has one of slow_bits.
+    # Take the batch at data, of these plain records, or say why not; KL_OK goes on.
+    cdef int take(self, const uint8_t *data, kl_batch_t *b, const uint8_t *records, int64_t size) noexcept nogil
+    # Is a batch that has one of slow_bits one for take_unpacked() all the same?
+    cdef bint is_direct(self, const kl_batch_t *b) noexcept nogil
+    # take() behind unpack(): KL_OK, KL_EFULL, NO_MEMORY, or SLOW where the GIL's way is to try, or to say what is wrong.
+    cdef int take_unpacked(self, const uint8_t *data, kl_batch_t *b) noexcept nogil
+    # What comes out of an lz4 payload, to self.unpacked: how many bytes, SLOW or NO_MEMORY.
+    cdef int64_t unpack(self, const uint8_t *payload, int64_t size) noexcept nogil
+    # The same for a batch that has one of slow_bits, or is of the old formats.
     cdef int take_slowly(self, Source source, kl_batch_t *b, const uint8_t *records, Py_ssize_t size) except? -1
     cdef int run(self, const uint8_t *data, int64_t size, int64_t *at, kl_batch_t *b) noexcept nogil
+    cdef int take_plain_of(self, Source source, kl_batch_t *b) except? -1
     cdef bint slow(self, Source source, int64_t *at, kl_batch_t *b) except -1
     cdef int check_order(self, Source source, const kl_batch_t *b) except -1
     cdef bint full(self) noexcept

@@ -1,6 +1,7 @@
 # cython: auto_pickle=False
 """The two passes over the segments of a log: noting keys, and rewriting batches. A chunk of 1 MiB at a time, read and walked
-without the GIL for as long as batches are plain; compressed, transactional and control batches and old messages take it, one by one.
+without the GIL for as long as batches are plain, or lz4's (codec/_direct.pyx); those of other codecs, transactional and control
+batches and old messages take it, one by one.
 
   P1  every checksum is checked, also of a batch that is copied or dropped. A damaged batch ends the cleaning with
       CorruptBatch: it is not copied on, let alone given a fresh checksum (Kafka's cleaner does both)
@@ -22,10 +23,12 @@ from klog._c.clean cimport (
     kl_clean_rules_t, kl_clean_run_t, kl_clean_runs_max, kl_clean_seal, kl_clean_write, kl_cleaned_t, kl_fate_t,
 )
 from klog._c.index cimport kl_indexer_add
+from klog._c.lz4 cimport KL_CODEC_LZ4, kl_lz4_pack, kl_lz4_packed_max, kl_lz4_plain_max, kl_lz4_unpack
 from klog._c.osio cimport kl_io_t, kl_pread
 from klog._c.status cimport KL_ECOUNT, KL_ECRC, KL_EFULL, KL_ELENGTH, KL_EMAGIC, KL_EORDER, KL_ETRUNCATED, KL_OK
 from klog.cleaner._keymap cimport KeyMap
 from klog.cleaner._waste cimport Waste
+from klog.codec._direct cimport direct_lz4
 from klog.disk._io cimport LogFile
 from klog.record._batch cimport Source
 from klog.segment._index cimport IndexPair
@@ -47,6 +50,7 @@ cdef enum:
     PLAIN = 64 << 20    # decompressed between two: a chunk of what was hostile, or nothing but zeros, may hold any number
     PIECE = 1 << 18     # read at once: what has just been copied is still in the second cache
     PAGE = 4096
+    UNPACKED_MAX = 4 << 20  # of a batch without the GIL: few are larger, and what they need is not to stay
     SLOW = -9001        # a batch for the GIL
     NO_MEMORY = -9002
     NOT_READ = -9003
@@ -57,11 +61,13 @@ cdef class Walk:
 
     def __cinit__(self):
         self.slow_bits = KL_ATTR_CODEC | KL_ATTR_CONTROL | KL_ATTR_TRANSACTIONAL
+        self.lz4 = direct_lz4()
 
     def __dealloc__(self):
         free(self.memory)
+        free(self.unpacked)
 
-    cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil:
+    cdef int take(self, const uint8_t *data, kl_batch_t *b, const uint8_t *records, int64_t size) noexcept nogil:
         return KL_OK
 
     cdef int take_slowly(self, Source source, kl_batch_t *b, const uint8_t *records, Py_ssize_t size) except? -1:
@@ -73,9 +79,38 @@ cdef class Walk:
     cdef int settle(self, const uint8_t *data, const kl_batch_t *b, kl_fate_t fate) noexcept nogil:
         return KL_OK
 
+    cdef bint is_direct(self, const kl_batch_t *b) noexcept nogil:
+        return (self.lz4 != NULL and b.attributes & self.slow_bits == KL_CODEC_LZ4 and b.count != 0
+                and not b.attributes & KL_ATTR_CONTROL)
+
+    cdef int64_t unpack(self, const uint8_t *payload, int64_t size) noexcept nogil:
+        cdef int64_t room = kl_lz4_plain_max(payload, <size_t>size)
+        if room < 0 or room > UNPACKED_MAX:
+            return SLOW
+        if room > self.unpacked_room:
+            free(self.unpacked)
+            self.unpacked = <uint8_t *>malloc(<size_t>room)
+            self.unpacked_room = 0 if self.unpacked == NULL else room
+            if self.unpacked == NULL:
+                return NO_MEMORY
+        size = kl_lz4_unpack(self.lz4, payload, <size_t>size, self.unpacked)
+        return size if size >= 0 else SLOW
+
+    cdef int take_unpacked(self, const uint8_t *data, kl_batch_t *b) noexcept nogil:
+        cdef int64_t size = self.unpack(data + KL_BATCH_HEADER, b.size - KL_BATCH_HEADER)
+        cdef int status
+        if size < 0:
+            return <int>size
+        if b.count > size // KL_RECORD_MIN:
+            return SLOW
+        self.plain_left -= size
+        status = self.take(data, b, self.unpacked, size)
+        return status if status in (KL_OK, KL_EFULL, NO_MEMORY) else SLOW
+
     cdef int run(self, const uint8_t *data, int64_t size, int64_t *at, kl_batch_t *b) noexcept nogil:
-        """Take plain batches from at[0] on: KL_ETRUNCATED where the bytes end, with b.size 0 or what the batch there needs,
-        or the first status that is another."""
+        """Take batches that are not for the GIL from at[0] on: KL_ETRUNCATED where the bytes end, with b.size 0 or what the
+        batch there needs, KL_OK where enough has come out of codecs, or the first status that is another."""
+        cdef bint direct
         cdef kl_fate_t fate
         cdef int status
         b.size = 0
@@ -89,7 +124,8 @@ cdef class Walk:
                 return KL_ETRUNCATED
             b.position = at[0]
             fate = self.fate(b)
-            if fate == KL_FATE_UNKNOWN and b.attributes & self.slow_bits:
+            direct = self.is_direct(b)
+            if fate == KL_FATE_UNKNOWN and b.attributes & self.slow_bits and not direct:
                 return SLOW
             if kl_batch_crc(data + at[0], b.size) != b.crc:
                 return KL_ECRC
@@ -97,10 +133,12 @@ cdef class Walk:
                 return KL_EORDER
             if fate != KL_FATE_UNKNOWN:
                 status = self.settle(data + at[0], b, fate)
+            elif direct:
+                status = self.take_unpacked(data + at[0], b)
             elif b.count > (b.size - KL_BATCH_HEADER) // KL_RECORD_MIN:
                 return KL_ECOUNT
             else:
-                status = self.take(data + at[0], b)
+                status = self.take(data + at[0], b, data + at[0] + KL_BATCH_HEADER, b.size - KL_BATCH_HEADER)
             if status == KL_ETRUNCATED:
                 return KL_ELENGTH   # of a record, in a batch that is whole: no further bytes of the file help
             if status != KL_OK:
@@ -109,26 +147,18 @@ cdef class Walk:
             self.next_offset = kl_batch_last_offset(b) + 1
             at[0] += b.size
             b.size = 0
+            if self.plain_left <= 0:
+                return KL_OK
         return KL_ETRUNCATED
 
     cdef bint slow(self, Source source, int64_t *at, kl_batch_t *b) except -1:
         """Take the batch at at[0] with the GIL: 0 where the bytes end before it does, or the map is full."""
-        cdef Py_buffer view
         cdef int status
         if not source.batch_at(at[0], True, b):
             return False
         b.position = at[0]
         self.check_order(source, b)
-        plain = source.plain_records(b)
-        if plain is None:
-            status = self.take_slowly(source, b, source.data + at[0] + KL_BATCH_HEADER, b.size - KL_BATCH_HEADER)
-        else:
-            PyObject_GetBuffer(plain, &view, PyBUF_SIMPLE)
-            self.plain_left -= view.len
-            try:
-                status = self.take_slowly(source, b, <const uint8_t *>view.buf, view.len)
-            finally:
-                PyBuffer_Release(&view)
+        status = self.take_plain_of(source, b)
         if status == KL_EFULL:
             return False
         if status == NO_MEMORY:
@@ -139,6 +169,28 @@ cdef class Walk:
         self.next_offset = kl_batch_last_offset(b) + 1
         at[0] += b.size
         return True
+
+    cdef int take_plain_of(self, Source source, kl_batch_t *b) except? -1:
+        """take_slowly() with the plain records."""
+        cdef const uint8_t *payload = source.data + b.position + KL_BATCH_HEADER
+        cdef Py_buffer view
+        cdef int64_t size = SLOW
+        if self.lz4 != NULL and b.magic >= 2 and b.attributes & KL_ATTR_CODEC == KL_CODEC_LZ4 and b.count != 0:
+            with nogil:
+                size = self.unpack(payload, b.size - KL_BATCH_HEADER)
+        if size >= 0:
+            source.check_count(b, size)
+            self.plain_left -= size
+            return self.take_slowly(source, b, self.unpacked, size)
+        plain = source.plain_records(b)
+        if plain is None:
+            return self.take_slowly(source, b, payload, b.size - KL_BATCH_HEADER)
+        PyObject_GetBuffer(plain, &view, PyBUF_SIMPLE)
+        self.plain_left -= view.len
+        try:
+            return self.take_slowly(source, b, <const uint8_t *>view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
 
     cdef int check_order(self, Source source, const kl_batch_t *b) except -1:
         if b.base_offset < self.next_offset or kl_batch_last_offset(b) >= self.limit:
@@ -189,8 +241,8 @@ cdef class Walk:
         return got
 
     cdef int chunk(self, const kl_io_t *io, int fd, int64_t stop, int64_t end, kl_batch_t *b) noexcept nogil:
-        """Take plain batches until the window is beyond `stop`: KL_OK. Or the first status that is another;
-        KL_ETRUNCATED: the file has no more bytes."""
+        """run() until the window is beyond `stop`: KL_OK. Or the first status that is another; KL_ETRUNCATED: the file has no
+        more bytes."""
         cdef int64_t got
         cdef int status
         while True:
@@ -302,8 +354,8 @@ cdef class KeySurvey(Walk):
             self.map.latest_offset = max(self.map.latest_offset, limit - 1)
         return self.is_full
 
-    cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil:
-        return self.put(b, data + KL_BATCH_HEADER, b.size - KL_BATCH_HEADER)
+    cdef int take(self, const uint8_t *data, kl_batch_t *b, const uint8_t *records, int64_t size) noexcept nogil:
+        return self.put(b, records, size)
 
     cdef int put(self, kl_batch_t *b, const uint8_t *records, int64_t size) noexcept nogil:
         cdef int32_t bad = -1
@@ -551,19 +603,20 @@ cdef class Rewriter(Walk):
                 return KL_ECOUNT
         return status
 
-    cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil:
+    cdef int take(self, const uint8_t *data, kl_batch_t *b, const uint8_t *records, int64_t size) noexcept nogil:
         cdef kl_cleaned_t cleaned
-        cdef const uint8_t *records = data + KL_BATCH_HEADER
         cdef int status
         if self.purges_around(b):
             return self.copy(data, b)
-        status = self.choose(b, records, b.size - KL_BATCH_HEADER, False, False, &cleaned)
+        status = self.choose(b, records, size, False, False, &cleaned)
         if status != KL_OK:
             return status
         if cleaned.count == 0:
             return self.empty(b) if self.stays(b) else KL_OK
         if cleaned.whole:
             return self.copy(data, b)
+        if b.attributes & KL_ATTR_CODEC:
+            return self.write_packed(b, records, &cleaned, b.base_offset)
         return self.write_plain(b, records, &cleaned, b.base_offset)
 
     cdef int write_plain(self, const kl_batch_t *b, const uint8_t *records, const kl_cleaned_t *cleaned,
@@ -574,6 +627,30 @@ cdef class Rewriter(Walk):
             size = kl_clean_write(b, records, self.runs, cleaned, base_offset,
                                   self.data + self.data_size + KL_BATCH_HEADER)
             kl_clean_seal(b, cleaned, base_offset, 0, size, self.data + self.data_size)
+            self.wrote(size + KL_BATCH_HEADER, cleaned.count)
+        return status
+
+    cdef int plain_for(self, int64_t bytes) noexcept nogil:
+        cdef void *memory
+        if bytes > self.plain_room:
+            memory = realloc(self.plain, <size_t>(2 * bytes))
+            if memory == NULL:
+                return NO_MEMORY
+            self.plain = <uint8_t *>memory
+            self.plain_room = 2 * bytes
+        return KL_OK
+
+    cdef int write_packed(self, const kl_batch_t *b, const uint8_t *records, const kl_cleaned_t *cleaned,
+                          int64_t base_offset) noexcept nogil:
+        cdef int64_t size
+        cdef int status = self.plain_for(cleaned.bytes_max)
+        if status != KL_OK:
+            return status
+        size = kl_clean_write(b, records, self.runs, cleaned, base_offset, self.plain)
+        status = self.make_room(KL_BATCH_HEADER + kl_lz4_packed_max(size), cleaned.count)
+        if status == KL_OK:
+            size = kl_lz4_pack(self.lz4, self.plain, size, self.data + self.data_size + KL_BATCH_HEADER)
+            kl_clean_seal(b, cleaned, base_offset, KL_CODEC_LZ4, size, self.data + self.data_size)
             self.wrote(size + KL_BATCH_HEADER, cleaned.count)
         return status
 
@@ -613,16 +690,16 @@ cdef class Rewriter(Walk):
 
     cdef int write_compressed(self, const kl_batch_t *b, const uint8_t *records, const kl_cleaned_t *cleaned,
                               int64_t base_offset, int codec) except? -1:
-        cdef void *memory
         cdef Py_buffer view
         cdef int64_t size
         cdef int status
-        if cleaned.bytes_max > self.plain_room:
-            memory = realloc(self.plain, <size_t>(2 * cleaned.bytes_max))
-            if memory == NULL:
-                return NO_MEMORY
-            self.plain = <uint8_t *>memory
-            self.plain_room = 2 * cleaned.bytes_max
+        if codec == KL_CODEC_LZ4 and self.lz4 != NULL:
+            with nogil:
+                status = self.write_packed(b, records, cleaned, base_offset)
+            return status
+        status = self.plain_for(cleaned.bytes_max)
+        if status != KL_OK:
+            return status
         with nogil:
             size = kl_clean_write(b, records, self.runs, cleaned, base_offset, self.plain)
         payload = compress(codec, PyMemoryView_FromMemory(<char *>self.plain, size, PyBUF_READ))

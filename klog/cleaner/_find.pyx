@@ -2,7 +2,7 @@
 """Where the records of one key are: pass 1 of a purge. Every checksum is checked on the way (P1, P2 of _clean)."""
 
 cimport cython
-from klog._c.batch cimport KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_BATCH_HEADER, kl_batch_t
+from klog._c.batch cimport KL_ATTR_CODEC, KL_ATTR_CONTROL, kl_batch_t
 from klog._c.clean cimport kl_clean_find, kl_found_t
 from klog._c.status cimport KL_OK
 from klog.cleaner._clean cimport Walk
@@ -37,8 +37,8 @@ cdef class KeySearch(Walk):
             return 0, 0, -1, -1
         return self.found.records, self.found.bytes, self.found.first_offset, self.found.last_offset
 
-    cdef int take(self, const uint8_t *data, kl_batch_t *b) noexcept nogil:
-        return self.look(b, data + KL_BATCH_HEADER, b.size - KL_BATCH_HEADER)
+    cdef int take(self, const uint8_t *data, kl_batch_t *b, const uint8_t *records, int64_t size) noexcept nogil:
+        return self.look(b, records, size)
 
     cdef int look(self, const kl_batch_t *b, const uint8_t *records, int64_t size) noexcept nogil:
         cdef int32_t bad = -1

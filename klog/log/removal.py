@@ -60,6 +60,7 @@ def put_aside_locked(
                 files.unlink(path)
             if segment.base_offset != kept_snapshot:
                 log._producers.take_back_snapshot(segment.base_offset)
+            continue  # they are gone, and another segment of this base may soon have their names
         doomed += (os.path.basename(path) for path in segment.paths)
         doomed += [] if snapshot is None else [os.path.basename(snapshot)]
     if durably:

@@ -411,20 +411,21 @@ class LogView(LogState):
         """A segment's aborted transactions. In a log that has producers the markers are looked up once: a lost or
         wrong cache must not make aborted records visible."""
         index = segment.txn_index
-        if not index.checked:
-            with self._lock:
-                self._lock.check(self, "a first look at aborted transactions")
-                if not index.checked and producers():
-                    rebuild_txn_index(self._inputs(), self._segments, segment)
-                entries = index.entries
-                try:
-                    segment.check_place()
-                except FileNotFoundError:
-                    segment.forget_paths()
-                    raise
-                index.checked = True
-                return entries
-        return index.entries
+        if index.settled:
+            return index.entries
+        with self._lock:
+            self._lock.check(self, "a first look at aborted transactions")
+            index = segment.txn_index  # another one where the directory got another name meanwhile
+            if not index.checked and producers():
+                rebuild_txn_index(self._inputs(), self._segments, segment)
+            entries = index.entries
+            try:
+                segment.check_place()
+            except FileNotFoundError:
+                segment.forget_paths()
+                raise
+            index.checked = True
+            return entries
 
     # ---- read ------------------------------------------------------------------------------------------------------
 
@@ -692,11 +693,14 @@ class LogView(LogState):
             self._epochs = epochs
 
     def _steadily(self, work: Callable[[], T]) -> T:
-        """What work() finds in the files; once more, if a writer has changed them beside it."""
+        """What work() finds in the files; once more, if a writer has changed them beside it. A truncation counts before
+        its first byte goes: what was found by then is of one moment."""
         while True:
-            moment = self._moment()
+            moment, rewritten = self._moment(), self._rewritten
             try:
-                return work()
+                found = work()
+                if self._rewritten == rewritten:
+                    return found
             except (CorruptData, FileNotFoundError):
                 if not following.overtaken(self, moment):
                     raise

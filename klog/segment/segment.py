@@ -400,6 +400,7 @@ class Segment:
         self.close()
         for path in self.paths:
             self.home.files.unlink(path)
+        self._drop_handles()  # again: who has opened one meanwhile would keep the bytes on the disk
 
     @property
     def paths(self) -> list[str]:
@@ -421,10 +422,11 @@ class Segment:
         with home.opening:
             self.close()
             self._stay_with_file()
+            aborted = self.txn_index  # of the files as they are called now
             before, left, self.home = self.paths, self.home, home
             self._drop_handles()  # again: who has opened one meanwhile has kept it, or sees that it is not to
             try:
-                self.txn_index.leave(home.path(self.base_offset, names.TXN_INDEX))
+                aborted.leave(home.path(self.base_offset, names.TXN_INDEX))
                 for old, new in zip(before, self.paths, strict=True):
                     if os.path.exists(old):
                         home.files.unlink(new)  # of an earlier segment of this base: never the target of a rename

@@ -95,6 +95,11 @@ class TxnIndex:
         return self._entries
 
     @property
+    def settled(self) -> bool:
+        """Has it been checked, and read? Then nothing is asked of the file any more, whatever its name is by now."""
+        return self.checked and self._entries is not None
+
+    @property
     def present(self) -> bool:
         """Is there a file, of at least one entry and no part of one? A torn one may miss more than its last entry."""
         try:

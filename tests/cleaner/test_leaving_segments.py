@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -41,6 +42,18 @@ class Watched(RealFiles):
         self.tell()
         super().fsync_dir(path)
         self.tell()
+
+
+class NoRoom(RealFiles):
+    """A disk that has no room for one more name of the next so many files that are put aside."""
+
+    full = 0
+
+    def rename(self, source: str, target: str) -> None:
+        if self.full and target.endswith(".deleted"):
+            self.full -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), source)
+        super().rename(source, target)
 
 
 def fetch_all(log: klog.Log, written: dict[int, tuple[bytes | None, bytes | None]]) -> None:
@@ -132,3 +145,35 @@ def test_a_segment_that_leaves_writes_no_file_any_more(tmp_path: Path) -> None:
         header = old.locate(old.next_offset - 1)
         assert header is not None and header.last_offset >= old.next_offset - 1
         assert sorted(os.listdir(tmp_path / "t-0")) == before
+
+
+def test_what_had_no_room_to_be_put_aside_is_not_unlinked_a_second_time(tmp_path: Path) -> None:
+    """By then the segment in its place has its names, and all that is left of the records."""
+    files, clock = NoRoom(), ManualClock(NOW)
+    with open_log(tmp_path / "t-0", clock=clock, files=files, config={"file.delete.delay.ms": DELAY_MS}) as log:
+        fill(log)
+        files.full = 3
+        assert log.compact().rounds > 0
+        assert files.full == 0
+        before = [(record.offset, record.value) for record in log.read()]
+        clock.advance(DELAY_MS)
+        log.roll()
+        assert [segment for segment in log.segments if not os.path.exists(segment.path)] == []
+    with open_log(tmp_path / "t-0") as log:
+        assert [(record.offset, record.value) for record in log.read()] == before
+
+
+def test_nor_is_what_was_truncated_and_written_anew(tmp_path: Path) -> None:
+    files, clock = NoRoom(), ManualClock(NOW)
+    with open_log(tmp_path / "t-0", clock=clock, files=files, config={"file.delete.delay.ms": DELAY_MS}) as log:
+        fill(log)
+        base = log.segments[1].base_offset
+        files.full = 3
+        log.truncate_to(base - 1)
+        assert files.full == 0
+        log.append([(b"k", b"v", NOW)] * (base - log.log_end_offset))
+        log.roll()
+        log.append([(b"k", b"v", NOW)])
+        clock.advance(DELAY_MS)
+        log.roll()
+        assert [segment for segment in log.segments if not os.path.exists(segment.path)] == []

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,13 @@ from klog.disk.residency import Residency
 from klog.inspect import page_cache
 from klog.progress import Event
 from tests.support import golden
-from tests.support.page_cache import PAGE, make_cold, make_hot, resident_below
+from tests.support.page_cache import PAGE, kept_hot, make_cold, resident_below
 
 NUMBERS = set(Residency.__dataclass_fields__) | {"share"}
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path: Path) -> Iterator[Path]:
     """Topic t: two partitions of three segments, the second segment of the first hot, half of the third, no other."""
     with klog.open(tmp_path / "data", create=True, config={"log.segment.bytes": 1 << 20}) as logs:
         logs.create_topic("t", partitions=2)
@@ -40,9 +41,8 @@ def data(tmp_path: Path) -> Path:
         if path.is_file():
             make_cold(path)
     first = sorted((tmp_path / "data" / "t-0").glob("*.log"))
-    make_hot(first[1])
-    make_hot(first[2], 0, 100 * PAGE)
-    return tmp_path / "data"
+    with kept_hot(first[1]), kept_hot(first[2], 0, 100 * PAGE):
+        yield tmp_path / "data"
 
 
 def run(*args: object) -> Result:

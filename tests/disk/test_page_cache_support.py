@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.page_cache import PAGE, make_cold, make_hot, resident_below, resident_pages
+from tests.support.page_cache import PAGE, kept_hot, make_cold, make_hot, resident_below, resident_pages
 
 
 @pytest.fixture
@@ -30,6 +30,23 @@ def test_a_range_gets_hot_alone(path: Path) -> None:
     assert [number for number, hot in enumerate(resident_pages(path)) if hot] == [7, 8]
     make_cold(path, 7 * PAGE, PAGE)
     assert [number for number, hot in enumerate(resident_pages(path)) if hot] == [8]
+
+
+def locked_bytes() -> int:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmLck:"))
+    return int(line.split()[1]) * 1024
+
+
+def test_what_is_kept_hot_stays_for_so_long(path: Path) -> None:
+    make_cold(path)
+    with kept_hot(path, 7 * PAGE, 2 * PAGE):
+        assert [number for number, hot in enumerate(resident_pages(path)) if hot] == [7, 8]
+        with pytest.raises(AssertionError, match="stays in the page cache"):
+            make_cold(path)
+        assert [number for number, hot in enumerate(resident_pages(path)) if hot] == [7, 8]
+        assert locked_bytes() == 2 * PAGE
+    make_cold(path)
+    assert resident_pages(path) == [False] * 41
 
 
 def test_looking_warms_nothing(path: Path) -> None:

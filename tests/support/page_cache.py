@@ -1,7 +1,9 @@
 """Files made cold, or hot, in whole or in part; and what mincore(2) says of them, apart from klog's own calls.
 
-The kernel drops clean pages only, and none that somebody maps. Large folios are why a cold range begins and ends at
-2 MiB where it must be exact; make_hot() of a page brings in that page, without read-ahead.
+The kernel, asked to drop pages, drops clean ones only, and none that somebody maps. Unasked it may drop any at any time,
+and where DAMON runs it does so while memory is plenty: a test that looks later than at once wants kept_hot(). Large folios
+are why a cold range begins and ends at 2 MiB where it must be exact; make_hot() of a page brings in that page, without
+read-ahead.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +23,8 @@ _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _libc.mmap.restype = ctypes.c_void_p
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _ATTEMPTS = 50
 
 
@@ -54,6 +60,21 @@ def make_hot(path: str | os.PathLike[str], position: int = 0, size: int = 0) -> 
         os.close(fd)
 
 
+@contextmanager
+def kept_hot(path: str | os.PathLike[str], position: int = 0, size: int = 0) -> Iterator[None]:
+    """make_hot, and while the block runs the range stays: locked, as far as this user may lock memory."""
+    make_hot(path, position, size)
+    size = size or os.stat(path).st_size - position
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with _mapped(fd, position, size) as start:
+            _libc.madvise(start, size, mmap.MADV_RANDOM)  # a page that has just gone comes back alone
+            _libc.mlock(start, size)
+            yield
+    finally:
+        os.close(fd)
+
+
 def resident_pages(path: str | os.PathLike[str]) -> list[bool]:
     """For each page of the file: is it in the page cache? Asking brings none in."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -82,13 +103,20 @@ def _pages_of(fd: int) -> list[bool]:
     size = os.fstat(fd).st_size
     if size == 0:
         return []
-    start = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
-    if start == ctypes.c_void_p(-1).value:
-        raise OSError(ctypes.get_errno(), "mmap")
     pages = ctypes.create_string_buffer(-(-size // PAGE))
-    try:
+    with _mapped(fd, 0, size) as start:
         if _libc.mincore(start, size, pages) < 0:
             raise OSError(ctypes.get_errno(), "mincore")
+    return [bool(page & 1) for page in pages.raw[: -(-size // PAGE)]]
+
+
+@contextmanager
+def _mapped(fd: int, position: int, size: int) -> Iterator[int]:
+    """Where the range is in memory, untouched."""
+    start = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, position)
+    if start == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "mmap")
+    try:
+        yield start
     finally:
         _libc.munmap(start, size)
-    return [bool(page & 1) for page in pages.raw[: -(-size // PAGE)]]

@@ -1,0 +1,136 @@
+/* Headers, the fields of a record, and its offset. */
+#include "selftest/selftest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "batch.h"
+#include "bytes.h"
+#include "encode.h"
+#include "status.h"
+
+size_t make_batch(uint8_t *out, int32_t count) {
+    uint8_t *at = out + KL_BATCH_HEADER;
+    for (int32_t i = 0; i < count; i++) {
+        uint8_t headers[256], *end = headers;
+        int32_t header_count = (int32_t)random_below(4);
+        for (int32_t h = 0; h < header_count; h++)
+            end = kl_header_write(end, (const uint8_t *)"h\xff\xc3\xa9zz", (int64_t)random_below(7),
+                                  (const uint8_t *)"0123456789", (int64_t)random_below(12) - 1);
+        uint8_t bytes[300];
+        random_fill(bytes, sizeof bytes);
+        kl_record_in_t r = {
+            .key = bytes,
+            .value = bytes + 30,
+            .headers = headers,
+            .timestamp_delta = (int64_t)random_u64() >> random_below(64),
+            .key_size = (int64_t)random_below(30) - 1,
+            .value_size = (int64_t)random_below(200) - 1,
+            .headers_size = end - headers,
+            .offset_delta = i,
+            .header_count = header_count,
+        };
+        at = kl_record_write(at, &r, kl_record_body_size(&r));
+    }
+    kl_batch_t b = {
+        .base_offset = 1000,
+        .base_timestamp = 1700000000000,
+        .max_timestamp = 1700000000000,
+        .producer_id = -1,
+        .size = (int32_t)(at - out),
+        .leader_epoch = 3,
+        .last_offset_delta = count - 1,
+        .base_sequence = -1,
+        .count = count,
+        .producer_epoch = -1,
+        .magic = 2,
+    };
+    kl_batch_header_store(out, &b);
+    b.crc = kl_batch_crc(out, b.size);
+    kl_batch_header_store(out, &b);
+    return (size_t)b.size;
+}
+
+void test_header(void) {
+    uint8_t out[8192];
+    size_t size = make_batch(out, 3);
+    kl_batch_t b = {0};
+    for (size_t left = 0; left < KL_BATCH_HEADER; left++) {
+        uint8_t *at = exact_copy(out, left);
+        CHECK(kl_batch_header(at, left, &b) == KL_ETRUNCATED);
+        free(at);
+    }
+    uint8_t *header = exact_copy(out, KL_BATCH_HEADER);
+    CHECK(kl_batch_header(header, KL_BATCH_HEADER, &b) == KL_OK);
+    free(header);
+    CHECK((size_t)b.size == size && b.count == 3 && b.base_offset == 1000 && kl_batch_last_offset(&b) == 1002);
+    CHECK(b.crc == kl_batch_crc(out, b.size));
+
+    static const int32_t bad_lengths[] = {-1, 0, 13, 48, INT32_MIN, INT32_MAX, INT32_MAX - 11};
+    for (size_t i = 0; i < sizeof bad_lengths / sizeof *bad_lengths; i++) {
+        uint8_t copy[KL_BATCH_HEADER];
+        memcpy(copy, out, sizeof copy);
+        kl_store_u32(copy + 8, (uint32_t)bad_lengths[i]);
+        CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_ELENGTH);
+    }
+    static const struct {
+        size_t at;
+        uint32_t value;
+    } bad_fields[] = {{0, 0x80000000u}, {23, 0xffffffffu}, {57, 0xffffffffu}};
+    for (size_t i = 0; i < 3; i++) {
+        uint8_t copy[KL_BATCH_HEADER];
+        memcpy(copy, out, sizeof copy);
+        kl_store_u32(copy + bad_fields[i].at, bad_fields[i].value);
+        CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_ELENGTH);
+    }
+    uint8_t copy[KL_BATCH_HEADER];
+    memcpy(copy, out, sizeof copy);
+    kl_store_u64(copy, INT64_MAX - 2); /* last offset 2^63-1: the next one is no number */
+    CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_ELENGTH);
+    kl_store_u64(copy, INT64_MAX - 3);
+    CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_OK);
+    copy[16] = 1;
+    CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_EMAGIC && b.magic == 1 && (size_t)b.size == size);
+}
+
+/* Fields of one record that no record may have. */
+void test_record_fields(void) {
+    static const struct {
+        const char *bytes;
+        size_t size;
+        int status;
+    } rows[] = {
+        {"\x0c\x00\x00\x00\x01\x01\x00", 7, KL_OK},
+        {"\x0c\x00\x00\x00\x0d\x0d\x00", 7, KL_OK},         /* any negative length is null */
+        {"\x0e\x00\x00\x00\x01\x01\x00\x00", 8, KL_ESLACK},
+        {"\x0c\x00\x00\x00\x01\x01\x01", 7, KL_ELENGTH},     /* header count -1 */
+        {"\x0c\x00\x00\x00\x01\x01\x02", 7, KL_ELENGTH},     /* a header that is not there */
+        {"\x10\x00\x00\x00\x01\x01\x02\x01\x01", 9, KL_ELENGTH}, /* a null header key */
+        {"\x10\x00\x00\x00\x01\x01\x02\x00\x01", 9, KL_OK},
+        {"\x0a\x00\x00\x00\x01\x01", 6, KL_ELENGTH},         /* too short for any record */
+        {"\x0c\x00\x00\x00\x04\x01\x00", 7, KL_ELENGTH},     /* a key longer than its record */
+        {"\x0c\x00\x00\x00\x01\x01", 6, KL_ETRUNCATED},
+        {"\x01", 1, KL_ELENGTH},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint8_t *at = exact_copy((const uint8_t *)rows[i].bytes, rows[i].size);
+        kl_record_t r;
+        size_t used = 0;
+        CHECK(kl_record_next(at, rows[i].size, &r, &used) == rows[i].status);
+        CHECK(used == (rows[i].status == KL_OK ? rows[i].size : 0));
+        free(at);
+    }
+}
+
+void test_offsets(void) {
+    uint8_t out[8192];
+    size_t size = make_batch(out, 4) - KL_BATCH_HEADER;
+    int32_t bad = -1;
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size, 4, 3, &bad) == KL_OK);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size, 4, 2, &bad) == KL_EORDER && bad == 3);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size, 3, 1, &bad) == KL_ESLACK && bad == 3);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size - 1, 4, 2, &bad) == KL_ETRUNCATED && bad == 3);
+    size_t half = size; /* the same four again: their offsets begin anew */
+    memcpy(out + KL_BATCH_HEADER + half, out + KL_BATCH_HEADER, half);
+    CHECK(kl_payload_validate(out + KL_BATCH_HEADER, 2 * half, 8, 7, &bad) == KL_EORDER && bad == 4);
+}

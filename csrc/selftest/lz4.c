@@ -1,0 +1,71 @@
+/* The frame around lz4 blocks comes back as it went, and a broken one stays inside what it was given. */
+#include "selftest/selftest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lz4.h"
+
+/* A codec for the frame around it: every byte twice, if nothing odd is in the way. */
+static int half(const char *from, char *to, int size, int room) {
+    if (size % 2 != 0 || size / 2 > room)
+        return 0;
+    for (int i = 0; i < size; i += 2) {
+        if (from[i] != from[i + 1])
+            return 0;
+        to[i / 2] = from[i];
+    }
+    return size / 2;
+}
+
+static int twofold(const char *from, char *to, int size, int room) {
+    if (2 * (int64_t)size > room)
+        return -1;
+    for (int i = 0; i < 2 * size; i++)
+        to[i] = from[i / 2];
+    return 2 * size;
+}
+
+/* What comes out of an exact copy, into room that is as large as was said: -1 for nothing. */
+static int64_t unpacked(const uint8_t *payload, size_t size, const uint8_t *plain) {
+    static const kl_lz4_t lz4 = {twofold, half};
+    uint8_t *exact = exact_copy(payload, size);
+    int64_t room = kl_lz4_plain_max(exact, size), made = -1;
+    if (room >= 0) {
+        uint8_t *out = malloc((size_t)room + (room == 0));
+        if (out == NULL)
+            abort();
+        made = kl_lz4_unpack(&lz4, exact, size, out);
+        CHECK(made <= room);
+        if (plain != NULL)
+            CHECK(made >= 0 && memcmp(out, plain, (size_t)made) == 0);
+        free(out);
+    }
+    free(exact);
+    return made;
+}
+
+void test_lz4(void) {
+    static const kl_lz4_t lz4 = {twofold, half};
+    for (int round = 0; round < 200; round++) {
+        int64_t size = (int64_t)random_below(round % 8 == 0 ? 300000 : 400);
+        uint8_t *plain = malloc((size_t)size + 1), *packed = malloc((size_t)kl_lz4_packed_max(size));
+        if (plain == NULL || packed == NULL)
+            abort();
+        for (int64_t i = 0; i < size; i++)
+            plain[i] = i % 2 != 0 && round % 2 != 0 ? plain[i - 1] : (uint8_t)random_u64();
+        int64_t made = kl_lz4_pack(&lz4, plain, size, packed);
+        CHECK(made <= kl_lz4_packed_max(size));
+        CHECK(unpacked(packed, (size_t)made, plain) == size);
+        CHECK(unpacked(packed, (size_t)made - 1, NULL) == -1);
+        for (int i = 0; i < 30; i++) {
+            size_t at = random_below((size_t)made), cut = random_below((size_t)made + 1);
+            uint8_t before = packed[at];
+            packed[at] ^= (uint8_t)(1u << random_below(8));
+            unpacked(packed, (size_t)made, NULL);
+            packed[at] = before;
+            CHECK(unpacked(packed, cut, NULL) == (cut == (size_t)made ? size : -1));
+        }
+        free(plain), free(packed);
+    }
+}

@@ -1,0 +1,71 @@
+"""The way to lz4 around Python gives what the door gives, or leaves it to that."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import lz4.frame
+import pytest
+
+from klog.codec import CODECS, compress, decompress
+from klog.codec._direct import pack, unpack, use_direct
+from tests.support.damage import flip
+
+LZ4 = CODECS.index("lz4")
+MANY = 1 << 26
+TEXT = b"".join(b"flight %d from EWR to %s;" % (n * 7919 % 1000, (b"ORD", b"LAX")[n % 2]) for n in range(20_000))
+SIZES = [1, 12, 13, 100, 4096, 65_535, 65_536, 65_537, 131_072, 300_000]
+
+
+@pytest.fixture
+def other_door() -> Iterator[None]:
+    use_direct(False)
+    yield
+    use_direct(True)
+
+
+def test_there_is_one() -> None:
+    """In the package of every machine that runs these tests; where it hides its functions, klog works without."""
+    assert use_direct(True)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_both_ways_are_the_same(size: int) -> None:
+    for data in (TEXT[:size], random.Random(size).randbytes(size), bytes(size)):
+        packed = pack(data)
+        assert packed is not None
+        assert bytes(decompress(LZ4, packed, MANY)) == data
+        assert unpack(packed) == unpack(compress(LZ4, data)) == data
+        assert unpack(packed + b"what follows is nobody's") == data
+        assert packed[:7] == bytes(compress(LZ4, data)[:7])
+        assert len(packed) <= len(compress(LZ4, data)) + size // 100
+
+
+def test_frames_of_others_are_left_to_the_door() -> None:
+    for more in ({"store_size": True}, {"content_checksum": True}, {"block_checksum": True}, {"block_linked": True}):
+        assert unpack(lz4.frame.compress(TEXT, **({"store_size": False} | more))) is None
+    for payload in (b"", b"\x04\x22\x4d\x18", compress(LZ4, TEXT)[:-1], compress(LZ4, TEXT)[:-4], b"\0" * 40):
+        assert unpack(payload) is None
+    assert unpack(compress(LZ4, TEXT)[:7] + b"\x01\x00\x01\x80" + bytes(65_537) + bytes(4)) is None  # 64 KiB and 1
+
+
+def test_nothing_comes_out_that_the_door_refuses() -> None:
+    chance = random.Random(1)
+    taken = 0
+    for round_ in range(1500):
+        payload = bytearray(compress(LZ4, TEXT[: chance.randrange(1, 3000)] if round_ % 10 else TEXT))
+        for _ in range(chance.randrange(1, 4)):
+            payload = bytearray(flip(bytes(payload), chance.randrange(7, len(payload)), chance.randrange(8)))
+        if round_ % 3 == 0:
+            del payload[chance.randrange(7, len(payload)) :]
+        out = unpack(payload)
+        if out is not None:
+            taken += 1
+            assert out == bytes(decompress(LZ4, bytes(payload), MANY))
+    assert 0 < taken < 1500
+
+
+def test_off_is_off(other_door: None) -> None:
+    assert pack(TEXT) is None
+    assert unpack(compress(LZ4, TEXT)) is None

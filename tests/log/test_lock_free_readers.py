@@ -1,0 +1,123 @@
+"""Readers without a lock, while others change the log between two of their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.disk import RealFiles
+from klog.log import offset_lookup
+from klog.record import decode
+from klog.segment import Segment
+from tests.cleaner.logs import append, fill, open_log
+from tests.cleaner.story import RETENTION_MS, Story
+
+
+def once_behind(call: Callable[..., Any], action: Callable[[], Any]) -> Callable[..., Any]:
+    """The same call, but something happens behind the first of them."""
+    left = [action]
+
+    def calls(*args: Any, **more: Any) -> Any:
+        found = call(*args, **more)
+        if left:
+            left.pop()()
+        return found
+
+    return calls
+
+
+def committed(log: klog.Log) -> list[bytes | None]:
+    return [record.key for record in log.read(isolation="read_committed")]
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_what_was_aborted_is_known_while_the_directory_gets_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewritten: bool
+) -> None:
+    """X1: a transaction index that is not found under its old name would be one without entries, for good."""
+    with Story(tmp_path) as story:
+        log = story.log
+        story.transact(7, 2)
+        story.put(1, 2, 9)
+        story.abort(7)
+        log.roll()
+        story.put(3)
+        if rewritten:
+            assert log.purge_key(b"9").records_removed == 1
+        else:
+            log.rename_dir("t-1")  # whatever was read of them is looked at anew
+        expected = [b"1", b"2", b"3"] if rewritten else [b"1", b"2", b"9", b"3"]
+        read = once_behind(vars(Segment)["txn_index"].fget, lambda: log.rename_dir("t-2"))
+        monkeypatch.setattr(Segment, "txn_index", property(read))
+        assert committed(log) == expected
+        assert log.path.endswith("t-2")
+        assert committed(log) == expected
+
+
+def test_a_segment_that_leaves_takes_what_was_aborted_from_its_own_file(tmp_path: Path) -> None:
+    """Not from one of the name that it is about to get."""
+    with Story(tmp_path, **{"file.delete.delay.ms": RETENTION_MS}) as story:
+        log = story.log
+        story.put(1)
+        log.roll()
+        story.transact(7, 2)
+        story.abort(7)
+        log.roll()
+        log.rename_dir("t-1")  # whatever was read of the indexes is looked at anew
+        old = log.segments[1]
+        log.truncate_to(0)
+        assert [entry.producer_id for entry in old.txn_index.entries] == [7]
+
+
+class Watched(RealFiles):
+    """Tells of each file before it is unlinked."""
+
+    tell: Callable[[str], object] = staticmethod(lambda path: None)
+
+    def unlink(self, path: str) -> None:
+        self.tell(path)
+        super().unlink(path)
+
+
+def test_nothing_keeps_the_bytes_of_a_segment_that_was_opened_while_it_was_deleted(tmp_path: Path) -> None:
+    """Of a topic that is deleted, where handles are those of the whole log.dir."""
+    files = Watched()
+    with open_log(tmp_path / "t-0", files=files) as log:
+        fill(log)
+        old, handles = log.segments[0], log._options.handles
+        files.tell = lambda path: old.locate(1) if path == old.path else None
+        log.delete()
+        assert [handles.files.find(old), handles.indexes.find(old)] == [None, None]
+
+
+def test_what_is_counted_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a segment of before a truncation, and the next of behind it."""
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+
+        def rewrite() -> None:
+            log.truncate_to(log.segments[0].base_offset)
+            append(log, [(b"k", b"v")] * 20)
+
+        monkeypatch.setattr(offset_lookup, "count_records", once_behind(offset_lookup.count_records, rewrite))
+        assert log.count() == 20
+
+
+def test_what_is_fetched_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a place of before a truncation in the bytes of behind it, where no batch may begin."""
+    with open_log(tmp_path / "t-0") as log:
+        append(log, [(b"k", b"before")] * 60)
+
+        def rewrite() -> None:
+            log.truncate_to(10)
+            append(log, [(b"k", b"something else")] * 60)
+
+        monkeypatch.setattr(Segment, "locate", once_behind(Segment.locate, rewrite))
+        found = log.fetch(30)
+        first = next(iter(decode(found.memory())))
+        assert first.base_offset <= 30 <= first.last_offset
+        assert (found.log_end_offset, found.high_watermark) == (log.log_end_offset, log.high_watermark)
