@@ -320,14 +320,17 @@ def test_a_signal_ends_a_send_that_a_peer_holds_up(file: LogFile, way: str) -> N
         signal.setitimer(signal.ITIMER_REAL, 0)  # once: the next could come behind the send
         raise Enough
 
+    def send_under_a_timer(ours: socket.socket) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # again, if it came just before a call that waits
+        send_slice(ours, file, 0, SIZE, SendCounts())
+
     before = signal.signal(signal.SIGALRM, enough)
     try:
         for timeout in (None, 20.0):
             with pair("unix") as (ours, _):
                 ours.settimeout(timeout)
                 with pytest.raises(Enough):
-                    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # again, if it came just before a call that waits
-                    send_slice(ours, file, 0, SIZE, SendCounts())
+                    send_under_a_timer(ours)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

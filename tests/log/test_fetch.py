@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
