@@ -282,9 +282,9 @@ int64_t kl_clean_write(const kl_batch_t *b, const uint8_t *records, const kl_cle
             continue;
         }
         while (at != end) {
-            int32_t length, offset_delta;
-            int64_t delta;
-            size_t used; /* what has been walked over once decodes again */
+            int32_t length = 0, offset_delta = 0; /* what has been walked over once decodes again */
+            int64_t delta = 0;
+            size_t used = 0;
             kl_varint_decode(at, (size_t)(end - at), &length, &used);
             at += used;
             const uint8_t *behind = at + length;

@@ -20,10 +20,10 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 from posix.stat cimport fstat, struct_stat
+from posix.types cimport dev_t, ino_t
 
 import errno
 import os
-import weakref
 
 cdef extern from "sys/mman.h" nogil:
     void *mremap(void *old, size_t old_size, size_t new_size, int flags, void *new)
@@ -36,9 +36,19 @@ cdef enum:
     WINDOW = 4 << 20      # views cut out of one FileView lie within so much of the file, if they are no larger
     SPARE = 1 << 20       # at least so much is mapped: appends go on behind what is there now
 
-# Files are the machine's, whoever in the process has them open, so this is of the whole process.
-cdef object _maps = weakref.WeakSet()
+# Files are the machine's, whoever in the process has them open, so this is of the whole process. Other threads may run
+# wherever Python allocates or is called: the maps are linked in C, so that none comes or goes while they are listed.
+cdef void *_newest = NULL  # FileMap, which link to each other
 cdef dict _cuts = {}      # (device, inode) -> the length that the file is about to get
+
+
+cdef list all_maps():
+    cdef list maps = []
+    cdef void *each = _newest
+    while each != NULL:
+        maps.append(<FileMap>each)
+        each = (<FileMap>each).older
+    return maps
 
 
 @cython.final
@@ -47,13 +57,16 @@ cdef class FileMap:
 
     cdef uint8_t *data
     cdef int64_t size, valid
-    cdef tuple key
+    cdef dev_t device
+    cdef ino_t inode
     cdef int64_t own_from  # from this byte on it is memory of our own
     cdef bint cut          # views made from now on need another map
     cdef void *newest      # FileView, which link to each other and go out of the list when nobody has a view of them
-    cdef object __weakref__
+    cdef void *older
+    cdef void *newer
 
     def __cinit__(self, LogFile file, int64_t end):
+        global _newest
         cdef void *memory
         cdef int64_t size = SPARE
         self.learn(file)
@@ -66,15 +79,21 @@ cdef class FileMap:
             raise OSError(errno.ENOMEM, "cannot map; raise vm.max_map_count", file.path)
         self.data = <uint8_t *>memory
         self.size = self.own_from = size
-        _maps.add(self)
+        self.older = _newest
+        if _newest != NULL:
+            (<FileMap>_newest).newer = <void *>self
+        _newest = <void *>self
+        self.learn(file)  # again: who cuts it just now may not know of this map, who does so from here on exchanges it
 
     cdef int learn(self, LogFile file) except -1:
-        """How long is the file, or will be at once?"""
+        """How long is the file, or will be at once? A cut that comes meanwhile is seen by `cut`."""
         cdef struct_stat status
+        about_to_be = _cuts.get((self.device, self.inode))  # first: the cut may be through when we have the length
         if fstat(file.fd, &status) != 0:
             raise OSError(errno.EIO, "fstat failed", file.path)
-        self.key = status.st_dev, status.st_ino
-        self.valid = min(<int64_t>status.st_size, <int64_t>_cuts.get(self.key, status.st_size))
+        self.device, self.inode, self.valid = status.st_dev, status.st_ino, status.st_size
+        if about_to_be is not None:
+            self.valid = min(self.valid, <int64_t>about_to_be)
         return 0
 
     cdef int exchange(self, int64_t start, int64_t end) except -1:
@@ -119,8 +138,16 @@ cdef class FileMap:
         return 0
 
     def __dealloc__(self):
-        if self.data != NULL:
-            munmap(self.data, self.size)
+        global _newest
+        if self.data == NULL:
+            return
+        if self.newer != NULL:
+            (<FileMap>self.newer).older = self.older
+        else:
+            _newest = self.older
+        if self.older != NULL:
+            (<FileMap>self.older).newer = self.newer
+        munmap(self.data, self.size)
 
 
 @cython.final
@@ -171,24 +198,27 @@ def view_of(LogFile file, int64_t position, int64_t size):
     cdef int64_t end = position + size
     if position < 0 or size < 0 or file.fd < 0 or not file.real:
         return None
-    map = file.map
-    if map is None or map.cut or end > map.size:
-        map = FileMap(file, end)
-        if map.data == NULL:
-            return None
-        file.map = map
-    elif end > map.valid:
-        map.learn(file)
+    while True:
+        map = file.map
+        if map is None or map.cut or end > map.size:
+            map = FileMap(file, end)
+            if map.data == NULL:
+                return None
+            file.map = map
+        elif end > map.valid:
+            map.learn(file)
         if end > map.valid:
             return None
-    whole = file.mapped
-    if whole is None or end > PyMemoryView_GET_BUFFER(whole).len or PyMemoryView_GET_BUFFER(whole).buf != map.data \
-            or not within(<FileView>map.newest, position, end):
-        view = FileView.__new__(FileView, map)
-        view.low = position
-        view.high = end
-        whole = file.mapped = PyMemoryView_FromObject(view)
-    return part(whole, position, size)  # sooner made than a view of an object of its own
+        whole = file.mapped
+        if whole is None or end > PyMemoryView_GET_BUFFER(whole).len \
+                or PyMemoryView_GET_BUFFER(whole).buf != map.data \
+                or not within(<FileView>PyMemoryView_GET_BUFFER(whole).obj, position, end):
+            view = FileView.__new__(FileView, map)
+            view.low = position
+            view.high = end
+            whole = file.mapped = PyMemoryView_FromObject(view)
+        if not map.cut:  # from here on whoever cuts the file or gives it up knows of this view
+            return part(whole, position, size)  # sooner made than a view of an object of its own
 
 
 cdef bint within(FileView view, int64_t position, int64_t end):
@@ -219,10 +249,10 @@ def begin_cut(int fd, int64_t size):
     if fstat(fd, &status) != 0 or size >= status.st_size:
         return None
     key = status.st_dev, status.st_ino
-    _cuts[key] = size  # first: the set below is Python's, and other threads may run while it is gone through
+    _cuts[key] = size  # first: a map that is not listed below learns of it
     try:
-        for map in list(_maps):
-            if map.key == key:
+        for map in all_maps():
+            if map.device == status.st_dev and map.inode == status.st_ino:
                 map.exchange(size, status.st_size)
     except BaseException:
         del _cuts[key]
@@ -239,21 +269,21 @@ def let_go(directory):
     """V4, of the files in this directory, for which this process is about to give up the lock. No view is made of them
     any more: FetchData sees to that. MemoryError: some may be maps of files still."""
     cdef FileMap map
-    maps = list(_maps)
+    maps = all_maps()
     if not maps:
         return
     device = os.stat(directory).st_dev
     with os.scandir(directory) as entries:
         inodes = {entry.inode() for entry in entries}
     for map in maps:
-        if map.key[0] == device and map.key[1] in inodes:
+        if map.device == device and map.inode in inodes:
             map.own()
 
 
 def _before_fork():
     """V4. In the parent, so that the child has what was copied, whatever becomes of the file while it begins."""
     cdef FileMap map
-    for map in list(_maps):
+    for map in all_maps():
         map.own()
 
 

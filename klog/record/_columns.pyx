@@ -362,7 +362,9 @@ cdef int stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept with gi
 
 cdef const char *stream_error(ArrowArrayStream *stream) noexcept with gil:
     cdef _Pull pull = <_Pull>stream.private_data
-    return NULL if pull.message is None else <const char *>pull.message
+    if pull.message is None:
+        return NULL
+    return <const char *>pull.message
 
 
 cdef void stream_release(ArrowArrayStream *stream) noexcept with gil:

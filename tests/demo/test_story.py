@@ -294,8 +294,8 @@ def named(directory) -> list[int]:
 
 
 def left_behind(directory) -> list[int]:
-    """The same, once those about to end have had two seconds to do so."""
-    for _ in range(200):
+    """The same, once those about to end have had some time to do so."""
+    for _ in range(2000):
         if not named(directory):
             break
         time.sleep(0.01)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -407,14 +408,19 @@ def test_views_while_a_file_is_cut_and_filled_again(tmp_path: Path) -> None:
                 problems.append(problem)
 
         threads = [threading.Thread(target=look) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for _ in range(200):
-            log._options.files.truncate(file, 4000)
-            os.pwrite(file.fileno(), before[4000:], 4000)
-        done.set()
-        for thread in threads:
-            thread.join()
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)  # a map that nobody knows of yet meets a cut
+        try:
+            for thread in threads:
+                thread.start()
+            for _ in range(200):
+                log._options.files.truncate(file, 4000)
+                os.pwrite(file.fileno(), before[4000:], 4000)
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+            sys.setswitchinterval(interval)
     assert not problems
 
 

@@ -309,8 +309,10 @@ def test_a_group_of_many_threads_is_nearly_all_of_them(tmp_path: Path) -> None:
         log.append([(None, b"first")])
         io.rule("fdatasync", delay_ms=5)
         before = io.calls("fdatasync")
+        together = threading.Barrier(threads)
 
         def work(who: int) -> None:
+            together.wait(PATIENCE)
             for number in range(each):
                 log.append([(b"%d" % who, b"%d" % number)])
 
