@@ -8,7 +8,7 @@
                         written: 0.07 of a copy of its bytes in memory is the goal
     compact lz4, zstd   the same of compressed batches, against the codec alone: each payload decompressed twice, what
                         is left compressed. Where every key is different nothing is compressed: batches are copied as
-                        they are
+                        they are, and klog decompresses them once, to note their keys
 
 A dry run is what is raced, so that each turn finds the same log. What it leaves out is to write a tenth of the bytes.
 """
