@@ -12,7 +12,10 @@ from libc.stdint cimport int64_t, uint8_t
 
 import os
 
-from lz4.block import _block
+try:
+    from lz4.block import _block    # a name of its own business, which a later version may change
+except ImportError:
+    _block = None
 
 cdef extern from "dlfcn.h" nogil:
     enum:
@@ -27,8 +30,11 @@ cdef bint found = False, wanted = True
 
 cdef int find_lz4() except -1:
     cdef void *library
-    cdef bytes path = os.fsencode(_block.__file__)
+    cdef bytes path
     global found
+    if getattr(_block, "__file__", None) is None:
+        return 0
+    path = os.fsencode(_block.__file__)
     library = dlopen(path, RTLD_NOW | RTLD_NOLOAD)      # it is there already, and never goes
     if library != NULL:     # or it brings the library along, where the functions are found, too
         lz4.decompress = <kl_lz4_block_t>dlsym(library, "LZ4_decompress_safe")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import lz4.frame
@@ -64,6 +66,21 @@ def test_nothing_comes_out_that_the_door_refuses() -> None:
             taken += 1
             assert out == bytes(decompress(LZ4, bytes(payload), MANY))
     assert 0 < taken < 1500
+
+
+def test_klog_works_where_the_package_keeps_its_functions_to_itself() -> None:
+    program = """
+import sys, types, lz4.block
+hidden = types.ModuleType("lz4.block")
+hidden.compress, hidden.decompress = lz4.block.compress, lz4.block.decompress
+lz4.block = sys.modules["lz4.block"] = hidden
+sys.modules["lz4.block._block"] = None
+from klog.codec import compress, decompress
+from klog.codec._direct import use_direct
+assert not use_direct(True)
+assert decompress(3, compress(3, b"abc" * 9), 100) == b"abc" * 9
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_off_is_off(other_door: None) -> None:

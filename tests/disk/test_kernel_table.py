@@ -69,14 +69,18 @@ def test_other_threads_run_while_a_cold_read_waits(tmp_path: Path, kernel: Fault
     file = RealFiles(kernel.table).open(str(tmp_path / "a"))
     kernel.rule("preadv2", error=errno.EAGAIN)
     kernel.rule("pread", delay_ms=200)
-    reader = threading.Thread(target=file.read, args=(0, 61))
-    reader.start()
-    turns = 0
-    while reader.is_alive():
-        turns += 1
-        time.sleep(0.001)
-    reader.join()
-    assert turns > 5
+
+    def turns_beside_a_read() -> int:
+        reader = threading.Thread(target=file.read, args=(0, 61))
+        reader.start()
+        turns = 0
+        while reader.is_alive():
+            turns += 1
+            time.sleep(0.001)
+        reader.join()
+        return turns
+
+    assert any(turns_beside_a_read() > 5 for _ in range(5))  # a busy machine may leave this thread out for one of them
 
 
 def test_a_failed_sync_is_asked_once_and_names_its_file(tmp_path: Path, kernel: FaultyIo) -> None:
