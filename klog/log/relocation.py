@@ -14,9 +14,22 @@ if TYPE_CHECKING:
     from klog.log.log import Log
 
 # What a Log is by itself, and not because of its files: its lock, who waits for it, for a commit or for a flush, and
-# listens, what it has counted, the task that refers to it.
+# listens, what it has counted, the task that refers to it. Of truncations as well: who remembers how many there were is
+# to find no fewer.
 _STAYS = frozenset(
-    {"_lock", "_bell", "_cleaning", "_commits", "_expiry", "_meters", "_offsets_listener", "_sends", "_turn"}
+    {
+        "_bell",
+        "_cleaning",
+        "_commits",
+        "_expiry",
+        "_generation",
+        "_lock",
+        "_meters",
+        "_offsets_listener",
+        "_rewritten",
+        "_sends",
+        "_turn",
+    }
 )
 _FIELDS = [name for name in vars(LogState) if name.startswith("_") and not name.startswith("__")]
 _NOTHING = object()

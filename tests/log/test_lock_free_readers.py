@@ -10,6 +10,7 @@ import pytest
 
 import klog
 from klog.disk import RealFiles
+from klog.errors import CorruptBatch
 from klog.log import offset_lookup
 from klog.record import decode
 from klog.segment import Segment
@@ -162,3 +163,18 @@ def test_a_youngest_timestamp_is_not_that_of_before_the_last_append(
         assert old.max_timestamp == NOW
         assert old.max_timestamp == NOW + 5
         assert log.offset_for_timestamp(NOW + 5) == (NOW + 5, 1)
+
+
+def test_a_range_of_before_a_truncation_is_not_valid_again_behind_a_move(tmp_path: Path) -> None:
+    """R3: whoever has the log in hand goes on with the copy, which was never truncated."""
+    with klog.open([tmp_path / "a", tmp_path / "b"], create=True) as logs:
+        logs.create_topic("t")
+        log = logs.log("t", 0)
+        log.append([(b"k", b"before")] * 9)
+        held = log.fetch_range(0)
+        log.truncate_to(0)
+        log.append([(b"k", b"behind")] * 9)
+        (there,) = {tmp_path / "a", tmp_path / "b"} - {Path(log.path).parent}
+        logs.move("t", 0, there)
+        with pytest.raises(CorruptBatch, match="truncated"):
+            held.slice(0)
