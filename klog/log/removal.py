@@ -14,7 +14,8 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from klog.disk import is_full
+from klog.disk import is_final, is_full
+from klog.errors import CorruptIndex
 from klog.segment import Segment, names
 
 if TYPE_CHECKING:
@@ -29,6 +30,19 @@ def remove_locked(log: Log, segments: Sequence[Segment], reason: str) -> None:
     must be a log. Durable when it returns, save that the bytes go later. OSError is final."""
     if segments:
         unlink_later_locked(log, put_aside_locked(log, segments, reason))
+
+
+def know_aborted(segments: Sequence[Segment]) -> None:
+    """What put_aside_locked reads of segments is read behind this: OSError where something has run out, too many open
+    files say, while nothing has changed. Whatever else is wrong put_aside_locked finds itself."""
+    for segment in segments:
+        try:
+            segment.txn_index.entries  # noqa: B018
+        except CorruptIndex:
+            continue
+        except OSError as error:
+            if not is_final(error):
+                raise
 
 
 def put_aside_locked(

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from klog.clock import let_others_in
 from klog.errors import ConfigUnknown, KlogError, OffsetOutOfRange, PolicyViolation
 from klog.log.flushing import flush_locked, sync_directory
-from klog.log.removal import put_aside_locked, unlink_later_locked
+from klog.log.removal import know_aborted, put_aside_locked, unlink_later_locked
 from klog.segment import Segment
 
 if TYPE_CHECKING:
@@ -211,6 +211,7 @@ def _remove_batch_locked(log: Log, waiting: collections.deque[tuple[Segment, str
     if not gone:
         waiting.clear()
         return 0
+    know_aborted(gone)
     log._segments = log._segments[len(gone) :]
     log._finally(lambda: doomed.extend(put_aside_locked(log, gone, reason, durably=False)))
     return len(gone)

@@ -21,7 +21,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.disk import RealFiles, is_final
+from klog.disk import LogFile, RealFiles, is_final, os_error
 from klog.errors import StorageOffline
 from tests.support.batches import NOW, batch
 from tests.support.failing_files import FailingFiles
@@ -298,6 +298,32 @@ def test_too_many_open_files_refuse_and_nothing_more(tmp_path: Path, operation: 
             break
     assert told or operation == "retention"
     assert all("open files" in text and "raise" in text for text in told)
+
+
+class NoDescriptors(RealFiles):
+    """Nobody can open a file to read while none is left."""
+
+    none_left = False
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        if self.none_left:
+            raise os_error(errno.EMFILE, path)
+        return super().open(path, write=write, create=create)
+
+
+def test_retention_without_open_files_begins_behind_nothing(tmp_path: Path) -> None:
+    """F21: what was aborted in a segment that goes is read before it is on its way."""
+    files = NoDescriptors()
+    with opened(tmp_path / "t-0", files=files) as log:
+        for number in range(12):
+            log.append([(b"k", b"%d" % number * 400)])
+        before = len(log.segments)
+        files.none_left = True
+        with pytest.raises(OSError, match="open files"):
+            log.apply_retention()
+        assert (log.offline, len(log.segments)) == (None, before)
+        files.none_left = False
+        assert log.apply_retention() > 0
 
 
 # ---- a directory that goes away --------------------------------------------------------------------------------------
