@@ -132,19 +132,22 @@ def test_nothing_keeps_the_bytes_of_a_segment_that_was_unlinked(tmp_path: Path) 
         assert [name for name in opened if name.startswith(str(tmp_path)) and "deleted" in name] == []
 
 
-def test_a_segment_that_leaves_writes_no_file_any_more(tmp_path: Path) -> None:
-    """Its index is gone, and is worked out again for whoever still looks something up in it: in memory."""
+def test_an_index_of_a_segment_that_has_left_goes_with_it(tmp_path: Path) -> None:
+    """One that was lost is worked out again for whoever still looks something up there: a file (LS10), which is
+    unlinked with the rest."""
+    clock = ManualClock(NOW)
     config = {"file.delete.delay.ms": DELAY_MS, "index.interval.bytes": 100}
-    with open_log(tmp_path / "t-0", clock=ManualClock(NOW), config=config) as log:
+    with open_log(tmp_path / "t-0", clock=clock, config=config) as log:
         fill(log)
         old = log.segments[0]
         assert log.compact().rounds > 0
         for kind in (".index", ".timeindex"):
             Path(old.path.replace(".log", kind)).unlink()
-        before = sorted(os.listdir(tmp_path / "t-0"))
         header = old.locate(old.next_offset - 1)
         assert header is not None and header.last_offset >= old.next_offset - 1
-        assert sorted(os.listdir(tmp_path / "t-0")) == before
+        assert Path(old.path.replace(".log", ".index")).exists()
+        clock.advance(DELAY_MS)
+        assert [name for name in os.listdir(tmp_path / "t-0") if name.endswith(".deleted")] == []
 
 
 def test_what_had_no_room_to_be_put_aside_is_not_unlinked_a_second_time(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ def test_missing_files_do_not_stop_a_deletion(tmp_path: Path) -> None:
 
 
 def test_another_suffix_creates_no_file(tmp_path: Path) -> None:
-    """LS10: the log is renamed and index paths follow; an index that is not there is worked out in memory."""
+    """LS10: the log is renamed and index paths follow; whoever asks for an index finds it, or builds it, there."""
     with open_log(tmp_path) as log:
         log.append([(None, b"x" * 5000, NOW)])
         log.append([(None, b"x", NOW + 1)])
@@ -243,7 +243,9 @@ def test_another_suffix_creates_no_file(tmp_path: Path) -> None:
         assert segment.path.endswith(".log.deleted")
         assert names_in(log.path, ".deleted") == [f"{0:020d}.log.deleted"]
         assert segment.index.entries == 1
-        assert names_in(log.path, ".deleted") == [f"{0:020d}.log.deleted"]
+        assert names_in(log.path, ".deleted") == [
+            f"{0:020d}{suffix}.deleted" for suffix in (".index", ".log", ".timeindex")
+        ]
         log.close_handlers()
         with pytest.raises(StorageOffline):
             log.close()
