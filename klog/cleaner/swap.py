@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from klog.disk import is_final
+from klog.disk import failed_sync_in, is_final
 from klog.log import failures
 from klog.log.cleaning_turn import Overtaken
 from klog.log.load import new_segment
@@ -75,8 +75,14 @@ def replace_all_locked(
     ends = [*(live.base_offset for live in lives[1:]), log._segments[first + len(sources)].base_offset]
     for live, made, end in zip(lives, cleaned, ends, strict=True):
         live.size, live.next_offset = made.size, end
-    _name_swaps(log, cleaned)
-    publish_locked(log, first, len(sources), lives, lambda: _swap(log, lives, sources))
+    try:
+        _name_swaps(log, cleaned)
+        publish_locked(log, first, len(sources), lives, lambda: _swap(log, lives, sources))
+    except OSError:
+        raise
+    except BaseException as error:  # Ctrl-C: a load would take a .swap's side, whatever had been written meanwhile
+        log._go_offline(repr(error), disk=failed_sync_in(error) is not None)
+        raise
     return lives
 
 

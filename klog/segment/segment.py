@@ -452,14 +452,14 @@ class Segment:
             self._stay_with_file()
             aborted = self.txn_index  # of the files as they are called now
             before, left, self.home = self.paths, self.home, home
-            self._drop_handles()  # again: who has opened one meanwhile has kept it, or sees that it is not to
             try:
+                self._drop_handles()  # again: who has opened one meanwhile has kept it, or sees that it is not to
                 aborted.leave(home.path(self.base_offset, names.TXN_INDEX))
                 for old, new in zip(before, self.paths, strict=True):
                     if os.path.exists(old):
                         home.files.unlink(new)  # of an earlier segment of this base: never the target of a rename
                         home.files.rename(old, new)
-            except OSError:
+            except BaseException:  # Ctrl-C, too
                 if os.path.exists(before[0]):
                     self.home = left  # where its .log still is: who reads in it goes on
                     self.forget_paths()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import klog
 from klog.cleaner import Dirt, KeyMap, Overtaken, clean_round
 from klog.cleaner.swap import check_unchanged
+from klog.disk import RealFiles
 from klog.errors import StorageOffline
 from tests.cleaner.logs import append, done_in, fill, offsets, open_log, values
 from tests.support.crash_files import CrashFiles, PowerCut
@@ -214,6 +216,43 @@ def test_a_disk_that_fails_anywhere_leaves_a_log_that_reads_and_opens(tmp_path: 
     else:
         pytest.fail("it never got through")
     assert nth > 10
+
+
+class Interrupted(RealFiles):
+    """Ctrl-C, once, around the first rename to such a name, or behind the sync of a directory that has one."""
+
+    def __init__(self, step: str, suffix: str) -> None:
+        super().__init__()
+        self.step, self.suffix = step, suffix
+
+    def rename(self, source: str, target: str) -> None:
+        meant = target.endswith(self.suffix)
+        self._interrupt("before", meant)
+        super().rename(source, target)
+        self._interrupt("renamed", meant)
+
+    def fsync_dir(self, path: str) -> None:
+        super().fsync_dir(path)
+        self._interrupt("synced", any(name.endswith(self.suffix) for name in os.listdir(path)))
+
+    def _interrupt(self, step: str, meant: bool) -> None:
+        if meant and step == self.step:
+            self.step = ""
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("suffix", [".swap", ".deleted"])
+@pytest.mark.parametrize("step", ["before", "renamed", "synced"])
+def test_nothing_is_written_behind_a_swap_that_was_interrupted(tmp_path: Path, step: str, suffix: str) -> None:
+    """A load would take the side of what has been written by then, and records of later would be lost."""
+    expected, before = three_segments(tmp_path / "t-0")
+    with open_log(tmp_path / "t-0", files=Interrupted(step, suffix)) as log:
+        with pytest.raises(KeyboardInterrupt):
+            log.compact()
+        assert values(log) == expected
+        with pytest.raises(StorageOffline):
+            log.truncate_to(0)
+    check(tmp_path / "t-0", expected, before)
 
 
 def test_a_segment_that_retention_takes_meanwhile_ends_the_round_alone(tmp_path: Path) -> None:
