@@ -222,7 +222,7 @@ class LogView(LogState):
             self._commits.renew()
         self._forked = not self.read_only
         if self._home is not None:
-            self._home.mappable = False  # what it is a child of has the lock
+            self._home.renew()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{self!r} belongs to its process: send its path, and open that there with read_only=True")

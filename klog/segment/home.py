@@ -54,6 +54,10 @@ class Home:
         self.written = WriteCounts()
         self.sampler = ReadSampler()  # how much of what is read comes from the page cache
 
+    def renew(self) -> None:
+        """In a forked child: nobody there lets go of what another thread had, and its parent has the log's lock."""
+        self.opening, self.mappable = threading.RLock(), False
+
     def path(self, base_offset: int, kind: str) -> str:
         """A file of the segment of this base offset."""
         return names.file_path(self.directory, base_offset, kind) + self.suffix

@@ -58,7 +58,8 @@ def test_a_fork_while_another_thread_holds_the_lock(tmp_path: Path, read_only: b
         held, done = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with logs._lock, log._lock:
+            assert log._home is not None
+            with logs._lock, log._lock, log._home.opening:
                 held.set()
                 done.wait(60)
 
