@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from klog.disk import is_final, is_full
+from klog.disk import is_full, lacks_descriptors
 from klog.errors import CorruptIndex
 from klog.segment import Segment, names
 
@@ -33,15 +33,15 @@ def remove_locked(log: Log, segments: Sequence[Segment], reason: str) -> None:
 
 
 def know_aborted(segments: Sequence[Segment]) -> None:
-    """What put_aside_locked reads of segments is read behind this: OSError where something has run out, too many open
-    files say, while nothing has changed. Whatever else is wrong put_aside_locked finds itself."""
+    """What put_aside_locked reads of segments is read behind this: OSError where there are too many open files, while
+    nothing has changed. A file that cannot be read for another reason goes unread."""
     for segment in segments:
         try:
             segment.txn_index.entries  # noqa: B018
         except CorruptIndex:
             continue
         except OSError as error:
-            if not is_final(error):
+            if lacks_descriptors(error):
                 raise
 
 

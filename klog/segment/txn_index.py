@@ -123,7 +123,7 @@ class TxnIndex:
     def leave(self, path: str) -> None:
         """Its segment leaves the log, and whoever reads in it goes on: nothing is written from here on, and another
         segment's file may get the name."""
-        with contextlib.suppress(CorruptIndex):  # the next question is told
+        with contextlib.suppress(CorruptIndex, OSError):  # the next question is told
             self.entries  # noqa: B018  read before the file has another name
         self.path, self.writable = path, False
 

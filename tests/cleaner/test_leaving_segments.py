@@ -180,3 +180,12 @@ def test_nor_is_what_was_truncated_and_written_anew(tmp_path: Path) -> None:
         clock.advance(DELAY_MS)
         log.roll()
         assert [segment for segment in log.segments if not os.path.exists(segment.path)] == []
+
+
+def test_a_fifo_in_place_of_a_transaction_index_does_not_hold_up_what_goes(tmp_path: Path) -> None:
+    """Fault 28. It goes with its segment."""
+    with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete", "retention.bytes": 1}) as log:
+        fill(log)
+        os.mkfifo(Path(log.segments[0].path).with_suffix(".txnindex"))
+        assert log.apply_retention() == 3
+        assert log.append([(b"k", b"v")]).first_offset == log.log_end_offset - 1
