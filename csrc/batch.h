@@ -28,6 +28,10 @@ enum {
     KL_ATTR_TRANSACTIONAL = 0x10,
     KL_ATTR_CONTROL = 0x20,
     KL_ATTR_DELETE_HORIZON = 0x40,
+
+    KL_CODEC_GZIP = 1, /* in the bits of KL_ATTR_CODEC, as in klog.codec.CODECS */
+    KL_CODEC_LZ4 = 3,
+    KL_CODEC_ZSTD = 4,
 };
 
 typedef struct {

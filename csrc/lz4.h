@@ -12,8 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KL_CODEC_LZ4 = 3 }; /* in the attributes of a batch */
-
 /* LZ4_decompress_safe and LZ4_compress_default: (from, to, bytes at from, room at to) -> bytes written, not above 0 if it
  * fails (0 is also nothing).  Neither reads or writes beyond what it was given. */
 typedef int (*kl_lz4_block_t)(const char *from, char *to, int size, int room);

@@ -13,6 +13,9 @@ cdef extern from "batch.h" nogil:
         KL_ATTR_TRANSACTIONAL
         KL_ATTR_CONTROL
         KL_ATTR_DELETE_HORIZON
+        KL_CODEC_GZIP
+        KL_CODEC_LZ4
+        KL_CODEC_ZSTD
 
     ctypedef struct kl_batch_t:
         int64_t position

@@ -1,9 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t
 
 cdef extern from "lz4.h" nogil:
-    enum:
-        KL_CODEC_LZ4
-
     ctypedef int (*kl_lz4_block_t)(const char *source, char *to, int size, int room) noexcept nogil
 
     ctypedef struct kl_lz4_t:

@@ -15,15 +15,15 @@ cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from klog._c.batch cimport (
-    KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_TRANSACTIONAL, KL_BATCH_HEADER, KL_RECORD_MIN,
-    kl_batch_crc, kl_batch_fields, kl_batch_header, kl_batch_last_offset, kl_batch_t,
+    KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_TRANSACTIONAL, KL_BATCH_HEADER, KL_CODEC_LZ4,
+    KL_RECORD_MIN, kl_batch_crc, kl_batch_fields, kl_batch_header, kl_batch_last_offset, kl_batch_t,
 )
 from klog._c.clean cimport (
     KL_FATE_INTACT, KL_FATE_UNKNOWN, kl_clean_choose, kl_clean_control_type, kl_clean_empty, kl_clean_fate, kl_clean_note,
     kl_clean_rules_t, kl_clean_run_t, kl_clean_runs_max, kl_clean_seal, kl_clean_write, kl_cleaned_t, kl_fate_t,
 )
 from klog._c.index cimport kl_indexer_add
-from klog._c.lz4 cimport KL_CODEC_LZ4, kl_lz4_pack, kl_lz4_packed_max, kl_lz4_plain_max, kl_lz4_unpack
+from klog._c.lz4 cimport kl_lz4_pack, kl_lz4_packed_max, kl_lz4_plain_max, kl_lz4_unpack
 from klog._c.osio cimport kl_io_t, kl_pread
 from klog._c.status cimport KL_ECOUNT, KL_ECRC, KL_EFULL, KL_ELENGTH, KL_EMAGIC, KL_EORDER, KL_ETRUNCATED, KL_OK
 from klog.cleaner._keymap cimport KeyMap

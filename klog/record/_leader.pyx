@@ -19,8 +19,8 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from klog._c.batch cimport (
     KL_ATTR_CODEC, KL_ATTR_CONTROL, KL_ATTR_DELETE_HORIZON, KL_ATTR_LOG_APPEND_TIME, KL_ATTR_TRANSACTIONAL,
-    KL_BATCH_HEADER, KL_BATCH_LENGTH_MIN, KL_BATCH_PREFIX, KL_LEGACY_LENGTH_MIN, kl_batch_crc, kl_batch_fields,
-    kl_batch_header_store, kl_batch_t,
+    KL_BATCH_HEADER, KL_BATCH_LENGTH_MIN, KL_BATCH_PREFIX, KL_CODEC_LZ4, KL_CODEC_ZSTD, KL_LEGACY_LENGTH_MIN, kl_batch_crc,
+    kl_batch_fields, kl_batch_header_store, kl_batch_t,
 )
 from klog._c.bytes cimport kl_load_u32, kl_load_u64
 from klog._c.leader cimport (
@@ -42,8 +42,6 @@ from klog.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, RecordToo
 from klog.record.refusals import RecordErrors
 
 cdef enum:
-    LZ4 = 3
-    ZSTD = 4
     AT_LENGTH = 8
     AT_MAGIC = 16
     AT_LEGACY_CRC = 12
@@ -439,7 +437,7 @@ cdef ValidatedBatch take_batch(ValidatedBatch source, Terms terms, request_t *re
     check_header(&b, request)
     codec = b.attributes & KL_ATTR_CODEC
     target = codec if terms.codec == KEEP_CODEC else terms.codec
-    if not request.takes_zstd and (codec == ZSTD or target == ZSTD):
+    if not request.takes_zstd and (codec == KL_CODEC_ZSTD or target == KL_CODEC_ZSTD):
         refuse_zstd()
     request.rules.stamped = (b.attributes & KL_ATTR_LOG_APPEND_TIME) != 0
     # Control records keep the codec they have, which is none.
@@ -494,12 +492,12 @@ cdef object unwrap(ValidatedBatch source, const kl_message_t *m):
     """The set of messages in a wrapper."""
     cdef int codec = m.attributes & KL_ATTR_CODEC
     cdef Py_ssize_t value_at = m.value - source.bytes_at
-    if codec == ZSTD:
+    if codec == KL_CODEC_ZSTD:
         refuse(f"a message of magic {m.magic} with codec zstd, which magic 2 brought", None)
     if m.value_size < 0:
         refuse("a wrapper whose value is null", None)
     value = memoryview(source)[value_at:value_at + m.value_size]
-    if codec == LZ4 and m.magic == 0:
+    if codec == KL_CODEC_LZ4 and m.magic == 0:
         value = lz4_with_header_checksum(value)
     try:
         return decompress(codec, value, decompressed_bytes_max(m.value_size))
@@ -530,7 +528,7 @@ cdef ValidatedBatch take_messages(ValidatedBatch source, const frames_t *frames,
     cdef int status = kl_message_next(source.bytes_at, <size_t>frames.size, &m)
     if status != KL_OK:
         corrupt(f"a message of magic {<int8_t>source.bytes_at[AT_MAGIC]}: {status_text(status)}", 0)
-    if not request.takes_zstd and (frames.codec == ZSTD or target == ZSTD):
+    if not request.takes_zstd and (frames.codec == KL_CODEC_ZSTD or target == KL_CODEC_ZSTD):
         refuse_zstd()
     request.rules.stamped = m.magic == 1 and (m.attributes & KL_ATTR_LOG_APPEND_TIME) != 0
     request.rules.negative_refused = True

@@ -15,7 +15,7 @@ Kafka: AbstractLegacyRecordBatch, LegacyRecord.
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from klog._c.batch cimport KL_ATTR_CODEC, KL_ATTR_LOG_APPEND_TIME
+from klog._c.batch cimport KL_ATTR_CODEC, KL_ATTR_LOG_APPEND_TIME, KL_CODEC_GZIP, KL_CODEC_LZ4
 from klog._c.bytes cimport kl_load_u32, kl_load_u64
 from klog._c.legacy cimport (
     KL_MESSAGE_CRC_FROM, kl_legacy_measure, kl_legacy_t, kl_legacy_write, kl_message_next, kl_message_t,
@@ -31,8 +31,6 @@ from klog.codec import decompress, decompressed_bytes_max, lz4_with_header_check
 from klog.errors import CorruptBatch
 
 cdef enum:
-    GZIP = 1
-    LZ4 = 3
     CRC_AT = 12
     MAGIC_AT = 16
     NOGIL_MIN = 1 << 14     # a checksum by nibbles takes 5 ns a byte
@@ -55,7 +53,7 @@ cdef object unwrap(message, const kl_message_t *m, const uint8_t *data):
     """What the value of a wrapper becomes."""
     cdef int codec = m.attributes & KL_ATTR_CODEC
     cdef Py_ssize_t value_at
-    if not GZIP <= codec <= LZ4:
+    if not KL_CODEC_GZIP <= codec <= KL_CODEC_LZ4:
         text = f"codec {_CODECS[codec]}, which magic 2 brought" if codec < len(_CODECS) else f"codec bits {codec}"
         raise CorruptBatch(f"a message of magic {m.magic} with {text}", offset=m.offset)
     if m.value_size < 0:
@@ -63,7 +61,7 @@ cdef object unwrap(message, const kl_message_t *m, const uint8_t *data):
     value_at = m.value - data
     value = message[value_at:value_at + m.value_size]
     try:
-        if codec == LZ4 and m.magic == 0:
+        if codec == KL_CODEC_LZ4 and m.magic == 0:
             value = lz4_with_header_checksum(value)
         return decompress(codec, value, decompressed_bytes_max(m.value_size))
     except CorruptBatch as error:
