@@ -76,7 +76,7 @@ def clean_round(
     Overtaken where the log has changed in between, SplitFirst where a segment had to be split, CleaningAborted where
     the turn is to end, OSError, and what tick does.
     """
-    return _Round(log, range_, keys, now_ms, tick=tick, dry_run=dry_run, waste=waste).run(segments)
+    return _Round(log, range_, keys, now_ms, tick, dry_run, waste).run(segments)
 
 
 class _Round:
@@ -88,10 +88,9 @@ class _Round:
         range_: Dirt,
         keys: KeyMap,
         now_ms: int,
-        *,
-        tick: Tick | None = None,
-        dry_run: bool = False,
-        waste: Waste | None = None,
+        tick: Tick | None,
+        dry_run: bool,
+        waste: Waste | None,
     ) -> None:
         self._log, self._range, self._keys, self._now_ms = log, range_, keys, now_ms
         self._tick, self._dry_run, self._waste = tick, dry_run, waste

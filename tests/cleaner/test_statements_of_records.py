@@ -411,7 +411,7 @@ def test_a_reach_is_not_read_from_an_empty_index(story: Story) -> None:
 
 def survey(log: klog.Log, start: int, end: int, keys: KeyMap) -> RoundStats:
     """Pass 1."""
-    round_ = _Round(log, Dirt(start, end, 0, 0), keys, NOW)
+    round_ = _Round(log, Dirt(start, end, 0, 0), keys, NOW, None, False, None)
     round_.note_keys(log.segments)
     return round_.stats
 
