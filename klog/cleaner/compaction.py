@@ -4,6 +4,7 @@ its cleaner's."""
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -57,9 +58,8 @@ def compact(
     if rounds is not None and rounds < 1:
         raise ValueError(f"rounds={rounds}: at least one, or None for as many as it takes")
     _check_policy(log)
-    if dry_run:
-        return foreseen(log, "a forecast", lambda: _compact(log, roll, rounds, True, top, progress))
-    return _compact(log, roll, rounds, False, top, progress)
+    run = functools.partial(_compact, log, roll, rounds, dry_run, top, progress)
+    return foreseen(log, "a forecast", run) if dry_run else run()
 
 
 def _compact(
