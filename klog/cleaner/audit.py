@@ -20,7 +20,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from klog.disk import Files, directory_turn
+from klog.disk import Files, directory_turn, read_whole
 from klog.errors import CorruptAudit, NewerFormat
 
 FILE = "klog-audit.jsonl"
@@ -74,8 +74,7 @@ def read(directory: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Every line of a log.dir's audit, oldest first; none where there is no file. Raises CorruptAudit, NewerFormat."""
     path = os.path.join(os.fspath(directory), FILE)
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_whole(path)
     except FileNotFoundError:
         return []
     except IsADirectoryError:
