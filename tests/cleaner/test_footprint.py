@@ -78,8 +78,8 @@ def test_what_was_in_memory_stays_and_so_does_what_comes_of_it(tmp_path: Path, k
         before = [sum(resident_pages(path)) for path in (second, third)]
         log.compact()
         after = [sum(resident_pages(path + ".deleted")) for path in (second, third)]
-        for was, is_ in zip(before, after, strict=True):
-            assert abs(is_ - was) < 32  # a page may go by itself
+        assert -32 < after[0] - before[0] < 32  # a page may go by itself
+        assert -32 < after[1] - before[1] <= 0
     assert resident(tmp_path / "t-0", "*.log.deleted") == [False, True, True]
     assert resident(tmp_path / "t-0", "*[0-9].log") == [True]
 
