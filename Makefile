@@ -9,6 +9,8 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 NATIVE := $(shell find klog csrc -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' | grep -v '/_os\.c$$') setup.py klog/disk/_os_build.py
 # Compat mode lays klog out as Spark looks for data sources; setuptools warns about it at length, each time.
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet install
+# A process of tests for each core: a JVM runs in some of them, so memory bounds their number.
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
 export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: help demo test test-deep test-c check fuzz bench micro debug asan build clean format
@@ -56,11 +58,11 @@ demo: $(VENV)/demo $(VENV)/built
 	@$(BIN)/klog demo
 
 test: $(VENV)/dev $(VENV)/built
-	$(BIN)/python -m pytest -m 'not deep'
+	$(PYTEST) -m 'not deep'
 
 test-deep: $(VENV)/dev $(VENV)/built test-c
 	tools/install_tools.sh
-	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest --only-needs-skips
+	HYPOTHESIS_PROFILE=deep $(PYTEST) --only-needs-skips
 
 check: $(VENV)/dev $(VENV)/built
 	$(BIN)/ruff check .

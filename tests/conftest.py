@@ -1,7 +1,11 @@
-"""Settings of the whole suite: how long random tests look, and which skips are honest.
+"""Settings of the whole suite: how long random tests look, which skips are honest, and how work is divided.
 
 HYPOTHESIS_PROFILE picks dev (the default), ci (the same examples in every run) or deep. --only-needs-skips fails a run
 in which a test was skipped for another reason than something that the machine lacks: "needs: <what>".
+
+With -n the tests run in that many processes. A file is one piece of work, so that what its module's fixtures make is
+made once; only in the directories of SPLIT, whose tests share nothing and may take minutes, is each test a piece of its
+own. What may take longest begins first.
 """
 
 from __future__ import annotations
@@ -11,9 +15,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadFileScheduling
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=_SLOW, print_blob=True)
@@ -44,6 +52,34 @@ def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="klog-", dir=MEMORY, ignore_cleanup_errors=True) as path:
         yield Path(path)
+
+
+SPLIT = ("tests/crash/", "tests/property/")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid if nodeid.startswith(SPLIT) else super()._split_scope(nodeid)
+
+    config.option.loadscopereorder = False  # by number of tests: the order of pytest_collection_modifyitems is better
+    return Scheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items.sort(key=_longest_first)
+
+
+def _longest_first(item: pytest.Item) -> tuple[float, bool]:
+    """By the time limits of their own, then those that start a JVM or are deep; others stay in their order."""
+    limit = item.get_closest_marker("timeout")
+    slow = any(item.get_closest_marker(mark) for mark in ("spark", "java", "deep"))
+    return -(limit.args[0] if limit else 0), not slow
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

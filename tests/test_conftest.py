@@ -43,6 +43,7 @@ def run(tmp_path: Path, reason: str, *options: str) -> subprocess.CompletedProce
     [
         ("needs: a JDK", ("--only-needs-skips",), 0),
         ("flaky on Tuesdays", ("--only-needs-skips",), 1),
+        ("flaky on Tuesdays", ("--only-needs-skips", "-n", "2"), 1),
         ("flaky on Tuesdays", (), 0),
     ],
 )
@@ -51,3 +52,19 @@ def test_a_skip_must_say_what_it_needs(tmp_path: Path, reason: str, options: tup
     assert result.returncode == code, result.stdout + result.stderr
     if code:
         assert "test_cases.py::test_needs: flaky on Tuesdays" in result.stdout
+
+
+def test_a_file_is_one_piece_of_work_save_where_each_test_is_one(tmp_path: Path) -> None:
+    """And what may take longest begins first."""
+    parts = {"a": "tests/log/test_a.py", "b": "tests/log/test_b.py", "c": "tests/crash/test_c.py"}
+    cases = "import os, pytest\n\n@pytest.mark.timeout({limit})\n@pytest.mark.parametrize('case', range(30))\n"
+    cases += "def test_it(case):\n    print(os.environ['PYTEST_XDIST_WORKER'], {name!r}, case)\n"
+    for limit, (name, part) in enumerate(parts.items(), 300):
+        (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / part).write_text(cases.format(name=name, limit=limit))
+    result = run(tmp_path, "needs: nothing", "-n", "2", "-rP")
+    assert "91 passed, 1 skipped" in result.stdout, result.stdout
+    ran = [line.split() for line in result.stdout.splitlines() if line.startswith("gw")]
+    workers = {name: {worker for worker, case_of, _ in ran if case_of == name} for name in parts}
+    assert [len(workers[name]) for name in parts] == [1, 1, 2]
+    assert ran[0][1] == "c"
