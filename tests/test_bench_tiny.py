@@ -34,7 +34,6 @@ def run(*arguments: str, **changes: str) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=250,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
@@ -172,7 +171,6 @@ def test_an_unknown_name_lists_the_contests():
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
     )
     assert done.returncode == 2
     assert "encode 100B" in done.stderr

@@ -120,9 +120,7 @@ class Reader:
             assert not expected or matches(expected, printed), f"{where}: {command} printed\n{printed}"
 
     def _run(self, command: list[str], where: str) -> str:
-        done = subprocess.run(
-            command, cwd=self._directory, env=self._environment, capture_output=True, text=True, timeout=240
-        )
+        done = subprocess.run(command, cwd=self._directory, env=self._environment, capture_output=True, text=True)
         killed = done.returncode in (-9, 137)
         assert killed or done.returncode == 0, f"{where}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
         assert "was never closed" not in done.stderr, f"{where}: {done.stderr}"

@@ -11,6 +11,7 @@ import pytest
 from klog.disk import directory_turn
 from klog.errors import KlogError, ReentrantCall
 from klog.locks import CallLock, OwnLock
+from tests.support.patience import PATIENCE
 
 LOG: Any = SimpleNamespace(name="t-0")
 
@@ -19,7 +20,7 @@ def in_another_thread(action: Any) -> Any:
     got: list[Any] = []
     thread = threading.Thread(target=lambda: got.append(action()))
     thread.start()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert got, "it never came back"
     return got[0]
 
@@ -43,7 +44,7 @@ def test_one_thread_at_a_time(kind: type[OwnLock]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE)
     assert count == 8000 and all(least) and not lock._is_owned()
 
 
@@ -103,10 +104,10 @@ def test_a_condition_lets_go_of_all_of_it() -> None:
 
         thread = threading.Thread(target=other)
         thread.start()
-        assert condition.wait(20)
+        assert condition.wait(PATIENCE)
         with pytest.raises(ReentrantCall):
             lock.begins(LOG, "a close")
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not lock._is_owned() and in_another_thread(lambda: lock.acquire())
 
 

@@ -11,6 +11,7 @@ import pytest
 from klog.clock import ManualClock, SystemClock
 from klog.scheduler import Scheduler
 from tests.support.child import in_child
+from tests.support.patience import PATIENCE
 
 
 def test_a_manual_clock_passes_through_every_due_moment_in_order() -> None:
@@ -95,7 +96,7 @@ def test_the_thread_runs_what_is_due_until_it_is_stopped() -> None:
     assert scheduler.running
     scheduler.schedule("far", lambda: None, 3_600_000)
     scheduler.schedule("near", ran.set, 1)
-    assert ran.wait(30)
+    assert ran.wait(PATIENCE)
     scheduler.stop()
     scheduler.stop()
     assert not scheduler.running
@@ -112,7 +113,7 @@ def test_a_task_may_stop_its_own_scheduler() -> None:
 
     scheduler.start()
     scheduler.schedule("finish", finish, 1)
-    assert done.wait(30)
+    assert done.wait(PATIENCE)
 
 
 def test_nothing_runs_in_a_forked_child() -> None:
@@ -142,15 +143,15 @@ def test_where_a_thread_runs_what_is_due_nobody_else_does() -> None:
     seen: list[str] = []
     scheduler.start()
     try:
-        scheduler.schedule("long", lambda: (entered.set(), gate.wait(10)), 1)
-        assert entered.wait(10)
+        scheduler.schedule("long", lambda: (entered.set(), gate.wait(PATIENCE)), 1)
+        assert entered.wait(PATIENCE)
         scheduler.schedule("next", lambda: (seen.append(threading.current_thread().name), ran.set()), 1)
         until = scheduler.now_ms() + 20
         while scheduler.now_ms() < until:
             assert scheduler.run_due() == 0
         assert seen == []
         gate.set()
-        assert ran.wait(10)
+        assert ran.wait(PATIENCE)
         assert seen == ["klog-scheduler"]
     finally:
         gate.set()
@@ -164,14 +165,14 @@ def test_a_forked_child_stops_it_although_a_thread_of_the_parent_was_at_it() -> 
     def hold() -> None:
         with scheduler._condition:
             taken.set()
-            over.wait(60)
+            over.wait(PATIENCE)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    taken.wait(60)
+    taken.wait(PATIENCE)
 
     def stop() -> str:
-        signal.alarm(10)  # its end, where it hangs
+        signal.alarm(int(PATIENCE))  # its end, where it hangs
         scheduler.stop()
         return "stopped"
 

@@ -21,6 +21,7 @@ import pytest
 import klog
 from klog.record import decode
 from tests.cli.test_process import KLOG, _environment
+from tests.support.patience import PATIENCE
 
 KEYS = 40
 BATCHES = 70
@@ -69,7 +70,7 @@ class Readers:
     def follow(self, log: klog.Log) -> None:
         """From the beginning to the last record, as they come."""
         seen: list[Row] = []
-        for record in log.tail(0, timeout=60):
+        for record in log.tail(0, timeout=PATIENCE):
             seen.append((record.offset, record.key, record.value))
             if record.key == LAST:
                 break
@@ -196,7 +197,7 @@ def test_whoever_reads_beside_a_cleaner_misses_nothing(tmp_path: Path, delay_ms:
             for failure in readers.failures:
                 raise failure
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 130
+            assert process.wait(PATIENCE) == 130
         assert cleanings > 5
         assert readers.checked > 0
         check_seen(rows_of(output), written)

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import klog
 from klog.cli import cli
 from klog.cli.bench import BAR_CELLS, bar
+from tests.support.patience import PATIENCE
 
 SMALL = ("--size", "32", "--seconds", "0.1")
 
@@ -70,7 +71,7 @@ def test_a_signal_that_ends_it_leaves_nothing_behind(tmp_path: Path, number: sig
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(number)
-        assert process.wait(60) == 128 + number
+        assert process.wait(PATIENCE) == 128 + number
     finally:
         process.kill()
         process.wait()

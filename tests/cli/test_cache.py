@@ -198,7 +198,7 @@ def test_without_matplotlib_it_says_what_to_install(
 def test_a_terminal_without_blocks_gets_digits(data: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(klog.__file__).parent.parent), "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-m", "klog.cli", "cache", str(data)]
-    result = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=120)
+    result = subprocess.run(command, capture_output=True, env=environment, check=True)
     assert b"#" * 32 in result.stdout and b"." * 32 in result.stdout and b"\\u" not in result.stdout
 
 

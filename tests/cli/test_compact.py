@@ -223,7 +223,6 @@ def test_ctrl_c_leaves_a_log_that_is_whole(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         env=_environment(),
-        timeout=60,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nklog: interrupted\n")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import klog
+from tests.support.patience import PATIENCE
 
 KLOG = [sys.executable, "-m", "klog.cli"]
 ROOT = Path(klog.__file__).resolve().parent.parent
@@ -25,9 +26,7 @@ def _environment(**extra: str) -> dict[str, str]:
 
 def _run(*args: object, **named: Any) -> subprocess.CompletedProcess[str]:
     command = [*KLOG, *map(str, args)]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=_environment(), timeout=120, check=False, **named
-    )
+    return subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False, **named)
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def test_a_reader_that_leaves_early_is_no_error(data: Path) -> None:
         assert json.loads(process.stdout.readline())["offset"] == 0
         process.stdout.close()
         errors = process.stderr.read()
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     assert errors == b""
 
 
@@ -98,7 +97,7 @@ def test_following_sees_what_another_process_appends_and_ends_by_interrupt(
         logs.log("t").append([(b"k", b"after the roll")])
         assert json.loads(process.stdout.readline())["value"] == "after the roll"
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output) == (130, "")
     assert errors.strip() == "klog: interrupted"
 
@@ -134,7 +133,7 @@ def _terminal(args: list[str], **extra: str) -> tuple[str, str]:
                 text += part
             os.close(master)
             texts.append(text.decode())
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     return texts[0], texts[1]
 
 

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from klog.demo.child import python_module
+from tests.support.patience import PATIENCE
 
 
 def alive(pid: int) -> bool:
@@ -22,7 +23,7 @@ def alive(pid: int) -> bool:
 
 
 def gone(pid: int) -> bool:
-    for _ in range(500):
+    for _ in range(int(PATIENCE * 100)):
         if not alive(pid):
             return True
         time.sleep(0.01)
@@ -69,6 +70,6 @@ def test_the_child_finds_the_same_klog(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "says_where.py").write_text("import klog; print(klog.__file__)\n")
     with python_module("says_where", stderr=subprocess.DEVNULL) as process:
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=PATIENCE)
     assert output.decode().strip() == klog.__file__
     assert sys.executable

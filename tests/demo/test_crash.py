@@ -10,6 +10,7 @@ import klog
 from klog.demo import crash, place, writer
 from klog.demo.child import python_module
 from klog.demo.failure import DemoFailed
+from tests.support.patience import PATIENCE
 
 
 @pytest.fixture
@@ -88,4 +89,4 @@ def test_the_writer_ends_when_nobody_listens(directory):
     ) as process:
         assert process.stdout.readline()
         process.stdout.close()
-        assert process.wait(timeout=60) == 1
+        assert process.wait(PATIENCE) == 1

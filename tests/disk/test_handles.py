@@ -12,6 +12,7 @@ import pytest
 
 from klog.disk import HandleCache, RealFiles
 from klog.disk._lru import Lru
+from tests.support.patience import PATIENCE
 
 
 class Handle:
@@ -76,7 +77,7 @@ def test_the_first_of_two_that_race_for_a_key_is_kept() -> None:
 
     def race() -> None:
         handle = cache.find("a") or Handle()
-        barrier.wait(timeout=10)  # everybody has missed before anybody keeps
+        barrier.wait(PATIENCE)  # everybody has missed before anybody keeps
         got.append(cache.keep("a", handle))
 
     threads = [threading.Thread(target=race) for _ in range(4)]

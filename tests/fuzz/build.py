@@ -86,7 +86,7 @@ def run(name: str, seconds: int) -> subprocess.CompletedProcess[str]:
         f"-dict={HERE / 'klog.dict'}",
         f"-artifact_prefix={found}/{name}-",
         "-max_len=4096",
-        "-timeout=10",
+        "-timeout=60",
         "-rss_limit_mb=1024",
         "-print_final_stats=1",
     ]

@@ -65,7 +65,7 @@ def test_a_killed_writer_leaves_a_sound_directory(tmp_path: Path) -> None:
         "os._exit(0)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "data")], check=True, env=environment, timeout=60)
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "data")], check=True, env=environment)
     report = verify(tmp_path / "data")
     assert (report.problems, report.records) == ([], 200)
 

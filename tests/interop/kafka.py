@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.support.patience import PATIENCE
 from tools import kafka_jars
 from tools.kafka_jars import Unavailable
 
@@ -38,7 +39,7 @@ class Kafka:
         out, err = [], []
         for chunk in _chunks([str(path) for path in files], DUMP_ARGUMENT_BYTES):
             command = ["java", "-cp", self.class_path, DUMP_CLASS[self.version], *options, "--files", ",".join(chunk)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 raise AssertionError(
                     f"DumpLogSegments {self.version} ended with {done.returncode}:\n{done.stderr[-4000:]}"
@@ -74,7 +75,7 @@ class Judge:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise AssertionError(f"the JVM of Kafka {self.kafka.version} ended: exit {self._process.wait(10)}")
+            raise AssertionError(f"the JVM of Kafka {self.kafka.version} ended: exit {self._process.wait(PATIENCE)}")
         return json.loads(line)
 
     def records(self, path: Path) -> Any:
@@ -174,7 +175,7 @@ class Judge:
         assert self._process.stdout is not None
         self._process.stdin.close()
         try:
-            self._process.wait(20)
+            self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -23,6 +23,7 @@ from klog.log import checkpoint
 from tests.interop.broker import Broker
 from tests.interop.kafka import Kafka
 from tests.support.batches import marker, transactional
+from tests.support.patience import PATIENCE
 
 pytestmark = [pytest.mark.java, pytest.mark.deep, pytest.mark.timeout(600)]
 
@@ -331,7 +332,7 @@ def test_the_broker_recovers_what_a_killed_klog_left(broker: Broker) -> None:
         acknowledged = max(int(writer.stdout.readline()) for _ in range(150))
     finally:
         os.kill(writer.pid, signal.SIGKILL)
-        writer.wait(30)
+        writer.wait(PATIENCE)
         acknowledged = max([acknowledged, *(int(line) for line in writer.stdout.read().split("\n")[:-1])])
         writer.stdout.close()
     assert not Path(checkpoint.clean_shutdown_path(str(broker.log_dir))).exists()

@@ -17,6 +17,7 @@ from klog.errors import StorageOffline
 from tests.support.batches import NOW
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import values
+from tests.support.patience import PATIENCE
 
 
 class Gated(RealFiles):
@@ -31,7 +32,7 @@ class Gated(RealFiles):
     def fdatasync(self, file: LogFile) -> None:
         self.syncs += 1
         self.entered.set()
-        assert self.gate.wait(20)
+        assert self.gate.wait(PATIENCE)
         super().fdatasync(file)
 
 
@@ -44,7 +45,7 @@ def opened(path: Path, files: RealFiles | None = None, durability: str = "sync",
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -88,7 +89,7 @@ def test_tasks_and_threads_share_one_queue(tmp_path: Path) -> None:
         thread = threading.Thread(target=in_a_thread)
         thread.start()
         asyncio.run(main())
-        thread.join(20)
+        thread.join(PATIENCE)
         for key in (b"thread", b"task0", b"task1", b"task2", b"task3"):
             assert [record.value for record in log.read(1) if record.key == key] == [b"%d" % n for n in range(30)]
         assert log._commits.appends == 151 and len(log._commits) == 0
@@ -142,7 +143,7 @@ def test_a_loop_that_went_away_with_its_queue_holds_nobody_up(tmp_path: Path) ->
         files.entered.clear()
         thread = threading.Thread(target=lambda: log.append([(None, b"leads")]))
         thread.start()
-        assert files.entered.wait(20)
+        assert files.entered.wait(PATIENCE)
 
         async def main() -> None:
             asyncio.create_task(log.append_async([(None, b"cancelled by run()")]))  # noqa: RUF006
@@ -150,7 +151,7 @@ def test_a_loop_that_went_away_with_its_queue_holds_nobody_up(tmp_path: Path) ->
 
         asyncio.run(main())
         files.gate.set()
-        thread.join(20)
+        thread.join(PATIENCE)
         log.append([(None, b"behind")])
         assert values(log) == [b"first", b"leads", b"behind"]
 

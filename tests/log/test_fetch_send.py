@@ -21,6 +21,7 @@ from klog.disk import RealFiles
 from klog.errors import CorruptBatch, PeerGone, SendTimeout
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import one_log
+from tests.support.patience import PATIENCE
 from tests.support.sockets import Reader, again_and_again, pair, tcp_pair
 from tests.support.tls import tls_pair
 
@@ -64,7 +65,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 @pytest.fixture(params=loops())
 def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     loop = request.param()
-    yield lambda work: loop.run_until_complete(asyncio.wait_for(work, 60))
+    yield lambda work: loop.run_until_complete(asyncio.wait_for(work, PATIENCE))
     loop.close()
 
 
@@ -433,7 +434,7 @@ def test_after_a_timeout_it_goes_on_too(log: klog.Log) -> None:
         with pytest.raises(SendTimeout) as caught:
             out.send_to(ours)
         assert caught.value.sent == 0 and out.sent == before
-        ours.settimeout(20)
+        ours.settimeout(PATIENCE)
         reader = Reader(theirs)
         assert out.send_to(ours) == out.size - before
         ours.close()
@@ -496,7 +497,7 @@ def test_a_disk_that_fails_in_the_middle(tmp_path: Path) -> None:
         with pair("tcp") as (ours, _):
             kernel.rule("sendfile", at_most=1000, times=2)
             failing = kernel.rule("sendfile", error=errno.EIO, nth=3)
-            ours.settimeout(20)
+            ours.settimeout(PATIENCE)
             with pytest.raises(OSError, match="Input/output error") as caught:
                 out.send_to(ours)
             assert caught.value.filename == log.segments[0].path

@@ -17,6 +17,7 @@ from klog.disk import RealFiles
 from klog.log import checkpoint
 from tests.support.batches import NOW
 from tests.support.logs import values
+from tests.support.patience import PATIENCE
 
 
 class NoDescriptor(RealFiles):
@@ -71,16 +72,16 @@ def test_a_forked_child_closes_its_log_whatever_a_thread_was_about(tmp_path: Pat
         def hold() -> None:
             with log._owner._mutex:
                 held.set()
-                go.wait(20)
+                go.wait(PATIENCE)
 
         thread = threading.Thread(target=hold)
         thread.start()
-        assert held.wait(20)
+        assert held.wait(PATIENCE)
         child = os.fork()
         if child == 0:
             log.close()
             os._exit(0)
-        end, found = time.monotonic() + 10, (0, 0)
+        end, found = time.monotonic() + PATIENCE, (0, 0)
         while not found[0] and time.monotonic() < end:
             found = os.waitpid(child, os.WNOHANG)
             time.sleep(0.01)

@@ -19,8 +19,7 @@ from klog.log import checkpoint
 from tests.support.batches import NOW, batch
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import values
-
-PATIENCE = 20.0
+from tests.support.patience import PATIENCE
 
 
 class Gated(RealFiles):

@@ -14,6 +14,7 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import OffsetOutOfRange
 from tests.support.logs import bases, one_log, tree, values
+from tests.support.patience import PATIENCE
 
 
 def test_tail_gives_what_is_there_and_ends_after_a_quiet_time(tmp_path: Path) -> None:
@@ -90,7 +91,7 @@ def test_tail_works_with_async_for(tmp_path: Path) -> None:
             tailing = asyncio.create_task(follow(log))
             await asyncio.sleep(0.001)
             log.append([(None, b"begin")])
-            return await asyncio.wait_for(tailing, 30)
+            return await asyncio.wait_for(tailing, PATIENCE)
 
         assert asyncio.run(both()) == [b"begin", b"0", b"1", b"2"]
 
@@ -236,13 +237,13 @@ def test_a_reader_follows_a_writer_in_another_process_across_its_rolls(tmp_path:
             with klog.open(tmp_path, read_only=True) as logs:
                 got = follow(logs.log("events"))
     finally:
-        assert child.wait(timeout=60) == 0
+        assert child.wait(PATIENCE) == 0
     assert got == [(i, b"%06d" % i) for i in range(400)]
 
 
 def follow(reader: klog.Log) -> list[tuple[int, bytes | None]]:
     got = []
-    for record in reader.tail("earliest", timeout=30):
+    for record in reader.tail("earliest", timeout=PATIENCE):
         got.append((record.offset, record.value))
         if len(got) == 400:
             break
@@ -292,10 +293,10 @@ def test_four_writers_and_two_readers_agree(tmp_path: Path) -> None:
         for thread in (*writers, *readers):
             thread.start()
         for thread in writers:
-            thread.join(timeout=60)
+            thread.join(PATIENCE)
         stop.set()
         for thread in readers:
-            thread.join(timeout=60)
+            thread.join(PATIENCE)
         if failures:
             raise failures[0]
         assert not any(thread.is_alive() for thread in (*writers, *readers))

@@ -15,6 +15,7 @@ from klog.disk import watch
 from klog.errors import ForkedHandle
 from tests.support.child import in_child
 from tests.support.logs import one_log, values
+from tests.support.patience import PATIENCE
 
 
 def test_a_reader_goes_on_in_the_child(tmp_path: Path) -> None:
@@ -61,11 +62,11 @@ def test_a_fork_while_another_thread_holds_the_lock(tmp_path: Path, read_only: b
             assert log._home is not None
             with logs._lock, log._lock, log._home.opening:
                 held.set()
-                done.wait(60)
+                done.wait(PATIENCE)
 
         thread = threading.Thread(target=hold)
         thread.start()
-        held.wait(60)
+        held.wait(PATIENCE)
 
         def child() -> object:
             log.refresh()
@@ -87,7 +88,7 @@ def test_a_tail_that_waits_is_not_the_child_s(tmp_path: Path, monkeypatch: pytes
         log = logs.log("events")
         log.append([(None, b"a")])
         with klog.Log.open(tmp_path / "events-0", read_only=True) as reader:
-            tail = iter(reader.tail("earliest", timeout=5))
+            tail = iter(reader.tail("earliest", timeout=PATIENCE))
             assert next(tail).value == b"a"
             read, write = os.pipe()
             ready_read, ready_write = os.pipe()

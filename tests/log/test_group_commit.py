@@ -24,8 +24,7 @@ from tests.support.batches import NOW, batch, produced, transactional
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import values
-
-PATIENCE = 20.0
+from tests.support.patience import PATIENCE
 
 
 def until(condition: Callable[[], object]) -> None:

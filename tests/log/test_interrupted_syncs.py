@@ -21,8 +21,8 @@ from klog.log import checkpoint
 from tests.support.batches import NOW
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import values
+from tests.support.patience import PATIENCE
 
-PATIENCE = 20.0
 BIG = [(b"k", os.urandom(200_000))] * 8
 CALLS: dict[str, tuple[str, str, Callable[[klog.Log], Any]]] = {
     "flush": ("fdatasync", "os", lambda log: log.flush()),

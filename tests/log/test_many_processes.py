@@ -14,6 +14,7 @@ import pytest
 
 import klog
 from klog.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from tests.support.patience import PATIENCE
 
 WRITER = """
 import random, sys, klog
@@ -63,7 +64,7 @@ with klog.open(sys.argv[1], read_only=True) as logs:
     next_offset, rounds, more = "earliest", 0, set()
     while rounds is not None:
         try:
-            for record in log.tail(next_offset, timeout=60):
+            for record in log.tail(next_offset, timeout=240):
                 if isinstance(next_offset, int):
                     assert record.offset == next_offset, (record.offset, next_offset)
                 rounds = check(record, rounds)
@@ -101,8 +102,8 @@ def test_readers_beside_a_writer_that_does_everything(tmp_path: Path) -> None:
     ]
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), "11"])
     try:
-        assert writer.wait(timeout=120) == 0
-        said = [reader.communicate(timeout=120)[0].split() for reader in readers]
+        assert writer.wait(PATIENCE) == 0
+        said = [reader.communicate(timeout=PATIENCE)[0].split() for reader in readers]
     finally:
         for process in (writer, *readers):
             if process.poll() is None:
@@ -122,13 +123,13 @@ def test_a_tail_hears_of_a_truncation_below_it(tmp_path: Path) -> None:
         log.append([(None, b"a")])
         log.append([(None, b"b")])
         log.append([(None, b"c")])
-        tail = iter(beside.log("events").tail(0, timeout=5))
+        tail = iter(beside.log("events").tail(0, timeout=PATIENCE))
         assert [next(tail).value for _ in range(3)] == [b"a", b"b", b"c"]
         log.truncate_to(1)
         with pytest.raises(OffsetOutOfRange, match=r"offset 3 is outside events-0, which holds \[0, 1\)"):
             next(tail)
         log.append([(None, b"B")])
-        late = beside.log("events").tail(1, timeout=5)
+        late = beside.log("events").tail(1, timeout=PATIENCE)
         assert next(iter(late)).value == b"B"
 
 
@@ -159,7 +160,7 @@ def test_a_topic_that_is_deleted_and_made_anew_beside_a_reader(tmp_path: Path) -
         logs.create_topic("events")
         logs.append("events", [(None, b"old")] * 5)
         reader = beside.log("events")
-        tail = iter(reader.tail(0, timeout=5))
+        tail = iter(reader.tail(0, timeout=PATIENCE))
         assert [next(tail).value for _ in range(5)] == [b"old"] * 5
         logs.delete_topic("events")
         assert beside.topics() == {}

@@ -55,7 +55,6 @@ def opened_and_read(tmp_path: Path, count: int, mode: str) -> dict[str, Any]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -16,6 +16,7 @@ import pytest
 import klog
 from klog.disk import Bell, Waiter, watch
 from klog.errors import LogClosed, OffsetOutOfRange
+from tests.support.patience import PATIENCE
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_a_tail_is_woken_by_each_append(log: klog.Log, monkeypatch: pytest.Monke
         if i % 5 == 0:
             log.roll()
         log.append([(None, b"%d" % i)])
-        thread.join(30)
+        thread.join(PATIENCE)
         assert found == [b"%d" % i]
     tail.close()  # type: ignore[attr-defined]
     if beside:
@@ -83,7 +84,7 @@ def test_an_async_tail_is_woken_too(log: klog.Log, monkeypatch: pytest.MonkeyPat
         await writer
         return got
 
-    assert asyncio.run(asyncio.wait_for(follow(), 60)) == [b"%d" % i for i in range(10)]
+    assert asyncio.run(asyncio.wait_for(follow(), PATIENCE)) == [b"%d" % i for i in range(10)]
     if beside:
         tailed.close()
 
@@ -109,7 +110,7 @@ def test_a_tail_of_a_log_that_is_closed_hears_it(log: klog.Log, monkeypatch: pyt
     thread, found = in_thread(lambda: next(tail))
     time.sleep(0.01)
     log.close()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert isinstance(found[0], LogClosed)
 
 
@@ -123,7 +124,7 @@ def test_a_tail_beside_a_writer_that_cuts_the_log_hears_it(log: klog.Log, monkey
         thread, found = in_thread(lambda: next(tail))
         time.sleep(0.01)
         os.truncate(log.segments[0].path, half)
-        thread.join(30)
+        thread.join(PATIENCE)
         assert isinstance(found[0], OffsetOutOfRange) and found[0].log_end_offset == 1
 
 
@@ -135,11 +136,11 @@ def test_without_inotify_a_tail_looks_by_itself(log: klog.Log, monkeypatch: pyte
 
     monkeypatch.setattr(watch, "lib", Blind)
     with klog.Log.open(log.path, read_only=True) as reader:
-        tail = iter(reader.tail(timeout=30))
+        tail = iter(reader.tail(timeout=PATIENCE))
         thread, found = in_thread(lambda: next(tail).value)
         time.sleep(0.02)
         log.append([(None, b"x")])
-        thread.join(30)
+        thread.join(PATIENCE)
         assert found == [b"x"]
 
 
@@ -153,11 +154,11 @@ def test_tails_leave_no_descriptor_behind(log: klog.Log) -> None:
             before = descriptors()
             for _ in range(50):
                 list(tailed.tail("earliest", timeout=0))
-            tail = iter(tailed.tail(timeout=60))
+            tail = iter(tailed.tail(timeout=PATIENCE))
             thread, _found = in_thread(lambda tail=tail: next(tail))
             time.sleep(0.01)
             log.append([(None, b"x")])
-            thread.join(30)
+            thread.join(PATIENCE)
             tail.close()  # type: ignore[attr-defined]
             del tail
             assert descriptors() == before
@@ -185,5 +186,5 @@ def test_a_bell_that_rings_before_the_wait_ends_it(tmp_path: Path, monkeypatch: 
         thread.join(0.05)
         assert thread.is_alive()  # one ring, one wait
         bell.ring()
-        thread.join(30)
+        thread.join(PATIENCE)
         assert not thread.is_alive()

@@ -18,6 +18,7 @@ from klog import Log
 from klog.disk import DirectoryLock
 from klog.errors import AlreadyLocked, InconsistentTopicId
 from klog.log import checkpoint
+from tests.support.patience import PATIENCE
 
 MARKER = ".kafka_cleanshutdown"
 
@@ -152,20 +153,20 @@ def test_closing_the_manager_beside_an_append_that_rolls(tmp_path: Path) -> None
 
     def note(log: Log) -> None:
         rolling.set()
-        closing.wait(10)
+        closing.wait(PATIENCE)
         noted(log)
 
     log._on_flush = note
     roller = threading.Thread(target=log.roll, daemon=True)
     roller.start()
-    assert rolling.wait(10)
+    assert rolling.wait(PATIENCE)
     closer = threading.Thread(target=logs.close, daemon=True)
     closer.start()
     time.sleep(0.2)
     log._on_flush = noted
     closing.set()
     for thread in (closer, roller):
-        thread.join(10)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
     assert (tmp_path / MARKER).exists()
 

@@ -11,6 +11,7 @@ import pytest
 import klog
 from klog.clock import ManualClock, SystemClock
 from tests.manager.cleaned_logs import NOW, dirty, is_clean, opened, pass_time, topic
+from tests.support.patience import PATIENCE
 
 GAUGES = {
     "max-buffer-utilization-percent",
@@ -23,7 +24,6 @@ GAUGES = {
     "uncleanable-partitions-count",
     "uncleanable-bytes",
 }
-PATIENCE_SECONDS = 60
 
 
 def test_gauges_are_there_while_it_runs(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def slowest(logs: klog.LogManager, seconds: list[float]) -> None:
 
 
 def wait_until_clean(logs: list[klog.Log]) -> None:
-    stop_at = time.monotonic() + PATIENCE_SECONDS
+    stop_at = time.monotonic() + PATIENCE
     while not all(map(is_clean, logs)):
         if time.monotonic() > stop_at:
             pytest.fail("nobody cleans")

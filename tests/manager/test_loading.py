@@ -16,6 +16,7 @@ from klog.manager import loading
 from klog.manager.pool import run_all
 from klog.progress import Event
 from tests.support.abandon import abandon
+from tests.support.patience import PATIENCE
 
 NOW = 1_700_000_000_000
 MARKER = ".kafka_cleanshutdown"
@@ -60,7 +61,7 @@ def test_so_many_threads_work_and_no_more() -> None:
 
     def job() -> None:
         names.add(threading.current_thread().name)
-        barrier.wait(20)
+        barrier.wait(PATIENCE)
 
     assert run_all([job] * 6, 3) == []
     assert len(names) == 3
@@ -106,7 +107,7 @@ def test_directories_of_an_unclean_stop_come_first_each_with_its_threads(
     def load(path: str, options: Any) -> klog.Log:
         order.append(Path(path).parent.name)
         if len(order) <= 4:
-            barrier.wait(20)  # two of each directory at once, or this times out
+            barrier.wait(PATIENCE)  # two of each directory at once, or this times out
         return real(path, options)
 
     monkeypatch.setattr(loading, "Log", load)

@@ -34,6 +34,7 @@ from klog.errors import (
 from tests.support.abandon import abandon
 from tests.support.child import in_child, living_child
 from tests.support.logs import one_log, tree, values
+from tests.support.patience import PATIENCE
 
 MARKER = ".kafka_cleanshutdown"
 
@@ -727,7 +728,7 @@ def test_a_child_that_outlives_its_parent_holds_no_lock(tmp_path: Path, how: str
     assert parent.stdout is not None
     try:
         assert parent.stdout.readline() == "ready\n"
-        assert parent.wait(timeout=60) == 0
+        assert parent.wait(PATIENCE) == 0
         with klog.Log.open(tmp_path / "events-0") if how == "alone" else klog.open(tmp_path):
             pass
     finally:

@@ -19,6 +19,7 @@ from klog.manager import moving
 from klog.progress import Event
 from tests.support.abandon import abandon
 from tests.support.failing_files import FailingFiles
+from tests.support.patience import PATIENCE
 
 NOW = 1_700_000_000_000
 CONFIG = {"segment.bytes": 700, "index.interval.bytes": 100, "file.delete.delay.ms": 1000}
@@ -378,7 +379,7 @@ def test_who_waits_at_the_tail_is_woken_in_the_new_place(tmp_path: Path) -> None
         got: list[int] = []
 
         def follow() -> None:
-            for record in log.tail(58, timeout=30):
+            for record in log.tail(58, timeout=PATIENCE):
                 got.append(int(record.value or b""))
                 if len(got) == 4:
                     return
@@ -389,7 +390,7 @@ def test_who_waits_at_the_tail_is_woken_in_the_new_place(tmp_path: Path) -> None
         log.append([(b"k", b"60")])
         logs.move("t", 0, tmp_path / "a")
         log.append([(b"k", b"61")])
-        thread.join(20)
+        thread.join(PATIENCE)
         assert got == [58, 59, 60, 61]
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import klog
 from klog.errors import CorruptCheckpoint, NewerFormat, OffsetOutOfRange, UnknownTopicOrPartition
+from tests.support.patience import PATIENCE
 
 
 @pytest.fixture
@@ -112,7 +113,7 @@ def test_a_reader_that_is_killed_beside_a_writer(tmp_path: Path) -> None:
         finally:
             os.kill(child.pid, signal.SIGKILL)
             said = max([said, *(int(line) for line in child.stdout.read().split())])
-            child.wait(60)
+            child.wait(PATIENCE)
             child.stdout.close()
         reader = logs.reader("events", "r")
         assert said <= reader.position[0] <= said + 5 and reader.position[0] % 5 == 0
@@ -314,7 +315,7 @@ def test_commits_of_several_processes_under_one_name(tmp_path: Path) -> None:
             logs.create_topic(topic)
             logs.append(topic, [(None, b"x")] * 40)
         children = [subprocess.Popen([sys.executable, "-c", COMMITS, str(tmp_path), topic]) for topic in topics]
-        assert [child.wait(timeout=120) for child in children] == [0, 0, 0]
+        assert [child.wait(PATIENCE) for child in children] == [0, 0, 0]
         assert logs.readers() == {"r": {topic: {0: 40} for topic in topics}}
 
 

@@ -288,7 +288,6 @@ def run_bare(script: str, cwd: Path, *first: Path) -> subprocess.CompletedProces
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
     )
 

@@ -22,7 +22,7 @@ from klog.errors import LogClosed, ReentrantCall, StorageOffline
 from tests.support.failing_files import FailingFiles
 from tests.support.logs import values
 
-HANG_SECONDS = 200
+HANG_SECONDS = 600
 Acked = tuple[int, bytes]
 
 

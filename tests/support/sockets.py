@@ -7,6 +7,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
+from tests.support.patience import PATIENCE
+
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
     """Two ends of a connection over the loopback."""
@@ -32,7 +34,7 @@ class Reader:
 
     def finished(self) -> bytes:
         """Once the other end has closed."""
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         return bytes(self.got)
 
