@@ -63,6 +63,10 @@ class BuildExt(build_ext):
         super().initialize_options()
         self.build_temp = str(BUILD / "ext")
 
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or len(os.sched_getaffinity(0))
+
     def run(self) -> None:
         self.run_command("build_clib")
         super().run()

@@ -21,7 +21,7 @@ suite() {
     local options="$1"
     shift
     LD_PRELOAD="$libs" PYTHONMALLOC=malloc ASAN_OPTIONS="detect_leaks=0$options" PYTHONPATH="$PWD" \
-        "$python" -m pytest -m 'not deep and not spark and not java' -p no:benchmark "$@"
+        "$python" -m pytest -n logical --maxprocesses 4 -m 'not deep and not spark and not java' -p no:benchmark "$@"
 }
 memory=(tests/record/test_memory.py tests/record/test_bombs.py)
 suite '' "${memory[@]/#/--ignore=}" tests/codec tests/record tests/disk tests/segment tests/log tests/property tests/fuzz
