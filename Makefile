@@ -13,13 +13,14 @@ PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test test-deep test-c check fuzz bench micro debug asan build clean format
+.PHONY: help demo test test-hogs test-deep test-c check fuzz bench micro debug asan build clean format
 
 help:
 	@echo 'make demo       real flight data in, a killed writer, out through Spark: the whole story in about two minutes'
 	@echo 'make test       unit, property and golden tests'
 	@echo 'make check      ruff, cython-lint, mypy, stubtest, layering'
 	@echo 'make test-deep  slower: Kafka itself as judge, long properties, sanitizers'
+	@echo 'make test-hogs  make test ten times (RUNS=), beside hogs of the cores and of the disk'
 	@echo 'make asan       the C core and the unit tests under address and undefined sanitizers'
 	@echo 'make fuzz       libFuzzer over the C core, atheris over the Python face; FUZZ_SECONDS=300 for each target'
 	@echo 'make bench      klog beside its peers, as ratios of one run: a table, a plot, docs/performance.md'
@@ -58,7 +59,11 @@ demo: $(VENV)/demo $(VENV)/built
 	@$(BIN)/klog demo
 
 test: $(VENV)/dev $(VENV)/built
-	$(PYTEST) -m 'not deep'
+	$(PYTEST) -m 'not deep' $(OPTIONS)
+
+# Ten times, beside busy processes and a busy disk.
+test-hogs: $(VENV)/dev $(VENV)/built
+	tools/hogs.sh $(RUNS)
 
 test-deep: $(VENV)/dev $(VENV)/built test-c
 	tools/install_tools.sh

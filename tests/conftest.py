@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=_SLOW, print_blob=True)
 settings.register_profile("ci", settings.get_profile("dev"), max_examples=100, derandomize=True)
-settings.register_profile("deep", settings.get_profile("dev"), max_examples=2000)
+settings.register_profile("deep", settings.get_profile("dev"), max_examples=500)  # more: tests/support/examples.py
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 

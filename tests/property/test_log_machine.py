@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -17,6 +18,7 @@ import klog
 from klog.clock import ManualClock
 from klog.record import decode
 from tests.support.abandon import abandon
+from tests.support.examples import examples
 from tests.support.logs import NOW
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a thousand fsyncs an example, and no power cut in sight
@@ -304,7 +306,5 @@ class LogMachine(RuleBasedStateMachine):
         shutil.rmtree(self.path)
 
 
-TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(
-    settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev")), stateful_step_count=30
-)
+TestLogMachine = pytest.mark.timeout(3600)(LogMachine.TestCase)
+TestLogMachine.settings = settings(max_examples=examples(deep=2000), stateful_step_count=30)

@@ -22,6 +22,7 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import OffsetOutOfRange, OffsetsOutOfOrder, UnexpectedAppendOffset
 from klog.record import encode
+from tests.support.examples import examples
 from tests.support.logs import NOW
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -341,7 +342,5 @@ class PartitionMachine(RuleBasedStateMachine):
         shutil.rmtree(self.path)
 
 
-TestPartitionMachine = PartitionMachine.TestCase
-TestPartitionMachine.settings = settings(
-    settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev")), stateful_step_count=40
-)
+TestPartitionMachine = pytest.mark.timeout(3600)(PartitionMachine.TestCase)
+TestPartitionMachine.settings = settings(max_examples=examples(deep=2000), stateful_step_count=40)
