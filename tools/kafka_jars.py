@@ -10,17 +10,29 @@ moved the record classes to `common.record.internal`: Java sources are written f
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / "build" / "kafka"
 RECORDS_MOVED_IN = (4, 2)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One process at a time fills HOME: the tests run in several."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    with open(HOME / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 class Unavailable(Exception):
@@ -43,9 +55,10 @@ class Jars:
         classes = self.lib.parent / name
         wanted = hashlib.sha256(json.dumps(sources).encode()).hexdigest()
         stamp = classes / "complete"
-        if not (stamp.exists() and stamp.read_text() == wanted):
-            self._compile(sources, classes)
-            stamp.write_text(wanted)
+        with _alone():
+            if not (stamp.exists() and stamp.read_text() == wanted):
+                self._compile(sources, classes)
+                stamp.write_text(wanted)
         return classes
 
     def _compile(self, sources: dict[str, str], classes: Path) -> None:
@@ -68,9 +81,10 @@ def get(version: str) -> Jars:
     pom = Path(__file__).with_suffix(".xml")
     stamp = jars.lib / "complete"
     wanted = hashlib.sha256(pom.read_bytes()).hexdigest()
-    if not (stamp.exists() and stamp.read_text() == wanted):
-        _resolve(jars, pom)
-        stamp.write_text(wanted)
+    with _alone():
+        if not (stamp.exists() and stamp.read_text() == wanted):
+            _resolve(jars, pom)
+            stamp.write_text(wanted)
     return jars
 
 
@@ -94,7 +108,8 @@ def _run(command: list[str], what: str) -> None:
 def logger() -> Path:
     """A jar that prints what Kafka logs on stderr; put it before the others, whose binding says nothing."""
     jar = HOME / "logger" / "slf4j-simple-1.7.36.jar"
-    if not jar.exists():
-        command = ["mvn", "-q", "-B", "dependency:copy", "-Dartifact=org.slf4j:slf4j-simple:1.7.36"]
-        _run([*command, f"-DoutputDirectory={jar.parent}"], "the logger of a broker")
+    with _alone():
+        if not jar.exists():
+            command = ["mvn", "-q", "-B", "dependency:copy", "-Dartifact=org.slf4j:slf4j-simple:1.7.36"]
+            _run([*command, f"-DoutputDirectory={jar.parent}"], "the logger of a broker")
     return jar

@@ -90,6 +90,7 @@ def test_one_life(seed: int, life: Callable[[int, Path, int], None], tmp_path: P
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(seed=st.integers(1000, 10**9), cleanings=st.integers(1, 5))
 @pytest.mark.parametrize("life", [live_in_sessions, live_in_one_session])

@@ -94,6 +94,7 @@ def test_every_flip_in_plain_batches_indexes_snapshots_and_texts_is_found(tmp_pa
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 def test_every_flip_in_transactions_is_found(tmp_path: Path) -> None:
     directory = _only(golden.copy_logdir("txn-v1", tmp_path), "orders-0")
     # Where the first of two records with the batch's largest time is named instead of the batch's last record: as Kafka

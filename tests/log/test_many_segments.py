@@ -76,6 +76,7 @@ def test_three_thousand_segments_under_256_descriptors(tmp_path: Path, mode: str
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", ["writing", "reading"])
 def test_a_hundred_thousand_segments_under_256_descriptors(tmp_path: Path, mode: str) -> None:
     judge(opened_and_read(tmp_path, 100_000, mode))

@@ -59,6 +59,7 @@ def test_a_handler_at_every_operation(scenario: str, handler: str, durability: s
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("durability", ["os", "sync", "interval"])
 def test_handlers_anywhere(durability: str) -> None:
     for seed in range(8):

@@ -173,6 +173,7 @@ class Lives:
             assert log.log_start_offset >= log.segments[0].base_offset
 
 
+@pytest.mark.timeout(1800)
 @given(st.integers(0, 2**32))
 def test_a_round_comes_to_what_a_walk_over_all_segments_comes_to(seed: int) -> None:
     """Whatever appends, rolls, truncations, new configurations, restarts and jumps of the clock come between rounds."""

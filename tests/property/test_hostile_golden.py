@@ -309,6 +309,7 @@ def test_lies_under_a_good_checksum(seed: int) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("shard", range(4 * SHARDS))
 def test_every_cut_and_flip_of_every_small_batch(shard: int) -> None:
     for data in small_batches()[shard :: 4 * SHARDS]:

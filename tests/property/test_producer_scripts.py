@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -154,6 +155,7 @@ class Script:
             self.sent = None  # of all batches but the last a reload knows nothing
 
 
+@pytest.mark.timeout(1800)
 @given(st.lists(STEPS, max_size=40), st.integers(1, 700))
 def test_a_crash_and_a_follower_know_what_the_log_knows(steps: list[Any], fetch_bytes: int) -> None:
     """LC6, PS24: scripts of data, markers, rolls, crashes; then once more a crash; then a follower, by fetches."""
