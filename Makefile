@@ -11,12 +11,13 @@ NATIVE := $(shell find klog csrc -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet install
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test test-deep test-c check fuzz bench micro debug asan build clean format
+.PHONY: help demo test test-deep test-c check package fuzz bench micro debug asan build clean format
 
 help:
 	@echo 'make demo       real flight data in, a killed writer, out through Spark: the whole story in about two minutes'
 	@echo 'make test       unit, property and golden tests'
 	@echo 'make check      ruff, cython-lint, mypy, stubtest, layering'
+	@echo 'make package    sdist, the wheel built from it, a fresh venv, and klog tried there'
 	@echo 'make test-deep  slower: Kafka itself as judge, long properties, sanitizers'
 	@echo 'make asan       the C core and the unit tests under address and undefined sanitizers'
 	@echo 'make fuzz       libFuzzer over the C core, atheris over the Python face; FUZZ_SECONDS=300 for each target'
@@ -69,6 +70,10 @@ check: $(VENV)/dev $(VENV)/built
 	$(BIN)/mypy
 	$(BIN)/python tools/check_stubs.py
 	$(BIN)/python tools/check_layers.py
+
+# What users install: build/package has both files afterwards.
+package: $(VENV)/dev
+	$(BIN)/python tools/check_package.py
 
 format: $(VENV)/dev
 	$(BIN)/ruff check --fix-only .

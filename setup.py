@@ -28,6 +28,8 @@ LINK = [flag for flag in FLAGS if flag.startswith("-fsanitize")]
 WARN = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function", "-fstack-protector-strong"]
 BUILD = Path("build") / FLAVOUR
 
+JOBS = len(os.sched_getaffinity(0))
+
 SOURCES = sorted(str(path) for path in Path("csrc").glob("*.c"))
 HEADERS = sorted(str(path) for path in Path("csrc").glob("*.h"))
 
@@ -62,6 +64,7 @@ class BuildExt(build_ext):
     def initialize_options(self) -> None:
         super().initialize_options()
         self.build_temp = str(BUILD / "ext")
+        self.parallel = JOBS
 
     def run(self) -> None:
         self.run_command("build_clib")
