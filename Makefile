@@ -11,7 +11,7 @@ NATIVE := $(shell find klog csrc -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet install
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test test-deep test-c check package fuzz bench micro debug asan build clean format
+.PHONY: help demo test test-deep test-c check package fuzz bench profile micro debug asan build clean format
 
 help:
 	@echo 'make demo       real flight data in, a killed writer, out through Spark: the whole story in about two minutes'
@@ -22,6 +22,7 @@ help:
 	@echo 'make asan       the C core and the unit tests under address and undefined sanitizers'
 	@echo 'make fuzz       libFuzzer over the C core, atheris over the Python face; FUZZ_SECONDS=300 for each target'
 	@echo 'make bench      klog beside its peers, as ratios of one run: a table, a plot, docs/performance.md'
+	@echo 'make profile CONTEST="append 100B"   a flame graph of one contest of bench/, by Linux perf'
 	@echo 'make format     let ruff format the tree'
 
 $(VENV)/made:
@@ -104,6 +105,10 @@ fuzz: $(VENV)/dev $(VENV)/built
 bench: $(VENV)/dev $(VENV)/built
 	$(BIN)/python -m bench.compare --save bench/results/ratios.json
 	$(BIN)/python -m bench.compare --docs
+
+# Needs perf; builds a tree of its own. CONTESTANT names another than klog's first one. docs/profiling.md reads the picture.
+profile: $(VENV)/dev
+	tools/profile.sh '$(CONTEST)' $(if $(CONTESTANT),--contestant '$(CONTESTANT)')
 
 micro: $(VENV)/dev $(VENV)/built
 	@for script in bench/micro/*.py; do $(BIN)/python $$script --fast; done

@@ -16,6 +16,7 @@ import importlib.util
 import os
 import pkgutil
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -140,7 +141,7 @@ def _check_by_eye(command: str, where: str) -> None:
     """A command that builds or installs: is there what it names?"""
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    words = command.split()
+    words = shlex.split(command)
     if words[0] == "make":
         assert [word for word in words[1:] if "=" not in word and word not in targets] == [], f"{where}: {command}"
     for extra in re.findall(r"\[([\w,]+)\]", command):
