@@ -13,17 +13,19 @@ PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test test-hogs test-deep test-c check fuzz bench micro debug asan build clean format
+.PHONY: help demo test test-hogs test-deep test-c check package fuzz bench profile micro debug asan build clean format
 
 help:
 	@echo 'make demo       real flight data in, a killed writer, out through Spark: the whole story in about two minutes'
 	@echo 'make test       unit, property and golden tests'
 	@echo 'make check      ruff, cython-lint, mypy, stubtest, layering'
+	@echo 'make package    sdist, the wheel built from it, a fresh venv, and klog tried there'
 	@echo 'make test-deep  slower: Kafka itself as judge, long properties, sanitizers'
 	@echo 'make test-hogs  make test ten times (RUNS=), beside hogs of the cores and of the disk'
 	@echo 'make asan       the C core and the unit tests under address and undefined sanitizers'
 	@echo 'make fuzz       libFuzzer over the C core, atheris over the Python face; FUZZ_SECONDS=300 for each target'
 	@echo 'make bench      klog beside its peers, as ratios of one run: a table, a plot, docs/performance.md'
+	@echo 'make profile CONTEST="append 100B"   a flame graph of one contest of bench/, by Linux perf'
 	@echo 'make format     let ruff format the tree'
 
 $(VENV)/made:
@@ -77,6 +79,10 @@ check: $(VENV)/dev $(VENV)/built
 	$(BIN)/python tools/check_stubs.py
 	$(BIN)/python tools/check_layers.py
 
+# What users install: build/package has both files afterwards.
+package: $(VENV)/dev
+	$(BIN)/python tools/check_package.py
+
 format: $(VENV)/dev
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
@@ -106,6 +112,10 @@ fuzz: $(VENV)/dev $(VENV)/built
 bench: $(VENV)/dev $(VENV)/built
 	$(BIN)/python -m bench.compare --save bench/results/ratios.json
 	$(BIN)/python -m bench.compare --docs
+
+# Needs perf; builds a tree of its own. CONTESTANT names another than klog's first one. docs/profiling.md reads the picture.
+profile: $(VENV)/dev
+	tools/profile.sh '$(CONTEST)' $(if $(CONTESTANT),--contestant '$(CONTESTANT)')
 
 micro: $(VENV)/dev $(VENV)/built
 	@for script in bench/micro/*.py; do $(BIN)/python $$script --fast; done

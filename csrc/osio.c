@@ -27,6 +27,15 @@ static int libc_cachestat(int fd, int64_t at, int64_t size, kl_cached_t *found) 
     return (int)syscall(SYS_cachestat, (unsigned)fd, range, found, 0u);
 }
 
+/* By number: musl has the two only since 1.2.5. On 64 bits the kernel reads the whole offset from its low word. */
+static ssize_t libc_preadv2(int fd, const struct iovec *parts, int count, off_t at, int flags) {
+    return syscall(SYS_preadv2, (long)fd, parts, (long)count, (long)at, 0L, (long)flags);
+}
+
+static ssize_t libc_pwritev2(int fd, const struct iovec *parts, int count, off_t at, int flags) {
+    return syscall(SYS_pwritev2, (long)fd, parts, (long)count, (long)at, 0L, (long)flags);
+}
+
 static ssize_t libc_send(int to, const void *data, size_t size, int flags) {
     ssize_t n = send(to, data, size, flags);
     return n < 0 && errno == ENOTSOCK ? write(to, data, size) : n;
@@ -46,8 +55,8 @@ static int libc_mincore(int fd, off_t at, size_t size, unsigned char *pages) {
 const kl_io_t kl_io_libc = {
     .pread = pread,
     .pwrite = pwrite,
-    .preadv2 = preadv2,
-    .pwritev2 = pwritev2,
+    .preadv2 = libc_preadv2,
+    .pwritev2 = libc_pwritev2,
     .fsync = fsync,
     .fdatasync = fdatasync,
     .sync_file_range = sync_file_range,

