@@ -5,6 +5,8 @@
   B3  after a clean stop the newest snapshot is believed, and only what follows it is replayed
   B4  what is missing or broken is made from the batches, never left out: a forgotten transaction index would show
       aborted records to read_committed
+  B5  of producers nothing is kept that ends at or below the log start: neither a snapshot nor what recovery has learned
+      in the segments below it
 
 Kafka: LogLoader, UnifiedLog.rebuildProducerState, LogSegment.recover.
 """
@@ -39,10 +41,12 @@ class Beside:
         self.producers: Producers | None = None  # as far as recovery has come
         self._lost = self.epochs.problem is not None or not self.epochs.entries
         self._inputs = inputs
+        self._log_start = inputs.log_start_offset
         self._snapshots = Snapshots(inputs.directory, inputs.files)
 
     def begin(self, segments: Sequence[Segment], number: int, log_start: int) -> None:
         """Recovery begins with segments[number]."""
+        self._log_start = log_start
         before, base = segments[:number], segments[number].base_offset
         last_two = {segment.base_offset for segment in segments[-2:]}
         if self._lost:
@@ -53,6 +57,8 @@ class Beside:
         """The next segment that recovery has checked."""
         producers = self.producers
         assert producers is not None
+        if producers.end_offset <= self._log_start:
+            producers.clear(self._log_start)  # B5
         if segment.base_offset > producers.end_offset:
             producers.end_offset = segment.base_offset
         producers.take_snapshot()  # of what came before; none where that is the snapshot it began with
@@ -63,19 +69,22 @@ class Beside:
 
     def finish(self, segments: Sequence[Segment], log_start: int, log_end: int, tail: Sequence[Scan]) -> Producers:
         """The segments are what they will be. tail: what the search for the end has seen of the last one."""
-        self._finish_epochs(segments, log_end, tail)
+        self._finish_epochs(segments, log_start, log_end, tail)
         self._remove_snapshots(segments, log_start, log_end)
         producers, inputs = self.producers, self._inputs
         if producers is None or producers.end_offset > log_end:
             last_two = {segment.base_offset for segment in segments[-2:]}
             producers = producers_at(inputs, segments, log_start, log_end, None, self._snapshots, last_two)
+        elif log_end <= log_start:
+            producers.clear(log_start)  # B5
         producers.end_offset = log_end
         producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
         producers.take_snapshot()
         return producers
 
-    def _finish_epochs(self, segments: Sequence[Segment], log_end: int, tail: Sequence[Scan]) -> None:
-        """Learn what a clean load has seen, drop what lies outside the log."""
+    def _finish_epochs(self, segments: Sequence[Segment], log_start: int, log_end: int, tail: Sequence[Scan]) -> None:
+        """Learn what a clean load has seen, drop what lies outside the log: first at its end, then at its start. The
+        last epoch of a log whose records are all gone begins and ends at the log end."""
         epochs, start = self.epochs, self._inputs.log_start_offset
         learned = self.producers is None and self._lost
         if self.producers is None:
@@ -84,7 +93,7 @@ class Beside:
             for scan in tail:
                 replay(scan.notable, segments[-1].file, None, epochs, 0)
         dropped = epochs.latest
-        epochs.truncate_from_end(log_end)
+        epochs.truncate_from_end(log_end + 1 if 0 < log_start == log_end else log_end)
         if not epochs.entries and not learned:
             # The log start has passed every batch, or had before a crash took it back.
             learn_epochs(epochs, segments)
@@ -93,7 +102,6 @@ class Beside:
         epochs.default = max(epochs.latest or 0, dropped or 0)  # appends never fall behind what is there already
         if start:
             epochs.truncate_from_start(start)
-        epochs.truncate_from_end(log_end)  # an epoch without a record that can be read is none, in Kafka too
         epochs.flush()
 
     def _remove_snapshots(self, segments: Sequence[Segment], log_start: int, log_end: int) -> None:
