@@ -182,7 +182,9 @@ class Partition:
         for that of a log without records, which Kafka forgets (docs/deviations.md)."""
         end = self.entry["log_end_offset"]
         empty = 0 < self.entry["log_start_offset"] == end
-        return [(epoch, start) for epoch, start in self.entry["leader_epochs"] if start < end or (empty and start == end)]
+        return [
+            (epoch, start) for epoch, start in self.entry["leader_epochs"] if start < end or (empty and start == end)
+        ]
 
     @property
     def timestamp_queries(self) -> list[tuple[int, tuple[int, int] | None]]:
