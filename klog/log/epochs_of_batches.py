@@ -97,7 +97,8 @@ def _settled(runs: Sequence[_Run]) -> list[_Run]:
         after = runs[number + 1].epoch if number + 1 < len(runs) else None
         epoch, around = run.epoch, [other for other in (before, after) if other is not None]
         breaks = not (_in_order(before, epoch) and _in_order(epoch, after))
-        if run.lone and breaks and _in_order(before, after):
+        told = before is not None or not all(next_run.lone for next_run in runs[number + 1 : number + 2])
+        if run.lone and told and breaks and _in_order(before, after):
             epoch = next((other for other in around if _one_bit(other, epoch)), around[0])
         if epoch != before:
             settled.append(_Run(epoch, run.start))
