@@ -21,20 +21,19 @@ from dataclasses import dataclass
 
 from klog.errors import CorruptLog
 from klog.log.epochs import LeaderEpochs
+from klog.log.epochs_of_batches import learn_epochs, mend_epochs
 from klog.log.inputs import Findings, Inputs, Policy, Recovery, new_segment
 from klog.log.leftovers import clear_leftovers
 from klog.log.producers import Producers
 from klog.log.rebuild import (
     Beside,
     has_producers,
-    learn_epochs,
-    mend_epochs,
     mend_txn_indexes,
     producers_at,
     rebuild_txn_index,
 )
 from klog.log.recover import allow_cut, cut_text, delete_segments, find_end, recover, refuse_far_end, tail_position
-from klog.segment import Scan, Segment, names, scan_headers
+from klog.segment import Segment, names, scan_headers
 
 __all__ = ["Inputs", "Loaded", "Policy", "Recovery", "has_producers", "list_segments", "load_read_only",
            "load_writable", "new_segment", "producers_at", "rebuild_txn_index", "settled_listing"]  # fmt: skip
@@ -104,10 +103,10 @@ def load_writable(inputs: Inputs) -> Loaded:
     beside = Beside(inputs)
     if beside.epochs.problem is not None:
         found.note(f"leader epochs rebuilt: {beside.epochs.problem}")
-    tail: list[Scan] = []  # what the search for the end has seen
     mend_txn_indexes(inputs, listing, segments, found)
     if inputs.clean_shutdown:
-        tail = [find_end(inputs, segment, found) for segment in segments[-1:]]
+        for segment in segments[-1:]:
+            find_end(inputs, segment, found)
     elif segments:
         segments = recover(inputs, segments, found, beside)
     log_end = segments[-1].next_offset if segments else inputs.log_start_offset
@@ -122,7 +121,7 @@ def load_writable(inputs: Inputs) -> Loaded:
             )
         found.note(f"every segment deleted: the log ends at {log_end}, below its start {inputs.log_start_offset}")
         found.doomed += delete_segments(inputs, segments)
-        segments, tail = [], []
+        segments = []
         beside = Beside(inputs)
         beside.epochs.clear()
     if not segments:
@@ -133,7 +132,7 @@ def load_writable(inputs: Inputs) -> Loaded:
         recovery_point = log_end
     else:
         recovery_point = max(min(inputs.recovery_point, log_end), min(inputs.log_start_offset, log_end))
-    producers = beside.finish(segments, log_start, log_end, tail)
+    producers = beside.finish(segments, log_start, log_end)
     seconds = inputs.clock.monotonic() - started
     reason = "; ".join(found.details) if found.details else "" if inputs.clean_shutdown else "no clean shutdown"
     recovery = Recovery(

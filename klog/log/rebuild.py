@@ -5,6 +5,9 @@
   B3  after a clean stop the newest snapshot is believed, and only what follows it is replayed
   B4  what is missing or broken is made from the batches, never left out: a forgotten transaction index would show
       aborted records to read_committed
+  B5  of producers nothing is kept that ends at or below the log start: neither a snapshot nor what recovery has learned
+      in the segments below it
+  B6  epochs are taken from the batches only where epochs_of_batches says so
 
 Kafka: LogLoader, UnifiedLog.rebuildProducerState, LogSegment.recover.
 """
@@ -16,14 +19,14 @@ import logging
 import os
 from collections.abc import Collection, Sequence
 
-from klog.errors import CorruptBatch, CorruptIndex, CorruptSnapshot
+from klog.errors import CorruptIndex, CorruptSnapshot
 from klog.log.epochs import LeaderEpochs
+from klog.log.epochs_of_batches import learn_epochs, mend_epochs
 from klog.log.inputs import Findings, Inputs
 from klog.log.producers import Producers
 from klog.log.replay import replay
-from klog.log.segments import number_of
 from klog.log.snapshots import Snapshots, is_snapshot_size, read_snapshot
-from klog.segment import AbortedTransaction, Header, Scan, Segment, names, scan_headers
+from klog.segment import AbortedTransaction, Scan, Segment, names, scan_headers
 
 _log = logging.getLogger("klog.log")
 EMPTY_SNAPSHOT_BYTES = 10
@@ -39,10 +42,12 @@ class Beside:
         self.producers: Producers | None = None  # as far as recovery has come
         self._lost = self.epochs.problem is not None or not self.epochs.entries
         self._inputs = inputs
+        self._log_start = inputs.log_start_offset
         self._snapshots = Snapshots(inputs.directory, inputs.files)
 
     def begin(self, segments: Sequence[Segment], number: int, log_start: int) -> None:
         """Recovery begins with segments[number]."""
+        self._log_start = log_start
         before, base = segments[:number], segments[number].base_offset
         last_two = {segment.base_offset for segment in segments[-2:]}
         if self._lost:
@@ -53,38 +58,41 @@ class Beside:
         """The next segment that recovery has checked."""
         producers = self.producers
         assert producers is not None
+        if producers.end_offset <= self._log_start:
+            producers.clear(self._log_start)  # B5
         if segment.base_offset > producers.end_offset:
             producers.end_offset = segment.base_offset
         producers.take_snapshot()  # of what came before; none where that is the snapshot it began with
-        aborted = replay(scan.notable, segment.file, producers, self.epochs, segment.base_offset)
+        epochs = self.epochs if self._lost else None  # B6
+        aborted = replay(scan.notable, segment.file, producers, epochs, segment.base_offset)
         segment.txn_index.write(aborted)
         segment.txn_index.checked = True
         producers.end_offset = max(producers.end_offset, segment.next_offset)
 
-    def finish(self, segments: Sequence[Segment], log_start: int, log_end: int, tail: Sequence[Scan]) -> Producers:
-        """The segments are what they will be. tail: what the search for the end has seen of the last one."""
-        self._finish_epochs(segments, log_end, tail)
+    def finish(self, segments: Sequence[Segment], log_start: int, log_end: int) -> Producers:
+        """The segments are what they will be."""
+        self._finish_epochs(segments, log_start, log_end)
         self._remove_snapshots(segments, log_start, log_end)
         producers, inputs = self.producers, self._inputs
         if producers is None or producers.end_offset > log_end:
             last_two = {segment.base_offset for segment in segments[-2:]}
             producers = producers_at(inputs, segments, log_start, log_end, None, self._snapshots, last_two)
+        elif log_end <= log_start:
+            producers.clear(log_start)  # B5
         producers.end_offset = log_end
         producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
         producers.take_snapshot()
         return producers
 
-    def _finish_epochs(self, segments: Sequence[Segment], log_end: int, tail: Sequence[Scan]) -> None:
-        """Learn what a clean load has seen, drop what lies outside the log."""
+    def _finish_epochs(self, segments: Sequence[Segment], log_start: int, log_end: int) -> None:
+        """Learn what a clean load has seen, drop what lies outside the log: first at its end, then at its start. The
+        last epoch of a log whose records are all gone begins and ends at the log end."""
         epochs, start = self.epochs, self._inputs.log_start_offset
         learned = self.producers is None and self._lost
-        if self.producers is None:
-            if learned:
-                learn_epochs(epochs, segments)
-            for scan in tail:
-                replay(scan.notable, segments[-1].file, None, epochs, 0)
+        if learned:
+            learn_epochs(epochs, segments)
         dropped = epochs.latest
-        epochs.truncate_from_end(log_end)
+        epochs.truncate_from_end(log_end + 1 if 0 < log_start == log_end else log_end)
         if not epochs.entries and not learned:
             # The log start has passed every batch, or had before a crash took it back.
             learn_epochs(epochs, segments)
@@ -93,7 +101,6 @@ class Beside:
         epochs.default = max(epochs.latest or 0, dropped or 0)  # appends never fall behind what is there already
         if start:
             epochs.truncate_from_start(start)
-        epochs.truncate_from_end(log_end)  # an epoch without a record that can be read is none, in Kafka too
         epochs.flush()
 
     def _remove_snapshots(self, segments: Sequence[Segment], log_start: int, log_end: int) -> None:
@@ -107,77 +114,6 @@ class Beside:
             elif not is_snapshot_size(os.stat(path, follow_symlinks=False).st_size):
                 _log.warning("event=snapshot_unusable reason=cut short (%s)", path)  # one that is not read below, too
                 snapshots.delete(offset)
-
-
-# ---- epochs --------------------------------------------------------------------------------------------------------
-
-
-def learn_epochs(epochs: LeaderEpochs, segments: Sequence[Segment]) -> None:
-    """The epochs of all batches, from their headers."""
-    for segment in segments:
-        if segment.size:
-            replay(scan_headers(segment.file, 0, segment.size, 0).notable, segment.file, None, epochs, 0)
-
-
-def mend_epochs(epochs: LeaderEpochs, segments: Sequence[Segment], log_end: int) -> bool:
-    """Where the entries contradict the batches at which they begin, take the batches' word, if they are at one among
-    themselves: neither has a checksum. True if anything changed.
-
-    The first entry is not asked: it moves along with the log start.
-    """
-    entries = epochs.entries
-    if not entries:
-        return False
-    if not epochs.fell and all(_stands(entry, segments, log_end) for entry in entries[1:]):
-        last = _reaching(log_end - 1, segments)
-        if last is None or last.leader_epoch in (-1, _epoch_before(entries, log_end)):
-            return False
-    by_batches: list[tuple[int, int]] = []
-    for segment in segments:
-        for header in scan_headers(segment.file, 0, segment.size, 0).notable if segment.size else ():
-            latest = by_batches[-1][0] if by_batches else -1
-            if 0 <= header.leader_epoch < latest:
-                return False
-            if header.leader_epoch > latest:
-                by_batches.append((header.leader_epoch, header.base_offset))
-    changed = by_batches != epochs.entries
-    if changed:
-        epochs.clear()
-        for epoch, offset in by_batches:
-            epochs.assign(epoch, offset)
-    return changed
-
-
-def _stands(entry: tuple[int, int], segments: Sequence[Segment], log_end: int) -> bool:
-    """Is the batch of an entry's offset of its epoch, and the batch before of an earlier one? Where the cleaner may
-    have left a hole, batches of later epochs may stand at both."""
-    epoch, start = entry
-    if start >= log_end:
-        return start == log_end
-    at, before = _reaching(start, segments), _reaching(start - 1, segments)
-    if at is not None and at.leader_epoch != epoch and at.leader_epoch >= 0:
-        in_a_hole = at.leader_epoch > epoch and at.base_offset > start
-        if not in_a_hole:
-            return False
-    return before is None or before.leader_epoch < epoch or before.base_offset >= start
-
-
-def _epoch_before(entries: Sequence[tuple[int, int]], offset: int) -> int:
-    """The epoch of the last entry below an offset, else that of the first."""
-    return next((epoch for epoch, start in reversed(entries) if start < offset), entries[0][0])
-
-
-def _reaching(offset: int, segments: Sequence[Segment]) -> Header | None:
-    """The first batch that ends at or behind an offset, None also where damage hides it: its readers will be told."""
-    at = number_of(segments, offset)
-    with contextlib.suppress(CorruptBatch, OSError):
-        for segment in segments[at : at + 2]:
-            header = segment.locate(offset) if segment.size else None
-            if segment is not segments[-1]:
-                segment.close()  # nothing of it is open before somebody reads there
-            if header is not None:
-                return header
-    return None
 
 
 # ---- producers -----------------------------------------------------------------------------------------------------

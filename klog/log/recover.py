@@ -169,7 +169,7 @@ def cut_text(segment: Segment, scan: Scan, size: int, later: list[Segment], fate
     return text + (f", {len(later)} later segments deleted" if later else "")
 
 
-def find_end(inputs: Inputs, segment: Segment, found: Findings) -> Scan:
+def find_end(inputs: Inputs, segment: Segment, found: Findings) -> None:
     """The end of the last segment after a clean stop, by its headers; a torn or foreign tail is cut."""
     size = segment.size
     position = tail_position(segment)
@@ -186,7 +186,6 @@ def find_end(inputs: Inputs, segment: Segment, found: Findings) -> Scan:
         segment.cut(scan.end)
     segment.learn_tail(scan)
     segment.txn_index.truncate_to(segment.next_offset)
-    return scan
 
 
 def report_liars(inputs: Inputs, segment: Segment, scan: Scan, found: Findings, *, refuse: bool) -> None:

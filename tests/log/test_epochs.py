@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -270,3 +272,53 @@ def test_a_crash_before_the_first_batch_of_an_epoch_forgets_the_epoch(tmp_path: 
     abandon(logs)
     with one_log(tmp_path) as log:
         assert log.leader_epochs == []
+
+
+# ---- a wrong bit in the epoch of a batch, which no checksum covers ----------------------------------------------------
+
+FLIPPED_EPOCHS = [(1, 0), (1, 2), (1, 4), (2, 6), (4, 8), (4, 10)]  # (epoch, base offset) of each batch
+
+
+def flipped_epoch(tmp_path: Path, number: int, bit: int) -> Path:
+    """A log of three epochs, with one bit of the leader epoch of one batch flipped."""
+    directory = tmp_path / f"t-{32 * number + bit}"
+    positions = []
+    with klog.Log.open(directory, config={"segment.bytes": 240, "index.interval.bytes": 1}) as log:
+        for epoch, base in FLIPPED_EPOCHS:
+            data = encode([(b"k", b"v" * 20)] * 2, base_offset=base, leader_epoch=epoch)
+            log.append_batches(data, origin="replication")
+            positions.append((Path(log.segments[-1].path), log.segments[-1].size - len(data)))
+    path, position = positions[number]
+    data = bytearray(path.read_bytes())
+    data[position + 12 + bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    return directory
+
+
+@pytest.mark.parametrize("options", [{"clean_shutdown": True}, {"clean_shutdown": False}, {"read_only": True}], ids=str)
+@pytest.mark.parametrize("recovery", ["strict", "kafka"])
+def test_a_flipped_epoch_is_not_taken_over(tmp_path: Path, recovery: Any, options: dict[str, Any]) -> None:
+    wanted = [(1, 0), (2, 6), (4, 8)]
+    for number in range(len(FLIPPED_EPOCHS)):
+        for bit in range(32):
+            directory = flipped_epoch(tmp_path, number, bit)
+            with klog.Log.open(directory, recovery=recovery, recovery_point=0, **options) as log:
+                assert log.leader_epochs == wanted, (number, bit)
+                assert [log.end_offset_for(epoch) for epoch in (1, 2, 4)] == [(1, 6), (2, 8), (4, 12)]
+                if not log.read_only:
+                    log.append([(b"k", b"v")])
+                    assert log.leader_epochs == wanted
+                    assert next(iter(log.read(12))).leader_epoch == 4
+            shutil.rmtree(directory)
+
+
+def test_a_flipped_epoch_without_a_checkpoint(tmp_path: Path) -> None:
+    """The neighbours tell, except of the last batch and the first. Of an epoch that one batch had nothing may be left."""
+    for number in (0, 1, 2, 3):
+        for bit in range(32):
+            directory = flipped_epoch(tmp_path, number, bit)
+            (directory / "leader-epoch-checkpoint").unlink()
+            with klog.Log.open(directory, clean_shutdown=True) as log:
+                assert max(epoch for epoch, _ in log.leader_epochs) == 4, (number, bit)
+                assert number in (0, 3) or log.leader_epochs == [(1, 0), (2, 6), (4, 8)]
+            shutil.rmtree(directory)

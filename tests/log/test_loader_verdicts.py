@@ -48,6 +48,7 @@ TORN = "torn bytes behind the last whole batch are cut on a clean open too"
 RESCAN = "the log end comes from the batches, not from an index entry that points nowhere"
 NO_REFUSAL = "Kafka refuses the directory; what cannot be a batch at the tail is cut"
 LEARNED = "epochs come from the batch headers when the checkpoint lacks them"
+WRONG_BIT = "an epoch that one batch alone has, one bit away from the checkpoint's, is not taken over"
 CONTRADICTED = "epochs that the batches contradict give way to theirs"
 MARKERS = "the transaction index is rebuilt from the markers"
 MENDED = "readers get the offsets that the neighbours leave for the batch, the file stays as it is"
@@ -103,7 +104,7 @@ BETTER: dict[str, Better] = {
     "fuzz-11-unclean": Better(LEARNED, like="none-unclean"),
     "offset-overflow-clean": Better(LEARNED, fields=OVERFLOW_EPOCHS),
     "epochs-corrupt-unclean": Better(LEARNED, like="none-unclean"),
-    "flip-leader-epoch-field-clean": Better(LEARNED, like="flip-leader-epoch-field-unclean"),
+    "flip-leader-epoch-field-unclean": Better(WRONG_BIT, fields=WHOLE_EPOCHS),
     "leader-epoch-new-tail-clean": Better(LEARNED, like="leader-epoch-new-tail-unclean"),
     # Transactions and producers.
     "abort-open-txn-tail-clean": Better(MARKERS, like="abort-open-txn-tail-unclean"),

@@ -319,18 +319,25 @@ def test_no_retention_on_a_guess(tmp_path: Path) -> None:
         assert logs.log("t").apply_retention() == 2
 
 
+@pytest.mark.parametrize("gone", [False, True])
 @pytest.mark.parametrize("clean", [True, False])
-def test_epochs_of_a_log_whose_records_are_all_deleted(tmp_path: Path, clean: bool) -> None:
-    """A restart drops them, as Kafka's does, unless a lost checkpoint brings the records back; appends do not fall."""
+def test_epochs_of_a_log_whose_records_are_all_deleted(tmp_path: Path, clean: bool, gone: bool) -> None:
+    """A restart keeps the last one, at the log end, also when the segments are gone; a lost checkpoint brings the
+    records back."""
     with open_log(tmp_path) as log:
         fill(log, 3)
         log.delete_records(3)
         assert log.leader_epochs == [(0, 3)]
+        if gone:
+            log.roll()
+            log.apply_retention()
+            assert log.size == 0
     if not clean:
-        (tmp_path / "log-start-offset-checkpoint").unlink()
+        (tmp_path / "log-start-offset-checkpoint").unlink(missing_ok=True)
         (tmp_path / ".kafka_cleanshutdown").unlink(missing_ok=True)
     with open_log(tmp_path) as log:
-        assert (log.log_start_offset, log.leader_epochs) == ((3, []) if clean else (0, [(0, 0)]))
+        assert (log.log_start_offset, log.leader_epochs) == ((3, [(0, 3)]) if clean or gone else (0, [(0, 0)]))
+        assert log.end_offset_for(0) == (0, 3)
         assert log.verify().problems == []
 
 
@@ -339,10 +346,10 @@ def test_appends_do_not_fall_behind_the_epoch_of_deleted_records(tmp_path: Path)
         log.append_batches(encode([(b"k", b"v", NOW)] * 3, leader_epoch=6), origin="replication")
         log.delete_records(3)
     with open_log(tmp_path) as log:
-        assert log.leader_epochs == []
+        assert (log.leader_epochs, log.end_offset_for(6)) == ([(6, 3)], (6, 3))
     with open_log(tmp_path) as log:
         log.append([(b"k", b"v")])
-        assert log.leader_epochs == [(6, 3)]
+        assert (log.leader_epochs, log.end_offset_for(6)) == ([(6, 3)], (6, 4))
         assert log.verify().problems == []
 
 

@@ -411,6 +411,24 @@ def test_producers_of_deleted_records(tmp_path: Path, start: int, left: list[int
         assert sorted(log.producers) == left
 
 
+@pytest.mark.parametrize(("start", "known"), [(0, [1, 2, 3]), (1, [1, 2, 3]), (2, [2, 3]), (4, [3]), (6, [])])
+def test_recovery_forgets_the_producers_of_segments_below_the_log_start(
+    tmp_path: Path, start: int, known: list[int]
+) -> None:
+    """As Kafka: snapshots at or below the log start go, and what recovery has learned up to there goes with them. A
+    transaction that began below it does not hold back the last stable offset."""
+    log = opened(tmp_path)
+    for pid in (1, 2, 3):
+        log.append_batches(transactional(pid, 0, 0, 2))
+        log.roll()
+    log._abandon()
+    with klog.Log.open(
+        tmp_path / "t-0", clock=ManualClock(NOW), clean_shutdown=False, log_start_offset=start, recovery_point=0
+    ) as log:
+        assert sorted(log.producers) == known
+        assert log.last_stable_offset == (max(start, 2 * known[0] - 2) if known else 6)
+
+
 def test_markers_say_which_kind_they_are(log: klog.Log) -> None:
     key = klog.record.control.control_key("leader_change")
     strange = klog.record.encode(

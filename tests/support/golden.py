@@ -178,9 +178,13 @@ class Partition:
 
     @property
     def loaded_leader_epochs(self) -> list[tuple[int, int]]:
-        """The saved lines after loading: an epoch that starts at or past the log end has no record and is dropped."""
+        """The saved lines after loading: an epoch that starts at or past the log end has no record and is dropped, but
+        for that of a log without records, which Kafka forgets (docs/deviations.md)."""
         end = self.entry["log_end_offset"]
-        return [(epoch, start) for epoch, start in self.entry["leader_epochs"] if start < end]
+        empty = 0 < self.entry["log_start_offset"] == end
+        return [
+            (epoch, start) for epoch, start in self.entry["leader_epochs"] if start < end or (empty and start == end)
+        ]
 
     @property
     def timestamp_queries(self) -> list[tuple[int, tuple[int, int] | None]]:
