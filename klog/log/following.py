@@ -43,9 +43,11 @@ class TailMark(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What a log was when a question began. generation: how often more than appends and rolls had happened."""
+    """What a log was when a question began. generation: how often more than appends and rolls had happened. taken_back:
+    how often bytes beyond the log end had gone, those of an append that failed above all."""
 
     generation: int
+    taken_back: int
     segments: tuple[Segment, ...]
 
 
@@ -77,7 +79,7 @@ def overtaken(log: LogView, moment: Moment) -> bool:
                 log._directory_mtime = -1  # whatever it says: on older kernels it moves in ticks of some milliseconds
                 if refresh_locked(log) or not os.path.isdir(log._directory):
                     break
-    return log._generation != moment.generation or log._segments is not moment.segments
+    return log._moment() != moment
 
 
 def steady(log: LogView, moment: Moment) -> bool:
@@ -198,6 +200,7 @@ def reload_locked(log: LogView) -> None:
     log._generation += 1
     log._rewritten += 1
     log._take(log._load())
+    log._rewritten += 1  # once more: a question that began in between may have seen part of it
 
 
 # ---- beside the partition --------------------------------------------------------------------------------------------

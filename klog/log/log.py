@@ -427,23 +427,7 @@ class Log(LogView):
             return  # closed, it has no lock on its directory any more
         self._offline = f"{error!r}, not undone yet"
         try:
-            last = len(before) - 1
-            added, self._segments = [segment for segment in self._segments[last:] if segment is not before[-1]], before
-            marks.unrolled_locked(self)
-            for segment in added:
-                if segment.base_offset == before[-1].base_offset:
-                    segment.close()  # it has taken the files of an empty one, which takes them back
-                    continue
-                segment.delete_files()
-                self._producers.take_back_snapshot(segment.base_offset)
-            before[-1].reopen()
-            before[-1].rewind(mark)
-            if added:
-                self._options.files.fsync_dir(self._directory)
-            if self._recovery_point > end:
-                self._recovery_point = end
-                if self._owner is not None:
-                    self._owner.lower(self, self._recovery_point, self._log_start_offset)
+            self._take_back_locked(before, mark, end)
             self._offline = None
         except BaseException as second:
             if not isinstance(second, OSError):  # Ctrl-C: offline it is already, but the directory may be concerned
@@ -453,6 +437,28 @@ class Log(LogView):
         else:
             if isinstance(error, OSError) and is_final(error):
                 self._go_offline(str(error))
+        finally:
+            self._taken_back += 1
+
+    def _take_back_locked(self, before: tuple[Segment, ...], mark: tuple[int, int, bytes], end: int) -> None:
+        """The segments, and the bytes of the last of them, are those of before; the log goes on at `end`."""
+        last = len(before) - 1
+        added, self._segments = [segment for segment in self._segments[last:] if segment is not before[-1]], before
+        marks.unrolled_locked(self)
+        for segment in added:
+            if segment.base_offset == before[-1].base_offset:
+                segment.close()  # it has taken the files of an empty one, which takes them back
+                continue
+            segment.delete_files()
+            self._producers.take_back_snapshot(segment.base_offset)
+        before[-1].reopen()
+        before[-1].rewind(mark)
+        if added:
+            self._options.files.fsync_dir(self._directory)
+        if self._recovery_point > end:
+            self._recovery_point = end
+            if self._owner is not None:
+                self._owner.lower(self, self._recovery_point, self._log_start_offset)
 
     # ---- high watermark ----------------------------------------------------------------------------------------------
 

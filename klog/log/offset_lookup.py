@@ -1,5 +1,8 @@
 """Offsets that a word or a time stands for, and how many records lie between two: what the indexes and headers answer.
 
+An answer takes no lock, and rests on one Readable: what can be read at one moment. The newest segments may hold more, of
+an append that is not through, which may be taken back.
+
 Kafka: UnifiedLog.fetchOffsetByTimestamp and legacyFetchOffsetsBefore, ListOffsetsRequest for the numbers, Partition for
 what an isolation does to "latest". Tiered answers are those of a log without tiers.
 """
@@ -9,15 +12,16 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from klog.errors import CorruptBatch
 from klog.log.fetching import Isolation
-from klog.log.segments import locate, number_of
+from klog.log.segments import number_of
+from klog.log.terms import NO_BOUND
 from klog.log.times import Position, resolve, whole_number
 from klog.record import iter_records
-from klog.segment import Segment, count_records
+from klog.segment import FoundByTime, Segment, count_records
 
 if TYPE_CHECKING:
     from klog.log.view import LogView
@@ -73,30 +77,62 @@ class NewestBefore:
         return max(first, origin + bisect.bisect_left(newest, ms))
 
 
-def offset_for_timestamp(log: LogView, ms: int) -> TimestampOffset | None:
-    """What Log.offset_for_timestamp documents."""
-    segments = log._segments
-    first = number_of(segments, log.log_start_offset)
+class Readable(NamedTuple):
+    """What can be read of a log at one moment: offsets [start, end), all of them in these segments; below `bound` an
+    isolation shows them."""
+
+    segments: Sequence[Segment]
+    start: int
+    end: int
+    bound: int
+
+
+def _readable(log: LogView, isolation: Isolation = "log_end") -> Readable:
+    while True:
+        start, end = log.log_start_offset, log.log_end_offset
+        found = Readable(log._segments, start, end, log.bound(isolation))
+        if (start, end) == (log.log_start_offset, log.log_end_offset):
+            return found
+
+
+def _with_epochs(log: LogView, offset: Callable[[], int]) -> tuple[int, list[tuple[int, int]]]:
+    """An offset, and the leader epochs of the same moment."""
+    while True:
+        epochs, found = log.leader_epochs, offset()
+        if epochs == log.leader_epochs:
+            return found, epochs
+
+
+def _first_reaching(log: LogView, readable: Readable, ms: int) -> FoundByTime | None:
+    """The first record with a timestamp of at least ms."""
+    segments, start, end, _ = readable
+    first = number_of(segments, start)
     if ms > 0:
         first = log._newest.reaching(segments, first, ms)
     for segment in segments[first:]:
         if segment.size:
             if segment.max_timestamp < ms and ms > 0:  # a lone record of 1970 looks like an empty time index
                 continue
-            found = segment.find_timestamp(ms, log.log_start_offset)
+            found = segment.find_timestamp(ms, start)
             if found is not None:
-                # Beyond the log end: an append that is not through yet, and may be taken back.
-                return TimestampOffset(*found) if found[1] < log.log_end_offset else None
+                return found if found.offset < end else None
     return None
+
+
+def offset_for_timestamp(log: LogView, ms: int) -> TimestampOffset | None:
+    """What Log.offset_for_timestamp documents."""
+    found = _first_reaching(log, _readable(log), ms)
+    return None if found is None else TimestampOffset(found.timestamp, found.offset)
 
 
 def count(log: LogView, start: Position | None, stop: Position | None) -> int:
     """What Log.count documents."""
     now = log.clock.wall_ms()
-    low = max(resolve(log, start, log.log_start_offset, now), log.log_start_offset)
-    high = min(resolve(log, stop, log.log_end_offset, now), log.log_end_offset)
+    low, high = resolve(log, start, 0, now), resolve(log, stop, NO_BOUND, now)
+    readable = _readable(log)
+    low, high = max(low, readable.start), min(high, readable.end)
     total = 0
-    for segment in log._segments:
+    for segment in readable.segments:
         if segment.base_offset >= high or not segment.size or (segment.next_offset <= low):
             continue
         located = segment.locate(low) if low > segment.base_offset else None
@@ -127,11 +163,12 @@ def list_offset(log: LogView, target: str | int, isolation: Isolation) -> Listed
             return _at_time(log, number, isolation)
         word = _NUMBERS.get(number, number)
     if word == "latest":
-        return ListedOffset(NONE, log.bound(isolation), _latest_epoch(log))
+        bound, epochs = _with_epochs(log, lambda: log.bound(isolation))
+        return ListedOffset(NONE, bound, epochs[-1][0] if epochs else NONE)
     if word in ("earliest", "earliest_local"):
-        epochs, start = log.leader_epochs, log.log_start_offset
-        epoch = epochs[0][0] if epochs and epochs[0][1] <= start else NONE
-        return ListedOffset(NONE, start, epoch)
+        start, epochs = _with_epochs(log, lambda: log.log_start_offset)
+        number = bisect.bisect_right(epochs, start, key=lambda entry: entry[1])
+        return ListedOffset(NONE, start, epochs[number - 1][0] if number else NONE)
     if word == "max_timestamp":
         return _youngest(log, isolation)
     if word in ("latest_tiered", "earliest_pending_upload"):
@@ -159,43 +196,25 @@ def offsets_before(log: LogView, ms: int, count: int) -> list[int]:
     return sorted((offset for offset, _ in found[max(last - count, 0) : last]), reverse=True)
 
 
-def _latest_epoch(log: LogView) -> int:
-    epochs = log.leader_epochs
-    return epochs[-1][0] if epochs else NONE
-
-
-def _epoch_of(log: LogView, offset: int) -> int:
-    """The epoch of the batch that holds an offset, as the batch says it."""
-    found = locate(log._segments, offset)
-    if found is not None:
-        return found[0].locate_at(found[1]).leader_epoch
-    epochs = log.leader_epochs
-    number = bisect.bisect_right(epochs, offset, key=lambda entry: entry[1])
-    return epochs[number - 1][0] if number else NONE
-
-
-def _listed(log: LogView, timestamp: int, offset: int, isolation: Isolation) -> ListedOffset | None:
-    if isolation != "log_end" and offset >= log.bound(isolation):
+def _listed(found: FoundByTime | None, readable: Readable) -> ListedOffset | None:
+    if found is None or found.offset >= readable.bound:
         return None  # Kafka: Partition.fetchOffsetForTimestamp
-    return ListedOffset(timestamp, offset, _epoch_of(log, offset))
+    return ListedOffset(*found)
 
 
 def _at_time(log: LogView, ms: int, isolation: Isolation) -> ListedOffset | None:
-    found = log.offset_for_timestamp(ms)
-    return None if found is None else _listed(log, *found, isolation)
+    readable = _readable(log, isolation)
+    return _listed(_first_reaching(log, readable, ms), readable)
 
 
 def _youngest(log: LogView, isolation: Isolation) -> ListedOffset | None:
     """The first record with the greatest timestamp of all."""
-    segments = log._segments
-    youngest = max((segment.max_timestamp for segment in segments if segment.size), default=NONE)
-    found = log.offset_for_timestamp(youngest) if youngest >= 0 else None
-    if found is None and youngest >= 0:  # it lies below the log start, or in an append that is not through yet
-        start, end = log.log_start_offset, log.log_end_offset
-        youngest = NONE
-        for segment in segments[number_of(segments, start) :]:
-            if segment.size and segment.base_offset < end:
-                whole = segment.base_offset >= start and segment.next_offset <= end
-                youngest = max(youngest, segment.max_timestamp if whole else segment.youngest_in(start, end))
-        found = log.offset_for_timestamp(youngest) if youngest >= 0 else None
-    return None if found is None else _listed(log, *found, isolation)
+    readable = _readable(log, isolation)
+    segments, start, end, _ = readable
+    first, youngest = number_of(segments, start), NONE
+    for segment, following in zip(segments[first:], [*segments[first + 1 :], None], strict=False):
+        if segment.size and segment.base_offset < end:
+            # Where records that can be read follow in another segment, it takes no appends any more.
+            whole = segment.base_offset >= start and following is not None and following.base_offset < end
+            youngest = max(youngest, segment.max_timestamp if whole else segment.youngest_in(start, end))
+    return _listed(_first_reaching(log, readable, youngest), readable) if youngest >= 0 else None

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from klog.log.log import Log
 
 # What a Log is by itself, and not because of its files: its lock, who waits for it, for a commit or for a flush, and
-# listens, what it has counted, the task that refers to it. Of truncations as well: who remembers how many there were is
-# to find no fewer.
+# listens, what it has counted, the task that refers to it. Of truncations and of appends that were taken back as well:
+# who remembers how many there were is to find no fewer.
 _STAYS = frozenset(
     {
         "_bell",
@@ -28,6 +28,7 @@ _STAYS = frozenset(
         "_offsets_listener",
         "_rewritten",
         "_sends",
+        "_taken_back",
         "_turn",
     }
 )

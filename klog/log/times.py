@@ -55,8 +55,9 @@ def resolve(log: LogView, value: Position | None, default: int, now_ms: int) -> 
             return log.log_end_offset
         if word.isascii() and word.isdigit():
             return int(word)
+    end = log.log_end_offset  # first: a record that is appended meanwhile comes after it
     found = log.offset_for_timestamp(timestamp_ms(value, now_ms))
-    return log.log_end_offset if found is None else found.offset
+    return end if found is None else found.offset
 
 
 def whole_number(name: str, value: int) -> int:

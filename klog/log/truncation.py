@@ -66,6 +66,7 @@ def _truncate(log: Log, kept: tuple[Segment, ...], offset: int, reached: int) ->
     log._epochs.truncate_from_end(offset)
     log._epochs.flush()
     log._options.files.fsync_dir(log._directory)
+    log._taken_back += 1  # who began to look behind the first change found bytes beyond the new end
 
 
 def _truncate_to_start(log: Log, offset: int, start: int) -> None:
@@ -121,6 +122,7 @@ def _restart(log: Log, base_offset: int, end: int, start: int) -> None:
         files.unlink(path)
     fresh.activate()
     files.fsync_dir(log._directory)
+    log._taken_back += 1
 
 
 def _lower(log: Log, recovery_point: int, log_start_offset: int) -> None:

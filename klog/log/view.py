@@ -105,6 +105,7 @@ class LogView(LogState):
         self._checkpoint_states: dict[str, tuple[int, int] | None] = {}
         self._generation = 0
         self._rewritten = 0  # times that bytes at places below the log end became, or may have become, others
+        self._taken_back = 0  # times that bytes at places beyond the log end went, where a reader may have looked
         self._reads_failed = 0  # one after another
         self._forked = False
         self._closed = False
@@ -683,7 +684,7 @@ class LogView(LogState):
                 following.refresh_locked(self)
 
     def _moment(self) -> following.Moment:
-        return following.Moment(self._generation, self._segments)
+        return following.Moment(self._generation, self._taken_back, self._segments)
 
     def _follow_epochs(self) -> None:
         """The writer may have begun a new leader epoch."""
@@ -694,12 +695,13 @@ class LogView(LogState):
 
     def _steadily(self, work: Callable[[], T]) -> T:
         """What work() finds in the files; once more, if a writer has changed them beside it. A truncation counts before
-        its first byte goes: what was found by then is of one moment."""
+        its first byte goes, and what goes beyond the log end when it has gone: what was found by then is of one
+        moment."""
         while True:
             moment, rewritten = self._moment(), self._rewritten
             try:
                 found = work()
-                if self._rewritten == rewritten:
+                if (self._rewritten, self._taken_back) == (rewritten, moment.taken_back):
                     return found
             except (CorruptData, FileNotFoundError):
                 if not following.overtaken(self, moment):

@@ -21,11 +21,12 @@ from klog.segment._scan import (
 )
 from klog.segment._span import span
 from klog.segment.home import Home
-from klog.segment.segment import Segment
+from klog.segment.segment import FoundByTime, Segment
 from klog.segment.txn_index import AbortedTransaction, collect_aborted, parse_txn_index
 
 __all__ = [
     "AbortedTransaction",
+    "FoundByTime",
     "Header",
     "HeaderWalk",
     "Home",

@@ -213,6 +213,17 @@ cdef class IndexPair:
             slot = kl_time_index_floor(self.times.data, self.x.time_count, timestamp)
         return (-1, self.x.base_offset) if slot < 0 else self.time_entry(slot)
 
+    def time_floor_below(self, int64_t offset):
+        """(timestamp, offset) of the last time entry below an offset; (-1, base offset) where there is none."""
+        cdef int32_t low = 0, high = self.x.time_count, middle
+        while low < high:
+            middle = low + (high - low) // 2
+            if self.x.base_offset + load32(self.times.data + <int64_t>middle * KL_TIME_ENTRY + 8) < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return (-1, self.x.base_offset) if low == 0 else self.time_entry(low - 1)
+
     def upper_bound(self, int64_t position):
         """Offset of the first entry at or behind a byte position, None if there is none."""
         cdef int32_t slot

@@ -23,7 +23,7 @@ import os
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from klog.disk import AlignedBuffer, LogFile, Lru
 from klog.disk.drop_behind import DropBehind
@@ -58,6 +58,14 @@ _HEADER_BYTES = 61
 _NO_BATCH = _TIMESTAMP_MAX = 2**63 - 1
 _INDEX_BEHIND_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where segment.index.bytes leaves none
+
+
+class FoundByTime(NamedTuple):
+    """A record that was looked for by its time. leader_epoch: of its batch."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
 
 
 class Segment:
@@ -728,6 +736,12 @@ class Segment:
             return -1
         behind = self.locate(end) if self.next_offset > end else None
         position, newest, stop = header.position, -1, size if behind is None else behind.position
+        index = self.index
+        floor, floor_offset = index.time_floor_below(end)
+        if floor >= 0 and floor_offset >= start:  # up to there nothing is younger
+            believed = self._batch_of_entry(index, floor, floor_offset)
+            if believed is not None and believed.magic >= 2 and start <= believed.base_offset:
+                return max(floor, youngest(self.file, believed.position, stop)[0])
         if header.magic < 2 or header.base_offset < start:  # an old wrapper does not tell where it begins
             data = self.file.read(position, header.size)
             records = iter_records(
@@ -737,8 +751,8 @@ class Segment:
             position += header.size
         return max(newest, youngest(self.file, position, stop)[0])
 
-    def find_timestamp(self, timestamp: int, start: int) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record at or above both; None if this segment has none."""
+    def find_timestamp(self, timestamp: int, start: int) -> FoundByTime | None:
+        """The first record at or above both; None if this segment has none."""
         index = self.index
         floor, floor_offset = index.time_floor(timestamp)
         believed = self._batch_of_entry(index, floor, floor_offset) if floor >= 0 else None
@@ -755,5 +769,5 @@ class Segment:
                 data, start=start, include_control=True, path=self.path, file_position=header.position, lazy=True
             ):
                 if record.timestamp >= timestamp:
-                    return record.timestamp, record.offset
+                    return FoundByTime(record.timestamp, record.offset, header.leader_epoch)
             position = header.position + header.size

@@ -1,0 +1,237 @@
+"""A question reads several pieces of a log's state, one after another and without the lock: its answer is of one moment.
+
+Each question is asked again and again, and what changes the log happens before another line of it each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.disk import RealFiles, os_error
+from klog.disk._io import LogFile
+from klog.record import encode
+from klog.segment import Segment
+from tests.support.logs import NOW
+from tests.support.steps import at_step
+
+PATIENCE = 20
+Question = Callable[[klog.Log], Any]
+Change = Callable[[klog.Log], object]
+
+QUESTIONS: dict[str, Question] = {
+    "count": lambda log: log.count(),
+    "count from": lambda log: log.count(2),
+    "count between": lambda log: log.count("earliest", "latest"),
+    "latest": lambda log: log.list_offset("latest"),
+    "earliest": lambda log: log.list_offset("earliest"),
+    "max_timestamp": lambda log: log.list_offset("max_timestamp"),
+    "time": lambda log: log.list_offset(NOW + 15),
+    "first": lambda log: log.list_offset(NOW + 1),
+    "offset_for_timestamp": lambda log: log.offset_for_timestamp(NOW + 31),
+}
+
+
+def add(log: klog.Log, epoch: int, *records: tuple[bytes, int]) -> None:
+    """One batch, stamped with a leader epoch."""
+    rows = [(key, b"v" * 50, NOW + after) for key, after in records]
+    log.append_batches(encode(rows), leader_epoch=epoch)
+
+
+def append(log: klog.Log) -> None:
+    add(log, 9, (b"new", 100), (b"new", 90))
+
+
+def compact(log: klog.Log) -> None:
+    log.compact()
+
+
+def truncate(log: klog.Log) -> None:
+    log.truncate_to(3)
+
+
+def rewrite(log: klog.Log) -> None:
+    log.truncate_to(1)
+    add(log, 8, *[(b"other", after) for after in (12, 14, 33, 31, 30, 29, 60, 61, 62, 63)])
+
+
+def retain(log: klog.Log) -> None:
+    log.delete_records(5)
+    log.apply_retention()
+
+
+def roll(log: klog.Log) -> None:
+    log.roll()
+
+
+def roll_and_append(log: klog.Log) -> None:
+    log.roll()
+    append(log)
+
+
+CHANGES: dict[str, Change] = {
+    each.__name__: each for each in (append, compact, truncate, rewrite, retain, roll, roll_and_append)
+}
+
+
+def made(path: Path, number: int, segment_bytes: int = 1 << 20, **options: Any) -> klog.Log:
+    """Three segments, epochs 1 to 6, times in no order; a compaction takes offsets 1 to 3."""
+    (path / str(number)).mkdir()
+    config = {
+        "cleanup.policy": "compact,delete",
+        "retention.ms": -1,
+        "index.interval.bytes": 1,
+        "delete.retention.ms": 0,
+        "segment.bytes": segment_bytes,
+    }
+    log = klog.Log.open(path / str(number) / "t-0", config=config, clock=ManualClock(NOW), **options)
+    add(log, 1, (b"a", 10))
+    add(log, 2, (b"b", 15))
+    add(log, 3, (b"c", 40), (b"b", 16))
+    log.roll()
+    add(log, 4, (b"b", 30), (b"c", 20))
+    add(log, 5, (b"d", 31))
+    log.roll()
+    add(log, 6, (b"e", 25), (b"f", 35))
+    return log
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_answer_is_that_of_before_a_change_or_of_behind_it(tmp_path: Path, question: str, change: str) -> None:
+    ask, act = QUESTIONS[question], CHANGES[change]
+    with made(tmp_path, 0) as log:
+        right = [ask(log), (act(log), ask(log))[1]]
+    number, came = 0, True
+    while came:
+        with made(tmp_path, number + 1) as log:
+            came, answer = at_step(number, lambda log=log: act(log), lambda log=log: ask(log))
+            assert answer in right, number
+        number += 1
+    assert number > 3
+
+
+class InFlight:
+    """Appends of other threads stop once they have written, until they are told to go on, or to fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fails = False
+        self._written, self._go_on = threading.Semaphore(0), threading.Semaphore(0)
+        self._plain = Segment.append
+        flight = self
+
+        def append(segment: Segment, *args: Any) -> None:
+            flight._append(segment, *args)
+
+        monkeypatch.setattr(Segment, "append", append)
+
+    def _append(self, segment: Segment, *args: Any) -> None:
+        self._plain(segment, *args)
+        if threading.current_thread() is not threading.main_thread():
+            self._written.release()
+            assert self._go_on.acquire(timeout=PATIENCE)
+            if self.fails:
+                raise os_error(errno.ENOSPC, segment.path)
+
+    def begin(self, log: klog.Log) -> None:
+        self._thread = threading.Thread(target=lambda: late(log, self.fails), daemon=True)
+        self._thread.start()
+        assert self._written.acquire(timeout=PATIENCE)
+
+    def end(self) -> None:
+        self._go_on.release()
+        self._thread.join(PATIENCE)
+
+
+def late(log: klog.Log, fails: bool = False) -> None:
+    with pytest.raises(OSError, match="No space") if fails else contextlib.nullcontext():
+        log.append([(b"late", b"v" * 50, NOW + 200)])
+
+
+@pytest.fixture
+def in_flight(monkeypatch: pytest.MonkeyPatch) -> InFlight:
+    return InFlight(monkeypatch)
+
+
+@pytest.mark.parametrize("segment_bytes", [470, 1 << 20])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_append_that_begins_in_the_middle_hides_nothing(
+    tmp_path: Path, in_flight: InFlight, question: str, segment_bytes: int
+) -> None:
+    """The youngest record lies below the log start, so that others are looked for."""
+    ask = QUESTIONS[question]
+    number, came = 0, True
+    while came:
+        with made(tmp_path, number, segment_bytes) as log:
+            log.delete_records(3)
+            right = ask(log)
+            came, answer = at_step(number, lambda log=log: in_flight.begin(log), lambda log=log: ask(log))
+            if came:
+                in_flight.end()
+            assert answer == right, number
+        number += 1
+
+
+@pytest.mark.parametrize("segment_bytes", [470, 1 << 20])
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_append_counts_when_it_is_through(
+    tmp_path: Path, in_flight: InFlight, question: str, fails: bool, segment_bytes: int
+) -> None:
+    """It is in the file when the question begins. In the middle of that it is through, or taken back, and another is
+    appended."""
+    ask, number, came = QUESTIONS[question], 0, True
+    in_flight.fails = fails
+    with made(tmp_path, 0) as log:
+        right = [ask(log)]
+        if not fails:
+            late(log)
+            right.append(ask(log))
+        add(log, 7, (b"later", 70))
+        right.append(ask(log))
+    while came:
+        with made(tmp_path, number + 1, segment_bytes) as log:
+            in_flight.begin(log)
+
+            def finish(log: klog.Log = log) -> None:
+                in_flight.end()
+                assert log.offline is None and log.log_end_offset == (9 if fails else 10)
+                add(log, 7, (b"later", 70))
+
+            came, answer = at_step(number, finish, lambda log=log: ask(log))
+            assert answer in right, number
+            if not came:
+                finish()
+        number += 1
+
+
+class Asking(RealFiles):
+    """Asks in the middle of each fdatasync."""
+
+    ask: Callable[[], object] | None = None
+
+    def fdatasync(self, file: LogFile) -> None:
+        if self.ask is not None:
+            self.ask()
+        super().fdatasync(file)
+
+
+@pytest.mark.parametrize("records", [1, 40])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_commit_under_way_is_not_there_yet(tmp_path: Path, question: str, records: int) -> None:
+    """Nor does it hide what is, where it begins a segment neither."""
+    ask, files, answers = QUESTIONS[question], Asking(), []
+    with made(tmp_path, 0, 600, durability="sync", files=files) as log:
+        before = ask(log)
+        files.ask = lambda: answers.append(ask(log))
+        log.append([(b"k", b"v" * 300, NOW + 100 + number) for number in range(records)])
+        files.ask = None
+        assert answers and set(answers) == {before}
