@@ -74,11 +74,13 @@ class NameChange:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What a cut may leave below a directory. files: bytes by path, relative to it."""
+    """What a cut may leave below a directory. files: bytes by path, relative to it. by_sectors: a part of a page may have
+    landed without the rest, which "strict" cannot always tell from damage."""
 
     name: str
     files: dict[str, bytes]
     directories: tuple[str, ...]
+    by_sectors: bool
 
     @property
     def key(self) -> bytes:
@@ -277,27 +279,27 @@ class CrashFiles(RealFiles):
         pending = any(inode.pending for inode in {*self.names.values(), *self.durable_names.values()})
         unsynced = any(self._unsynced.values())
 
-        def state(name: str, names: dict[str, Inode], bytes_of: BytesOf, index_of: IndexOf) -> State:
+        def state(name: str, names: dict[str, Inode], way: Bytes, index_of: IndexOf) -> State:
             indexes = ((path, index_of(path, data)) for path, data in mapped.items())
             files = {path: data for path, data in indexes if data is not None}
-            files.update((os.path.relpath(path, root), bytes(bytes_of(inode))) for path, inode in sorted(names.items()))
-            return State(name, files, directories)
+            files.update((os.path.relpath(path, root), bytes(way.of(inode))) for path, inode in sorted(names.items()))
+            return State(name, files, directories, way.by_sectors)
 
         directories = tuple(
             str(path.relative_to(root)) for path in [root, *(path for path in root.rglob("*") if path.is_dir())]
         )
-        yield state("all", self.names, landed, as_it_is)
-        yield state("none", self.durable_names, durable, zeros)
-        yield state("late-names", self.names, durable, missing)
-        yield state("old-names", self.durable_names, landed, as_it_is)
+        yield state("all", self.names, Bytes(landed), as_it_is)
+        yield state("none", self.durable_names, Bytes(durable), zeros)
+        yield state("late-names", self.names, Bytes(durable), missing)
+        yield state("old-names", self.durable_names, Bytes(landed), as_it_is)
         if pending:
             most = max((len(inode.pending) for inode in self.names.values()), default=0)
             share = rng.random()
-            yield state("torn", self.names, lambda inode: torn(inode, share, most), as_it_is)
-            yield state("hole", self.names, lambda inode: with_hole(inode, rng), as_it_is)
+            yield state("torn", self.names, Bytes(lambda inode: torn(inode, share, most)), as_it_is)
+            yield state("hole", self.names, hole(rng), as_it_is)
         for number in range(randoms if pending or unsynced else 0):
             names = self._some_names(rng)
-            yield state(f"random-{number}", names, some_bytes(rng), some_indexes(rng))
+            yield state(f"random-{number}", names, rng.choice(WAYS)(rng), some_indexes(rng))
 
     def _some_names(self, rng: random.Random) -> dict[str, Inode]:
         names = dict(self.durable_names)
@@ -318,7 +320,6 @@ class CrashFiles(RealFiles):
         return names
 
 
-BytesOf = Callable[[Inode], bytes | bytearray]
 IndexOf = Callable[[str, bytes], bytes | None]
 
 
@@ -328,6 +329,14 @@ def is_mapped(path: str | Path) -> bool:
 
 
 # ---- bytes: what a file holds after the cut ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Bytes:
+    """A way to choose what has landed of a file; by_sectors: within its pages, too."""
+
+    of: Callable[[Inode], bytearray]
+    by_sectors: bool = False
 
 
 def durable(inode: Inode) -> bytearray:
@@ -345,83 +354,90 @@ def landed(inode: Inode) -> bytearray:
 
 def torn(inode: Inode, share: float, most: int) -> bytearray:
     """All but the end of the last write, in files with so many changes."""
-    if len(inode.pending) != most or isinstance(last := inode.pending[-1], int):
+    if most == 0 or len(inode.pending) != most or isinstance(last := inode.pending[-1], int):
         return landed(inode)
     position, data = last
     return landed(Inode(inode.durable, [*inode.pending[:-1], (position, data[: int(len(data) * share)])]))
 
 
-def some_writes(inode: Inode, rng: random.Random) -> bytearray:
+def some_writes(rng: random.Random) -> Bytes:
     """Any of the changes, each whole or not at all. No page cache forgets a write and keeps a later one of its sector,
     but something else on the way may."""
-    return landed(Inode(inode.durable, [change for change in inode.pending if rng.random() < 0.5]))
+    return Bytes(lambda inode: landed(Inode(inode.durable, [it for it in inode.pending if rng.random() < 0.5])))
 
 
-def with_hole(inode: Inode, rng: random.Random) -> bytearray:
-    """All but some sectors of one write, so that it has its header and not its body, or the reverse."""
-    writes = [number for number, change in enumerate(inode.pending) if not isinstance(change, int) and change[1]]
-    if not writes:
-        return landed(inode)
-    number = writes[-1] if rng.random() < 0.5 else rng.choice(writes)
-    position, data = inode.pending[number]  # type: ignore[misc]
-    sectors = range(position // SECTOR, -(-(position + len(data)) // SECTOR))
-    at, version = rng.choice(sectors), rng.randrange(number + 1)
-    end = rng.choice([at + 1, at + 1, sectors.stop])
-    whole = len(inode.pending)
-    return by_sectors(inode, lambda sector: version if at <= sector < end else whole, whole)
+def hole(rng: random.Random) -> Bytes:
+    """All but some of one write, so that its header has landed and its body has not, or the reverse."""
+    unit = rng.choice([PAGE, SECTOR])
+
+    def of(inode: Inode) -> bytearray:
+        whole = len(inode.pending)
+        writes = [(number, *it) for number, it in enumerate(inode.pending) if not isinstance(it, int) and it[1]]
+        if not writes:
+            return landed(inode)
+        number, position, data = writes[-1] if rng.random() < 0.5 else rng.choice(writes)
+        units = range(position // unit, -(-(position + len(data)) // unit))
+        first, version = rng.choice(units), rng.randrange(number + 1)
+        missing = range(first, rng.choice([first + 1, units.stop]))
+        return by_units(inode, unit, lambda at: version if at in missing else whole, whole)
+
+    return Bytes(of, unit < PAGE)
 
 
-def some_pages(inode: Inode, rng: random.Random) -> bytearray:
+def whole_pages(rng: random.Random) -> Bytes:
     """Any of the pages, each as it was last; the rest as it is durable."""
-    return _chosen(inode, rng, lambda: rng.choice([0, len(inode.pending)]), PAGE)
+    return Bytes(lambda inode: _chosen(inode, rng, PAGE, lambda: rng.choice([0, len(inode.pending)])))
 
 
-def some_sectors(inode: Inode, rng: random.Random) -> bytearray:
+def earlier_pages(rng: random.Random) -> Bytes:
+    """Each page as any of the changes has left it."""
+    return Bytes(lambda inode: _chosen(inode, rng, PAGE, lambda: rng.randrange(len(inode.pending) + 1)))
+
+
+def earlier_sectors(rng: random.Random) -> Bytes:
     """Each sector as any of the changes has left it."""
-    return _chosen(inode, rng, lambda: rng.randrange(len(inode.pending) + 1), SECTOR)
+    return Bytes(lambda inode: _chosen(inode, rng, SECTOR, lambda: rng.randrange(len(inode.pending) + 1)), True)
 
 
-def _chosen(inode: Inode, rng: random.Random, choose: Callable[[], int], unit: int) -> bytearray:
+WAYS = (whole_pages, earlier_pages, earlier_sectors, earlier_sectors, hole, hole, some_writes, some_writes)
+
+
+def _chosen(inode: Inode, rng: random.Random, unit: int, choose: Callable[[], int]) -> bytearray:
     versions: dict[int, int] = {}
 
-    def version(sector: int) -> int:
-        return versions.setdefault(sector * SECTOR // unit, choose())
+    def version(at: int) -> int:
+        if at not in versions:
+            versions[at] = choose()
+        return versions[at]
 
-    return by_sectors(inode, version, rng.choice([0, len(inode.pending), None]))
+    return by_units(inode, unit, version, rng.choice([0, len(inode.pending), None]))
 
 
-def by_sectors(inode: Inode, version: Callable[[int], int], length: int | None) -> bytearray:
-    """Each sector as the first `version(sector)` of the pending changes have left it, and the length that the file had
-    after `length` changes; None: as far as bytes have landed."""
-    content, size, ends = bytearray(inode.durable), len(inode.durable), [len(inode.durable)]
-    last_landed = size
+def by_units(inode: Inode, unit: int, version: Callable[[int], int], length: int | None) -> bytearray:
+    """Each page or sector as the first `version(number)` of the pending changes have left it, and the length that the
+    file had after `length` of them; None: as far as bytes have landed."""
+    content, size = bytearray(inode.durable), len(inode.durable)
+    sizes, landed_to = [size], size
     for number, change in enumerate(inode.pending):
         if isinstance(change, int):
             size = change
-            # A length that has landed has taken what lay beyond with it, whatever had landed there before.
-            if length is not None and number < length:
-                content[change:] = bytes(len(content) - change)
-                last_landed = min(last_landed, change)
+            if length is not None and number < length:  # what lay beyond has gone, whatever of it had landed before
+                content[change:] = bytes(max(0, len(content) - change))
+                landed_to = min(landed_to, change)
         else:
             position, data = change
             end = position + len(data)
             size = max(size, end)
             content.extend(bytes(max(0, end - len(content))))
-            for sector in range(position // SECTOR, -(-end // SECTOR)):
-                if number < version(sector):
-                    start, stop = max(position, sector * SECTOR), min(end, (sector + 1) * SECTOR)
+            for at in range(position // unit, -(-end // unit)):
+                if number < version(at):
+                    start, stop = max(position, at * unit), min(end, (at + 1) * unit)
                     content[start:stop] = data[start - position : stop - position]
-                    last_landed = max(last_landed, stop)
-        ends.append(size)
-    cut = last_landed if length is None else ends[length]
-    content.extend(bytes(max(0, cut - len(content))))
-    return content[:cut]
-
-
-def some_bytes(rng: random.Random) -> BytesOf:
-    """One way for all files."""
-    way = rng.choice([some_pages, some_sectors, with_hole, some_writes])
-    return rng.choice([landed, durable, *[lambda inode: way(inode, rng)] * 6])
+                    landed_to = max(landed_to, stop)
+        sizes.append(size)
+    end = landed_to if length is None else sizes[length]
+    content.extend(bytes(max(0, end - len(content))))
+    return content[:end]
 
 
 # ---- mapped indexes ------------------------------------------------------------------------------------------------------
