@@ -8,6 +8,7 @@ epochs and aborted transactions are functions of the batches (P4).
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from klog.log.load import Policy
 from tests.crash.workload import open_logs
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional
+from tests.support.crash_files import State
+from tests.support.power_cuts import PowerCuts, Tally
 
 TOPIC = "produced"
 CONFIG = {"segment.bytes": 1600, "segment.index.bytes": 200, "index.interval.bytes": 100, "cleanup.policy": "delete"}
@@ -146,3 +149,27 @@ def judge(found: Found, promised: Producing, views: dict[int, View], *, only_die
     if found.end is not None:
         assert found.end in views, f"the log ends at {found.end}, inside a batch"
         assert found.view == views[found.end]
+
+
+def cut_producers(
+    place: Path,
+    *,
+    stride: int,
+    randoms: int,
+    seed: int = 0,
+    opened: Callable[[State, Path], None] = lambda _state, _path: None,
+) -> Tally:
+    """Power goes at every `stride`th operation of all lives."""
+    rehearsal, producing = Producing(), Producing()
+    rehearsal.run(place / "rehearsal")
+    cuts = PowerCuts(
+        place,
+        look,
+        lambda found, only_died: judge(found, producing, rehearsal.views, only_died=only_died),
+        stride=stride,
+        first=seed % stride,
+        randoms=randoms,
+        seed=seed,
+        opened=opened,
+    )
+    return cuts.run(producing.run)
