@@ -9,8 +9,6 @@ S10: with the marker of a clean stop there is what that stop has left.
 
 from __future__ import annotations
 
-import os
-import random
 from pathlib import Path
 
 import pytest
@@ -34,12 +32,6 @@ POLICIES: dict[str, Policy] = {
 }
 """Ways to the disk beside the default, which the tests without a policy take, and how long the values are."""
 DEFAULT: Policy = ({}, 47)
-
-
-@pytest.fixture
-def crash_seed() -> int:
-    """KLOG_CRASH_SEED, or another one each time; a failure names it."""
-    return int(os.environ.get("KLOG_CRASH_SEED") or random.randrange(1 << 32))
 
 
 def cut_everywhere(
@@ -78,7 +70,7 @@ def test_a_cut_at_a_sample_of_operations_leaves_a_prefix_with_all_that_was_promi
 @pytest.mark.parametrize("durability", ["os", "sync"])
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_so_it_does_whichever_way_the_bytes_take(tmp_path: Path, durability: str, policy: Policy) -> None:
-    assert cut_everywhere(tmp_path, durability, stride=47, first=3, randoms=1, policy=policy).distinct > 15
+    assert cut_everywhere(tmp_path, durability, stride=37, first=3, randoms=1, policy=policy).distinct > 15
 
 
 def test_what_producers_write_is_what_it_was_at_that_end(tmp_path: Path) -> None:
@@ -90,7 +82,7 @@ def test_what_producers_write_is_what_it_was_at_that_end(tmp_path: Path) -> None
 def test_a_cut_at_every_operation_leaves_a_prefix_with_all_that_was_promised(
     tmp_path: Path, durability: str, crash_seed: int
 ) -> None:
-    assert cut_everywhere(tmp_path, durability, stride=1, randoms=6, seed=crash_seed).distinct > 2000
+    assert cut_everywhere(tmp_path, durability, stride=1, randoms=12, seed=crash_seed).distinct > 1500
 
 
 @pytest.mark.deep
@@ -100,9 +92,9 @@ def test_at_every_operation_it_does_whichever_way_the_bytes_take(
     tmp_path: Path, durability: str, policy: Policy, crash_seed: int
 ) -> None:
     tally = cut_everywhere(tmp_path, durability, stride=1, randoms=4, seed=crash_seed, policy=policy)
-    assert tally.distinct > 1000
+    assert tally.distinct > 600
 
 
 @pytest.mark.deep
 def test_at_every_operation_what_producers_write_is_what_it_was_at_that_end(tmp_path: Path, crash_seed: int) -> None:
-    assert cut_producers(tmp_path, stride=1, randoms=8, seed=crash_seed).distinct > 2500
+    assert cut_producers(tmp_path, stride=1, randoms=8, seed=crash_seed).distinct > 2000

@@ -10,23 +10,26 @@ independently:
              pages; any sector as any of the writes to it has left it; any subset of the writes; the last one torn
     length   where bytes are chosen by pages or sectors: the durable length, the newest, or as far as bytes have landed;
              what lies below it and has not landed is NULs
-    indexes  mapped files, whose stores are not seen: each as it is, as it was some entries before, as zeros, without any
-             of its pages, or not there
+    indexes  mapped files, whose stores are not seen, only their syncs: each as it is, as it was some entries before, any
+             of its pages as they are and the others as they were synced or zeros, or not there
 
 `states()` gives a few states that are always the same and some that a seed chooses, none of them twice.
 """
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import hashlib
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from klog.disk import LogFile, RealFiles
+from klog.disk._os import ffi, lib
+from tests.support.faulty_io import FUNCTIONS
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -99,6 +102,41 @@ class State:
         return out
 
 
+class MappedFiles:
+    """What syncs have made durable of files whose stores are not seen; by their number, since names change.
+
+    table: address of a kl_io_t whose fsync tells it.
+    """
+
+    def __init__(self) -> None:
+        self._durable: dict[tuple[int, int], bytes] = {}
+        self._call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(self._fsync)
+        kernel = int(ffi.cast("uintptr_t", lib.kl_io_kernel()))
+        self._table = (ctypes.c_void_p * len(FUNCTIONS)).from_buffer_copy(
+            ctypes.string_at(kernel, ctypes.sizeof(ctypes.c_void_p) * len(FUNCTIONS))
+        )
+        self._table[FUNCTIONS.index("fsync")] = ctypes.cast(self._call, ctypes.c_void_p).value
+        self.table = ctypes.addressof(self._table)
+
+    def _fsync(self, fd: int) -> int:
+        status = os.fstat(fd)
+        self._durable[status.st_dev, status.st_ino] = os.pread(fd, status.st_size, 0)
+        return 0
+
+    def synced(self, file: LogFile) -> None:
+        self._fsync(file.fileno())
+
+    def unlinked(self, path: str) -> None:
+        """Its number may be given to another."""
+        status = os.stat(path)
+        self._durable.pop((status.st_dev, status.st_ino), None)
+
+    def durable(self, path: Path) -> bytes | None:
+        """None: it was never synced."""
+        status = path.stat()
+        return self._durable.get((status.st_dev, status.st_ino))
+
+
 class CrashFile(LogFile):
     disk: CrashFiles
     inode: Inode
@@ -148,7 +186,8 @@ class CrashFiles(RealFiles):
     """
 
     def __init__(self, stop_at: int | None = None, before_step: Callable[[], None] | None = None) -> None:
-        super().__init__()
+        self._mapped = MappedFiles()
+        super().__init__(self._mapped.table)
         self.stop_at = stop_at
         self.before_step = before_step
         self.steps = 0
@@ -199,7 +238,7 @@ class CrashFiles(RealFiles):
         plain = super().open(path, write=write, create=create)
         file = kind(os.dup(plain.fileno()), path, write)
         plain.close()
-        file.disk, file.inode = self, self.inode(path) if write else self.names.get(path, Inode())
+        file.disk, file.inode = self, self.inode(path) if write and not is_mapped(path) else Inode()
         return file
 
     @staticmethod
@@ -211,6 +250,8 @@ class CrashFiles(RealFiles):
     def fsync(self, file: LogFile) -> None:
         assert isinstance(file, CrashFile)
         self.step(f"fsync {os.path.basename(file.path)}")
+        if is_mapped(file.path):
+            self._mapped.synced(file)
         self._synced(file.inode)
 
     def fdatasync(self, file: LogFile) -> None:
@@ -244,6 +285,8 @@ class CrashFiles(RealFiles):
     def unlink(self, path: str) -> None:
         if os.path.exists(path):
             self.step(f"unlink {os.path.basename(path)}")
+            if is_mapped(path):
+                self._mapped.unlinked(path)
             os.unlink(path)
         if path in self.names:
             self._name(None, path, None)
@@ -271,16 +314,16 @@ class CrashFiles(RealFiles):
                 yield cut
 
     def _cuts(self, root: Path, rng: random.Random, randoms: int) -> Iterator[State]:
-        mapped = {
-            str(path.relative_to(root)): path.read_bytes()
+        mapped = [
+            Mapped(str(path.relative_to(root)), path.read_bytes(), self._mapped.durable(path))
             for path in root.rglob("*index*")
             if is_mapped(path) and path.is_file()
-        }
+        ]
         pending = any(inode.pending for inode in {*self.names.values(), *self.durable_names.values()})
         unsynced = any(self._unsynced.values())
 
         def state(name: str, names: dict[str, Inode], way: Bytes, index_of: IndexOf) -> State:
-            indexes = ((path, index_of(path, data)) for path, data in mapped.items())
+            indexes = ((index.path, index_of(index)) for index in sorted(mapped))
             files = {path: data for path, data in indexes if data is not None}
             files.update((os.path.relpath(path, root), bytes(way.of(inode))) for path, inode in sorted(names.items()))
             return State(name, files, directories, way.by_sectors)
@@ -289,7 +332,7 @@ class CrashFiles(RealFiles):
             str(path.relative_to(root)) for path in [root, *(path for path in root.rglob("*") if path.is_dir())]
         )
         yield state("all", self.names, Bytes(landed), as_it_is)
-        yield state("none", self.durable_names, Bytes(durable), zeros)
+        yield state("none", self.durable_names, Bytes(durable), as_synced)
         yield state("late-names", self.names, Bytes(durable), missing)
         yield state("old-names", self.durable_names, Bytes(landed), as_it_is)
         if pending:
@@ -318,9 +361,6 @@ class CrashFiles(RealFiles):
                 if change.there is not None and change.inode is not None:
                     names[change.there] = change.inode
         return names
-
-
-IndexOf = Callable[[str, bytes], bytes | None]
 
 
 def is_mapped(path: str | Path) -> bool:
@@ -443,40 +483,59 @@ def by_units(inode: Inode, unit: int, version: Callable[[int], int], length: int
 # ---- mapped indexes ------------------------------------------------------------------------------------------------------
 
 
-def as_it_is(_path: str, data: bytes) -> bytes:
-    return data
+class Mapped(NamedTuple):
+    """A mapped file at the moment of the cut: what stands in it, and what its last sync has made durable."""
+
+    path: str
+    data: bytes
+    durable: bytes | None
+
+    @property
+    def before(self) -> bytes:
+        """What a cut leaves of it where nothing has landed since that sync."""
+        return bytes(len(self.data)) if self.durable is None else self.durable
 
 
-def zeros(_path: str, data: bytes) -> bytes:
-    return bytes(len(data))
+IndexOf = Callable[[Mapped], bytes | None]
 
 
-def missing(_path: str, _data: bytes) -> None:
-    return None
+def as_it_is(index: Mapped) -> bytes:
+    return index.data
+
+
+def as_synced(index: Mapped) -> bytes:
+    """Zeros where it never was."""
+    return index.before
+
+
+def missing(index: Mapped) -> bytes | None:
+    """As it was synced; not there where it never was."""
+    return index.durable
+
+
+def earlier(index: Mapped, rng: random.Random) -> bytes:
+    """As it was some entries ago, but not before the sync."""
+    width = next(INDEXES[suffix] for suffix in Path(index.path).suffixes if suffix in INDEXES)
+    entries, least = (-(-len(data.rstrip(b"\0")) // width) for data in (index.data, index.before))
+    kept = rng.randrange(min(least, entries), entries + 1) * width
+    return index.data[:kept] + bytes(len(index.data) - kept)
+
+
+def some_index_pages(index: Mapped, rng: random.Random) -> bytes:
+    """Any of its pages, the others as they were synced; either of both lengths."""
+    end = len(rng.choice([index.data, index.before]))
+    data, before = (it + bytes(max(0, end - len(it))) for it in (index.data, index.before))
+    return b"".join(rng.choice([data, before])[at : min(at + PAGE, end)] for at in range(0, end, PAGE))
 
 
 def some_indexes(rng: random.Random) -> IndexOf:
-    """One way for all of them, or each its own, or each of their pages."""
+    """One way for all of them, or each its own."""
     ways: list[IndexOf] = [
         as_it_is,
-        zeros,
+        as_synced,
         missing,
-        lambda path, data: earlier(path, data, rng),
-        lambda _, data: some_index_pages(data, rng),
+        lambda index: earlier(index, rng),
+        lambda index: some_index_pages(index, rng),
     ]
     one = rng.choice(ways)
-    return rng.choice([one, lambda path, data: rng.choice(ways)(path, data)])
-
-
-def earlier(path: str, data: bytes, rng: random.Random) -> bytes:
-    """As it was some entries ago."""
-    width = next(INDEXES[suffix] for suffix in Path(path).suffixes if suffix in INDEXES)
-    entries = -(-len(data.rstrip(b"\0")) // width)
-    kept = rng.randrange(entries + 1) * width
-    return data[:kept] + bytes(len(data) - kept)
-
-
-def some_index_pages(data: bytes, rng: random.Random) -> bytes:
-    """Any of its pages, the others as zeros."""
-    pages = (data[at : at + PAGE] for at in range(0, len(data), PAGE))
-    return b"".join(page if rng.random() < 0.5 else bytes(len(page)) for page in pages)
+    return rng.choice([one, lambda index: rng.choice(ways)(index)])
