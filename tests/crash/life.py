@@ -14,8 +14,10 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import Files
 from klog.log.load import Policy
-from tests.crash.workload import open_logs
+from tests.crash.workload import open_logs, recovery_point
 from tests.support.abandon import abandon
+from tests.support.crash_files import CrashFiles
+from tests.support.power_cuts import PowerCuts, Tally
 
 TOPIC = "life"
 CONFIG = {
@@ -202,11 +204,13 @@ class Found:
 
 def look(path: Path, recovery: Policy = "strict") -> Found:
     """Open what is there: a log without a hole, which works on."""
+    point = recovery_point(path, TOPIC)
     with open_logs(path, recovery=recovery) as logs:
         clean = logs.clean_shutdown
         if TOPIC not in logs.topics():
             return Found(clean=clean, topic=False)
         log = logs.log(TOPIC)
+        assert log.log_end_offset >= point, "the recovery point lies beyond what was on disk"
         found = [(record.offset, record.value) for record in log.read()]
         start, end = log.log_start_offset, log.log_end_offset
         assert [offset for offset, _ in found] == list(range(start, end)), "a hole"
@@ -239,3 +243,25 @@ def _against(one: Legal, found: list[tuple[int, bytes | None]], start: int, end:
     if start > max(one.start, 0):
         return f"begins at {start}, behind {one.start}"
     return None
+
+
+def cut_life(place: Path, *, stride: int, randoms: int, first: int = 0, seed: int = 0) -> Tally:
+    """Power goes at every `stride`th operation of all lives."""
+    life = Life()
+
+    def live(root: Path, files: CrashFiles) -> None:
+        for _ in steps(root, files, life):
+            pass
+
+    cuts = PowerCuts(
+        place,
+        look,
+        lambda found, only_died: judge(found, life, power=not only_died),
+        stride=stride,
+        first=first,
+        randoms=randoms,
+        seed=seed,
+    )
+    tally = cuts.run(live)
+    judge(look(cuts.root), life, power=True)
+    return tally

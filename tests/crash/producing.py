@@ -15,7 +15,7 @@ from typing import Any
 import klog
 from klog.disk import Files
 from klog.log.load import Policy
-from tests.crash.workload import open_logs
+from tests.crash.workload import open_logs, recovery_point
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.crash_files import State
@@ -123,11 +123,13 @@ class Found:
 
 def look(root: Path, recovery: Policy) -> Found:
     """Open it, append, open it again."""
+    point = recovery_point(root, TOPIC)
     with open_logs(root, recovery=recovery) as logs:
         clean = logs.clean_shutdown
         if TOPIC not in logs.topics():
             return Found(clean)
         log = logs.log(TOPIC)
+        assert log.log_end_offset >= point, "the recovery point lies beyond what was on disk"
         found = Found(clean, log.log_end_offset, view(log))
         assert [record[0] for record in found.view.records] == list(range(log.log_end_offset)), "a hole"
         log.append([(None, b"after", NOW)])

@@ -13,41 +13,19 @@ from pathlib import Path
 import pytest
 
 from klog.errors import StorageOffline
-from tests.crash.life import CONFIG, TOPIC, Life, judge, look, steps
+from tests.crash.life import CONFIG, TOPIC, Life, cut_life, judge, look, steps
 from tests.crash.workload import open_logs
 from tests.support.crash_files import CrashFiles
 from tests.support.failing_files import FailingFiles
-from tests.support.power_cuts import PowerCuts, Tally
-
-
-def cut_everywhere(place: Path, *, stride: int, randoms: int, first: int = 0, seed: int = 0) -> Tally:
-    life = Life()
-
-    def live(root: Path, files: CrashFiles) -> None:
-        for _ in steps(root, files, life):
-            pass
-
-    cuts = PowerCuts(
-        place,
-        look,
-        lambda found, only_died: judge(found, life, power=not only_died),
-        stride=stride,
-        first=first,
-        randoms=randoms,
-        seed=seed,
-    )
-    tally = cuts.run(live)
-    judge(look(cuts.root), life, power=True)
-    return tally
 
 
 def test_a_power_cut_at_a_sample_of_operations_leaves_a_legal_log(tmp_path: Path) -> None:
-    assert cut_everywhere(tmp_path, stride=17, first=3, randoms=2).distinct > 100
+    assert cut_life(tmp_path, stride=17, first=3, randoms=2).distinct > 100
 
 
 @pytest.mark.deep
 def test_a_power_cut_at_every_operation_leaves_a_legal_log(tmp_path: Path, crash_seed: int) -> None:
-    assert cut_everywhere(tmp_path, stride=1, randoms=12, seed=crash_seed).distinct > 1500
+    assert cut_life(tmp_path, stride=1, randoms=12, seed=crash_seed).distinct > 1500
 
 
 @pytest.mark.parametrize("how", ["within a segment", "segments", "everything", "anew"])

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import klog
 from klog.clock import ManualClock
 from klog.disk import Files
+from klog.log import checkpoint
 from klog.log.load import Policy
 from tests.support.abandon import abandon
 
@@ -93,6 +94,11 @@ def steps(
             abandon(logs)
 
 
+def recovery_point(path: Path, topic: str) -> int:
+    """What the checkpoint of a log.dir says is on disk of a topic's only partition (S9); 0 without one."""
+    return checkpoint.read_offsets(str(path / checkpoint.RECOVERY_POINT)).get((topic, 0), 0)
+
+
 @dataclasses.dataclass(frozen=True)
 class Found:
     """What klog has found. clean: with the marker of a clean stop."""
@@ -104,11 +110,13 @@ class Found:
 
 def look(path: Path, recovery: Policy = "strict") -> Found:
     """Open what is there; then the log works on, and stops well."""
+    point = recovery_point(path, TOPIC)
     with open_logs(path, recovery=recovery) as logs:
         clean = logs.clean_shutdown
         if TOPIC not in logs.topics():
             return Found([], clean, False)
         log = logs.log(TOPIC)
+        assert log.log_end_offset >= point, "the recovery point lies beyond what was on disk"
         found = [record.value for record in log.read()]
         assert log.count() == len(found) == log.log_end_offset
         for offset in range(0, len(found), 5):
