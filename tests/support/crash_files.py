@@ -4,8 +4,8 @@ Reads see every write at once, as they do through a page cache. Beside that, eac
 durable and the changes since, and each directory keeps names in the same way. What a cut leaves of them is chosen
 independently:
 
-    names    of a directory's creations, renames and unlinks since its fsync: all, none, the first few, or any subset in
-             which the changes of one name keep their order
+    names    of a directory's creations, renames and unlinks since its fsync: all, none, or the first few, in the order
+             in which the journals of ext4, xfs and btrfs keep them; of each directory so many as it comes
     bytes    of a file's changes since its fsync, also of a file that stands under an old name: all, none, any subset of
              pages; any sector as any of the writes to it has left it; any subset of the writes; the last one torn
     length   where bytes are chosen by pages or sectors: the durable length, the newest, or as far as bytes have landed;
@@ -347,15 +347,8 @@ class CrashFiles(RealFiles):
     def _some_names(self, rng: random.Random) -> dict[str, Inode]:
         names = dict(self.durable_names)
         for changes in self._unsynced.values():
-            how = rng.choice(["all", "none", "first", "some"])
-            first = rng.randrange(len(changes) + 1)
-            held: set[str] = set()  # names whose next changes wait for one that has not landed
-            for number, change in enumerate(changes):
-                concerned = {name for name in (change.gone, change.there) if name is not None}
-                lands = {"all": True, "none": False, "first": number < first, "some": rng.random() < 0.5}[how]
-                if not lands or concerned & held:
-                    held |= concerned
-                    continue
+            landed = rng.choice([0, len(changes), rng.randrange(len(changes) + 1)])
+            for change in changes[:landed]:
                 if change.gone is not None:
                     names.pop(change.gone, None)
                 if change.there is not None and change.inode is not None:

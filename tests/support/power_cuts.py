@@ -1,4 +1,5 @@
-"""A workload runs once; at its operations, one by one or at a sample of them, the power goes and comes back.
+"""A workload runs once; at its operations, one by one or at a sample of them, the power goes and comes back. The sample
+has each operation at which a cut may leave the marker of a clean stop.
 
 At each of them the workload is held, each crash state of that moment is opened by another klog, and what is found there
 is judged by what the workload was promised so far. States of equal content are opened once, and judged again where more
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from klog.errors import CorruptLog
+from klog.log import checkpoint
 from klog.log.load import Policy
 from tests.support.crash_files import CrashFiles, PowerCut, State
 
@@ -77,8 +79,13 @@ class PowerCuts(Generic[Found]):
     def _before_step(self) -> None:
         if self._failure is not None:
             raise PowerCut
-        if self._files.steps >= self._first and (self._files.steps - self._first) % self._stride == 0:
+        if (self._files.steps - self._first) % self._stride == 0 or self._may_look_stopped():
             self._cut()
+
+    def _may_look_stopped(self) -> bool:
+        """May a cut leave the marker of a clean stop? Such moments are few, and all of them are looked at."""
+        marker = checkpoint.clean_shutdown_path(str(self.root))
+        return marker in self._files.names or marker in self._files.durable_names
 
     def _cut(self) -> None:
         if not self.root.exists():
