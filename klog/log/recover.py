@@ -23,6 +23,8 @@ from klog.log.split import is_flipped, overflows, split_segment
 from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
 
 BATCH_HEADER = 61
+LENGTH_END = 12
+SECTOR = 512
 
 
 def tail_position(segment: Segment) -> int:
@@ -117,8 +119,8 @@ def allow_cut(
             offset=max(scan.next_offset, segment.base_offset),
             kind="offset_order",
         )
-    if unsynced and not bytes(file.read(scan.end, BATCH_HEADER)).strip(b"\0"):
-        return  # a whole write never came, only the length of the file and a later write did
+    if unsynced and _never_came(bytes(file.read(scan.end, BATCH_HEADER)), scan.end):
+        return  # only the length of the file and a later write did
     behind: Header | None = search_batch(file, scan.end, size, segment.base_offset, scan.next_offset)
     if unsynced and nul_page_within(file, scan.end, size if behind is None else behind.position) >= 0:
         return  # zeros in the values of the good batches behind are no such page
@@ -139,6 +141,13 @@ def allow_cut(
         offset=max(scan.next_offset, segment.base_offset),
         kind="crc" if scan.reason == "crc" else "length",
     )
+
+
+def _never_came(header: bytes, position: int) -> bool:
+    """Has write-back left out what begins here? Of a header that a sector ends in, the next one may have come: then the
+    zeros before that must reach beyond the length, since a small base offset is little else."""
+    sector_left = SECTOR - position % SECTOR
+    return not (header[:sector_left] if sector_left >= LENGTH_END else header).strip(b"\0")
 
 
 def _repeats(segment: Segment, position: int, end: int) -> bool:

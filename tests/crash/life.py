@@ -13,8 +13,11 @@ from pathlib import Path
 import klog
 from klog.clock import ManualClock
 from klog.disk import Files
-from tests.crash.workload import open_logs
+from klog.log.load import Policy
+from tests.crash.workload import open_logs, recovery_point
 from tests.support.abandon import abandon
+from tests.support.crash_files import CrashFiles
+from tests.support.power_cuts import PowerCuts, Tally
 
 TOPIC = "life"
 CONFIG = {
@@ -45,6 +48,7 @@ class Life:
         self.now = Legal({})
         self.legal = [self.now]
         self.serial = 0
+        self.stops: list[int] = []  # log ends that the marker of a clean stop may speak of
 
     def under_way(self, *legal: Legal) -> None:
         self.legal = list(legal)
@@ -97,6 +101,11 @@ class Life:
         log.delete_records(before)
         self.done(after)
 
+    def stop(self, logs: klog.LogManager) -> None:
+        self.stops.append(self.now.end)
+        logs.close()
+        self.done(dataclasses.replace(self.now, durable=self.now.end))
+
     def retain(self, log: klog.Log) -> None:
         now = self.now
         self.under_way(dataclasses.replace(now, start=now.end))
@@ -107,83 +116,122 @@ class Life:
 
 def steps(path: Path, files: Files, life: Life) -> Iterator[None]:
     """Truncation to the middle, to a segment's beginning, below the first segment; deletion of part, of all; new
-    beginnings; each followed by appends, some of them flushed."""
-    logs = open_logs(path, files)
-    try:
-        logs.create_topic(TOPIC, config=CONFIG)
-        log = logs.log(TOPIC)
-        clock = log.clock
-        assert isinstance(clock, ManualClock)
-        yield
-        life.append(log, 9)
-        yield
-        life.flush(log)
-        life.append(log, 3)
-        yield
-        life.truncate(log, 5)
-        yield
-        life.append(log, 5)
-        yield
-        life.truncate(log, 9)
-        life.append(log, 2)
-        yield
-        life.roll(log)
-        life.roll(log)
-        life.append(log, 4)
-        yield
-        life.truncate(log, log.segments[-1].base_offset)
-        life.append(log, 1)
-        yield
-        life.delete_records(log, 4)
-        yield
-        life.retain(log)
-        yield
-        clock.advance(2000)
-        life.append(log, 2)
-        yield
-        life.truncate(log, 1)
-        life.append(log, 6)
-        yield
-        life.flush(log)
-        clock.advance(200_000)
-        yield
-        life.retain(log)
-        yield
-        clock.advance(2000)
-        life.append(log, 4)
-        yield
-        life.truncate_fully(log, 50)
-        life.append(log, 6)
-        yield
-        life.truncate_fully(log, 50)
-        life.append(log, 1)
-        life.flush(log)
-        yield
-        logs.close()
-        life.done(dataclasses.replace(life.now, durable=life.now.end))
-        yield
-    finally:
-        abandon(logs)
+    beginnings; each followed by appends, some of them flushed. Of the lives after that one ends in the middle, and the
+    others with a stop that nothing has been flushed before."""
+    for number, one in enumerate((_whole_life, _short_life, _short_life)):
+        logs = open_logs(path, files)
+        try:
+            if TOPIC not in logs.topics():
+                logs.create_topic(TOPIC, config=CONFIG)
+            yield from one(logs.log(TOPIC), life)
+            if number != 1:
+                life.stop(logs)
+            yield
+        finally:
+            abandon(logs)
 
 
-def check(path: Path, legal: list[Legal], *, power: bool) -> None:
-    """Open what is there: it must be one of the legal logs, and work on."""
-    with open_logs(path) as logs:
+def _short_life(log: klog.Log, life: Life) -> Iterator[None]:
+    life.append(log, 5)
+    yield
+    life.truncate(log, log.log_end_offset - 3)
+    life.append(log, 4)
+    yield
+    life.delete_records(log, log.log_end_offset - 4)
+    life.append(log, 1)
+    yield
+
+
+def _whole_life(log: klog.Log, life: Life) -> Iterator[None]:
+    clock = log.clock
+    assert isinstance(clock, ManualClock)
+    yield
+    life.append(log, 9)
+    yield
+    life.flush(log)
+    life.append(log, 3)
+    yield
+    life.truncate(log, 5)
+    yield
+    life.append(log, 5)
+    yield
+    life.truncate(log, 9)
+    life.append(log, 2)
+    yield
+    life.roll(log)
+    life.roll(log)
+    life.append(log, 4)
+    yield
+    life.truncate(log, log.segments[-1].base_offset)
+    life.append(log, 1)
+    yield
+    life.delete_records(log, 4)
+    yield
+    life.retain(log)
+    yield
+    clock.advance(2000)
+    life.append(log, 2)
+    yield
+    life.truncate(log, 1)
+    life.append(log, 6)
+    yield
+    life.flush(log)
+    clock.advance(200_000)
+    yield
+    life.retain(log)
+    yield
+    clock.advance(2000)
+    life.append(log, 4)
+    yield
+    life.truncate_fully(log, 50)
+    life.append(log, 6)
+    yield
+    life.truncate_fully(log, 50)
+    life.append(log, 1)
+    yield
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What klog has found, records as (offset, value); clean: with the marker of a clean stop."""
+
+    records: list[tuple[int, bytes | None]] = dataclasses.field(default_factory=list)
+    start: int = 0
+    end: int = 0
+    clean: bool = False
+    topic: bool = True
+
+
+def look(path: Path, recovery: Policy = "strict") -> Found:
+    """Open what is there: a log without a hole, which works on."""
+    point = recovery_point(path, TOPIC)
+    with open_logs(path, recovery=recovery) as logs:
+        clean = logs.clean_shutdown
         if TOPIC not in logs.topics():
-            assert any(max(one.acknowledged, one.durable) == 0 for one in legal), "the topic is gone"
-            return
+            return Found(clean=clean, topic=False)
         log = logs.log(TOPIC)
+        assert log.log_end_offset >= point, "the recovery point lies beyond what was on disk"
         found = [(record.offset, record.value) for record in log.read()]
         start, end = log.log_start_offset, log.log_end_offset
         assert [offset for offset, _ in found] == list(range(start, end)), "a hole"
-        why = [_against(one, found, start, end, power) for one in legal]
-        assert None in why, f"[{start}, {end}): {why}"
         assert log.append([(None, b"after")]).first_offset == end
     with open_logs(path) as logs:
         log = logs.log(TOPIC)
         assert log.recovery.clean_shutdown
         assert [(record.offset, record.value) for record in log.read()] == [*found, (end, b"after")]
         assert [problem for problem in log.verify().problems if problem.kind != "leftover"] == []
+    return Found(found, start, end, clean)
+
+
+def judge(found: Found, life: Life, *, power: bool) -> None:
+    """It is one of the legal logs."""
+    if not found.topic:
+        assert any(max(one.acknowledged, one.durable) == 0 for one in life.legal), "the topic is gone"
+        return
+    why = [_against(one, found.records, found.start, found.end, power) for one in life.legal]
+    assert None in why, f"[{found.start}, {found.end}): {why}"
+    if found.clean:
+        assert found.end in life.stops, f"a marker of a clean stop, and a log that ends at {found.end}"
 
 
 def _against(one: Legal, found: list[tuple[int, bytes | None]], start: int, end: int, power: bool) -> str | None:
@@ -195,3 +243,25 @@ def _against(one: Legal, found: list[tuple[int, bytes | None]], start: int, end:
     if start > max(one.start, 0):
         return f"begins at {start}, behind {one.start}"
     return None
+
+
+def cut_life(place: Path, *, stride: int, randoms: int, first: int = 0, seed: int = 0) -> Tally:
+    """Power goes at every `stride`th operation of all lives."""
+    life = Life()
+
+    def live(root: Path, files: CrashFiles) -> None:
+        for _ in steps(root, files, life):
+            pass
+
+    cuts = PowerCuts(
+        place,
+        look,
+        lambda found, only_died: judge(found, life, power=not only_died),
+        stride=stride,
+        first=first,
+        randoms=randoms,
+        seed=seed,
+    )
+    tally = cuts.run(live)
+    judge(look(cuts.root), life, power=True)
+    return tally

@@ -3,19 +3,20 @@
 P1: what append() returned for survives when the page cache does (state "all": only the process died).
 P2: what flush(), close() or durability="sync" promised survives every state.
 P3: what is left is a prefix, never with a hole.
+P4: producers, epochs and aborted transactions are those of that prefix.
+S10: with the marker of a clean stop there is what that stop has left.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 
-import klog
-from tests.crash.workload import Expected, check, steps
-from tests.support.crash_files import CrashFiles, PowerCut
+from tests.crash.producing import cut_producers
+from tests.crash.workload import Expected, judge, look, steps
+from tests.support.crash_files import CrashFiles
+from tests.support.power_cuts import PowerCuts, Tally
 
 Policy = tuple[dict[str, object], int]
 POLICIES: dict[str, Policy] = {
@@ -33,81 +34,67 @@ POLICIES: dict[str, Policy] = {
 DEFAULT: Policy = ({}, 47)
 
 
-def run_until(
-    path: Path, stop_at: int | None, durability: str, policy: Policy = DEFAULT
-) -> tuple[CrashFiles, Expected]:
-    files, expected = CrashFiles(stop_at), Expected()
-    try:
-        for _ in steps(path, files, expected, durability, *policy):
-            pass
-    except PowerCut:
-        pass
-    return files, expected
-
-
-def check_or_cut(state: Path, expected: Expected, promised: int, *, direct: bool) -> None:
-    """check(). A direct write goes out in several pieces, and one of them lost leaves a torn batch with good ones behind
-    it, which looks like damage: "strict" may refuse that, and "kafka" cuts it, down to what was promised at most."""
-    try:
-        check(state, expected, promised)
-    except klog.errors.CorruptLog:
-        if not direct:
-            raise
-        check(state, expected, promised, recovery="kafka")
-
-
 def cut_everywhere(
-    tmp_path: Path, durability: str, stride: int, first: int, randoms: int, policy: Policy = DEFAULT
-) -> int:
-    whole, expected = run_until(tmp_path / "whole", None, durability, policy)
-    assert whole.steps > 100
-    assert check(tmp_path / "whole", expected, len(expected.values)) == len(expected.values)
-    states = 0
-    for stop_at in range(first, whole.steps, stride):
-        path = tmp_path / f"run-{stop_at}"
-        files, expected = run_until(path, stop_at, durability, policy)
-        if not path.exists():
-            continue
-        for name, state in files.states(path, tmp_path / "states", stop_at, randoms):
-            promised = expected.acknowledged if name == "all" else expected.durable
-            try:
-                check_or_cut(state, expected, promised, direct=policy[0].get("klog.io.write") == "direct")
-            except BaseException as error:
-                error.add_note(
-                    f"stop_at={stop_at} state={name} durability={durability} policy={policy} last ops: {files.log[-6:]}"
-                )
-                raise
-            states += 1
-        shutil.rmtree(tmp_path / "states", ignore_errors=True)
-        shutil.rmtree(path)
-    return states
+    place: Path, durability: str, *, stride: int, randoms: int, first: int = 0, seed: int = 0, policy: Policy = DEFAULT
+) -> Tally:
+    expected = Expected()
+
+    def write(root: Path, files: CrashFiles) -> None:
+        for _ in steps(root, files, expected, durability, *policy):
+            pass
+
+    cuts = PowerCuts(
+        place,
+        look,
+        lambda found, only_died: judge(found, expected, expected.acknowledged if only_died else expected.durable),
+        stride=stride,
+        first=first,
+        randoms=randoms,
+        seed=seed,
+        torn=policy[0].get("klog.io.write") == "direct",  # it goes out in several pieces, of which any may be lost
+    )
+    tally = cuts.run(write)
+    whole = look(cuts.root)
+    judge(whole, expected, len(expected.values))
+    assert whole.clean
+    return tally
 
 
 @pytest.mark.parametrize("durability", ["os", "sync"])
 def test_a_cut_at_a_sample_of_operations_leaves_a_prefix_with_all_that_was_promised(
     tmp_path: Path, durability: str
 ) -> None:
-    assert cut_everywhere(tmp_path, durability, stride=5, first=0, randoms=1) > 100
+    assert cut_everywhere(tmp_path, durability, stride=9, randoms=2).distinct > 100
 
 
 @pytest.mark.parametrize("durability", ["os", "sync"])
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_so_it_does_whichever_way_the_bytes_take(tmp_path: Path, durability: str, policy: Policy) -> None:
-    assert cut_everywhere(tmp_path, durability, stride=23, first=3, randoms=1, policy=policy) > 15
+    assert cut_everywhere(tmp_path, durability, stride=37, first=3, randoms=1, policy=policy).distinct > 15
+
+
+def test_what_producers_write_is_what_it_was_at_that_end(tmp_path: Path) -> None:
+    assert cut_producers(tmp_path, stride=17, randoms=2).distinct > 100
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("durability", ["os", "sync"])
-def test_a_cut_at_every_operation_leaves_a_prefix_with_all_that_was_promised(tmp_path: Path, durability: str) -> None:
-    seed = int(os.environ.get("KLOG_CRASH_SEED", "0"))
-    assert cut_everywhere(tmp_path, durability, stride=1, first=seed % 2, randoms=6) > 800
+def test_a_cut_at_every_operation_leaves_a_prefix_with_all_that_was_promised(
+    tmp_path: Path, durability: str, crash_seed: int
+) -> None:
+    assert cut_everywhere(tmp_path, durability, stride=1, randoms=12, seed=crash_seed).distinct > 1500
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("durability", ["os", "sync"])
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_at_every_operation_it_does_whichever_way_the_bytes_take(
-    tmp_path: Path, durability: str, policy: Policy
+    tmp_path: Path, durability: str, policy: Policy, crash_seed: int
 ) -> None:
-    seed = int(os.environ.get("KLOG_CRASH_SEED", "0"))
-    assert cut_everywhere(tmp_path, durability, stride=1, first=seed % 2, randoms=6, policy=policy) > 600
+    tally = cut_everywhere(tmp_path, durability, stride=1, randoms=4, seed=crash_seed, policy=policy)
+    assert tally.distinct > 600
+
+
+@pytest.mark.deep
+def test_at_every_operation_what_producers_write_is_what_it_was_at_that_end(tmp_path: Path, crash_seed: int) -> None:
+    assert cut_producers(tmp_path, stride=1, randoms=8, seed=crash_seed).distinct > 2000

@@ -9,10 +9,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import klog
 from klog.clock import ManualClock
 from klog.disk import Files
+from klog.log import checkpoint
+from klog.log.load import Policy
 from tests.support.abandon import abandon
 
 TOPIC = "events"
@@ -22,11 +25,23 @@ CONFIG = {"segment.bytes": 700, "segment.index.bytes": 200, "index.interval.byte
 @dataclasses.dataclass
 class Expected:
     """values: every value handed to append, in order. acknowledged, durable: how many of them append(), and flush() or
-    close() after it, have returned for."""
+    close() after it, have returned for. stops: how many there were when a stop began, which leaves a marker."""
 
     values: list[bytes] = dataclasses.field(default_factory=list)
     acknowledged: int = 0
     durable: int = 0
+    stops: list[int] = dataclasses.field(default_factory=list)
+
+
+class Ending(NamedTuple):
+    """How a life ends: each of these or not, in this order. One that is not closed is the death of the process."""
+
+    flush: bool
+    roll: bool
+    close: bool
+
+
+ENDINGS = (Ending(True, True, True), Ending(False, False, True), Ending(False, False, False), Ending(False, True, True))
 
 
 def open_logs(path: Path, files: Files | None = None, **options: object) -> klog.LogManager:
@@ -41,12 +56,13 @@ def steps(
     policy: Mapping[str, object] | None = None,
     value_bytes: int = 47,
 ) -> Iterator[None]:
-    """A writer's life, one operation per step: appends that roll, flushes, a clean stop, a start, more appends.
+    """A writer's lives, one operation per step: appends that roll, flushes, clean stops, deaths, starts. Most lives end
+    with appends that nothing has flushed.
 
     policy: klog.io.* keys of the topic.
     """
     serial = 0
-    for life in range(2):
+    for ending in ENDINGS:
         logs = open_logs(path, files, durability=durability)
         try:
             if TOPIC not in logs.topics():
@@ -62,38 +78,63 @@ def steps(
                 if durability == "sync":
                     expected.durable = expected.acknowledged
                 yield
-                if size in (3, 6):
+                if size == 3 or (size == 6 and ending.flush):
                     log.flush()
                     expected.durable = expected.acknowledged
                     yield
-            if life == 0:
+            if ending.roll:
                 log.roll()
                 yield
-            logs.close()
-            expected.durable = expected.acknowledged
-            yield
+            if ending.close:
+                expected.stops.append(expected.acknowledged)
+                logs.close()
+                expected.durable = expected.acknowledged
+                yield
         finally:
             abandon(logs)
 
 
-def check(path: Path, expected: Expected, at_least: int, **options: object) -> int:
-    """Open what is there: a prefix of what was appended, batch by batch, holding at least `at_least` values; then the
-    log works on. Returns how many values there were."""
-    with open_logs(path, **options) as logs:
+def recovery_point(path: Path, topic: str) -> int:
+    """What the checkpoint of a log.dir says is on disk of a topic's only partition (S9); 0 without one."""
+    return checkpoint.read_offsets(str(path / checkpoint.RECOVERY_POINT)).get((topic, 0), 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What klog has found. clean: with the marker of a clean stop."""
+
+    values: list[bytes | None]
+    clean: bool = False
+    topic: bool = True
+
+
+def look(path: Path, recovery: Policy = "strict") -> Found:
+    """Open what is there; then the log works on, and stops well."""
+    point = recovery_point(path, TOPIC)
+    with open_logs(path, recovery=recovery) as logs:
+        clean = logs.clean_shutdown
         if TOPIC not in logs.topics():
-            assert at_least == 0, "the topic is gone"
-            return 0
+            return Found([], clean, False)
         log = logs.log(TOPIC)
+        assert log.log_end_offset >= point, "the recovery point lies beyond what was on disk"
         found = [record.value for record in log.read()]
-        assert found == expected.values[: len(found)], "not a prefix of what was appended"
-        assert len(found) >= at_least, f"{len(found)} values left of {at_least} promised"
         assert log.count() == len(found) == log.log_end_offset
         for offset in range(0, len(found), 5):
-            assert next(iter(log.read(offset))).value == expected.values[offset]
+            assert next(iter(log.read(offset))).value == found[offset]
         info = log.append([(None, b"after")])
         assert info.first_offset == len(found)
     with open_logs(path) as logs:
         log = logs.log(TOPIC)
         assert log.recovery.clean_shutdown
         assert [record.value for record in log.read()] == [*found, b"after"]
-    return len(found)
+    return Found(found, clean)
+
+
+def judge(found: Found, expected: Expected, at_least: int) -> None:
+    """A prefix of what was appended, batch by batch, that holds at least `at_least` values; with a marker only what a
+    stop has left."""
+    assert found.topic or at_least == 0, "the topic is gone"
+    assert found.values == expected.values[: len(found.values)], "not a prefix of what was appended"
+    assert len(found.values) >= at_least, f"{len(found.values)} values left of {at_least} promised"
+    if found.clean:
+        assert len(found.values) in expected.stops, f"a marker of a clean stop, and {len(found.values)} values"

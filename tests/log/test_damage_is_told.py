@@ -77,6 +77,37 @@ def test_a_page_that_never_came_is_cut(tmp_path: Path) -> None:
         assert log.log_end_offset == 1 and log.size == positions[1]
 
 
+def three_batches(path: Path, before: int) -> list[int]:
+    """Where they begin: the second one so many bytes before a page's end."""
+    overhead = write(path, b"x" * 1000, b"")[1] - 1000
+    for file in path.iterdir():
+        file.unlink()
+    positions = write(path, b"x" * (4096 - before - overhead), b"y" * 300, b"z")
+    assert positions[1] == 4096 - before
+    return positions
+
+
+@pytest.mark.parametrize("before", [12, 13, 30, 60, 61, 100])
+def test_a_page_that_never_came_may_hold_the_beginning_of_a_header(tmp_path: Path, before: int) -> None:
+    """Of the page that ends there an older state has landed, and then the next page."""
+    path = tmp_path / "t-0"
+    positions = three_batches(path, before)
+    with open(log_file(path), "r+b") as file:
+        file.seek(positions[1])
+        file.write(bytes(before))
+    with Log.open(path, clean_shutdown=False) as log:
+        assert log.log_end_offset == 1 and log.size == positions[1]
+
+
+@pytest.mark.parametrize(("before", "position"), [(12, 11), (12, 80), (61, 11), (61, 20), (61, 80)])
+def test_a_flip_there_is_still_damage(tmp_path: Path, before: int, position: int) -> None:
+    path = tmp_path / "t-0"
+    positions = three_batches(path, before)
+    flip(log_file(path), positions[1] + position, 1)
+    with pytest.raises(CorruptLog):
+        Log.open(path, clean_shutdown=False)
+
+
 @pytest.mark.parametrize(
     ("at", "data", "position", "end", "found"),
     [

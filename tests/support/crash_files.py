@@ -1,44 +1,62 @@
-"""A disk that can lose power: it remembers what was not synced yet, and builds the directories a cut could leave.
+"""A disk that can lose power: it remembers what was not synced yet, and builds the directories that a cut could leave.
 
 Reads see every write at once, as they do through a page cache. Beside that, each file keeps what an fsync has made
-durable and the list of writes since; each directory likewise keeps names. After a cut, `states()` lays out, in fresh
-directories, what the disk may hold: nothing of the unsynced writes, all of them, any one missing, a random subset, the
-last one torn.
+durable and the changes since, and each directory keeps names in the same way. What a cut leaves of them is chosen
+independently:
 
-Stores into mapped indexes are not seen as writes. Their files come out as they are, as zeros, or not at all.
+    names    of a directory's creations, renames and unlinks since its fsync: all, none, or the first few, in the order
+             in which the journals of ext4, xfs and btrfs keep them; of each directory so many as it comes
+    bytes    of a file's changes since its fsync, also of a file that stands under an old name: all, none, any subset of
+             pages; any sector as any of the writes to it has left it; any subset of the writes; the last one torn
+    length   where bytes are chosen by pages or sectors: the durable length, the newest, or as far as bytes have landed;
+             what lies below it and has not landed is NULs
+    indexes  mapped files, whose stores are not seen, only their syncs: each as it is, as it was some entries before, any
+             of its pages as they are and the others as they were synced or zeros, or not there
+
+`states()` gives a few states that are always the same and some that a seed chooses, none of them twice.
 """
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import hashlib
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from klog.disk import LogFile, RealFiles
+from klog.disk._os import ffi, lib
+from tests.support.faulty_io import FUNCTIONS
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PAGE = 4096
-INDEXES = (".index", ".timeindex")
+SECTOR = 512
+INDEXES = {".index": 8, ".timeindex": 12}
+"""Suffixes of mapped files, and how long an entry of each is."""
 
 
 class PowerCut(BaseException):
     """The machine stops here. No `except Exception` may catch it."""
 
 
-@dataclasses.dataclass
+Change = tuple[int, bytes] | int
+"""A write (position, data), or a new length."""
+
+
+@dataclasses.dataclass(eq=False)
 class Inode:
-    """A file's bytes that are safe, and its writes that are not yet: (position, data), or a new length."""
+    """A file's bytes that are safe, and its changes that are not yet."""
 
     durable: bytearray = dataclasses.field(default_factory=bytearray)
-    pending: list[tuple[int, bytes] | int] = dataclasses.field(default_factory=list)
+    pending: list[Change] = dataclasses.field(default_factory=list)
 
 
-def apply(content: bytearray, change: tuple[int, bytes] | int) -> None:
+def apply(content: bytearray, change: Change) -> None:
     if isinstance(change, int):
         del content[change:]
         content.extend(bytes(change - len(content)))
@@ -48,13 +66,85 @@ def apply(content: bytearray, change: tuple[int, bytes] | int) -> None:
     content[position : position + len(data)] = data
 
 
+@dataclasses.dataclass(frozen=True)
+class NameChange:
+    """What happens to the names of a directory in one step: `gone` is no longer there, `there` is the file's name."""
+
+    inode: Inode | None
+    gone: str | None
+    there: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """What a cut may leave below a directory. files: bytes by path, relative to it. by_sectors: a part of a page may have
+    landed without the rest, which "strict" cannot always tell from damage."""
+
+    name: str
+    files: dict[str, bytes]
+    directories: tuple[str, ...]
+    by_sectors: bool
+
+    @property
+    def key(self) -> bytes:
+        """Equal for equal content."""
+        digest = hashlib.blake2b(digest_size=16)
+        for path, data in sorted(self.files.items()):
+            digest.update(b"%d %d " % (len(path), len(data)) + path.encode() + data)
+        return digest.digest()
+
+    def lay_out(self, out: Path) -> Path:
+        """Write it below `out`, which is made."""
+        for directory in self.directories:
+            (out / directory).mkdir(parents=True, exist_ok=True)
+        for path, data in self.files.items():
+            (out / path).write_bytes(data)
+        return out
+
+
+class MappedFiles:
+    """What syncs have made durable of files whose stores are not seen; by their number, since names change.
+
+    table: address of a kl_io_t whose fsync tells it.
+    """
+
+    def __init__(self) -> None:
+        self._durable: dict[tuple[int, int], bytes] = {}
+        self._call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(self._fsync)
+        kernel = int(ffi.cast("uintptr_t", lib.kl_io_kernel()))
+        self._table = (ctypes.c_void_p * len(FUNCTIONS)).from_buffer_copy(
+            ctypes.string_at(kernel, ctypes.sizeof(ctypes.c_void_p) * len(FUNCTIONS))
+        )
+        self._table[FUNCTIONS.index("fsync")] = ctypes.cast(self._call, ctypes.c_void_p).value
+        self.table = ctypes.addressof(self._table)
+
+    def _fsync(self, fd: int) -> int:
+        status = os.fstat(fd)
+        self._durable[status.st_dev, status.st_ino] = os.pread(fd, status.st_size, 0)
+        return 0
+
+    def synced(self, file: LogFile) -> None:
+        self._fsync(file.fileno())
+
+    def unlinked(self, path: str) -> None:
+        """Its number may be given to another."""
+        status = os.stat(path)
+        self._durable.pop((status.st_dev, status.st_ino), None)
+
+    def durable(self, path: Path) -> bytes | None:
+        """None: it was never synced."""
+        status = path.stat()
+        return self._durable.get((status.st_dev, status.st_ino))
+
+
 class CrashFile(LogFile):
     disk: CrashFiles
+    inode: Inode
 
     def write(self, data: bytes, position: int) -> None:
         self.disk.step(f"write {os.path.basename(self.path)} {position}+{len(memoryview(data))}")
         super().write(data, position)
-        self.disk.inode(self.path).pending.append((position, bytes(data)))
+        self.inode.pending.append((position, bytes(data)))
 
     def write_parts(self, parts: Iterable[Buffer], position: int) -> int:
         """A cut may leave any of the parts."""
@@ -90,142 +180,355 @@ class CrashDirectFile(CrashFile):
 
 
 class CrashFiles(RealFiles):
-    """A Files whose power goes at operation number `stop_at` (None: never). `steps` counts them."""
+    """A Files whose power goes at operation number `stop_at` (None: never). `steps` counts them; `log` names them.
 
-    def __init__(self, stop_at: int | None = None) -> None:
-        super().__init__()
+    before_step: called before each operation, when the disk is as the operations before it have left it.
+    """
+
+    def __init__(self, stop_at: int | None = None, before_step: Callable[[], None] | None = None) -> None:
+        self._mapped = MappedFiles()
+        super().__init__(self._mapped.table)
         self.stop_at = stop_at
+        self.before_step = before_step
         self.steps = 0
         self.log: list[str] = []
         self.names: dict[str, Inode] = {}
         self.durable_names: dict[str, Inode] = {}
+        self._unsynced: dict[str, list[NameChange]] = {}  # by directory
 
     def step(self, what: str) -> None:
         if self.stop_at is not None and self.steps >= self.stop_at:
             raise PowerCut(what)
+        if self.before_step is not None:
+            self.before_step()
         self.steps += 1
         self.log.append(what)
 
     def inode(self, path: str) -> Inode:
-        return self.names.setdefault(path, Inode())
+        """The file of this name; a new one if there is none."""
+        if path not in self.names:
+            self._name(Inode(), None, path)
+        return self.names[path]
+
+    def _name(self, inode: Inode | None, gone: str | None, there: str | None) -> None:
+        """Change names as every process sees them; a cut may undo that until the directory is synced."""
+        if gone is not None:
+            self.names.pop(gone, None)
+        if there is not None and inode is not None:
+            self.names[there] = inode
+        for directory in {os.path.dirname(name) for name in (gone, there) if name is not None}:
+            self._unsynced.setdefault(directory, []).append(NameChange(inode, gone, there))
 
     def keep(self, directory: Path) -> None:
         """Every file below a directory is durable as it is, and so is its name."""
         for path in directory.rglob("*"):
-            if path.is_file():
-                inode = self.inode(str(path))
-                inode.durable = bytearray(path.read_bytes())
-                self.durable_names[str(path)] = inode
+            if path.is_file() and not is_mapped(path):
+                self.names[str(path)] = self.durable_names[str(path)] = Inode(bytearray(path.read_bytes()))
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        return self._opened(CrashFile, path, write, create)
+
+    def open_direct(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        return self._opened(CrashDirectFile, path, write, create)
+
+    def _opened(self, kind: type[CrashFile], path: str, write: bool, create: bool) -> LogFile:
         if create and not os.path.exists(path):
             self.step(f"create {os.path.basename(path)}")
             self.inode(path)
         plain = super().open(path, write=write, create=create)
-        file = CrashFile(os.dup(plain.fileno()), path, write)
+        file = kind(os.dup(plain.fileno()), path, write)
         plain.close()
-        file.disk = self
+        file.disk, file.inode = self, self.inode(path) if write and not is_mapped(path) else Inode()
         return file
 
-    def open_direct(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
-        plain = self.open(path, write=write, create=create)
-        file = CrashDirectFile(os.dup(plain.fileno()), path, write)
-        plain.close()
-        file.disk = self
-        return file
-
-    def _synced(self, path: str) -> None:
-        inode = self.inode(path)
+    @staticmethod
+    def _synced(inode: Inode) -> None:
         for change in inode.pending:
             apply(inode.durable, change)
         inode.pending.clear()
 
     def fsync(self, file: LogFile) -> None:
+        assert isinstance(file, CrashFile)
         self.step(f"fsync {os.path.basename(file.path)}")
-        self._synced(file.path)
+        if is_mapped(file.path):
+            self._mapped.synced(file)
+        self._synced(file.inode)
 
     def fdatasync(self, file: LogFile) -> None:
         self.fsync(file)
 
     def truncate(self, file: LogFile, size: int) -> None:
+        assert isinstance(file, CrashFile)
         self.step(f"truncate {os.path.basename(file.path)} {size}")
         super().truncate(file, size)
-        self.inode(file.path).pending.append(size)
+        file.inode.pending.append(size)
 
     def replace(self, path: str, data: bytes) -> None:
-        temporary = path + ".tmp"
+        temporary, inode = path + ".tmp", Inode()
         self.step(f"create {os.path.basename(temporary)}")
-        inode = self.names[temporary] = Inode()
+        Path(temporary).write_bytes(b"")
+        self._name(inode, None, temporary)
+        self.step(f"write {os.path.basename(temporary)} 0+{len(data)}")
         Path(temporary).write_bytes(data)
         inode.pending.append((0, data))
         self.step(f"fsync {os.path.basename(temporary)}")
-        self._synced(temporary)
+        self._synced(inode)
         self.rename(temporary, path)
         self.fsync_dir(os.path.dirname(path))
 
     def rename(self, source: str, target: str) -> None:
         self.step(f"rename {os.path.basename(source)} {os.path.basename(target)}")
         os.rename(source, target)
-        self.names[target] = self.names.pop(source, Inode())
+        if not is_mapped(source):
+            self._name(self.names.get(source) or Inode(), source, target)
 
     def unlink(self, path: str) -> None:
         if os.path.exists(path):
             self.step(f"unlink {os.path.basename(path)}")
+            if is_mapped(path):
+                self._mapped.unlinked(path)
             os.unlink(path)
-        self.names.pop(path, None)
+        if path in self.names:
+            self._name(None, path, None)
 
     def fsync_dir(self, path: str) -> None:
         self.step(f"fsync {os.path.basename(path)}/")
         for name in [name for name in self.durable_names if os.path.dirname(name) == path]:
             del self.durable_names[name]
         self.durable_names.update({name: inode for name, inode in self.names.items() if os.path.dirname(name) == path})
+        self._unsynced.pop(path, None)
 
     # ---- after the cut -------------------------------------------------------------------------------------------
 
     def states(self, root: Path, out: Path, seed: int, randoms: int = 2) -> Iterator[tuple[str, Path]]:
-        """(name, directory) of crash states of the tree at root, each laid out under out."""
-        rng = random.Random(seed)
-        everything: Callable[[int], bool] = lambda _: True  # noqa: E731
-        nothing: Callable[[int], bool] = lambda _: False  # noqa: E731
-        pending = sum(len(inode.pending) for inode in self.names.values())
-        yield "all", self._lay_out(root, out / "all", self.names, everything, "kept", None)
-        yield "none", self._lay_out(root, out / "none", self.durable_names, nothing, "zeros", None)
-        yield "late-names", self._lay_out(root, out / "late-names", self.names, nothing, "missing", None)
-        if pending:
-            torn = rng.random()
-            yield "torn", self._lay_out(root, out / "torn", self.names, everything, "kept", torn)
-        for number in range(randoms if pending else 0):
-            kept = {index for index in range(pending) if rng.random() < 0.5}
-            indexes = rng.choice(["kept", "zeros", "missing"])
-            name = f"random-{number}"
-            yield name, self._lay_out(root, out / name, self.names, kept.__contains__, indexes, None)
+        """(name, directory) of the cuts of the tree at root, each laid out under out."""
+        for cut in self.cuts(root, seed, randoms):
+            yield cut.name, cut.lay_out(out / cut.name)
 
-    def _lay_out(
-        self,
-        root: Path,
-        out: Path,
-        names: dict[str, Inode],
-        lands: Callable[[int], bool],
-        indexes: str,
-        torn: float | None,
-    ) -> Path:
-        for directory in [root, *(path for path in root.rglob("*") if path.is_dir())]:
-            (out / directory.relative_to(root)).mkdir(parents=True, exist_ok=True)
-        number = 0
-        last_write = max((len(inode.pending) for inode in names.values()), default=0)
-        for path, inode in sorted(names.items()):
-            content = bytearray(inode.durable)
-            for at, change in enumerate(inode.pending):
-                if lands(number):
-                    is_last = torn is not None and at == len(inode.pending) - 1 and len(inode.pending) == last_write
-                    if is_last and not isinstance(change, int):
-                        change = change[0], change[1][: int(len(change[1]) * torn)]
-                    apply(content, change)
-                number += 1
-            (out / Path(path).relative_to(root)).write_bytes(content)
-        if indexes != "missing":
-            for suffix in INDEXES:
-                for path in root.rglob("*" + suffix):
-                    data = path.read_bytes()
-                    (out / path.relative_to(root)).write_bytes(data if indexes == "kept" else bytes(len(data)))
-        return out
+    def cuts(self, root: Path, seed: int, randoms: int = 2) -> Iterator[State]:
+        """Crash states of the tree at root, each content once. "all" comes first: there only the process has died."""
+        seen: set[bytes] = set()
+        for cut in self._cuts(root, random.Random(seed), randoms):
+            if cut.key not in seen:
+                seen.add(cut.key)
+                yield cut
+
+    def _cuts(self, root: Path, rng: random.Random, randoms: int) -> Iterator[State]:
+        mapped = [
+            Mapped(str(path.relative_to(root)), path.read_bytes(), self._mapped.durable(path))
+            for path in root.rglob("*index*")
+            if is_mapped(path) and path.is_file()
+        ]
+        pending = any(inode.pending for inode in {*self.names.values(), *self.durable_names.values()})
+        unsynced = any(self._unsynced.values())
+
+        def state(name: str, names: dict[str, Inode], way: Bytes, index_of: IndexOf) -> State:
+            indexes = ((index.path, index_of(index)) for index in sorted(mapped))
+            files = {path: data for path, data in indexes if data is not None}
+            files.update((os.path.relpath(path, root), bytes(way.of(inode))) for path, inode in sorted(names.items()))
+            return State(name, files, directories, way.by_sectors)
+
+        directories = tuple(
+            str(path.relative_to(root)) for path in [root, *(path for path in root.rglob("*") if path.is_dir())]
+        )
+        yield state("all", self.names, Bytes(landed), as_it_is)
+        yield state("none", self.durable_names, Bytes(durable), as_synced)
+        yield state("late-names", self.names, Bytes(durable), missing)
+        yield state("old-names", self.durable_names, Bytes(landed), as_it_is)
+        if pending:
+            most = max((len(inode.pending) for inode in self.names.values()), default=0)
+            share = rng.random()
+            yield state("torn", self.names, Bytes(lambda inode: torn(inode, share, most)), as_it_is)
+            yield state("hole", self.names, hole(rng), as_it_is)
+        for number in range(randoms if pending or unsynced else 0):
+            names = self._some_names(rng)
+            yield state(f"random-{number}", names, rng.choice(WAYS)(rng), some_indexes(rng))
+
+    def _some_names(self, rng: random.Random) -> dict[str, Inode]:
+        names = dict(self.durable_names)
+        for changes in self._unsynced.values():
+            landed = rng.choice([0, len(changes), rng.randrange(len(changes) + 1)])
+            for change in changes[:landed]:
+                if change.gone is not None:
+                    names.pop(change.gone, None)
+                if change.there is not None and change.inode is not None:
+                    names[change.there] = change.inode
+        return names
+
+
+def is_mapped(path: str | Path) -> bool:
+    """Is this an index, also one on its way in or out?"""
+    return any(suffix in INDEXES for suffix in Path(path).suffixes)
+
+
+# ---- bytes: what a file holds after the cut ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Bytes:
+    """A way to choose what has landed of a file; by_sectors: within its pages, too."""
+
+    of: Callable[[Inode], bytearray]
+    by_sectors: bool = False
+
+
+def durable(inode: Inode) -> bytearray:
+    """Nothing of what was not synced."""
+    return inode.durable
+
+
+def landed(inode: Inode) -> bytearray:
+    """All of it."""
+    content = bytearray(inode.durable)
+    for change in inode.pending:
+        apply(content, change)
+    return content
+
+
+def torn(inode: Inode, share: float, most: int) -> bytearray:
+    """All but the end of the last write, in files with so many changes."""
+    if most == 0 or len(inode.pending) != most or isinstance(last := inode.pending[-1], int):
+        return landed(inode)
+    position, data = last
+    return landed(Inode(inode.durable, [*inode.pending[:-1], (position, data[: int(len(data) * share)])]))
+
+
+def some_writes(rng: random.Random) -> Bytes:
+    """Any of the changes, each whole or not at all. No page cache forgets a write and keeps a later one of its sector,
+    but something else on the way may."""
+    return Bytes(lambda inode: landed(Inode(inode.durable, [it for it in inode.pending if rng.random() < 0.5])))
+
+
+def hole(rng: random.Random) -> Bytes:
+    """All but some of one write, so that its header has landed and its body has not, or the reverse."""
+    unit = rng.choice([PAGE, SECTOR])
+
+    def of(inode: Inode) -> bytearray:
+        whole = len(inode.pending)
+        writes = [(number, *it) for number, it in enumerate(inode.pending) if not isinstance(it, int) and it[1]]
+        if not writes:
+            return landed(inode)
+        number, position, data = writes[-1] if rng.random() < 0.5 else rng.choice(writes)
+        units = range(position // unit, -(-(position + len(data)) // unit))
+        first, version = rng.choice(units), rng.randrange(number + 1)
+        missing = range(first, rng.choice([first + 1, units.stop]))
+        return by_units(inode, unit, lambda at: version if at in missing else whole, whole)
+
+    return Bytes(of, unit < PAGE)
+
+
+def whole_pages(rng: random.Random) -> Bytes:
+    """Any of the pages, each as it was last; the rest as it is durable."""
+    return Bytes(lambda inode: _chosen(inode, rng, PAGE, lambda: rng.choice([0, len(inode.pending)])))
+
+
+def earlier_pages(rng: random.Random) -> Bytes:
+    """Each page as any of the changes has left it."""
+    return Bytes(lambda inode: _chosen(inode, rng, PAGE, lambda: rng.randrange(len(inode.pending) + 1)))
+
+
+def earlier_sectors(rng: random.Random) -> Bytes:
+    """Each sector as any of the changes has left it."""
+    return Bytes(lambda inode: _chosen(inode, rng, SECTOR, lambda: rng.randrange(len(inode.pending) + 1)), True)
+
+
+WAYS = (whole_pages, earlier_pages, earlier_sectors, earlier_sectors, hole, hole, some_writes, some_writes)
+
+
+def _chosen(inode: Inode, rng: random.Random, unit: int, choose: Callable[[], int]) -> bytearray:
+    versions: dict[int, int] = {}
+
+    def version(at: int) -> int:
+        if at not in versions:
+            versions[at] = choose()
+        return versions[at]
+
+    return by_units(inode, unit, version, rng.choice([0, len(inode.pending), None]))
+
+
+def by_units(inode: Inode, unit: int, version: Callable[[int], int], length: int | None) -> bytearray:
+    """Each page or sector as the first `version(number)` of the pending changes have left it, and the length that the
+    file had after `length` of them; None: as far as bytes have landed."""
+    content, size = bytearray(inode.durable), len(inode.durable)
+    sizes, landed_to = [size], size
+    for number, change in enumerate(inode.pending):
+        if isinstance(change, int):
+            size = change
+            if length is not None and number < length:  # what lay beyond has gone, whatever of it had landed before
+                content[change:] = bytes(max(0, len(content) - change))
+                landed_to = min(landed_to, change)
+        else:
+            position, data = change
+            end = position + len(data)
+            size = max(size, end)
+            content.extend(bytes(max(0, end - len(content))))
+            for at in range(position // unit, -(-end // unit)):
+                if number < version(at):
+                    start, stop = max(position, at * unit), min(end, (at + 1) * unit)
+                    content[start:stop] = data[start - position : stop - position]
+                    landed_to = max(landed_to, stop)
+        sizes.append(size)
+    end = landed_to if length is None else sizes[length]
+    content.extend(bytes(max(0, end - len(content))))
+    return content[:end]
+
+
+# ---- mapped indexes ------------------------------------------------------------------------------------------------------
+
+
+class Mapped(NamedTuple):
+    """A mapped file at the moment of the cut: what stands in it, and what its last sync has made durable."""
+
+    path: str
+    data: bytes
+    durable: bytes | None
+
+    @property
+    def before(self) -> bytes:
+        """What a cut leaves of it where nothing has landed since that sync."""
+        return bytes(len(self.data)) if self.durable is None else self.durable
+
+
+IndexOf = Callable[[Mapped], bytes | None]
+
+
+def as_it_is(index: Mapped) -> bytes:
+    return index.data
+
+
+def as_synced(index: Mapped) -> bytes:
+    """Zeros where it never was."""
+    return index.before
+
+
+def missing(index: Mapped) -> bytes | None:
+    """As it was synced; not there where it never was."""
+    return index.durable
+
+
+def earlier(index: Mapped, rng: random.Random) -> bytes:
+    """As it was some entries ago, but not before the sync."""
+    width = next(INDEXES[suffix] for suffix in Path(index.path).suffixes if suffix in INDEXES)
+    entries, least = (-(-len(data.rstrip(b"\0")) // width) for data in (index.data, index.before))
+    kept = rng.randrange(min(least, entries), entries + 1) * width
+    return index.data[:kept] + bytes(len(index.data) - kept)
+
+
+def some_index_pages(index: Mapped, rng: random.Random) -> bytes:
+    """Any of its pages, the others as they were synced; either of both lengths."""
+    end = len(rng.choice([index.data, index.before]))
+    data, before = (it + bytes(max(0, end - len(it))) for it in (index.data, index.before))
+    return b"".join(rng.choice([data, before])[at : min(at + PAGE, end)] for at in range(0, end, PAGE))
+
+
+def some_indexes(rng: random.Random) -> IndexOf:
+    """One way for all of them, or each its own."""
+    ways: list[IndexOf] = [
+        as_it_is,
+        as_synced,
+        missing,
+        lambda index: earlier(index, rng),
+        lambda index: some_index_pages(index, rng),
+    ]
+    one = rng.choice(ways)
+    return rng.choice([one, lambda index: rng.choice(ways)(index)])

@@ -14,6 +14,7 @@ import java.nio.charset.StandardCharsets;
  *
  *   {"ask": "records", "path": FILE}                                    -> Records.read
  *   {"ask": "load", "path": DIRECTORY, "clean": bool, ...}              -> Loader.load
+ *   {"ask": "loads", "path": "", "cases": [{"path": DIRECTORY, ...}]}   -> Loader.loads
  *   {"ask": "append", "path": NEW DIRECTORY, "from": [FILE], ...}       -> Loader.append
  *   {"ask": "clean", "path": DIRECTORY, "rounds": [...], ...}           -> Cleaning.clean
  *   {"ask": "validate", "path": "", "cases": [...]}                     -> Leader.validate
@@ -45,6 +46,7 @@ public final class Judge {
         switch (request.get("ask").asText()) {
             case "records": return Records.read(path);
             case "load": return Loader.load(path, request);
+            case "loads": return Loader.loads(request);
             case "append": return Loader.append(path, request);
             case "clean": return Cleaning.clean(path, request);
             case "validate": return Leader.validate(request);

@@ -12,6 +12,7 @@ import org.apache.kafka.server.storage.log.FetchIsolation;
 import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.server.util.Scheduler;
 import org.apache.kafka.storage.internals.log.AbortedTxn;
+import org.apache.kafka.storage.internals.log.CorruptIndexException;
 import org.apache.kafka.storage.internals.log.FetchDataInfo;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
@@ -23,14 +24,20 @@ import org.apache.kafka.storage.internals.log.TimeIndex;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
+import java.io.DataOutputStream;
 import java.io.File;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.lang.reflect.Proxy;
 import java.nio.ByteBuffer;
+import java.security.DigestOutputStream;
+import java.security.MessageDigest;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.Iterator;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.TreeMap;
 import java.util.function.LongSupplier;
 
@@ -54,6 +61,41 @@ final class Loader {
         } finally {
             log.close();
         }
+    }
+
+    /**
+     * Many directories in one request, each closed before the next is opened: all that is known of each log, and instead
+     * of its records their count and a digest. "error" where Kafka refuses a directory; "read_error" and "read_error_at"
+     * where a fetch fails, count and digest being of what came before. "bad_indexes": what Kafka's own checks say of the
+     * index files, which its loader does not ask for.
+     */
+    static ObjectNode loads(JsonNode request) throws Exception {
+        ObjectNode answer = Judge.JSON.createObjectNode();
+        ArrayNode verdicts = answer.putArray("verdicts");
+        for (JsonNode each : request.get("cases")) {
+            ObjectNode verdict = verdicts.addObject();
+            try {
+                UnifiedLog log = open(each.get("path").asText(), each);
+                try {
+                    offsets(log, verdict);
+                    beside(log, verdict);
+                    ArrayNode segments = verdict.putArray("segments"), bad = verdict.putArray("bad_indexes");
+                    for (LogSegment segment : log.logSegments()) {
+                        segments.addArray().add(segment.baseOffset()).add(segment.size());
+                        check(segment, bad);
+                    }
+                    OptionalLong undecided = log.producerStateManager().firstUndecidedOffset();
+                    if (undecided.isPresent()) verdict.put("first_undecided_offset", undecided.getAsLong());
+                    else verdict.putNull("first_undecided_offset");
+                    digest(log, verdict);
+                } finally {
+                    log.close();
+                }
+            } catch (Throwable error) {
+                verdict.put("error", error.getClass().getName() + ": " + error.getMessage());
+            }
+        }
+        return answer;
     }
 
     /** Appends each batch of the files `from`, in order and one by one, as a follower does; then closes. */
@@ -118,9 +160,17 @@ final class Loader {
 
     /** All that is known of a log without reading its records. */
     static void state(UnifiedLog log, ObjectNode answer) throws Exception {
+        offsets(log, answer);
+        segments(log, answer.putArray("segments"));
+        beside(log, answer);
+    }
+
+    private static void offsets(UnifiedLog log, ObjectNode answer) {
         answer.put("log_start_offset", log.logStartOffset()).put("log_end_offset", log.logEndOffset())
             .put("recovery_point", log.recoveryPoint()).put("topic_id", log.topicId().map(Object::toString).orElse(null));
-        segments(log, answer.putArray("segments"));
+    }
+
+    private static void beside(UnifiedLog log, ObjectNode answer) throws IOException {
         ArrayNode epochs = answer.putArray("leader_epochs");
         log.leaderEpochCache().epochWithOffsets().forEach((epoch, start) -> epochs.addArray().add(epoch).add(start));
         ArrayNode producers = answer.putArray("producers");
@@ -166,17 +216,61 @@ final class Loader {
         return answer;
     }
 
-    /** Every record by fetches of 64 KiB, as a consumer would come by them. */
     private static void records(UnifiedLog log, ArrayNode into) throws Exception {
-        for (long next = log.logStartOffset(); next < log.logEndOffset(); ) {
-            FetchDataInfo fetched = log.read(next, 64 << 10, FetchIsolation.LOG_END, true);
-            long from = next;
+        fetch(log, new long[1], (batch, record) -> into.add(Records.describe(batch, record)));
+    }
+
+    private static void check(LogSegment segment, ArrayNode bad) throws IOException {
+        try {
+            segment.offsetIndex().sanityCheck();
+            segment.timeIndex().sanityCheck();
+        } catch (CorruptIndexException error) {
+            bad.add(error.getMessage());
+        }
+    }
+
+    /** SHA-256 over offset, timestamp, producer id, key and value of each record; big-endian, a length of -1 for null. */
+    private static void digest(UnifiedLog log, ObjectNode verdict) throws Exception {
+        MessageDigest digest = MessageDigest.getInstance("SHA-256");
+        DataOutputStream out = new DataOutputStream(new DigestOutputStream(OutputStream.nullOutputStream(), digest));
+        long[] next = new long[1], count = new long[1];
+        try {
+            fetch(log, next, (batch, record) -> {
+                record.ensureValid();
+                out.writeLong(record.offset());
+                out.writeLong(record.timestamp());
+                out.writeLong(batch.producerId());
+                write(out, record.key());
+                write(out, record.value());
+                count[0]++;
+            });
+            if (next[0] < log.logEndOffset()) verdict.put("read_error", "a fetch returned nothing").put("read_error_at", next[0]);
+        } catch (Exception error) {
+            verdict.put("read_error", error.getClass().getName() + ": " + error.getMessage()).put("read_error_at", next[0]);
+        }
+        verdict.put("records", count[0]).put("digest", HexFormat.of().formatHex(digest.digest()));
+    }
+
+    private static void write(DataOutputStream out, ByteBuffer bytes) throws IOException {
+        out.writeInt(bytes == null ? -1 : bytes.remaining());
+        if (bytes != null) for (ByteBuffer left = bytes.duplicate(); left.hasRemaining(); ) out.writeByte(left.get());
+    }
+
+    interface Taker {
+        void take(RecordBatch batch, Record record) throws IOException;
+    }
+
+    /** Every record by fetches of 64 KiB, as a consumer would come by them; next[0] is the offset of the next fetch. */
+    private static void fetch(UnifiedLog log, long[] next, Taker taker) throws Exception {
+        for (next[0] = log.logStartOffset(); next[0] < log.logEndOffset(); ) {
+            FetchDataInfo fetched = log.read(next[0], 64 << 10, FetchIsolation.LOG_END, true);
+            long from = next[0];
             for (RecordBatch batch : fetched.records.batches()) {
                 batch.ensureValid();
-                for (Record record : batch) if (record.offset() >= from) into.add(Records.describe(batch, record));
-                next = batch.nextOffset();
+                for (Record record : batch) if (record.offset() >= from) taker.take(batch, record);
+                next[0] = batch.nextOffset();
             }
-            if (next == from) break;   // nothing below the log end: a hole, which the caller sees as missing records
+            if (next[0] == from) break;   // nothing below the log end: a hole, which the caller sees as missing records
         }
     }
 }

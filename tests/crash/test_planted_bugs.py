@@ -1,0 +1,219 @@
+"""The rig proves itself: each bug that is planted here is found, by a crash state that is not what was promised.
+
+Without the bug the same states are all well: so say test_power_cut.py and test_life.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from klog.disk import LogFile
+from klog.errors import KlogError
+from klog.log import checkpoint, flushing
+from klog.log.log import Log
+from klog.log.producers import Producers
+from klog.manager.directories import LogDirectory
+from klog.manager.manager import LogManager
+from klog.segment import Segment
+from tests.crash.life import CONFIG, TOPIC, Life, cut_life, judge, look
+from tests.crash.producing import cut_producers
+from tests.crash.test_nth_failure import fail_everywhere
+from tests.crash.workload import open_logs
+from tests.support.abandon import abandon
+from tests.support.crash_files import CrashFiles
+from tests.support.power_cuts import PowerCuts, Tally
+
+PATIENCE = 60
+
+
+class Without:
+    """Files as they were, but for some calls that do nothing."""
+
+    def __init__(self, files: Any, *calls: str) -> None:
+        self._files = files
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda *_: None) if name in self._calls else getattr(self._files, name)
+
+
+def without(
+    owner: type, method: str, *calls: str, at: Callable[[Any], Any] = lambda it: it, name: str = "_files"
+) -> Any:
+    """The method, while the Files of `at(self)`, which is called `name` there, leaves out some calls."""
+    plain = getattr(owner, method)
+
+    def planted(self: Any, *args: Any, **more: Any) -> Any:
+        holder = at(self)
+        files = getattr(holder, name)
+        setattr(holder, name, Without(files, *calls))
+        try:
+            return plain(self, *args, **more)
+        finally:
+            setattr(holder, name, files)
+
+    return planted
+
+
+def marker_before_the_flush(plain: Callable[[LogManager], None]) -> Callable[[LogManager], None]:
+    def planted(self: LogManager) -> None:
+        for directory in self._directories:
+            self._files.replace(checkpoint.clean_shutdown_path(directory.path), directory._marker_text)
+        plain(self)
+
+    return planted
+
+
+def home(segment: Segment) -> Any:
+    return segment.home
+
+
+def unsynced(plain: Callable[..., None]) -> Callable[..., None]:
+    return lambda self, *, sync: plain(self, sync=False)
+
+
+def point_before_the_flush(plain: Callable[[Log, int | None], None]) -> Callable[[Log, int | None], None]:
+    def planted(log: Log, offset: int | None) -> None:
+        log._recovery_point = log.log_end_offset
+        log._on_flush(log)
+        plain(log, offset)
+
+    return planted
+
+
+def producers(place: Path) -> Tally:
+    return cut_producers(place, stride=17, randoms=2)
+
+
+def life(place: Path) -> Tally:
+    return cut_life(place, stride=17, first=3, randoms=2)
+
+
+PLANTS: dict[str, tuple[Callable[[Path], Tally], Any, str, Any]] = {
+    "no directory fsync after the marker goes": (
+        producers,
+        LogDirectory,
+        "begin",
+        without(LogDirectory, "begin", "fsync_dir"),
+    ),
+    "the marker before the last flush": (producers, LogManager, "_stop", marker_before_the_flush(LogManager._stop)),
+    "the recovery point before the flush": (
+        producers,
+        flushing,
+        "_flush_beside",
+        point_before_the_flush(flushing._flush_beside),
+    ),
+    "a roll that does not sync": (life, Segment, "deactivate", unsynced(Segment.deactivate)),
+    "a flush that does not sync": (
+        life,
+        Segment,
+        "sync_beside",
+        without(Segment, "sync_beside", "fdatasync", at=home, name="files"),
+    ),
+    "a truncation that does not sync": (
+        life,
+        Segment,
+        "truncate_to",
+        without(Segment, "truncate_to", "fsync", "fdatasync", at=home, name="files"),
+    ),
+    "what a recovery cuts is not synced": (
+        life,
+        Segment,
+        "cut",
+        without(Segment, "cut", "fsync", at=home, name="files"),
+    ),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_power_cut_shows_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plant: str) -> None:
+    """By the same states as test_power_cut.py and test_life.py look at without it."""
+    workload, *where = PLANTS[plant]
+    monkeypatch.setattr(*where)
+    with pytest.raises((AssertionError, KlogError)) as caught:
+        workload(tmp_path)
+    assert "stop_at=" in caught.value.__notes__[-1], "the workload itself has failed, and no crash state"
+
+
+# ---- a truncation while a flush is under way ----------------------------------------------------------------------------
+
+
+class TurnThatWaits:
+    """The turn of a log's syncs; after a sync it waits for a thread that has waited for that."""
+
+    def __init__(self, log: Log, thread: threading.Thread) -> None:
+        self._turn, self._thread = log._turn, thread
+        self.begin, self.wait = log._turn.begin, log._turn.wait
+
+    def end(self, owner: object) -> None:
+        self._turn.end(owner)
+        self._thread.join(PATIENCE)
+
+
+def cut_beside_a_truncation(place: Path) -> Tally:
+    """The disk is at work for a flush when another thread truncates."""
+    expected = Life()
+
+    def workload(root: Path, files: CrashFiles) -> None:
+        logs = open_logs(root, files)
+        try:
+            logs.create_topic(TOPIC, config={**CONFIG, "segment.bytes": 4000})
+            log = logs.log(TOPIC)
+            expected.append(log, 9)
+            truncation = threading.Thread(target=lambda: expected.truncate(log, 4))
+            synced = files.fdatasync
+
+            def fdatasync(file: LogFile) -> None:
+                synced(file)
+                if truncation.ident is None:
+                    truncation.start()  # it waits until the disk is not at work any more
+
+            with (
+                mock.patch.object(files, "fdatasync", fdatasync),
+                mock.patch.object(log, "_turn", TurnThatWaits(log, truncation)),
+            ):
+                log.flush()
+            assert not truncation.is_alive()
+            assert log.log_end_offset == 4
+            expected.append(log, 2)
+            log.flush()
+            expected.done(dataclasses.replace(expected.now, durable=expected.now.end))
+            expected.append(log, 1)
+        finally:
+            abandon(logs)
+
+    cuts = PowerCuts(place, look, lambda found, only_died: judge(found, expected, power=not only_died), randoms=1)
+    return cuts.run(workload)
+
+
+def test_no_recovery_point_passes_a_truncation(tmp_path: Path) -> None:
+    """F1"""
+    assert cut_beside_a_truncation(tmp_path).distinct > 30
+
+
+def test_a_power_cut_shows_that_the_generation_is_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Log, "_generation", property(lambda _: 0, lambda _, __: None), raising=False)
+    with pytest.raises(AssertionError, match="recovery point") as caught:
+        cut_beside_a_truncation(tmp_path)
+    assert "stop_at=" in caught.value.__notes__[-1]
+
+
+# ---- failed operations ---------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_shows_a_snapshot_that_a_failed_roll_has_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Producers, "take_back_snapshot", lambda *_: None)
+    with pytest.raises(AssertionError, match="snapshot"):
+        fail_everywhere(tmp_path, errno.ENOSPC, forever=False)
