@@ -88,6 +88,10 @@ cdef class OwnLock:
     def __exit__(self, *error):
         self.give()
 
+    def locked(self):
+        """Whether any thread has it. threading.Condition asks every lock for this method from Python 3.14 on."""
+        return self.depth != 0
+
     def _is_owned(self):
         """Has this thread got it?"""
         return self.is_mine()

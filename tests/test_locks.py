@@ -26,6 +26,16 @@ def in_another_thread(action: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", [OwnLock, CallLock])
+def test_any_thread_may_ask_whether_it_is_locked(kind: type[OwnLock]) -> None:
+    """As threading.Condition of Python 3.14 requires of a lock."""
+    lock = kind()
+    assert (lock.locked(), in_another_thread(lock.locked)) == (False, False)
+    with lock:
+        assert (lock.locked(), in_another_thread(lock.locked)) == (True, True)
+    assert not lock.locked()
+
+
+@pytest.mark.parametrize("kind", [OwnLock, CallLock])
 def test_one_thread_at_a_time(kind: type[OwnLock]) -> None:
     """Y2: 4 threads count, none is lost."""
     lock, count, least = kind(), 0, []
