@@ -2,11 +2,14 @@
 # What the deep tests and the benchmarks use beyond Python, gcc and make: installed from Debian's packages where this is
 # root, else named.
 set -u
-declare -A package=([mvn]=maven [javac]=default-jdk-headless [valgrind]=valgrind [clang]=clang)
+declare -A package=([mvn]=maven [javac]=default-jdk-headless [valgrind]=valgrind [clang]=clang [perf]=linux-perf [musl-gcc]=musl-tools
+    [aarch64-linux-gnu-gcc]=gcc-aarch64-linux-gnu [qemu-aarch64]=qemu-user)
+libc_arm=/usr/aarch64-linux-gnu/lib/libc.a
 missing=()
 for tool in "${!package[@]}"; do
     command -v "$tool" >/dev/null || missing+=("${package[$tool]}")
 done
+[ -e "$libc_arm" ] || missing+=(libc6-dev-arm64-cross)
 # libFuzzer and clang's sanitizers are a package apart, which carries clang's version.
 if ! ls /usr/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1; then
     version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n1)
