@@ -29,9 +29,8 @@ from tests.crash.test_nth_failure import fail_everywhere
 from tests.crash.workload import open_logs
 from tests.support.abandon import abandon
 from tests.support.crash_files import CrashFiles
+from tests.support.patience import PATIENCE
 from tests.support.power_cuts import PowerCuts, Tally
-
-PATIENCE = 60
 
 
 class Without:

@@ -1,4 +1,5 @@
-"""A whole Kafka broker, from its jars: one node in combined KRaft mode on free ports of loopback.
+"""A whole Kafka broker, from its jars: one node in combined KRaft mode, on a loopback address that this process has for itself: a port that
+was free there stays free until the broker takes it.
 
 Its log.dir is what the tests are about, so it is kept between starts. What it logs goes to a file per start, and
 complaints() picks out what a sound directory gives no reason for. Every wait is bounded, and only the process that was
@@ -19,8 +20,9 @@ from types import TracebackType
 from tests.interop.kafka import Kafka
 from tools import kafka_jars
 
-START_SECONDS = 180
-STOP_SECONDS = 90
+START_SECONDS = 600  # of waiting for what must come, on a machine however busy
+STOP_SECONDS = 300
+_HOST = f"127.{1 + (os.getpid() >> 16 & 63)}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 CLUSTER_ID = "kl0gKl0gKl0gKl0gKl0gKg"
 _JAVA = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
 _QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
@@ -37,7 +39,7 @@ _ALWAYS = "partition=__cluster_metadata-0"
 
 def _free_port() -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((_HOST, 0))
         port: int = probe.getsockname()[1]
         return port
 
@@ -56,8 +58,8 @@ class Broker:
         properties: dict[str, object] = {
             "process.roles": "broker,controller",
             "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}",
+            "controller.quorum.voters": f"1@{_HOST}:{controller}",
+            "listeners": f"PLAINTEXT://{_HOST}:{self._port},CONTROLLER://{_HOST}:{controller}",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": self.log_dir,
@@ -78,7 +80,7 @@ class Broker:
     @property
     def address(self) -> str:
         """host:port for clients."""
-        return f"127.0.0.1:{self._port}"
+        return f"{_HOST}:{self._port}"
 
     @property
     def log(self) -> str:

@@ -59,16 +59,18 @@ def opened(path: Path, io: FaultyIo, durability: Any = "os", **config: Any) -> k
     )
 
 
-def interrupt(io: FaultyIo, call: str) -> threading.Thread:
-    """Send the signal once this call of the kernel's is under way."""
-    before, main = io.calls(call), threading.main_thread().ident
+def interrupted(io: FaultyIo, call: str, error: int = 0) -> threading.Thread:
+    """Send the signal while the next such call of the kernel's is under way; it goes on when it has the signal."""
+    rule, main = io.rule(call, error=error, delay_ms=PATIENCE * 1000, times=1), threading.main_thread().ident
+    before = io.hits(rule)
     assert main is not None
 
     def send() -> None:
         end = time.monotonic() + PATIENCE
-        while io.calls(call) == before and time.monotonic() < end:
+        while io.hits(rule) == before and time.monotonic() < end:
             time.sleep(0.001)
         signal.pthread_kill(main, signal.SIGUSR1)
+        io.release(rule)
 
     thread = threading.Thread(target=send, daemon=True)
     thread.start()
@@ -83,8 +85,7 @@ def test_a_sync_that_fails_under_a_signal_is_final(tmp_path: Path, io: FaultyIo,
     if name == "write-behind":
         log.append(BIG)
     end = log.log_end_offset
-    io.rule(call, error=errno.EIO, delay_ms=200, times=1)
-    sent = interrupt(io, call)
+    sent = interrupted(io, call, errno.EIO)
     with pytest.raises(Interrupted):
         action(log)
     sent.join()
@@ -106,8 +107,7 @@ def test_a_sync_that_comes_back_well_under_a_signal_has_not_failed(tmp_path: Pat
         log.append([(b"k", b"v")])
         if name == "write-behind":
             log.append(BIG)
-        io.rule(call, delay_ms=200, times=1)
-        sent = interrupt(io, call)
+        sent = interrupted(io, call)
         with pytest.raises(Interrupted):
             action(log)
         sent.join()
@@ -122,8 +122,7 @@ def test_a_manager_whose_flush_failed_under_a_signal_leaves_no_marker(tmp_path: 
     manager.create_topic("t")
     log = manager.log("t", 0)
     log.append([(b"k", b"v")] * 5)
-    io.rule("fdatasync", error=errno.EIO, delay_ms=200, times=1)
-    sent = interrupt(io, "fdatasync")
+    sent = interrupted(io, "fdatasync", errno.EIO)
     with pytest.raises(Interrupted):
         log.flush()
     sent.join()
@@ -145,8 +144,7 @@ def test_a_failed_sync_that_somebody_has_heard_of_concerns_no_other_log(tmp_path
     try:
         broken.flush()
     except OSError:
-        io.rule("fdatasync", delay_ms=200, times=1)
-        sent = interrupt(io, "fdatasync")
+        sent = interrupted(io, "fdatasync")
         with pytest.raises(Interrupted):
             well.flush()
         sent.join()

@@ -16,6 +16,7 @@ from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.segment import IndexPair
 from tests.support.faulty_io import FaultyIo
+from tests.support.patience import PATIENCE
 
 T = 1_700_000_000_000
 SMALL = {"segment.bytes": 2000, "index.interval.bytes": 100, "segment.index.bytes": 4096}
@@ -38,7 +39,7 @@ def test_lookups_while_an_index_changes_its_length(tmp_path: Path) -> None:
         index = log.segments[-1].index
         assert isinstance(index, IndexPair) and index.entries > 1
         kernel.heal()
-        kernel.rule("ftruncate", delay_ms=50)
+        rule = kernel.rule("ftruncate", delay_ms=PATIENCE * 1000)
 
         def look_up() -> None:
             ready.set()
@@ -46,6 +47,8 @@ def test_lookups_while_an_index_changes_its_length(tmp_path: Path) -> None:
                 found = index.floor(7)[0], index.time_floor(T + 7)[1], index.upper_bound(1)
                 if kernel.calls("ftruncate") in (1, 2):
                     seen.append(found)
+                    if len(seen) == 5:
+                        kernel.release(rule)
 
         looking = threading.Thread(target=look_up)
         looking.start()

@@ -1,7 +1,8 @@
 /* A table of kernel calls that does what rules say, and otherwise what the kernel does. Every call is counted.
  *
  * A rule is for one function: from call number `first` on (1: the next one that is counted), `times` of them wait
- * `delay_us`, then fail with `error`, or move at most `at_most` bytes. The first rule that holds counts.
+ * `delay_us`, or until the rule is released, then fail with `error`, or move at most `at_most` bytes. The first rule that
+ * holds counts.
  */
 #include "osio.h"
 
@@ -27,6 +28,22 @@ typedef struct rule {
 rule_t faulty_rules[RULES];
 _Atomic int64_t faulty_calls[FUNCTIONS];
 _Atomic int64_t faulty_hits[RULES];
+_Atomic int64_t faulty_released[RULES];
+
+static int64_t now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* In steps of at most a millisecond: a signal ends a step, and not the wait. */
+static void wait_for(int64_t delay_us, _Atomic int64_t *released) {
+    int64_t end = now_us() + delay_us, left;
+    while (!atomic_load(released) && (left = end - now_us()) > 0) {
+        struct timespec step = {0, (left < 1000 ? left : 1000) * 1000};
+        nanosleep(&step, NULL);
+    }
+}
 
 static const rule_t *look(int function) {
     int64_t number = atomic_fetch_add(&faulty_calls[function], 1) + 1;
@@ -36,11 +53,8 @@ static const rule_t *look(int function) {
             number - rule->first >= rule->times)
             continue;
         atomic_fetch_add(&faulty_hits[i], 1);
-        if (rule->delay_us) {
-            struct timespec wait = {rule->delay_us / 1000000, rule->delay_us % 1000000 * 1000};
-            while (nanosleep(&wait, &wait) < 0 && errno == EINTR)
-                ;
-        }
+        if (rule->delay_us)
+            wait_for(rule->delay_us, &faulty_released[i]);
         return rule;
     }
     return NULL;

@@ -67,6 +67,7 @@ class FaultyIo:
         self._rules = (_Rule * _RULES).in_dll(library, "faulty_rules")
         self._calls = (ctypes.c_int64 * len(FUNCTIONS)).in_dll(library, "faulty_calls")
         self._hits = (ctypes.c_int64 * _RULES).in_dll(library, "faulty_hits")
+        self._released = (ctypes.c_int64 * _RULES).in_dll(library, "faulty_released")
         self.table = ctypes.addressof(ctypes.c_char.in_dll(library, "faulty_table"))
         """What RealFiles and LogFile take as table=."""
 
@@ -95,12 +96,18 @@ class FaultyIo:
         times: int = ALWAYS,
     ) -> int:
         """From the nth call from now on, `times` of them: wait, then fail, or move at most so many bytes. Its number.
-        claims: a sendfile moves nothing, and says that it has moved all."""
+        claims: a sendfile moves nothing, and says that it has moved all. What must happen within the wait should not race
+        with it: let it be long, and release() it."""
         free = next(number for number, rule in enumerate(self._rules) if rule.times == 0)
         index = FUNCTIONS.index(function)
         first = self._calls[index] + nth
+        self._released[free] = 0
         self._rules[free] = _Rule(index, first, times, error, at_most, int(delay_ms * 1000), claims)
         return free
+
+    def release(self, number: int) -> None:
+        """Calls that wait by one rule go on, and later ones do not wait."""
+        self._released[number] = 1
 
     def lift(self, number: int) -> None:
         """Forget one rule."""
