@@ -71,8 +71,8 @@ class FoundByTime(NamedTuple):
 class Segment:
     """A segment of a partition directory. Nothing of it is opened or mapped before it is asked for."""
 
-    __slots__ = ("_active", "_indexed_size", "_inode", "_mapped", "_max_timestamp", "_txn_index", "appended_ms",
-                 "base_offset", "created_ms", "home", "next_offset", "size")  # fmt: skip
+    __slots__ = ("_active", "_indexed_size", "_inode", "_mapped", "_max_timestamp", "_moving_from", "_txn_index",
+                 "appended_ms", "base_offset", "created_ms", "home", "next_offset", "size")  # fmt: skip
 
     def __init__(self, home: Home, base_offset: int, created_ms: int) -> None:
         self.home = home
@@ -86,6 +86,7 @@ class Segment:
         self._inode = 0  # S4: of the file that the numbers were taken of; negative if it was closed, and grows no more
         self._mapped: weakref.ref[IndexPair] | None = None  # the index of a closed one, whoever holds it (S5)
         self._max_timestamp: int | None = None
+        self._moving_from: Home | None = None  # during move_to
         self._txn_index: TxnIndex | None = None
 
     def __repr__(self) -> str:
@@ -163,8 +164,8 @@ class Segment:
         try:
             return self._known(self.home.files.open(self.path))
         except FileNotFoundError:
-            with self.home.opening:  # it, or the directory, may be getting another name just now: it has it behind this
-                return self._known(self.home.files.open(self.path))
+            with self.home.opening:  # another thread may be renaming it, or the directory: this waits for the end
+                return self._known(self.home.files.open(self._path_during_move()))
 
     def open_direct(self) -> LogFile:
         """A descriptor for one reader, whose large reads go past the page cache where the file system lets them."""
@@ -194,7 +195,14 @@ class Segment:
         """S4: FileNotFoundError where another file has the name by now. A cleaner renames the .log first, so that what
         was read of a file beside it before this is of this segment."""
         if self._inode or not self.home.writable:
-            self._check(os.stat(self.path))
+            self._check(os.stat(self._path_during_move()))
+
+    def _path_during_move(self) -> str:
+        """Where its .log is. A signal handler that reads in the middle of move_to cannot wait for the end of it, and
+        finds the file under the old name or the new one."""
+        moving_from = self._moving_from
+        old = None if moving_from is None else moving_from.path(self.base_offset, names.LOG)
+        return self.path if old is None or not os.path.exists(old) else old
 
     def _check(self, found: os.stat_result) -> None:
         if not self.is_file(found):
@@ -459,7 +467,8 @@ class Segment:
             self.close()
             self._stay_with_file()
             aborted = self.txn_index  # of the files as they are called now
-            before, left, self.home = self.paths, self.home, home
+            before, self._moving_from = self.paths, self.home
+            self.home = home
             try:
                 self._drop_handles()  # again: who has opened one meanwhile has kept it, or sees that it is not to
                 aborted.leave(home.path(self.base_offset, names.TXN_INDEX))
@@ -469,9 +478,11 @@ class Segment:
                         home.files.rename(old, new)
             except BaseException:  # Ctrl-C, too
                 if os.path.exists(before[0]):
-                    self.home = left  # where its .log still is: who reads in it goes on
+                    self.home = self._moving_from  # where its .log still is: its readers go on
                     self.forget_paths()
                 raise
+            finally:
+                self._moving_from = None
 
     def _stay_with_file(self) -> None:
         """S4: another file may soon have the name, that of the segment that comes in this one's place."""
