@@ -559,7 +559,7 @@ class LogView(LogState):
                     try:
                         chunk, next_offset = way.chunk(position, max_bytes)
                     except CorruptBatch as error:
-                        if segment is segments[-1] or offset < segment.next_offset:
+                        if segment is segments[-1] or offset < segment.next_offset or error.offset is not None:
                             raise
                         # Bytes behind the last record of a closed segment: nothing is missing, the next one goes on.
                         _log.warning("event=trailing_bytes reason=%s", error)
@@ -588,7 +588,6 @@ class LogView(LogState):
                     yield fetched, next_offset
                     position += len(chunk)
                     offset = max(offset, next_offset)
-            offset = max(offset, segment.next_offset)
 
     def fetch(
         self,
