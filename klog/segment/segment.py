@@ -749,8 +749,8 @@ class Segment:
             position = walk.position
 
     def _next_sound(self, position: int, end: int) -> Header | None:
-        """The next sound batch behind a damaged one. Where its length leads to one, a batch within it counts only if its
-        offsets go on there: values may hold batches, too."""
+        """The next sound batch behind a damaged one. Where its length leads to one, a batch within it counts only if
+        its offsets go on there: values may hold batches, too."""
         found = search_batch(self.file, position, end, self.base_offset, self.base_offset)
         walk = HeaderWalk(self.file, position, end)
         damaged = next(walk, None)

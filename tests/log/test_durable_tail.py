@@ -64,12 +64,15 @@ def tail(tmp_path: Path) -> Tail:
 def test_nothing_below_the_recovery_point_is_cut(tail: Tail, clean: bool, field: str) -> None:
     for data in tail.damaged(field):
         tail.lay_out(data)
+        error = None
         try:
             with tail.open(clean=clean, point=END) as log:
                 assert log.log_end_offset == END
                 with contextlib.suppress(CorruptBatch):
                     assert values(log, CLOSED) == [b"2" * 20] * 3
-        except CorruptLog as error:
+        except CorruptLog as caught:
+            error = caught
+        if error is not None:
             assert (error.path, error.position) == (str(tail.file), tail.last)
             assert error.offset is not None
             assert "Nothing was changed" in error.reason

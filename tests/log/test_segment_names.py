@@ -65,7 +65,7 @@ def test_kafka_reads_all_or_refuses(tmp_path: Path, base: int, step: int, option
     path = tmp_path / "t-0"
     written(path)
     wrong = rename(path, base, step)
-    size = wrong.stat().st_size
+    size, error = wrong.stat().st_size, None
     try:
         with opened(path, recovery_point=0, recovery="kafka", **options) as log:
             first = log.log_start_offset
@@ -74,7 +74,9 @@ def test_kafka_reads_all_or_refuses(tmp_path: Path, base: int, step: int, option
             for offset in range(first, END):
                 with contextlib.suppress(CorruptBatch):  # from there alone the batch could as well be a wrong one
                     assert next(iter(log.read(offset))).offset == offset
-    except CorruptLog as error:
+    except CorruptLog as caught:
+        error = caught
+    if error is not None:
         assert (error.path, step > 0, options) == (str(wrong), True, {"clean_shutdown": False})
     assert wrong.stat().st_size == size
 

@@ -41,19 +41,6 @@ def columns(log: klog.Log, at: int) -> Iterator[Row]:
         yield from zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True)
 
 
-def fetched(log: klog.Log, at: int) -> Iterator[Row]:
-    """As a consumer does that checks what it is sent."""
-    while at < log.log_end_offset:
-        data = log.fetch(at, 300)
-        for batch in decode(data.memory()):
-            for record in batch:
-                if record.offset >= at:
-                    yield record.offset, record.value
-            at = max(at + 1, batch.next_offset)
-        if not data.size:
-            return
-
-
 def tailed(log: klog.Log, at: int) -> Iterator[Row]:
     for record in log.tail(at, timeout=0):
         yield record.offset, record.value
@@ -100,10 +87,11 @@ def read_past(log: klog.Log, reader: Callable[[klog.Log, int], Iterable[Row]]) -
             for row in reader(log, at):
                 got.add(row)
             return got
-        except CorruptBatch as error:
-            assert error.next_offset is not None and error.next_offset > last, error
-            assert pickle.loads(pickle.dumps(error)).next_offset == error.next_offset
-            at = last = error.next_offset
+        except CorruptBatch as caught:
+            error = caught
+        assert error.next_offset is not None and error.next_offset > last, error
+        assert pickle.loads(pickle.dumps(error)).next_offset == error.next_offset
+        at = last = error.next_offset
 
 
 def check(files: Files, file: Path, at: int, bits: int) -> None:
@@ -111,11 +99,13 @@ def check(files: Files, file: Path, at: int, bits: int) -> None:
     data[at] ^= bits
     file.write_bytes(data)
     try:
-        with contextlib.suppress(CorruptLog):  # strict refuses what it can tell when it loads
-            with klog.Log.open(files.path, clock=ManualClock(NOW), read_only=True) as log:
-                for reader in READERS:
-                    missing = files.others(file, at) - read_past(log, reader)
-                    assert not missing, f"{reader.__name__}: byte {at} of {file.name} ^ {bits}: {sorted(missing)}"
+        with (
+            contextlib.suppress(CorruptLog),  # strict refuses what it can tell when it loads
+            klog.Log.open(files.path, clock=ManualClock(NOW), read_only=True) as log,
+        ):
+            for reader in READERS:
+                missing = files.others(file, at) - read_past(log, reader)
+                assert not missing, f"{reader.__name__}: byte {at} of {file.name} ^ {bits}: {sorted(missing)}"
     finally:
         file.write_bytes(files.data[file])
 
