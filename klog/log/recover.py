@@ -144,7 +144,7 @@ def allow_cut(
         )
     if scan.reason != "offset_order" and _is_whole(segment, scan.end, size):
         raise CorruptLog(
-            f"a whole batch with a good checksum, and a header that is none ({scan.reason}): no crash leaves that. "
+            f"a whole batch with a good checksum and a wrong header ({scan.reason}): no crash leaves that. "
             f"Nothing was changed. `klog verify` lists the damage; {way_out}",
             path=segment.path,
             position=scan.end,
@@ -244,24 +244,19 @@ def _refuse_other_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
 
 
 def _is_whole(segment: Segment, position: int, end: int) -> bool:
-    """Is there a batch at this byte whose checksum holds, if its length and magic, which that leaves out, are not
-    believed? It reaches up to `end` then, or as far as its length says."""
+    """Is there a batch at this byte that ends at or before `end` by its length, and whose checksum holds? Its magic,
+    which that leaves out, is not asked."""
     head = bytes(segment.file.read(position, BATCH_HEADER))
-    if len(head) < BATCH_HEADER:
+    stop = position + _PREFIX + int.from_bytes(head[_BASE_OFFSET_BYTES:_PREFIX], signed=True)
+    if len(head) < BATCH_HEADER or not position + BATCH_HEADER <= stop <= end:
         return False
-    stored = int.from_bytes(head[_CRC_AT:_CRC_FROM])
-    named = position + _PREFIX + int.from_bytes(head[_BASE_OFFSET_BYTES:_PREFIX], signed=True)
-    ends = {end, named} if position + BATCH_HEADER <= named < end else {end}
     found, at = 0, position + _CRC_FROM
-    for stop in sorted(ends):
-        while at < stop:
-            chunk = segment.file.read(at, min(_CHUNK, stop - at))
-            if chunk.size == 0:
-                return False
-            found, at = crc32c(chunk, found), at + chunk.size
-        if found == stored:
-            return True
-    return False
+    while at < stop:
+        chunk = segment.file.read(at, min(_CHUNK, stop - at))
+        if chunk.size == 0:
+            return False
+        found, at = crc32c(chunk, found), at + chunk.size
+    return found == int.from_bytes(head[_CRC_AT:_CRC_FROM])
 
 
 def _repeats(segment: Segment, position: int, end: int) -> bool:

@@ -536,7 +536,7 @@ class Segment:
 
         CorruptBatch where damage hides it.
         """
-        header = self.locate(offset)
+        header = self._locate(offset, self.size)  # nothing is cut on a guess
         end = self.size if header is None else header.position
         if end == 0:
             return 0, self.base_offset

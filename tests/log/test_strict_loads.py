@@ -44,7 +44,7 @@ REFUSED = {
     "cut-mid-length-clean", "cut-mid-records-clean", "flip-first-body-of-active-unclean",
     "flip-middle-rp0-unclean", "fuzz-04-clean", "fuzz-05-unclean", "fuzz-06-unclean", "fuzz-08-unclean",
     "fuzz-09-unclean", "fuzz-12-unclean", "fuzz-13-clean", "fuzz-13-unclean", "fuzz-14-unclean",
-    "length-negative-clean", "length-negative-unclean", "lso-past-end-clean", "lso-past-end-unclean",
+    "length-negative-clean", "lso-past-end-clean", "lso-past-end-unclean",
     "zero-block-active-unclean",
 }  # fmt: skip
 
