@@ -77,7 +77,16 @@ def _rebuild(
 
 
 class CorruptBatch(CorruptData):
-    """A record batch or a record in it: length, checksum, varint, count, codec stream."""
+    """A record batch or a record in it: length, checksum, varint, count, codec stream.
+
+    next_offset: where the readers of a log can go on behind the damage, read(start=error.next_offset); None where the
+    bytes are of no log.
+    """
+
+    next_offset: int | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"next_offset": self.next_offset})
 
 
 class UnsupportedBatch(CorruptBatch):

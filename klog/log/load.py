@@ -33,6 +33,7 @@ from klog.log.rebuild import (
     rebuild_txn_index,
 )
 from klog.log.recover import allow_cut, cut_text, delete_segments, find_end, recover, refuse_far_end, tail_position
+from klog.log.segment_starts import check_names
 from klog.segment import Segment, names, scan_headers
 
 __all__ = ["Inputs", "Loaded", "Policy", "Recovery", "has_producers", "list_segments", "load_read_only",
@@ -100,6 +101,7 @@ def load_writable(inputs: Inputs) -> Loaded:
     listing = clear_leftovers(inputs.directory, inputs.files, found.note)
     _remove_orphans(inputs, listing, found)
     segments = list_segments(inputs, listing, writable=True)
+    check_names(inputs, segments, found)
     beside = Beside(inputs)
     if beside.epochs.problem is not None:
         found.note(f"leader epochs rebuilt: {beside.epochs.problem}")
@@ -164,6 +166,7 @@ def _load_read_only(inputs: Inputs) -> Loaded:
     started = inputs.clock.monotonic()
     found = Findings()
     segments = list_segments(inputs, settled_listing(inputs.directory), writable=False)
+    check_names(inputs, segments, found)
     epochs = LeaderEpochs(inputs.directory, inputs.files)
     epochs.load()
     last_at = -1

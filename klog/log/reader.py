@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from klog import record as record_room
 from klog.disk import AlignedBuffer
+from klog.errors import CorruptBatch
 from klog.log.fetching import Isolation
 from klog.log.reading import Payloads
 from klog.record import Record, RecordBatch
@@ -79,8 +80,15 @@ class LogReader:
         return f"<LogReader {parts} {self._isolation}>"
 
     def __iter__(self) -> Iterator[Record]:
-        for chunk in self.chunks():
-            yield from chunk.records(include_control=self._include_control)
+        for log, chunk in self._chunks(CHUNK_BYTES):
+            offset = chunk.start
+            try:
+                for record in chunk.records(include_control=self._include_control):
+                    offset = record.offset + 1
+                    yield record
+            except CorruptBatch as error:
+                log.say_next(error, offset)
+                raise
 
     @property
     def parts(self) -> tuple[tuple[LogView, int, int], ...]:
@@ -89,21 +97,32 @@ class LogReader:
 
     def chunks(self, max_bytes: int = CHUNK_BYTES) -> Iterator[FetchedChunk]:
         """The raw bytes of the range, for columnar readers."""
+        for _, chunk in self._chunks(max_bytes):
+            yield chunk
+
+    def _chunks(self, max_bytes: int) -> Iterator[tuple[LogView, FetchedChunk]]:
         for log, start, stop in self._parts:
-            yield from log.chunks(start, stop, self._isolation, max_bytes, scan=self._scan)
+            for chunk in log.chunks(start, stop, self._isolation, max_bytes, scan=self._scan):
+                yield log, chunk
 
     def batches(self) -> Iterator[RecordBatch]:
         """Record batches that hold something of the range; the first and last may reach beyond it."""
-        for chunk in self.chunks():
-            for batch in record_room.decode(
-                chunk.buffer,
-                path=chunk.path,
-                file_position=chunk.file_position,
-                lazy=True,
-                payloads=chunk.payloads,
-            ):
-                if batch.last_offset >= chunk.start and batch.base_offset < chunk.stop:
-                    yield batch
+        for log, chunk in self._chunks(CHUNK_BYTES):
+            offset = chunk.start
+            try:
+                for batch in record_room.decode(
+                    chunk.buffer,
+                    path=chunk.path,
+                    file_position=chunk.file_position,
+                    lazy=True,
+                    payloads=chunk.payloads,
+                ):
+                    if batch.last_offset >= chunk.start and batch.base_offset < chunk.stop:
+                        offset = batch.next_offset
+                        yield batch
+            except CorruptBatch as error:
+                log.say_next(error, offset)
+                raise
 
     def columns(self, fields: Sequence[str] | None = None, *, views: bool = False) -> Iterator[record_room.Columns]:
         """The range as Arrow arrays, one per chunk, none of them empty.
@@ -117,21 +136,36 @@ class LogReader:
         self, fields: Sequence[str] | None = None, *, views: bool = False
     ) -> Iterator[tuple[FetchedChunk, record_room.Columns]]:
         """The same, each beside the chunk that it was made of."""
-        for chunk in self.chunks():
-            columns = record_room.columns(
-                chunk.buffer,
-                start=chunk.start,
-                stop=chunk.stop,
-                include_control=self._include_control,
-                aborted=chunk.aborted,
-                path=chunk.path,
-                file_position=chunk.file_position,
-                fields=fields,
-                views=views,
-                payloads=chunk.payloads,
-            )
+        for log, chunk in self._chunks(CHUNK_BYTES):
+            damage, whole = None, memoryview(chunk.buffer)
+            try:
+                columns = self._columns_of(chunk, whole, fields, views)
+            except CorruptBatch as error:
+                damage = error
+                log.say_next(error, chunk.start)
+                if error.position is None or error.next_offset is None:
+                    raise
+                columns = self._columns_of(chunk, whole[: error.position - chunk.file_position], fields, views)
             if columns.num_rows:
                 yield chunk, columns
+            if damage is not None:
+                raise damage
+
+    def _columns_of(
+        self, chunk: FetchedChunk, buffer: memoryview, fields: Sequence[str] | None, views: bool
+    ) -> record_room.Columns:
+        return record_room.columns(
+            buffer,
+            start=chunk.start,
+            stop=chunk.stop,
+            include_control=self._include_control,
+            aborted=chunk.aborted,
+            path=chunk.path,
+            file_position=chunk.file_position,
+            fields=fields,
+            views=views,
+            payloads=chunk.payloads,
+        )
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return record_room.ArrowStream(self.columns()).__arrow_c_stream__(requested_schema)

@@ -3,7 +3,8 @@
   C1  under "strict" nothing is cut but a torn tail: the last batch, or pages of NULs that write-back never replaced.
       Good batches behind a bad one: CorruptLog, before anything has changed
   C2  under "kafka" the first bad batch ends the log, and later segments go with what follows it
-  C3  a base offset, which no checksum covers, never ends or moves the log alone: batches behind it show the lie, and a
+  C3  under "strict" nothing below the recovery point is cut, nor a batch whose checksum holds
+  C4  a base offset, which no checksum covers, never ends or moves the log alone: batches behind it show the lie, and a
       last batch beyond all that its segment can hold, one bit away from where it should stand, stays what it is
 
 A segment that holds offsets which its index cannot name is split (split.py). Kafka: LogLoader.recoverLog,
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import os
 
+from klog.codec.crc32c import crc32c
 from klog.errors import CorruptIndex, CorruptLog
 from klog.log import gaps
 from klog.log.inputs import Findings, Inputs
@@ -25,6 +27,8 @@ from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_wit
 BATCH_HEADER = 61
 LENGTH_END = 12
 SECTOR = 512
+_BASE_OFFSET_BYTES, _PREFIX, _CRC_AT, _CRC_FROM = 8, 12, 17, 21
+_CHUNK = 1 << 20
 
 
 def tail_position(segment: Segment) -> int:
@@ -54,11 +58,14 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
         scan = _check(inputs, segment, waiting[-1] if waiting else None, found)
         if scan.end != (size := os.stat(segment.path).st_size):
             later, waiting = waiting[::-1], []
+            _refuse_durable(inputs, segment, scan)
             allow_cut(inputs, segment, scan, size, later)
             found.bytes_truncated += size - scan.end + sum(other.size for other in later)
             found.note(cut_text(segment, scan, size, later))
             segment.cut(scan.end)
             found.doomed += delete_segments(inputs, later)
+        elif not waiting:
+            _refuse_other_end(inputs, segment, scan)
         if overflows(segment, scan) and not is_flipped(segment):
             parts = split_segment(inputs, segment)
             found.note(f"{segment.path}: split at {', '.join(str(part.base_offset) for part in parts)}")
@@ -80,9 +87,25 @@ def _check(inputs: Inputs, segment: Segment, after: Segment | None, found: Findi
     if after is not None and scan.next_offset > after.base_offset:
         scan.liars.append(scan.last_at)  # the last batch reaches into the next segment
         segment.next_offset = after.base_offset
+    if scan.reason == "offset_order" and scan.end == 0:
+        _refuse_name(segment)
     refuse_far_end(inputs, segment, scan)
     report_liars(inputs, segment, scan, found, refuse=inputs.policy == "strict")
     return scan
+
+
+def _refuse_name(segment: Segment) -> None:
+    """Whatever the policy: a broker's load fails there too, and keeps the file."""
+    first = find_offset(segment.file, 0, os.stat(segment.path).st_size, -1)
+    at = "elsewhere" if first is None else f"at {first.base_offset}"
+    raise CorruptLog(
+        f"the first batch begins {at}, below the name of its segment. Nothing was changed. Rename the files "
+        f"of the segment if the name is wrong; `klog verify` lists the damage",
+        path=segment.path,
+        position=0,
+        offset=segment.base_offset,
+        kind="offset_order",
+    )
 
 
 def _refuse_gap(inputs: Inputs, before: Segment, after: Segment) -> None:
@@ -119,6 +142,14 @@ def allow_cut(
             offset=max(scan.next_offset, segment.base_offset),
             kind="offset_order",
         )
+    if scan.reason != "offset_order" and _is_whole(segment, scan.end, size):
+        raise CorruptLog(
+            f"a whole batch with a good checksum and a wrong header ({scan.reason}): no crash leaves that. "
+            f"Nothing was changed. `klog verify` lists the damage; {way_out}",
+            path=segment.path,
+            position=scan.end,
+            offset=max(scan.next_offset, segment.base_offset),
+        )
     if unsynced and _never_came(bytes(file.read(scan.end, BATCH_HEADER)), scan.end):
         return  # only the length of the file and a later write did
     behind: Header | None = search_batch(file, scan.end, size, segment.base_offset, scan.next_offset)
@@ -148,6 +179,84 @@ def _never_came(header: bytes, position: int) -> bool:
     zeros before that must reach beyond the length, since a small base offset is little else."""
     sector_left = SECTOR - position % SECTOR
     return not (header[:sector_left] if sector_left >= LENGTH_END else header).strip(b"\0")
+
+
+def _refuse_durable(inputs: Inputs, segment: Segment, scan: Scan) -> None:
+    """Raise CorruptLog under the strict policy where what does not scan lies below the recovery point: it was on disk,
+    so no crash explains it. A batch behind a gap, torn, names an offset beyond it."""
+    if inputs.policy == "kafka" or max(scan.next_offset, segment.base_offset) >= inputs.recovery_point:
+        return
+    torn = bytes(segment.file.read(scan.end, _BASE_OFFSET_BYTES))
+    if len(torn) == _BASE_OFFSET_BYTES and int.from_bytes(torn, signed=True) >= inputs.recovery_point:
+        return
+    raise CorruptLog(
+        f"{_WHAT[scan.reason]}, below the recovery point {inputs.recovery_point}: its records were on disk. Nothing "
+        f'was changed. Restore the file from a copy; recovery="kafka" cuts the log here as a broker would',
+        path=segment.path,
+        position=scan.end,
+        offset=max(scan.next_offset, segment.base_offset),
+        kind=scan.reason if scan.reason in ("crc", "offset_order") else "length",
+    )
+
+
+def _refuse_short_batch(inputs: Inputs, segment: Segment, scan: Scan) -> None:
+    """Raise CorruptLog under the strict policy where the batch before what does not scan, of which a clean load has
+    read the header alone, fails its checksum: its length may be wrong, and what is behind it a part of it."""
+    last = find_offset(segment.file, scan.last_at, scan.end, -1) if scan.batches else None
+    if inputs.policy == "kafka" or last is None or last.magic < 2 or _is_whole(segment, scan.last_at, scan.end):
+        return
+    raise CorruptLog(
+        f"{_WHAT[scan.reason]} at byte {scan.end}, behind a batch whose checksum fails. Nothing was changed. `klog "
+        f'verify` lists the damage; recovery="kafka" cuts the log behind that batch',
+        path=segment.path,
+        position=scan.last_at,
+        offset=max(scan.next_offset - 1, segment.base_offset),
+        kind="crc",
+    )
+
+
+def _refuse_other_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
+    """Raise CorruptLog under the strict policy where the last batch of the log is to blame for a log end that its
+    recovery point does not bear out.
+
+    After a clean stop the two are one, if there is a recovery point. After a crash the log may end beyond it, but no
+    batch begins below it and ends above. The checksum of the last batch fails, or its base offset is a bit away.
+    """
+    point, end = inputs.recovery_point, scan.next_offset
+    if inputs.policy == "kafka" or point in (0, end) or not scan.batches:
+        return
+    last = find_offset(segment.file, scan.last_at, scan.end, -1)
+    if last is None or last.magic < 2:
+        return
+    whole = scan_headers(segment.file, 0, scan.end, 0, segment.base_offset)
+    due = whole.unmoved - last.last_offset_delta - 1
+    moved = due < point < end and (last.base_offset ^ due).bit_count() == 1
+    if not moved and (not inputs.clean_shutdown or _is_whole(segment, scan.last_at, scan.end)):
+        return
+    raise CorruptLog(
+        f"the last batch ends the log at {end}, and the recovery point {point} says that it is wrong. Nothing was "
+        f'changed. `klog verify` lists the damage; recovery="kafka" opens the log as it is',
+        path=segment.path,
+        position=scan.last_at,
+        offset=last.base_offset,
+        kind="offset_order" if moved else "crc",
+    )
+
+
+def _is_whole(segment: Segment, position: int, end: int) -> bool:
+    """Is there a batch at this byte that ends at or before `end` by its length, and whose checksum holds? Its magic,
+    which that leaves out, is not asked."""
+    head = bytes(segment.file.read(position, BATCH_HEADER))
+    stop = position + _PREFIX + int.from_bytes(head[_BASE_OFFSET_BYTES:_PREFIX], signed=True)
+    if len(head) < BATCH_HEADER or not position + BATCH_HEADER <= stop <= end:
+        return False
+    found, at = 0, position + _CRC_FROM
+    while at < stop:
+        chunk = segment.file.read(at, min(_CHUNK, stop - at))
+        if chunk.size == 0:
+            return False
+        found, at = crc32c(chunk, found), at + chunk.size
+    return found == int.from_bytes(head[_CRC_AT:_CRC_FROM])
 
 
 def _repeats(segment: Segment, position: int, end: int) -> bool:
@@ -189,10 +298,14 @@ def find_end(inputs: Inputs, segment: Segment, found: Findings) -> None:
     refuse_far_end(inputs, segment, scan)
     report_liars(inputs, segment, scan, found, refuse=False)
     if scan.reason:
+        _refuse_durable(inputs, segment, scan)
+        _refuse_short_batch(inputs, segment, scan)
         allow_cut(inputs, segment, scan, size, [])
         found.bytes_truncated += size - scan.end
         found.note(cut_text(segment, scan, size, []))
         segment.cut(scan.end)
+    else:
+        _refuse_other_end(inputs, segment, scan)
     segment.learn_tail(scan)
     segment.txn_index.truncate_to(segment.next_offset)
 

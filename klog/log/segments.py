@@ -41,12 +41,20 @@ def number_of(segments: Sequence[Segment], offset: int) -> int:
 
 
 def locate(segments: Sequence[Segment], offset: int) -> tuple[Segment, int] | None:
-    """Segment and byte of the first batch whose last offset is at or above offset; None behind the last one."""
-    for number in range(number_of(segments, offset), len(segments)):
+    """Segment and byte of the first batch whose last offset is at or above offset; None behind the last one.
+
+    Where a segment has a gap there, the one before is asked whether it reaches beyond the name of this one.
+    """
+    first = number_of(segments, offset)
+    for number in range(first, len(segments)):
         segment = segments[number]
         if segment.size:
             header = segment.locate(offset)
             if header is not None:
+                if header.base_offset > offset and header.position == 0 and number == first and number:
+                    beyond = segments[number - 1].locate(offset) if segments[number - 1].size else None
+                    if beyond is not None and beyond.base_offset <= offset:
+                        return segments[number - 1], beyond.position
                 return segment, header.position
     return None
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from klog.clock import SystemClock
 from klog.disk import Waiter
+from klog.errors import CorruptBatch
 from klog.log.fetching import Isolation
 from klog.record import Record
 
@@ -55,8 +56,16 @@ class LogTail:
         log.refresh()
         log.check_held(self._offset)
         for chunk in log.chunks(self._offset, log.bound(self._isolation), self._isolation, _CHUNK_BYTES):
-            records = list(chunk.records())
-            self._offset = chunk.stop
+            records = []
+            try:
+                for record in chunk.records():
+                    records.append(record)
+                self._offset = chunk.stop
+            except CorruptBatch as error:  # met again, after what came before it
+                if not records:
+                    log.say_next(error, self._offset)
+                    raise
+                self._offset = records[-1].offset + 1
             if records:
                 self._pause = _PAUSE_MIN
                 return records

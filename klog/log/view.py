@@ -498,12 +498,27 @@ class LogView(LogState):
                 else:
                     if self._generation == moment.generation and offset >= self._log_start_offset:
                         return
-            except (CorruptData, FileNotFoundError):
+            except (CorruptData, FileNotFoundError) as error:
                 if not following.overtaken(self, moment):
+                    self.say_next(error, offset)
                     raise
             except OSError as error:
                 self._read_failed(error)
                 raise
+
+    def say_next(self, error: Exception, offset: int) -> None:
+        """Let an error that a reader at this offset has met say where reading can go on."""
+        if not isinstance(error, CorruptBatch) or error.next_offset is not None:
+            return
+        number = next((n for n, segment in enumerate(self._segments) if segment.path == error.path), None)
+        if number is None:
+            return
+        found = self._segments[number].sound_behind(error.position or 0, offset + 1)
+        if found is not None:
+            error.next_offset = max(found.base_offset, offset + 1)
+            return
+        later = (segment.base_offset for segment in self._segments[number + 1 :] if segment.base_offset > offset)
+        error.next_offset = next(later, max(self._log_end_offset, offset))
 
     def _read_failed(self, error: OSError) -> None:
         """Who reads is told of it; several in a row mean that the disk is broken, and so the log goes offline (P6)."""
@@ -519,6 +534,14 @@ class LogView(LogState):
             raise
         except OSError as error:
             self._read_failed(error)
+            raise
+
+    def _telling(self, offset: int, look: Callable[[], T]) -> T:
+        """_noting(look) for a reader at this offset."""
+        try:
+            return self._noting(look)
+        except CorruptBatch as error:
+            self.say_next(error, offset)
             raise
 
     def _let_go(self) -> None:
@@ -559,7 +582,7 @@ class LogView(LogState):
                     try:
                         chunk, next_offset = way.chunk(position, max_bytes)
                     except CorruptBatch as error:
-                        if segment is segments[-1] or offset < segment.next_offset:
+                        if segment is segments[-1] or offset < segment.next_offset or error.offset is not None:
                             raise
                         # Bytes behind the last record of a closed segment: nothing is missing, the next one goes on.
                         _log.warning("event=trailing_bytes reason=%s", error)
@@ -588,7 +611,6 @@ class LogView(LogState):
                     yield fetched, next_offset
                     position += len(chunk)
                     offset = max(offset, next_offset)
-            offset = max(offset, segment.next_offset)
 
     def fetch(
         self,
@@ -605,7 +627,7 @@ class LogView(LogState):
         """
         self._check_open()
         offset = whole_number("offset", offset)
-        return self._noting(lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
+        return self._telling(offset, lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
 
     def fetch_range(self, start: int, stop: int | None = None, *, isolation: Isolation = "log_end") -> FetchRange:
         """Raw batches of all of [start, stop), or up to the isolation's bound: the slices of every segment in it, to be
@@ -615,7 +637,7 @@ class LogView(LogState):
         """
         self._check_open()
         start, stop = whole_number("start", start), None if stop is None else whole_number("stop", stop)
-        return self._noting(lambda: fetch_range(self, start, stop, isolation))
+        return self._telling(start, lambda: fetch_range(self, start, stop, isolation))
 
     def count(self, start: Position | None = None, stop: Position | None = None) -> int:
         """Number of records in [start, stop), control records not counted, from batch headers.

@@ -64,6 +64,7 @@ class Scan:
     notable: list[Header]
     liars: list[int]
     last_at: int
+    unmoved: int
 
 def find_offset(file: LogFile, position: int, end: int, offset: int) -> Header | None: ...
 def locate_offset(

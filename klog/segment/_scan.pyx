@@ -399,7 +399,7 @@ def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit, int64_
         before = at
         at += b.size
         next_offset = kl_batch_last_offset(&b) + 1
-    if next_offset > limit:
+    if next_offset > limit and not (before and next_offset == unmoved):  # else the name of the next segment lies
         if unmoved == limit and (before or position == 0):
             _mend(chunk, path, position, before, limit - span)
             next_offset = limit
@@ -491,7 +491,7 @@ cdef class Scan:
     cdef readonly list notable
     cdef readonly list liars
     cdef int32_t last_epoch
-    cdef int64_t unmoved      # where offsets would stand had the last batch not jumped
+    cdef readonly int64_t unmoved      # where offsets would stand had the last batch not jumped
     cdef readonly int64_t last_at      # position of the last batch
 
     def __cinit__(self):

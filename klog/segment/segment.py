@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import errno
+import itertools
 import logging
 import os
 import weakref
@@ -33,6 +34,7 @@ from klog.segment import names
 from klog.segment._index import IndexPair, next_offset, part
 from klog.segment._scan import (
     Header,
+    HeaderWalk,
     Scan,
     find_offset,
     find_timestamp,
@@ -40,6 +42,7 @@ from klog.segment._scan import (
     locate,
     scan_checked,
     scan_headers,
+    search_batch,
     start_of,
     youngest,
 )
@@ -544,7 +547,7 @@ class Segment:
 
         CorruptBatch where damage hides it.
         """
-        header = self.locate(offset)
+        header = self._locate(offset, self.size)  # nothing is cut on a guess
         end = self.size if header is None else header.position
         if end == 0:
             return 0, self.base_offset
@@ -697,9 +700,78 @@ class Segment:
     def locate(self, offset: int, limit: int | None = None) -> Header | None:
         """Header of the first batch below byte `limit` whose last offset is at or above offset.
 
-        Raises CorruptBatch where damage may hide it.
+        Raises CorruptBatch where damage may hide it. What lies behind damage is found: the batch that holds offset, but
+        not the first one above it.
         """
         end = self.size if limit is None else min(limit, self.size)
+        try:
+            header = self._locate(offset, end)
+            self._check_located(offset, header, end)
+            return header
+        except CorruptBatch as error:
+            at = error.position or 0
+            damaged = self._damage_before(offset, at)
+            found = self.sound_behind(at if damaged is None else damaged, offset, end)
+            if found is None or found.base_offset > offset:
+                raise
+            return found
+
+    def _check_located(self, offset: int, header: Header | None, end: int) -> None:
+        """CorruptBatch where the header of a damaged batch is what was found, or has led past offset."""
+        if header is not None and header.base_offset <= offset:
+            position = header.position if header.base_offset < offset and self._reaches_too_far(header, end) else None
+        elif self.base_offset <= offset < self.next_offset:
+            position = self._damage_before(offset, end if header is None else header.position)
+        else:
+            return
+        if position is not None:
+            raise CorruptBatch(
+                "a damaged batch: run `klog verify` on the directory", path=self.path, position=position, offset=offset
+            )
+
+    def _damage_before(self, offset: int, stop: int) -> int | None:
+        """Where the first batch stands whose checksum fails, from the index entry below offset on up to a byte where a
+        batch begins or none does; None if there is none."""
+        start = start_of(self.file, self.index, self.size, offset)
+        scan = scan_checked(self.file, start, stop, 0) if start < stop else None
+        return None if scan is None or scan.reason in ("", "offset_order") else scan.end
+
+    def _reaches_too_far(self, header: Header, end: int) -> bool:
+        """Is the last offset delta of a batch wrong? It is one less than the count, but where the cleaner was."""
+        if header.magic < 2 or header.last_offset_delta + 1 == header.count:
+            return False
+        behind = list(itertools.islice(HeaderWalk(self.file, header.position, end), 1, 2))
+        return bool(behind) and behind[0].base_offset <= header.last_offset
+
+    def sound_behind(self, position: int, offset: int, end: int | None = None) -> Header | None:
+        """The first batch with a good checksum behind the damaged one at this byte, whose last offset is at or above
+        offset; None if there is none. Of a batch that is damaged, too, on the way the next one is looked for."""
+        end = self.size if end is None else end
+        while True:
+            found = self._next_sound(position, end)
+            if found is None or found.last_offset >= offset:
+                return found
+            walk = HeaderWalk(self.file, found.position, end)
+            for header in walk:
+                if header.last_offset >= offset:
+                    return header
+            if not walk.reason:
+                return None
+            position = walk.position
+
+    def _next_sound(self, position: int, end: int) -> Header | None:
+        """The next sound batch behind a damaged one. Where its length leads to one, a batch within it counts only if
+        its offsets go on there: values may hold batches, too."""
+        found = search_batch(self.file, position, end, self.base_offset, self.base_offset)
+        walk = HeaderWalk(self.file, position, end)
+        damaged = next(walk, None)
+        if found is None or damaged is None or found.position >= walk.position:
+            return found
+        if found.base_offset >= damaged.next_offset:
+            return found
+        return search_batch(self.file, walk.position - 1, end, self.base_offset, self.base_offset) or found
+
+    def _locate(self, offset: int, end: int) -> Header | None:
         active = self._active
         if active is not None:
             return locate(active.file, active.index, end, offset, self.base_offset, self.next_offset)

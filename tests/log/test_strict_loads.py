@@ -40,10 +40,12 @@ def logs(directory: Path) -> dict[str, bytes]:
 
 
 REFUSED = {
-    "base-offset-below-segment-clean", "base-offset-below-segment-unclean", "flip-first-body-of-active-unclean",
-    "flip-middle-rp0-unclean", "fuzz-05-unclean", "fuzz-06-unclean", "fuzz-08-unclean", "fuzz-09-unclean",
-    "fuzz-12-unclean", "fuzz-13-clean", "fuzz-13-unclean", "fuzz-14-unclean", "lso-past-end-clean",
-    "lso-past-end-unclean", "zero-block-active-unclean",
+    "base-offset-below-segment-clean", "base-offset-below-segment-unclean", "cut-mid-header-clean",
+    "cut-mid-length-clean", "cut-mid-records-clean", "flip-first-body-of-active-unclean",
+    "flip-middle-rp0-unclean", "fuzz-04-clean", "fuzz-05-unclean", "fuzz-06-unclean", "fuzz-08-unclean",
+    "fuzz-09-unclean", "fuzz-12-unclean", "fuzz-13-clean", "fuzz-13-unclean", "fuzz-14-unclean",
+    "length-negative-clean", "lso-past-end-clean", "lso-past-end-unclean",
+    "zero-block-active-unclean",
 }  # fmt: skip
 
 

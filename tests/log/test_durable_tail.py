@@ -1,0 +1,108 @@
+"""recovery="strict" never shortens a log below its recovery point, nor takes a sound batch for a torn tail, whatever
+field of the last batch is wrong, after a clean stop and after a crash. recovery="kafka" recovers as a broker does."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import klog
+from klog.clock import ManualClock
+from klog.errors import CorruptBatch, CorruptLog
+from klog.record import decode
+from tests.support.logs import NOW, one_log, values
+
+CLOSED, END = 6, 9  # log ends without the last batch, and with it
+FIELDS = {"base offset": (0, 8), "length": (8, 12), "epoch": (12, 16), "magic": (16, 17), "crc": (17, 21),
+          "attributes": (21, 23), "last offset delta": (23, 27), "timestamps": (27, 43), "producer": (43, 57),
+          "count": (57, 61), "records": (61, 70)}  # fmt: skip
+
+
+class Tail:
+    """A log of two segments, the last of which holds two batches of three records."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "events-0"
+        with one_log(path, segment_bytes=300, index_interval_bytes=1) as log:
+            for number in range(3):
+                log.append([(b"k", b"%d" % number * 20, NOW)] * 3)
+            self.file = Path(log.segments[-1].path)
+            assert len(log.segments) == 2
+        self.files = {file.name: file.read_bytes() for file in self.path.iterdir()}
+        self.data = self.file.read_bytes()
+        self.last = [batch.position for batch in decode(self.data)][-1]
+
+    def damaged(self, field: str) -> Iterator[bytes]:
+        """The last segment's file with each bit of a field of its last batch flipped."""
+        for at in range(*FIELDS[field]):
+            for bit in range(8):
+                data = bytearray(self.data)
+                data[self.last + at] ^= 1 << bit
+                yield bytes(data)
+
+    def lay_out(self, data: bytes) -> None:
+        shutil.rmtree(self.path)
+        self.path.mkdir()
+        for name, content in self.files.items():
+            (self.path / name).write_bytes(data if name == self.file.name else content)
+
+    def open(self, *, clean: bool, point: int) -> klog.Log:
+        return klog.Log.open(self.path, clock=ManualClock(NOW), clean_shutdown=clean, recovery_point=point)
+
+
+@pytest.fixture
+def tail(tmp_path: Path) -> Tail:
+    return Tail(tmp_path)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_nothing_below_the_recovery_point_is_cut(tail: Tail, clean: bool, field: str) -> None:
+    for data in tail.damaged(field):
+        tail.lay_out(data)
+        error = None
+        try:
+            with tail.open(clean=clean, point=END) as log:
+                assert log.log_end_offset == END
+                with contextlib.suppress(CorruptBatch):
+                    assert values(log, CLOSED) == [b"2" * 20] * 3
+        except CorruptLog as caught:
+            error = caught
+        if error is not None:
+            assert (error.path, error.position) == (str(tail.file), tail.last)
+            assert error.offset is not None
+            assert "Nothing was changed" in error.reason
+            assert 'recovery="kafka"' in error.reason or "Rename the files" in error.reason
+        assert tail.file.read_bytes() == data
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_above_the_recovery_point_a_sound_batch_is_no_torn_tail(tail: Tail, clean: bool, field: str) -> None:
+    """A checksum that holds shows that the batch is whole. One that fails, and a wrong length, is what a crash leaves;
+    but not a batch that is shorter than its bytes."""
+    unprotected = field in ("base offset", "epoch", "magic")
+    for data in tail.damaged(field):
+        tail.lay_out(data)
+        try:
+            with tail.open(clean=clean, point=CLOSED) as log:
+                cut = log.recovery.bytes_truncated
+                assert cut == len(data) - log.segments[-1].size and cut in (0, len(data) - tail.last)
+                assert not (cut and unprotected)
+        except CorruptLog:
+            assert tail.file.read_bytes() == data
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_bytes_that_are_missing_below_the_recovery_point(tail: Tail, clean: bool) -> None:
+    for size in range(tail.last + 1, len(tail.data)):
+        tail.lay_out(tail.data[:size])
+        with pytest.raises(CorruptLog, match=f"recovery point {END}"):
+            tail.open(clean=clean, point=END)
+        assert tail.file.read_bytes() == tail.data[:size]
+        with tail.open(clean=clean, point=CLOSED) as log:
+            assert (log.log_end_offset, log.segments[-1].size) == (CLOSED, tail.last)
