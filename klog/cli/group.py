@@ -165,7 +165,7 @@ def _check_streams() -> None:
         fd = os.dup(fd)
     os.close(fd)
     if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - as long as the process
+        sys.stderr = open(2, "w", closefd=False)
     if closed:
         _say("standard output is closed: open it, or send it to /dev/null")
         sys.exit(FAILURE)

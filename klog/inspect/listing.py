@@ -31,8 +31,8 @@ def ls(path: str | os.PathLike[str]) -> Entry:
 
     A partition: topic, partition, path, topic_id, log_start_offset, log_end_offset, high_watermark, size (.log bytes),
     files_size, segments, first_timestamp (of the first record that has one; batch headers do not tell the smallest),
-    max_timestamp (ms; None: no records with a time), problem (why a number is missing). A topic's first_timestamp is the
-    smallest of its partitions'.
+    max_timestamp (ms; None: no records with a time), problem (why a number is missing). A topic's first_timestamp is
+    the smallest of its partitions'.
     """
     where = os.fspath(path)
     names = sorted(os.listdir(where))

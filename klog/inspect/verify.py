@@ -51,8 +51,8 @@ Positions = dict[tuple[str, int], int]
 def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Report:
     """Check a log.dir, or one partition directory, and say what is wrong. Changes nothing, takes no lock.
 
-    Raises OSError where the directory itself cannot be read, or has nothing of a log.dir or a partition in it; everything
-    else is a problem of the report.
+    Raises OSError where the directory itself cannot be read, or has nothing of a log.dir or a partition in it;
+    everything else is a problem of the report.
     """
     where = os.fspath(path)
     report = Report(where)
