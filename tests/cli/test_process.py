@@ -181,7 +181,7 @@ def _shell(command: str, *args: object) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env=_environment(),
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -217,7 +217,7 @@ def test_an_interrupt_while_it_starts_ends_it_without_a_traceback(data: Path, mo
         capture_output=True,
         text=True,
         env=_environment(),
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background has it ignored
     )

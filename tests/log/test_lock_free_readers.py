@@ -19,6 +19,7 @@ from klog.record import decode
 from klog.segment import Segment
 from tests.cleaner.logs import NOW, append, fill, open_log
 from tests.cleaner.story import RETENTION_MS, Story
+from tests.support.patience import PATIENCE
 from tests.support.steps import at_step
 
 
@@ -222,7 +223,7 @@ def test_who_reads_in_a_log_that_is_closed_has_no_index_mapped(tmp_path: Path, s
         [sys.executable, "-c", _CLOSED_BESIDE, tmp_path / "t-0", tmp_path / "t-0", step],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert (child.returncode, child.stdout[:5]) == (0, "there"), child

@@ -21,9 +21,9 @@ from klog.disk._io import LogFile
 from klog.record import encode
 from klog.segment import Segment
 from tests.support.logs import NOW
+from tests.support.patience import PATIENCE
 from tests.support.steps import at_step
 
-PATIENCE = 20
 Question = Callable[[klog.Log], Any]
 Change = Callable[[klog.Log], object]
 

@@ -247,7 +247,7 @@ def test_who_has_no_rights_is_told_what_to_do_and_changes_nothing(tmp_path: Path
     try:
         text = f"import klog, sys\nd = sys.argv[1]\ntry: {call}\nexcept PermissionError as error: print(error)"
         child = subprocess.run(
-            [sys.executable, "-c", text, directory], capture_output=True, text=True, preexec_fn=powerless, timeout=60,
+            [sys.executable, "-c", text, directory], capture_output=True, text=True, preexec_fn=powerless, timeout=PATIENCE,
             check=True,
         )  # fmt: skip
     finally:
