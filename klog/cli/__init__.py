@@ -7,6 +7,32 @@ needs it.
     exit code   0 ok   1 failure   2 usage   3 data problem found   4 locked   130 interrupted
 """
 
-from klog.cli.group import VERBS, cli, main
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from klog.cli.group import VERBS, cli
 
 __all__ = ["VERBS", "cli", "main"]
+
+
+def main() -> NoReturn:
+    """The `klog` script. What it needs is imported here, where Ctrl-C ends it as it does later."""
+    try:
+        from klog.cli.group import main as run
+
+        run()
+    except KeyboardInterrupt:
+        if sys.stderr is not None:
+            sys.stderr.write("klog: interrupted\n")
+        sys.exit(130)
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from klog.cli import group
+
+        return getattr(group, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

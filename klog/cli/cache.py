@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from klog.cli.group import FAILURE
 from klog.cli.output import (
     counted,
     json_option,
@@ -37,7 +38,9 @@ _CLEAR = "\x1b[H\x1b[2J"
 @click.option("--looks", metavar="N", type=click.IntRange(min=1), help="With --watch: end after so many.")
 @json_option
 @progress_option
+@click.pass_context
 def command(
+    ctx: click.Context,
     directory: str,
     topic: str | None,
     segments: bool,
@@ -52,6 +55,7 @@ def command(
     DIR is a log.dir (of klog or of a broker, running or dead) or one partition directory. Nothing of it is read, so
     that looking brings nothing in. A row of blocks is a log or a segment from its oldest byte to its newest: · is not
     in memory, █ is. --watch also shows what the kernel counts meanwhile; with --json each look is one line.
+    A partition that cannot be looked at is named on stderr, and the exit code is 1.
 
     \b
     klog cache data
@@ -65,6 +69,7 @@ def command(
     if plot is not None:
         _check_plot(plot)
     cells = PLOT_CELLS if plot is not None else CELLS
+    failed = False
     for activity in _activities(watch, looks):
         with progress_bar(progress and watch is None) as draw_progress:
             found = page_cache(directory, topic=topic, cells=cells, progress=draw_progress)
@@ -80,6 +85,7 @@ def command(
         for name in found["topics"]:
             for entry in name["partitions"]:
                 if entry["problem"]:
+                    failed = True
                     click.echo(f"klog: {entry['problem']}", err=True)
         if plot is not None:
             from klog.inspect.cached_plot import draw
@@ -87,6 +93,8 @@ def command(
             draw(found, plot)
             if not as_json:
                 click.echo(f"drawn: {plot}", err=True)
+    if failed:
+        ctx.exit(FAILURE)
 
 
 def _check_plot(path: str) -> None:

@@ -80,6 +80,8 @@ def command(
         for log in found if not follow else ():
             if log.recovery.reason:  # bytes at the end that are no batch, after a crash
                 click.echo(f"klog: {printable(log.recovery.reason)}", err=True)
+        if isinstance(start, int) and all(start > log.log_end_offset for log in found):
+            max(found, key=lambda log: log.log_end_offset).check_held(start)
         feeds = [_Feed(log, start, isolation, control, len(numbers) > 1) for log in found]
         records = _limited(_followed(feeds) if follow else _once(feeds), limit)
         if as_json and not follow:

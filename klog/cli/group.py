@@ -150,6 +150,22 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """The `klog` script."""
+    """The `klog` script, once it is imported."""
+    _check_streams()
     cli.main(prog_name="klog")
     raise AssertionError("cli.main exits")
+
+
+def _check_streams() -> None:
+    """A descriptor that is closed (klog cat >&-) would be the next file's that is opened, and what is printed would go
+    into that. Without stdout nothing is done: exit code 1."""
+    closed = sys.stdout is None
+    fd = os.open(os.devnull, os.O_RDWR)
+    while fd <= 2:
+        fd = os.dup(fd)
+    os.close(fd)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)
+    if closed:
+        _say("standard output is closed: open it, or send it to /dev/null")
+        sys.exit(FAILURE)

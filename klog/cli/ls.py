@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
-from klog.cli.output import json_option, moment, print_json, size, table
+from klog.cli.group import FAILURE
+from klog.cli.output import json_option, moment, print_json, printable, size, table
 
 
 @click.command("ls")
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @json_option
-def command(directories: tuple[str, ...], as_json: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, directories: tuple[str, ...], as_json: bool) -> None:
     """Topics, partitions, offsets, sizes, segments and time span of log directories.
 
     DIR is a log.dir (of klog or of a broker, running or dead) or one partition directory. Nothing in it is changed.
-    What is on its way (deleted, moved, stray) is told on stderr. The JSON of several directories is
-    {"directories": [...]}, of each what a single one gives.
+    What is on its way (deleted, moved, stray) is told on stderr. FIRST TIME is that of the first record, MAX TIME the
+    greatest of all. A partition that cannot be read is listed with what is known of it, and the exit code is 1. The
+    JSON of several directories is {"directories": [...]}, of each what a single one gives.
 
     \b
     klog ls data
     klog ls disk1/data disk2/data
     klog ls data --json | jq '.topics[].topic'
     """
-    from klog.inspect import ls
+    from klog.inspect import NO_SEGMENT, ls
 
     found = [ls(directory) for directory in directories]
+    problems = [
+        (entry["path"], entry["problem"])
+        for each in found
+        for topic in each["topics"]
+        for entry in topic["partitions"]
+        if entry["problem"]
+    ]
     if as_json:
         print_json(found[0] if len(found) == 1 else {"directories": found})
-        return
+    else:
+        _print(found)
+    for path, problem in problems:
+        click.echo(f"klog: {printable(f'{path}: {problem}')}", err=True)
+    if any(problem != NO_SEGMENT for _, problem in problems):
+        sys.stdout.flush()
+        ctx.exit(FAILURE)
+
+
+def _print(found: list[dict[str, Any]]) -> None:
     several = len(found) > 1
     rows = [
         (*((each["path"],) if several else ()), *_row(topic, entry))
@@ -37,13 +57,9 @@ def command(directories: tuple[str, ...], as_json: bool) -> None:
         for topic in each["topics"]
         for entry in topic["partitions"]
     ]
-    heads = ("TOPIC", "PARTITION", "START", "END", "HIGH WATERMARK", "SIZE", "SEGMENTS", "FROM", "TO")
+    heads = ("TOPIC", "PARTITION", "START", "END", "HIGH WATERMARK", "SIZE", "SEGMENTS", "FIRST TIME", "MAX TIME")
     table(("DIR", *heads) if several else heads, rows, right="--rrrrrr--" if several else "-rrrrrr--")
     for each in found:
-        for topic in each["topics"]:
-            for entry in topic["partitions"]:
-                if entry["problem"]:
-                    click.echo(f"klog: {entry['path']}: {entry['problem']}", err=True)
         for other in each["other"]:
             click.echo(f"klog: {other['path']}: {other['state']}", err=True)
 
@@ -57,6 +73,6 @@ def _row(topic: dict[str, Any], entry: dict[str, Any]) -> tuple[Any, ...]:
         entry["high_watermark"],
         size(entry["size"]),
         entry["segments"],
-        moment(entry["min_timestamp"]),
+        moment(entry["first_timestamp"]),
         moment(entry["max_timestamp"]),
     )

@@ -18,7 +18,8 @@ from klog.cli.output import counted, json_option, print_json, printable, progres
 def command(ctx: click.Context, directory: str, as_json: bool, progress: bool) -> None:
     """Check every invariant of a log directory, offline and read-only.
 
-    DIR is a log.dir or one partition directory. Exit code 3 says that something is wrong; each problem names file,
+    DIR is a log.dir or one partition directory. What a deletion has left for the next start to remove is a note on
+    stderr. Exit code 3 says that something is wrong; each problem names file,
     position, offset and kind: crc, length, offset_order, epoch, index, timeindex, txnindex, snapshot, checkpoint,
     leftover, gap.
 
@@ -40,6 +41,8 @@ def command(ctx: click.Context, directory: str, as_json: bool, progress: bool) -
             f"{counted(report.batches, 'batch', 'batches')}, {counted(report.records, 'record')}, {size(report.bytes)}"
         )
         found = len(report.problems)
+        for note in report.notes:
+            click.echo(f"klog: note: {printable(str(note))}", err=True)
         verdict = styled("sound", fg="green") if report.ok else styled(counted(found, "problem"), fg="red")
         click.echo(f"{verdict}: {read}")
     sys.stdout.flush()

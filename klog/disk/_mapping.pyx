@@ -64,7 +64,7 @@ cdef class Mapping:
 
     cdef int open(self, int more) except -1:
         flags = (os.O_RDWR if self.writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        with naming_the_next_step(self.path):
+        with naming_the_next_step(self.path, not self.writable):
             return os.open(self.path, flags | more, 0o640)
 
     cdef int shape(self, int fd, int64_t size) except -1:

@@ -33,6 +33,7 @@ _PASSING = frozenset(
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _LOOK = "look into the kernel's log (dmesg)"
+_LET_READ = "let this user read it: owner and mode, and those of the directories above it"
 _LET_WRITE = "let this user write there: owner, mode, and lsattr for the immutable flag"
 AFTER_SYNC = f"what was written may be lost: {_LOOK}, then open the log again, which checks what is there"
 _GONE = "bring the directory back or mount it again, then open the log again"
@@ -88,9 +89,12 @@ def lacks_descriptors(error: OSError) -> bool:
     return error.errno in _DESCRIPTORS and not isinstance(error, FailedSync)
 
 
-def os_error(number: int, path: str | None, *, sync: bool = False) -> OSError:
-    """The OSError of an errno, of the class that Python has for it, with the next step in its text."""
+def os_error(number: int, path: str | None, *, sync: bool = False, reading: bool = False) -> OSError:
+    """The OSError of an errno, of the class that Python has for it, with the next step in its text. reading: nothing
+    was to be written."""
     text, step = os.strerror(number), AFTER_SYNC if sync else _NEXT_STEPS.get(number)
+    if reading and step is _LET_WRITE:
+        step = _LET_READ
     return (FailedSync if sync else OSError)(number, text if step is None else f"{text}; {step}", path)
 
 
@@ -102,19 +106,21 @@ def read_error(number: int, path: str, position: int) -> ReadFailed:
 
 
 class naming_the_next_step:  # noqa: N801 - reads as what it does: with naming_the_next_step(path): os.mkdir(path)
-    """Around a call of Python's: its OSError has the next step in its text, and the path where it names none."""
+    """Around a call of Python's: its OSError has the next step in its text, and the path where it names none. reading:
+    the call is not there to write."""
 
-    __slots__ = ("_path",)
+    __slots__ = ("_path", "_reading")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, reading: bool = False) -> None:
         self._path = path
+        self._reading = reading
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, OSError) and error.errno is not None and "; " not in str(error.strerror):
-            told = os_error(error.errno, error.filename or self._path)
+            told = os_error(error.errno, error.filename or self._path, reading=self._reading)
             if error.filename2 is not None:  # of a rename
                 told.filename2 = error.filename2
             try:

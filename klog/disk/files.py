@@ -59,7 +59,7 @@ class Files(Protocol):
 def read_whole(path: str) -> bytes:
     """All of a small file, without most of what io.open() asks about it first, and without waiting for whoever would
     write into a FIFO. OSError: FileNotFoundError among them."""
-    with naming_the_next_step(path):
+    with naming_the_next_step(path, reading=True):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         mode = os.fstat(fd).st_mode
@@ -92,7 +92,7 @@ class RealFiles:
     @staticmethod
     def _open(path: str, write: bool, create: bool) -> int:
         flags = _OPEN | (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
-        with naming_the_next_step(path):
+        with naming_the_next_step(path, reading=not write):
             fd = os.open(path, flags, 0o640)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
@@ -135,7 +135,7 @@ class RealFiles:
         self.fsync_dir(os.path.dirname(path))
 
     def fsync_dir(self, path: str) -> None:
-        with naming_the_next_step(path):
+        with naming_the_next_step(path, reading=True):
             fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             sync_file(fd, path, False, self.table)

@@ -11,8 +11,8 @@ works beside a live broker and on a dead one's disk; the results are those of th
 
 from klog.inspect.cached import page_cache
 from klog.inspect.dump import DumpedFile, dump
-from klog.inspect.listing import ls
+from klog.inspect.listing import NO_SEGMENT, ls
 from klog.inspect.report import Problem, Report
 from klog.inspect.verify import verify
 
-__all__ = ["DumpedFile", "Problem", "Report", "dump", "ls", "page_cache", "verify"]
+__all__ = ["NO_SEGMENT", "DumpedFile", "Problem", "Report", "dump", "ls", "page_cache", "verify"]

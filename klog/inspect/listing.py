@@ -1,6 +1,6 @@
 """ls: topics, partitions, offsets, sizes, segments and time spans of a log.dir or of one partition, read-only.
 
-Of each partition only a little is read: the header of the first batch, the last entry of each time index, and the last
+Of each partition only a little is read: the first record, the last entry of each time index, and the last
 segment from its last index entry on. So the time span is what the files claim; `verify` is who checks it.
 """
 
@@ -23,14 +23,16 @@ from klog.inspect.files import (
 from klog.inspect.texts import parse_checkpoint, parse_partition_metadata
 
 Entry = dict[str, Any]
+NO_SEGMENT = "no segment"  # of a partition that nobody has written to: named as a problem, but nothing is unreadable
 
 
 def ls(path: str | os.PathLike[str]) -> Entry:
     """{"path", "clean_shutdown", "topics": [{"topic", "partitions": [...], ...}], "other": [...]}.
 
     A partition: topic, partition, path, topic_id, log_start_offset, log_end_offset, high_watermark, size (.log bytes),
-    files_size, segments, min_timestamp, max_timestamp (ms; None: no records with a time), problem (why a number is
-    missing).
+    files_size, segments, first_timestamp (of the first record that has one; batch headers do not tell the smallest),
+    max_timestamp (ms; None: no records with a time), problem (why a number is missing). A topic's first_timestamp is
+    the smallest of its partitions'.
     """
     where = os.fspath(path)
     names = sorted(os.listdir(where))
@@ -71,7 +73,7 @@ def _result(path: str, clean: bool, partitions: list[Entry], other: list[Entry])
         topic["segments"] += entry["segments"]
         topic["offsets"] += (entry["log_end_offset"] or 0) - (entry["log_start_offset"] or 0)
     for topic in topics.values():
-        for name, pick in (("min_timestamp", min), ("max_timestamp", max)):
+        for name, pick in (("first_timestamp", min), ("max_timestamp", max)):
             times = [entry[name] for entry in topic["partitions"] if entry[name] is not None]
             topic[name] = pick(times) if times else None
     return {"path": path, "clean_shutdown": clean, "topics": list(topics.values()), "other": other}
@@ -97,8 +99,31 @@ class _Points:
 def _partition(path: str, points: _Points) -> Entry:
     name = os.path.basename(os.path.abspath(path))
     key = partition_name(name) or (name, 0)
+    result: Entry = {
+        "topic": key[0],
+        "partition": key[1],
+        "path": path,
+        "topic_id": _topic_id(path),
+        "log_start_offset": None,
+        "log_end_offset": None,
+        "high_watermark": points.high_watermark.get(key),
+        "size": 0,
+        "files_size": 0,
+        "segments": 0,
+        "first_timestamp": None,
+        "max_timestamp": None,
+        "problem": None,
+    }
+    try:
+        _look(result, path, points.log_start.get(key, 0))
+    except (CorruptData, OSError) as error:
+        result["problem"] = str(error)
+    return result
+
+
+def _look(result: Entry, path: str, log_start: int) -> None:
+    """What the files of a partition tell."""
     bases = []
-    size = files_size = 0
     with os.scandir(path) as entries:
         for file in entries:
             what = classify(file.name)
@@ -110,7 +135,7 @@ def _partition(path: str, points: _Points) -> Entry:
                 )
             except FileNotFoundError:
                 continue
-            files_size += length
+            result["files_size"] += length
             if (
                 what.kind == "log"
                 and what.leftover is None
@@ -118,35 +143,18 @@ def _partition(path: str, points: _Points) -> Entry:
                 and file.name.endswith(".log")
             ):
                 bases.append(what.base_offset)
-                size += length
+                result["size"] += length
     bases.sort()
-    result: Entry = {
-        "topic": key[0],
-        "partition": key[1],
-        "path": path,
-        "topic_id": _topic_id(path),
-        "log_start_offset": None,
-        "log_end_offset": None,
-        "high_watermark": points.high_watermark.get(key),
-        "size": size,
-        "files_size": files_size,
-        "segments": len(bases),
-        "min_timestamp": None,
-        "max_timestamp": None,
-        "problem": None if bases else "no segment",
-    }
+    result["segments"] = len(bases)
     if not bases:
-        return result
-    try:
-        end, latest, result["problem"] = _last_segment(path, bases[-1])
-        result["log_start_offset"] = min(max(points.log_start.get(key, 0), bases[0]), end)
-        result["log_end_offset"] = end
-        times = [latest, *(_last_time(path, base) for base in bases[:-1])]
-        result["max_timestamp"] = max((time for time in times if time is not None and time >= 0), default=None)
-        result["min_timestamp"] = next((time for base in bases if (time := _first_time(path, base)) is not None), None)
-    except (CorruptData, OSError) as error:
-        result["problem"] = str(error)
-    return result
+        result["problem"] = NO_SEGMENT
+        return
+    end, latest, result["problem"] = _last_segment(path, bases[-1])
+    result["log_start_offset"] = min(max(log_start, bases[0]), end)
+    result["log_end_offset"] = end
+    times = [latest, *(_last_time(path, base) for base in bases[:-1])]
+    result["max_timestamp"] = max((time for time in times if time is not None and time >= 0), default=None)
+    result["first_timestamp"] = next((time for base in bases if (time := _first_time(path, base)) is not None), None)
 
 
 def _topic_id(path: str) -> str | None:

@@ -118,7 +118,9 @@ class PartitionCheck:
     def _leftovers(self, names: list[str]) -> None:
         for name in names:
             what = classify(name)
-            if what.leftover is not None and what.kind != "unknown":
+            if what.leftover == "deleted" and what.kind != "unknown":
+                self._report.note(self._file(name), _LEFTOVER[what.leftover])
+            elif what.leftover is not None and what.kind != "unknown":
                 self._add("leftover", name, _LEFTOVER[what.leftover])
             elif what.kind == "misnamed":
                 self._add("leftover", name, "no name of a segment's file (20 digits); Kafka refuses or overlooks it")

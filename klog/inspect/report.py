@@ -43,10 +43,14 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """problems in the order of files; the counts say what was read. `not report.problems` is a sound directory."""
+    """problems in the order of files; the counts say what was read. `not report.problems` is a sound directory.
+
+    notes: what a sound directory may have as well, files of deleted segments above all, which the next start removes.
+    """
 
     path: str
     problems: list[Problem] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
     partitions: int = 0
     segments: int = 0
     batches: int = 0
@@ -63,6 +67,10 @@ class Report:
     ) -> None:
         """Note a problem."""
         self.problems.append(Problem(path, position, offset, message, kind))
+
+    def note(self, path: str, message: str) -> None:
+        """Note a leftover that is no problem."""
+        self.notes.append(Problem(path, None, None, message, "leftover"))
 
     def add_error(self, error: CorruptData, path: str) -> None:
         """Note what a parser raised."""

@@ -24,6 +24,7 @@ What no redundancy guards, and verify therefore cannot see, though every byte of
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 
@@ -50,19 +51,24 @@ Positions = dict[tuple[str, int], int]
 def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Report:
     """Check a log.dir, or one partition directory, and say what is wrong. Changes nothing, takes no lock.
 
-    Raises OSError where the directory itself cannot be read; everything else is a problem of the report.
+    Raises OSError where the directory itself cannot be read, or has nothing of a log.dir or a partition in it;
+    everything else is a problem of the report.
     """
     where = os.fspath(path)
     report = Report(where)
-    os.listdir(where)  # NotADirectoryError, FileNotFoundError: the caller's mistake, not the directory's
+    names = os.listdir(where)  # NotADirectoryError, FileNotFoundError: the caller's mistake, not the directory's
+    if not names:
+        raise _nothing_there(where)
     if is_partition_directory(where):
         parent = os.path.dirname(os.path.abspath(where))
         root = _Root(Report(parent), parent)  # its problems are not asked for; its facts help
         _partitions(report, root, [where], progress)
         return report
     root = _Root(report, where)
+    if not root.known and not any(map(_is_partitions, names)):
+        raise _nothing_there(where)
     found = []
-    for name in sorted(os.listdir(where)):
+    for name in sorted(names):
         whole = os.path.join(where, name)
         if os.path.islink(whole) or not os.path.isdir(whole):
             what = classify(name)
@@ -70,7 +76,9 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
                 report.add("leftover", whole, "a file whose replacement was not finished; the old one holds")
             continue
         moved = moved_name(name)
-        if moved is not None:
+        if moved == "delete":
+            report.note(whole, _MOVED[moved])
+        elif moved is not None:
             report.add("leftover", whole, _MOVED[moved])
         elif partition_name(name) is None:
             if name != "remote-log-index-cache":
@@ -80,6 +88,18 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
     root.check_names({partition_name(os.path.basename(name)) for name in found})
     _partitions(report, root, found, progress)
     return report
+
+
+def _nothing_there(path: str) -> FileNotFoundError:
+    return FileNotFoundError(
+        errno.ENOENT,
+        "nothing to verify: a log.dir was expected, which has directories named <topic>-<partition>, or one of those",
+        path,
+    )
+
+
+def _is_partitions(name: str) -> bool:
+    return partition_name(name) is not None or moved_name(name) is not None
 
 
 def _partitions(report: Report, root: _Root, paths: list[str], progress: Progress | None) -> None:

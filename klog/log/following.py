@@ -194,12 +194,13 @@ def _compacted(log: LogView, present: set[int]) -> bool:
 
 
 def reload_locked(log: LogView) -> None:
-    """Start afresh: the writer has truncated or replaced what this reader knew."""
+    """Start afresh: the writer has truncated or replaced what this reader knew. What raises leaves it as it was."""
+    loaded = log._load()
     for segment in log._segments:
         segment.close()  # a file of the same name may be another one now
     log._generation += 1
     log._rewritten += 1
-    log._take(log._load())
+    log._take(loaded)
     log._rewritten += 1  # once more: a question that began in between may have seen part of it
 
 

@@ -824,7 +824,7 @@ class Log(LogView):
             if self.read_only:
                 raise ReadOnly(f"{self.name} was opened with read_only=True")
             self._lock.begins(self, "a deletion")
-            self._closed = True
+            self._closed = self._doomed = True
             self._cancel_expiry()
             partition_life.delete_locked(self)
             if self._home is not None:
@@ -894,6 +894,9 @@ class Log(LogView):
             partition_life.rename_locked(self, name, False)
             self._doomed = True
             self._owner = self._on_flush = None
+
+    def _is_gone(self) -> bool:
+        return self._doomed or super()._is_gone()
 
     def update_config(self, config: LogConfig) -> None:
         """Take another configuration, from the next append on. Raises InvalidConfig."""

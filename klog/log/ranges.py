@@ -91,7 +91,8 @@ class FetchRange:
             file = segment.file
             if self._isolation == "read_committed":
                 aborted = tuple(log._aborted(self._segments, piece.offset, piece.stop, log._has_producers()))
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            log._check_there(error)
             log.check_held(piece.offset)
             following.overtaken(log, log._moment())
             self._check_same(piece)

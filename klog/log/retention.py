@@ -138,23 +138,31 @@ def apply(log: Log) -> int:
     with contextlib.suppress(OSError, KlogError):
         outgoing(log)  # a first look reads the youngest timestamp of each segment: not while others wait for the lock
     doomed: list[str] = []
-    count = 0
+    try:
+        count = _remove_all(log, doomed)
+        directory = log._directory
+        log._guard_sync(lambda: sync_directory(log, directory))
+    finally:  # also where too few descriptors, or Ctrl-C, end it half-way: what is out of the log is out
+        if doomed:
+            with log._lock:
+                unlink_later_locked(log, doomed)
+    return count
+
+
+def _remove_all(log: Log, doomed: list[str]) -> int:
+    """Put aside what goes; how many segments those were. doomed: learns the files to unlink, batch by batch."""
     with log._lock:
         log._check_idle("retention")
         waiting = collections.deque(outgoing(log))
         if not waiting:
             return 0
         _begin_behind_locked(log, len(waiting))
-        count += _remove_batch_locked(log, waiting, doomed)
+        count = _remove_batch_locked(log, waiting, doomed)
     while waiting:
         let_others_in()
         with log._lock:
             log._check_idle("retention")
             count += _remove_batch_locked(log, waiting, doomed)
-    directory = log._directory
-    log._guard_sync(lambda: sync_directory(log, directory))
-    with log._lock:
-        unlink_later_locked(log, doomed)
     return count
 
 

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import uuid
 import weakref
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from klog.clock import Clock
 from klog.config import LogConfig, split_config
-from klog.disk import DirectoryLock, Files, HandleCache, check_turn, directory_turn, naming_the_next_step
+from klog.disk import DirectoryLock, Files, HandleCache, check_turn, directory_turn, naming_the_next_step, os_error
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
 from klog.log import checkpoint, cleaner_offsets, warming
 from klog.log.directory_names import parse_directory_name
@@ -183,6 +184,20 @@ def _offsets(path: str) -> dict[checkpoint.Partition, int]:
     return {}
 
 
+def _is_directory(path: str) -> bool:
+    """PermissionError where that cannot be seen."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), naming_the_next_step(path, reading=True):
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    return False
+
+
+def _check_may_write(path: str) -> None:
+    """Before anything changes: a marker that is laid aside makes the next start of the whole log.dir an unclean one."""
+    if not os.access(path, os.W_OK | os.X_OK, effective_ids=True):
+        read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+        raise os_error(errno.EROFS if read_only else errno.EACCES, path)
+
+
 def open_standalone(
     cls: type[L],
     path: str,
@@ -207,7 +222,7 @@ def open_standalone(
         raise InvalidTopic(f"{path} is no partition directory: its name must be <topic>-<number>, such as events-0")
     topic, partition = parsed
     log_config, broker = split_config(config)
-    if not os.path.isdir(path):
+    if not _is_directory(path):
         if read_only:
             raise UnknownTopicOrPartition(f"{path} is not there: `klog ls {os.path.dirname(path)}` lists what is")
         if not os.path.isdir(os.path.dirname(path)):
@@ -217,6 +232,8 @@ def open_standalone(
         with naming_the_next_step(path):
             os.mkdir(path, 0o750)
         files.fsync_dir(os.path.dirname(path))
+    if not read_only:
+        _check_may_write(path)
     parent, key = os.path.dirname(path), (topic, partition)
     wanted = checkpoint.as_uuid(topic_id)
     owner = None if read_only else _Owner(path, files)

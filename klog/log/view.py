@@ -25,6 +25,7 @@ from klog.errors import (
     LogClosed,
     OffsetOutOfRange,
     StorageOffline,
+    UnknownTopicOrPartition,
 )
 from klog.locks import CallLock
 from klog.log import checkpoint, following, forks, marks, warming
@@ -384,7 +385,11 @@ class LogView(LogState):
                 if not self._options.clean_shutdown:
                     point = self._options.recovery_point
                     trusted = max((s.base_offset for s in self._segments if s.base_offset <= point), default=start)
-                producers = producers_at(self._inputs(), self._segments, start, end, trusted)
+                try:
+                    producers = producers_at(self._inputs(), self._segments, start, end, trusted)
+                except FileNotFoundError as error:
+                    self._check_there(error)
+                    raise
                 producers.expire(self.clock.wall_ms(), self._options.producer_expiration_ms)
                 self._producers = producers
                 self._aborted_finder.forget()  # the replay may have met markers that an index did not know
@@ -501,6 +506,7 @@ class LogView(LogState):
             except (CorruptData, FileNotFoundError) as error:
                 if not following.overtaken(self, moment):
                     self.say_next(error, offset)
+                    self._check_there(error)
                     raise
             except OSError as error:
                 self._read_failed(error)
@@ -553,6 +559,8 @@ class LogView(LogState):
             let_go(self._directory)
         except (OSError, MemoryError) as error:
             _log.error("event=views_not_kept log=%s reason=%s", self.name, error)
+        for segment in self._segments:
+            segment.unmap()
 
     def _disk_failed(self, reason: str) -> None:
         """What a writer does about it."""
@@ -725,6 +733,21 @@ class LogView(LogState):
                 found = work()
                 if (self._rewritten, self._taken_back) == (rewritten, moment.taken_back):
                     return found
-            except (CorruptData, FileNotFoundError):
+            except (CorruptData, FileNotFoundError) as error:
                 if not following.overtaken(self, moment):
+                    self._check_there(error)
                     raise
+
+    def _check_there(self, error: Exception) -> None:
+        """UnknownTopicOrPartition in place of an error that is due to the whole log having gone."""
+        if isinstance(error, FileNotFoundError) and self._is_gone():
+            parent = os.path.dirname(self._directory)
+            raise UnknownTopicOrPartition(
+                f"{self.name} is not in {parent} any more: it was deleted, or moved to another log.dir while it was "
+                f"read. `klog ls {parent}` lists what is there"
+            ) from error
+
+    def _is_gone(self) -> bool:
+        """Has its directory been removed from a log.dir that is still there?"""
+        parent = os.path.dirname(self._directory)
+        return not os.path.isdir(self._directory) and os.path.isdir(parent)

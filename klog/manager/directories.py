@@ -84,7 +84,7 @@ class LogDirectory:
         """Lock it and read what a stop has left. Raises AlreadyLocked, and OSError where it cannot be used."""
         if not self.read_only:
             self._lock = DirectoryLock(self.path)
-        with naming_the_next_step(self.path):
+        with naming_the_next_step(self.path, reading=True):
             os.listdir(self.path)  # one that cannot be read is told now
         self.points = self._read(checkpoint.RECOVERY_POINT)
         self.starts = self._read(checkpoint.LOG_START)

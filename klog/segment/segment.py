@@ -6,8 +6,9 @@
   S4  beside another process's writer, and on its way out of the log, every descriptor of a segment is of one file, the
       one that its numbers were taken of: a cleaner puts another file under the name, which is FileNotFoundError and
       never read in its place
-  S5  a closed segment's index is mapped once at most, and by nobody any more when the segment takes appends again: from
-      then on its files may get shorter. Who has that index in hand finds no entries in it, and walks
+  S5  a closed segment's index is mapped once at most, and by nobody any more when the segment takes appends again, or
+      the log is closed: from then on its files may get shorter. Who has that index in hand finds no entries in it, and
+      walks; who asks for it after a close gets a copy, and writes nothing
 
 The log's lock guards append, roll, truncate and close; reads come from any thread.
 Kafka: LogSegment.
@@ -237,9 +238,17 @@ class Segment:
                 return active.index
             index = None if self._mapped is None or not self.writable else self._mapped()
             if index is None:
-                index = self._read_index()
+                mapped, index = self.home.mappable, self._read_index()
+                if mapped and not self.home.mappable:  # a signal's handler has closed the log meanwhile
+                    index.close()
+                    index = self._read_index()
                 self._mapped = weakref.ref(index)
             return self._keep(self.home.handles.indexes, index)
+
+    def unmap(self) -> None:
+        """S5: its log is closed, and the home no longer mappable."""
+        with self.home.opening:
+            self._close_mapped()
 
     def _close_mapped(self) -> None:
         """S5. Under home.opening."""
@@ -261,7 +270,9 @@ class Segment:
         index = self._index_in_memory()
         scan_checked(self.file, 0, self.size, self.base_offset, index)
         index.close_entries()
-        if self.writable:  # also on its way out (LS10): it has its names still, or its .log would not have been found
+        if (
+            self.home.mappable
+        ):  # also on its way out (LS10): it has its names still, or its .log would not have been found
             index.store(*self._index_paths(), self.home.files.table)
             _log.info("event=index_rebuilt path=%s entries=%d", self.path, index.entries)
         return index
@@ -283,7 +294,7 @@ class Segment:
             times,
             self.base_offset,
             writable=self.writable and capacity >= 0,
-            copy=not self.writable,
+            copy=not self.home.mappable,
             capacity=capacity,
             interval=self.home.config.index_interval_bytes,
             table=self.home.files.table,

@@ -15,6 +15,7 @@ import pytest
 
 import klog
 from tests.support.patience import PATIENCE
+from tests.support.powerless import powerless
 
 KLOG = [sys.executable, "-m", "klog.cli"]
 ROOT = Path(klog.__file__).resolve().parent.parent
@@ -172,3 +173,77 @@ def test_nothing_heavy_is_loaded_before_it_is_needed(code: str, absent: tuple[st
     )
     loaded = set(result.stdout.rpartition("LOADED")[2].split())
     assert not loaded & set(absent)
+
+
+def _shell(command: str, *args: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", command, "sh", *KLOG, *map(str, args)],
+        capture_output=True,
+        text=True,
+        env=_environment(),
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_without_a_standard_output_nothing_is_done(data: Path) -> None:
+    """Nor does what is printed go into the first file that is opened."""
+    result = _shell('"$@" >&-', "cat", "--dir", data, "--topic", "t")
+    assert (result.returncode, result.stderr) == (
+        1,
+        "klog: standard output is closed: open it, or send it to /dev/null\n",
+    )
+    result = _shell('"$@" 2>&- <&-', "cat", "--dir", data, "--topic", "t", "--max", "1", "--jsonl")
+    assert (result.returncode, json.loads(result.stdout)["offset"]) == (0, 0)
+
+
+_INTERRUPTED = """
+import signal, sys
+wanted, sys.argv = sys.argv[1], ["klog", *sys.argv[2:]]
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == wanted:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+from klog.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["click", "klog.cli.group", "click.core", "klog.cli.ls", "klog.inspect.listing"])
+def test_an_interrupt_while_it_starts_ends_it_without_a_traceback(data: Path, module: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED, module, "ls", str(data)],
+        capture_output=True,
+        text=True,
+        env=_environment(),
+        timeout=PATIENCE,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background has it ignored
+    )
+    assert (result.returncode, result.stdout, result.stderr.strip()) == (130, "", "klog: interrupted")
+
+
+def test_who_may_not_read_is_not_told_to_write(data: Path) -> None:
+    (segment,) = (data / "t-0").glob("*.log")
+    segment.chmod(0)
+    result = _run("cat", "--dir", data, "--topic", "t", preexec_fn=powerless)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "let this user read" in result.stderr and "write" not in result.stderr and str(segment) in result.stderr
+
+
+def test_a_partition_that_cannot_be_read_is_listed_with_exit_code_1(data: Path) -> None:
+    with klog.open(data) as logs:
+        logs.create_topic("u")
+        logs.log("u").append([(b"k", b"v")])
+    (data / "t-0").chmod(0)
+    try:
+        for verb in ("ls", "cache"):
+            result = _run(verb, data, "--json", preexec_fn=powerless)
+            assert result.returncode == 1, verb
+            assert [topic["topic"] for topic in json.loads(result.stdout)["topics"]] == ["t", "u"]
+            assert "t-0" in result.stderr and "Traceback" not in result.stderr
+            result = _run(verb, data, preexec_fn=powerless)
+            assert result.returncode == 1 and "u  " in result.stdout
+    finally:
+        (data / "t-0").chmod(0o755)

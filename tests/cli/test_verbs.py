@@ -339,7 +339,7 @@ def test_dump_shows_damage_and_exits_with_3(data: Path) -> None:
 
 def test_verify_sound_and_not(data: Path) -> None:
     found = ok_json("verify", data)
-    assert set(found) == {"ok", "path", "problems", "partitions", "segments", "batches", "records", "bytes"}
+    assert set(found) == {"ok", "path", "problems", "notes", "partitions", "segments", "batches", "records", "bytes"}
     assert (found["ok"], found["problems"], found["records"]) == (True, [], 3)
     assert ok("verify", data).startswith("sound: 1 partition, 1 segment, 1 batch, 3 records, ")
     path = data / "people-0" / "00000000000000000000.log"
@@ -362,14 +362,14 @@ def test_ls_keys(data: Path) -> None:
     assert set(found) == {"path", "clean_shutdown", "topics", "other"}
     (topic,) = found["topics"]
     assert set(topic) == {
-        "topic", "topic_id", "size", "segments", "offsets", "partitions", "min_timestamp", "max_timestamp",
+        "topic", "topic_id", "size", "segments", "offsets", "partitions", "first_timestamp", "max_timestamp",
     }  # fmt: skip
     (partition,) = topic["partitions"]
     assert set(partition) == {
         "topic", "partition", "path", "topic_id", "log_start_offset", "log_end_offset", "high_watermark", "size",
-        "files_size", "segments", "min_timestamp", "max_timestamp", "problem",
+        "files_size", "segments", "first_timestamp", "max_timestamp", "problem",
     }  # fmt: skip
-    assert (partition["log_end_offset"], partition["min_timestamp"]) == (3, 1360299600000)
+    assert (partition["log_end_offset"], partition["first_timestamp"]) == (3, 1360299600000)
     lines = ok("ls", data).splitlines()
     assert lines[0].split() == [
         "TOPIC",
@@ -380,8 +380,10 @@ def test_ls_keys(data: Path) -> None:
         "WATERMARK",
         "SIZE",
         "SEGMENTS",
-        "FROM",
-        "TO",
+        "FIRST",
+        "TIME",
+        "MAX",
+        "TIME",
     ]
     assert lines[1].split()[:4] == ["people", "0", "0", "3"]
     assert ok_json("ls", data / "people-0")["topics"][0]["partitions"][0]["log_end_offset"] == 3
@@ -439,3 +441,55 @@ def test_kafkas_flags_are_accepted_and_not_shown() -> None:
     text = ok("dump", "--help")
     assert "--deep-iteration" not in text
     assert "--print-data-log" not in text
+
+
+def test_verify_says_what_it_expects_where_nothing_of_a_log_is(tmp_path: Path) -> None:
+    """An empty directory, one with other things in it, and one that is named as a partition is."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other" / "sub").mkdir(parents=True)
+    (tmp_path / "t-0").mkdir()
+    for name in ("empty", "other", "t-0"):
+        result = run("verify", tmp_path / name)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "a log.dir was expected" in result.stderr and "<topic>-<partition>" in result.stderr
+    with klog.open(tmp_path / "data", create=True):
+        pass
+    assert run("verify", tmp_path / "data").exit_code == 0  # a log.dir, without topics as yet
+
+
+def test_what_a_deletion_left_is_a_note_of_verify(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        for name in ("t", "gone"):
+            logs.create_topic(name, config={"file.delete.delay.ms": 10**9})
+        log = logs.log("t")
+        for _ in range(2):
+            log.append([(b"k", b"v")])
+            log.roll()
+        log.delete_records(1)
+        assert log.apply_retention() == 1
+        logs.delete_topic("gone")
+    result = run("verify", tmp_path)
+    assert result.exit_code == 0 and result.stdout.startswith("sound")
+    assert result.stderr.count("klog: note: ") == len(ok_json("verify", tmp_path)["notes"]) > 1
+    assert ".log.deleted" in result.stderr and "-delete" in result.stderr
+
+
+def test_times_of_ls_are_what_their_names_say(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        logs.log("t").append([(b"k", b"v", 1_700_000_002_000), (b"k", b"v", 1_700_000_001_000)])
+        logs.log("t").append([(b"k", b"v", 1_700_000_003_000), (b"k", b"v", 1_700_000_000_000)])
+    (topic,) = ok_json("ls", tmp_path)["topics"]
+    assert (topic["first_timestamp"], topic["max_timestamp"]) == (1_700_000_002_000, 1_700_000_003_000)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_cat_from_beyond_the_end_is_an_error(tmp_path: Path, partitions: int) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", partitions=partitions)
+        logs.log("t").append([(b"k", b"v")] * 3)
+    assert run("cat", "--dir", tmp_path, "--topic", "t", "--from", 3).exit_code == 0
+    for more in ((), ("-f",), ("--json",)):
+        result = run("cat", "--dir", tmp_path, "--topic", "t", "--from", 4, *more)
+        assert (result.exit_code, result.stdout.replace("\n", "")) in ((1, ""),)
+        assert "offset 4 is outside t-0, which holds [0, 3)" in result.stderr

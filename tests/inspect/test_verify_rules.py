@@ -103,7 +103,8 @@ def test_other_things_in_a_log_dir(data: Path) -> None:
     (data / "notes.txt").write_text("of no concern")
     (data / "t-0" / "notes.txt").write_text("of no concern")
     (data / "t-0" / "abc.log").write_text("")
-    assert _kinds(data) == ["leftover"] * 4
+    assert _kinds(data) == ["leftover"] * 3
+    assert [note.path for note in verify(data).notes] == [str(data / f"t-1.{'0' * 32}-delete")]
     assert "Kafka refuses to start with it" in _messages(data)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,16 @@ from typing import Any
 import pytest
 
 import klog
+from klog.clock import ManualClock
 from klog.disk import RealFiles
-from klog.errors import CorruptBatch
+from klog.errors import CorruptBatch, LogClosed, UnknownTopicOrPartition
 from klog.log import offset_lookup
 from klog.record import decode
 from klog.segment import Segment
 from tests.cleaner.logs import NOW, append, fill, open_log
 from tests.cleaner.story import RETENTION_MS, Story
+from tests.support.patience import PATIENCE
+from tests.support.steps import at_step
 
 
 def once_behind(call: Callable[..., Any], action: Callable[[], Any]) -> Callable[..., Any]:
@@ -178,3 +183,93 @@ def test_a_range_of_before_a_truncation_is_not_valid_again_behind_a_move(tmp_pat
         logs.move("t", 0, there)
         with pytest.raises(CorruptBatch, match="truncated"):
             held.slice(0)
+
+
+_CLOSED_BESIDE = """
+import os, sys, klog
+from klog.segment import Segment
+
+log = klog.Log.open(sys.argv[1], config={"segment.index.bytes": 1 << 16, "index.interval.bytes": 100})
+old, paths = log.segments[0], [sys.argv[2] + "/" + name for name in ("0" * 20 + ".index", "0" * 20 + ".timeindex")]
+before = [os.stat(path).st_size for path in paths]
+plain, when = getattr(Segment, sys.argv[3]), []
+
+def calls(segment, *args):
+    found = plain(segment, *args)
+    if not when:
+        when.append(1)
+        log.close()
+        for path in paths:
+            os.truncate(path, 0)  # another process, which has the lock by now
+    return found
+
+setattr(Segment, sys.argv[3], calls)
+header = old.locate(1400)
+assert header.base_offset <= 1400 <= header.last_offset, header
+assert old.find_timestamp(1, 1400).offset == 1400
+assert [os.stat(path).st_size for path in paths] == [0, 0]  # nor does a closed log write
+print("there", before)
+"""
+
+
+@pytest.mark.parametrize("step", ["_open_index", "_read_index", "_load_index"])
+def test_who_reads_in_a_log_that_is_closed_has_no_index_mapped(tmp_path: Path, step: str) -> None:
+    """S5: the next owner of the files may shorten them, and a page that is gone ends the process."""
+    config = {"segment.bytes": 1 << 20, "segment.index.bytes": 1 << 16, "index.interval.bytes": 100}
+    with open_log(tmp_path / "t-0", config=config) as log:
+        append(log, [(b"k", b"v" * 300)] * 1500, 1)
+        log.roll()
+    child = subprocess.run(
+        [sys.executable, "-c", _CLOSED_BESIDE, tmp_path / "t-0", tmp_path / "t-0", step],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (child.returncode, child.stdout[:5]) == (0, "there"), child
+
+
+READS: dict[str, Callable[[klog.Log], object]] = {
+    "read": lambda log: list(log.read("earliest")),
+    "committed": lambda log: list(log.read("earliest", isolation="read_committed")),
+    "count": lambda log: log.count(3),
+    "time": lambda log: log.list_offset(NOW),
+    "fetch": lambda log: log.fetch(3),
+    "fetch range": lambda log: [found.size for found in log.fetch_range(0)],
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_reader_is_told_that_the_topic_was_deleted(tmp_path: Path, beside: bool, read: str) -> None:
+    """Wherever it is when the files go; and not to bring back a disk."""
+
+    def deleted(logs: klog.LogManager, clock: ManualClock) -> None:
+        logs.delete_topic("t")
+        clock.advance(120_000)
+        logs._scheduler.run_due()
+
+    number, came, told = 0, True, 0
+    while came:
+        clock = ManualClock(NOW)
+        with klog.open(tmp_path / str(number), create=True, clock=clock) as logs:
+            logs.create_topic("t", config={"file.delete.delay.ms": 1000})
+            logs.create_topic("other")
+            log = logs.log("t", 0)
+            for _ in range(3):
+                append(log, [(b"k", b"v")] * 9)
+                log.roll()
+            reader = klog.Log.open(log.path, read_only=True) if beside else log
+            try:
+                came, _ = at_step(
+                    number, lambda logs=logs, clock=clock: deleted(logs, clock), lambda r=reader: READS[read](r)
+                )
+            except UnknownTopicOrPartition:
+                told += 1
+            except LogClosed:  # between two calls of this reader
+                assert not beside
+            finally:
+                if beside:
+                    reader.close()
+        number += 3
+    assert told

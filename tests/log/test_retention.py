@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.disk import os_error
 from klog.errors import ConfigUnknown, OffsetOutOfRange, PolicyViolation
+from klog.log import retention
 from klog.record import encode
 from klog.segment import Segment
 from tests.support.batches import batch
@@ -388,3 +392,36 @@ def test_a_log_that_is_opened_again_begins_where_it_began(tmp_path: Path) -> Non
         log.truncate_to(2)
         log.close()
         assert (logs.log("t").log_start_offset, logs.log("t").log_end_offset) == (2, 2)
+
+
+@pytest.mark.parametrize("error", [os_error(errno.EMFILE, "x.txnindex"), KeyboardInterrupt()])
+def test_what_is_out_of_the_log_is_unlinked_wherever_the_round_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Not left to the next load: a service that is short of descriptors may run for months."""
+    clock = ManualClock(NOW)
+    with one_log(tmp_path, clock, file_delete_delay_ms=1000, retention_ms=-1) as log:
+        for _ in range(retention.BATCH + 3):
+            log.append([(None, b"x")])
+            log.roll()
+        log.delete_records(log.log_end_offset)
+        known = retention.know_aborted
+        rounds: list[int] = []
+
+        def short(segments: Sequence[Segment]) -> None:
+            rounds.append(len(segments))
+            if len(rounds) == 2:
+                raise error
+            known(segments)
+
+        monkeypatch.setattr(retention, "know_aborted", short)
+        with pytest.raises(type(error)):
+            log.apply_retention()
+        assert rounds == [retention.BATCH, 3] and bases(log)[0] == retention.BATCH
+        deleted = [path for path in Path(log.path).iterdir() if path.name.endswith(".deleted")]
+        assert len(deleted) >= retention.BATCH
+        clock.advance(2000)
+        log.append([(None, b"x")])
+        assert not [path for path in Path(log.path).iterdir() if path.name.endswith(".deleted")]
+        monkeypatch.undo()
+        assert log.apply_retention() == 3

@@ -18,7 +18,9 @@ from klog import Log
 from klog.disk import DirectoryLock
 from klog.errors import AlreadyLocked, InconsistentTopicId
 from klog.log import checkpoint
+from tests.support.logs import tree
 from tests.support.patience import PATIENCE
+from tests.support.powerless import powerless
 
 MARKER = ".kafka_cleanshutdown"
 
@@ -228,3 +230,27 @@ def test_a_marker_that_is_none_of_a_brokers_becomes_one(tmp_path: Path, text: by
         (tmp_path / MARKER).write_bytes(text)
         stop()
         assert (tmp_path / MARKER).read_bytes() == checkpoint.CLEAN_SHUTDOWN_TEXT
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o000])
+@pytest.mark.parametrize("call", ["klog.open(d)", "klog.open(d, create=True)", "klog.Log.open(d + '/t-0')"])
+def test_who_has_no_rights_is_told_what_to_do_and_changes_nothing(tmp_path: Path, call: str, mode: int) -> None:
+    """The clean-shutdown marker, which speaks for the other partitions too, stays where it is."""
+    directory = tmp_path / "data"
+    with klog.open(directory, create=True):
+        pass
+    empty = directory / "t-0"
+    empty.mkdir()
+    closed = empty if "Log" in call else directory
+    before = tree(directory)
+    closed.chmod(mode)
+    try:
+        text = f"import klog, sys\nd = sys.argv[1]\ntry: {call}\nexcept PermissionError as error: print(error)"
+        child = subprocess.run(
+            [sys.executable, "-c", text, directory], capture_output=True, text=True, preexec_fn=powerless, timeout=PATIENCE,
+            check=True,
+        )  # fmt: skip
+    finally:
+        closed.chmod(0o755)
+    assert "let this user write there" in child.stdout and str(closed) in child.stdout, child
+    assert tree(directory) == before
