@@ -77,10 +77,11 @@ class NameChange:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What a cut may leave below a directory. files: bytes by path, relative to it. by_sectors: a part of a page may have
+    """What a cut before operation `stop_at` may leave below a directory. files: bytes by path, relative to it. by_sectors: a part of a page may have
     landed without the rest, which "strict" cannot always tell from damage."""
 
     name: str
+    stop_at: int
     files: dict[str, bytes]
     directories: tuple[str, ...]
     by_sectors: bool
@@ -326,7 +327,7 @@ class CrashFiles(RealFiles):
             indexes = ((index.path, index_of(index)) for index in sorted(mapped))
             files = {path: data for path, data in indexes if data is not None}
             files.update((os.path.relpath(path, root), bytes(way.of(inode))) for path, inode in sorted(names.items()))
-            return State(name, files, directories, way.by_sectors)
+            return State(name, self.steps, files, directories, way.by_sectors)
 
         directories = tuple(
             str(path.relative_to(root)) for path in [root, *(path for path in root.rglob("*") if path.is_dir())]
