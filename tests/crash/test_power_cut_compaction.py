@@ -63,10 +63,10 @@ def cut(cleaning: Cleaning, *, stride: int, randoms: int, first: int = 0, seed: 
 @pytest.mark.parametrize("way", WAYS)
 def test_power_goes_at_some_operations_of_a_cleaning(tmp_path: Path, way: str) -> None:
     """CL39, W1-W5, F4, F5, F6"""
-    tally, steps = cut(cleaning_of(tmp_path / "c", way), stride=30, first=random.Random(way).randrange(30), randoms=1)
+    tally, steps = cut(cleaning_of(tmp_path / "c", way), stride=60, first=random.Random(way).randrange(60), randoms=1)
     assert sum(step.startswith("rename") and step.endswith(" " + CHECKPOINT) for step in steps) > 1
     assert len({step.split()[1] for step in steps if step.startswith("create") and ".log.cleaned" in step}) > 1
-    assert tally.distinct > 20
+    assert tally.distinct > 12
 
 
 @pytest.mark.deep
