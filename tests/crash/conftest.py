@@ -1,4 +1,4 @@
-"""The seed of crash states that are not always the same."""
+"""The seed of crash states that are not always the same; Kafka, which is to take them over."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import os
 import random
 
 import pytest
+
+from tests.interop.conftest import judge, kafka
+
+__all__ = ["crash_seed", "judge", "kafka"]
 
 
 @pytest.fixture

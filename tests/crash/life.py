@@ -7,7 +7,7 @@ values, which begins no later and ends no earlier than it says. While an operati
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import klog
@@ -16,7 +16,7 @@ from klog.disk import Files
 from klog.log.load import Policy
 from tests.crash.workload import open_logs, recovery_point
 from tests.support.abandon import abandon
-from tests.support.crash_files import CrashFiles
+from tests.support.crash_files import CrashFiles, State
 from tests.support.power_cuts import PowerCuts, Tally
 
 TOPIC = "life"
@@ -245,7 +245,15 @@ def _against(one: Legal, found: list[tuple[int, bytes | None]], start: int, end:
     return None
 
 
-def cut_life(place: Path, *, stride: int, randoms: int, first: int = 0, seed: int = 0) -> Tally:
+def cut_life(
+    place: Path,
+    *,
+    stride: int,
+    randoms: int,
+    first: int = 0,
+    seed: int = 0,
+    opened: Callable[[State, Path], None] = lambda _state, _path: None,
+) -> Tally:
     """Power goes at every `stride`th operation of all lives."""
     life = Life()
 
@@ -261,6 +269,7 @@ def cut_life(place: Path, *, stride: int, randoms: int, first: int = 0, seed: in
         first=first,
         randoms=randoms,
         seed=seed,
+        opened=opened,
     )
     tally = cuts.run(live)
     judge(look(cuts.root), life, power=True)

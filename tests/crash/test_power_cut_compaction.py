@@ -19,12 +19,12 @@ import pytest
 
 import klog
 from tests.crash.compaction import CHECKPOINT, CONFIG, Cleaning, Way, three_segments
-from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.crash_files import CrashFiles
+from tests.support.power_cuts import PowerCuts, Tally
 
 SMALL = {**CONFIG, "segment.bytes": 1000, "segment.index.bytes": 128}
 ROUNDS = {"log.cleaner.dedupe.buffer.size": 24 * 7}
 WAYS = {"log": Way(False, SMALL, ROUNDS), "manager": Way(True, SMALL, ROUNDS)}
-SAMPLE = 10
 
 
 def long_log(log: klog.Log) -> None:
@@ -40,47 +40,39 @@ def cleaning_of(place: Path, way: str) -> Cleaning:
     return cleaning
 
 
-def cut(cleaning: Cleaning, stop_at: int | None) -> CrashFiles:
-    """Clean a copy until its power goes. What was there before is durable."""
-    root = cleaning.copy()
-    files = CrashFiles(stop_at)
-    files.keep(root)
-    try:
+def cut(cleaning: Cleaning, *, stride: int, randoms: int, first: int = 0, seed: int = 0) -> tuple[Tally, list[str]]:
+    """Clean a copy; what was there before is durable. What came of it, and the operations."""
+
+    def clean(root: Path, files: CrashFiles) -> None:
+        shutil.copytree(cleaning.original, root)
+        files.keep(root)
         cleaning.way.clean(root, files=files, abandoned=True)
-    except PowerCut:
-        pass
-    return files
 
-
-def cut_and_check(cleaning: Cleaning, stop_at: int, *, randoms: int) -> None:
-    files = cut(cleaning, stop_at)
-    out = cleaning.place / "states"
-    for state, root in files.states(cleaning.place / "copy", out, stop_at, randoms):
-        try:
-            cleaning.check(root)
-        except BaseException as error:
-            error.add_note(f"stop_at={stop_at} state={state}: {files.log[-3:]}")
-            raise
-    shutil.rmtree(out)
+    cuts = PowerCuts(
+        cleaning.place,
+        lambda root, _: cleaning.check(root),
+        lambda *_: None,
+        stride=stride,
+        first=first,
+        randoms=randoms,
+        seed=seed,
+    )
+    return cuts.run(clean), cuts.log
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_power_goes_at_some_operations_of_a_cleaning(tmp_path: Path, way: str) -> None:
     """CL39, W1-W5, F4, F5, F6"""
-    cleaning = cleaning_of(tmp_path / "c", way)
-    steps = cut(cleaning, None).log
+    tally, steps = cut(cleaning_of(tmp_path / "c", way), stride=60, first=random.Random(way).randrange(60), randoms=1)
     assert sum(step.startswith("rename") and step.endswith(" " + CHECKPOINT) for step in steps) > 1
     assert len({step.split()[1] for step in steps if step.startswith("create") and ".log.cleaned" in step}) > 1
-    stride = len(steps) // SAMPLE
-    for stop_at in range(random.Random(way).randrange(stride), len(steps), stride):
-        cut_and_check(cleaning, stop_at, randoms=1)
+    assert tally.distinct > 12
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("way", WAYS)
-def test_power_goes_at_every_operation_of_a_cleaning(tmp_path: Path, way: str) -> None:
+def test_power_goes_at_every_operation_of_a_cleaning(tmp_path: Path, way: str, crash_seed: int) -> None:
     """CL39, W1-W5, F4, F5, F6"""
-    cleaning = cleaning_of(tmp_path / "c", way)
-    for stop_at in range(len(cut(cleaning, None).log) + 1):
-        cut_and_check(cleaning, stop_at, randoms=2)
+    tally, _ = cut(cleaning_of(tmp_path / "c", way), stride=1, randoms=2, seed=crash_seed)
+    assert tally.distinct > 300

@@ -7,7 +7,7 @@ acknowledged, how many flush() or close() has promised to survive a power cut.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +15,10 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import Files
 from klog.log import checkpoint
-from klog.log.load import Policy
+from klog.log.load import Policy as Recovery
 from tests.support.abandon import abandon
+from tests.support.crash_files import CrashFiles, State
+from tests.support.power_cuts import PowerCuts, Tally
 
 TOPIC = "events"
 CONFIG = {"segment.bytes": 700, "segment.index.bytes": 200, "index.interval.bytes": 100, "cleanup.policy": "delete"}
@@ -108,7 +110,7 @@ class Found:
     topic: bool = True
 
 
-def look(path: Path, recovery: Policy = "strict") -> Found:
+def look(path: Path, recovery: Recovery = "strict") -> Found:
     """Open what is there; then the log works on, and stops well."""
     point = recovery_point(path, TOPIC)
     with open_logs(path, recovery=recovery) as logs:
@@ -138,3 +140,43 @@ def judge(found: Found, expected: Expected, at_least: int) -> None:
     assert len(found.values) >= at_least, f"{len(found.values)} values left of {at_least} promised"
     if found.clean:
         assert len(found.values) in expected.stops, f"a marker of a clean stop, and {len(found.values)} values"
+
+
+Policy = tuple[dict[str, object], int]
+"""klog.io.* keys of the topic, and how long the values are."""
+
+
+def cut_writer(
+    place: Path,
+    durability: str,
+    *,
+    stride: int,
+    randoms: int,
+    first: int = 0,
+    seed: int = 0,
+    policy: Policy = ({}, 47),
+    opened: Callable[[State, Path], None] = lambda _state, _path: None,
+) -> Tally:
+    """Power goes at every `stride`th operation of all lives."""
+    expected = Expected()
+
+    def write(root: Path, files: CrashFiles) -> None:
+        for _ in steps(root, files, expected, durability, *policy):
+            pass
+
+    cuts = PowerCuts(
+        place,
+        look,
+        lambda found, only_died: judge(found, expected, expected.acknowledged if only_died else expected.durable),
+        stride=stride,
+        first=first,
+        randoms=randoms,
+        seed=seed,
+        torn=policy[0].get("klog.io.write") == "direct",  # it goes out in several pieces, of which any may be lost
+        opened=opened,
+    )
+    tally = cuts.run(write)
+    whole = look(cuts.root)
+    judge(whole, expected, len(expected.values))
+    assert whole.clean
+    return tally

@@ -50,10 +50,12 @@ Change = tuple[int, bytes] | int
 
 @dataclasses.dataclass(eq=False)
 class Inode:
-    """A file's bytes that are safe, and its changes that are not yet."""
+    """A file's bytes that are safe, and its changes that are not yet. mapped: its bytes are where it is; these here count
+    once it has no name."""
 
     durable: bytearray = dataclasses.field(default_factory=bytearray)
     pending: list[Change] = dataclasses.field(default_factory=list)
+    mapped: bool = False
 
 
 def apply(content: bytearray, change: Change) -> None:
@@ -77,10 +79,11 @@ class NameChange:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What a cut may leave below a directory. files: bytes by path, relative to it. by_sectors: a part of a page may have
+    """What a cut before operation `stop_at` may leave below a directory. files: bytes by path, relative to it. by_sectors: a part of a page may have
     landed without the rest, which "strict" cannot always tell from damage."""
 
     name: str
+    stop_at: int
     files: dict[str, bytes]
     directories: tuple[str, ...]
     by_sectors: bool
@@ -126,7 +129,12 @@ class MappedFiles:
     def synced(self, file: LogFile) -> None:
         self._fsync(file.fileno())
 
-    def unlinked(self, path: str) -> None:
+    def keep(self, path: Path) -> None:
+        """It is durable as it is."""
+        status = path.stat()
+        self._durable[status.st_dev, status.st_ino] = path.read_bytes()
+
+    def forget(self, path: str) -> None:
         """Its number may be given to another."""
         status = os.stat(path)
         self._durable.pop((status.st_dev, status.st_ino), None)
@@ -222,8 +230,12 @@ class CrashFiles(RealFiles):
     def keep(self, directory: Path) -> None:
         """Every file below a directory is durable as it is, and so is its name."""
         for path in directory.rglob("*"):
-            if path.is_file() and not is_mapped(path):
-                self.names[str(path)] = self.durable_names[str(path)] = Inode(bytearray(path.read_bytes()))
+            if path.is_file():
+                mapped = is_mapped(path)
+                inode = Inode(bytearray(b"" if mapped else path.read_bytes()), mapped=mapped)
+                self.names[str(path)] = self.durable_names[str(path)] = inode
+                if mapped:
+                    self._mapped.keep(path)
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
         return self._opened(CrashFile, path, write, create)
@@ -278,21 +290,37 @@ class CrashFiles(RealFiles):
 
     def rename(self, source: str, target: str) -> None:
         self.step(f"rename {os.path.basename(source)} {os.path.basename(target)}")
+        if os.path.exists(source):
+            self._known(source)
+            self._loses_its_name(target)
         os.rename(source, target)
-        if not is_mapped(source):
-            self._name(self.names.get(source) or Inode(), source, target)
+        self._name(self.names[source], source, target)
 
     def unlink(self, path: str) -> None:
         if os.path.exists(path):
             self.step(f"unlink {os.path.basename(path)}")
-            if is_mapped(path):
-                self._mapped.unlinked(path)
+            self._known(path)
+            self._loses_its_name(path)
             os.unlink(path)
         if path in self.names:
             self._name(None, path, None)
 
+    def _known(self, path: str) -> Inode:
+        """A mapped file is not seen when it is created."""
+        if path not in self.names:
+            self._name(Inode(mapped=is_mapped(path)), None, path)
+        return self.names[path]
+
+    def _loses_its_name(self, path: str) -> None:
+        """A mapped file is about to go: under its old name it may be there after a cut, as it is now."""
+        if is_mapped(path) and os.path.exists(path):
+            self._known(path).durable = bytearray(Path(path).read_bytes())
+            self._mapped.forget(path)
+
     def fsync_dir(self, path: str) -> None:
         self.step(f"fsync {os.path.basename(path)}/")
+        for name in filter(is_mapped, os.listdir(path)):
+            self._known(os.path.join(path, name))
         for name in [name for name in self.durable_names if os.path.dirname(name) == path]:
             del self.durable_names[name]
         self.durable_names.update({name: inode for name, inode in self.names.items() if os.path.dirname(name) == path})
@@ -314,19 +342,20 @@ class CrashFiles(RealFiles):
                 yield cut
 
     def _cuts(self, root: Path, rng: random.Random, randoms: int) -> Iterator[State]:
-        mapped = [
-            Mapped(str(path.relative_to(root)), path.read_bytes(), self._mapped.durable(path))
-            for path in root.rglob("*index*")
-            if is_mapped(path) and path.is_file()
-        ]
+        for path in root.rglob("*index*"):
+            if is_mapped(path) and path.is_file():
+                self._known(str(path))
+        mapped = self._mapped_now()
         pending = any(inode.pending for inode in {*self.names.values(), *self.durable_names.values()})
         unsynced = any(self._unsynced.values())
 
         def state(name: str, names: dict[str, Inode], way: Bytes, index_of: IndexOf) -> State:
-            indexes = ((index.path, index_of(index)) for index in sorted(mapped))
-            files = {path: data for path, data in indexes if data is not None}
-            files.update((os.path.relpath(path, root), bytes(way.of(inode))) for path, inode in sorted(names.items()))
-            return State(name, files, directories, way.by_sectors)
+            files = {}
+            for path, inode in sorted(names.items()):
+                data = index_of(Mapped(path, *mapped[inode])) if inode in mapped else bytes(way.of(inode))
+                if data is not None:
+                    files[os.path.relpath(path, root)] = data
+            return State(name, self.steps, files, directories, way.by_sectors)
 
         directories = tuple(
             str(path.relative_to(root)) for path in [root, *(path for path in root.rglob("*") if path.is_dir())]
@@ -343,6 +372,21 @@ class CrashFiles(RealFiles):
         for number in range(randoms if pending or unsynced else 0):
             names = self._some_names(rng)
             yield state(f"random-{number}", names, rng.choice(WAYS)(rng), some_indexes(rng))
+
+    def _mapped_now(self) -> dict[Inode, tuple[bytes, bytes | None]]:
+        """Of each mapped file what stands in it, and what its last sync has made durable."""
+        found: dict[Inode, tuple[bytes, bytes | None]] = {}
+        for path, inode in self.names.items():
+            if inode.mapped:
+                found[inode] = Path(path).read_bytes(), self._mapped.durable(Path(path))
+        for inode in self.durable_names.values():
+            if inode.mapped and inode not in found:
+                found[inode] = bytes(inode.durable), bytes(inode.durable)
+        for changes in self._unsynced.values():
+            for change in changes:
+                if change.inode is not None and change.inode.mapped and change.inode not in found:
+                    found[change.inode] = bytes(change.inode.durable), bytes(change.inode.durable)
+        return found
 
     def _some_names(self, rng: random.Random) -> dict[str, Inode]:
         names = dict(self.durable_names)

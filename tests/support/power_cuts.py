@@ -66,6 +66,11 @@ class PowerCuts(Generic[Found]):
         self._failure: BaseException | None = None
         self._files = CrashFiles(before_step=self._before_step)
 
+    @property
+    def log(self) -> list[str]:
+        """The operations of the workload so far."""
+        return self._files.log
+
     def run(self, workload: Callable[[Path, CrashFiles], None]) -> Tally:
         """workload(directory, files): all of it, once."""
         with contextlib.suppress(PowerCut):

@@ -1,0 +1,128 @@
+"""After a power cut klog opens what is left, and stops or dies; what it leaves then, Kafka's own loader takes over.
+
+Kafka finds klog's log start and end, segments, records, producers, epochs and aborted transactions, whether it believes
+the marker of the stop or recovers the log.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog.errors import CorruptLog
+from klog.log import checkpoint
+from klog.log.load import Policy
+from tests.crash import life, producing, workload
+from tests.crash.life import cut_life
+from tests.crash.producing import cut_producers
+from tests.crash.workload import cut_writer, open_logs
+from tests.interop.kafka import Judge
+from tests.interop.loads import Given, Verdict, differences, kafka_loads, klog_verdict
+from tests.support.abandon import abandon
+from tests.support.batches import NOW
+from tests.support.crash_files import State
+from tests.support.power_cuts import Tally
+
+pytestmark = pytest.mark.java
+
+BATCH = 300  # directories that one request loads
+
+
+class Takeover:
+    """Kafka loads what klog leaves of each state: after a stop, as that and as after a crash, and after a death."""
+
+    def __init__(self, judge: Judge, place: Path, topic: str, config: Mapping[str, Any]) -> None:
+        self.loads = 0
+        self._judge, self._place, self._topic, self._config = judge, place, topic, config
+        self._waiting: list[tuple[str, Given, Verdict]] = []
+        self._found: list[str] = []
+
+    def add(self, state: State, _: Path) -> None:
+        """A crash state that klog can open."""
+        for ending in ("stopped", "died"):
+            root = state.lay_out(self._place / f"{len(self._waiting)}")
+            try:
+                mine = self._left_by_klog(root, ending, "strict")
+            except CorruptLog:
+                assert state.by_sectors
+                mine = self._left_by_klog(root, ending, "kafka")
+            if mine is None:
+                shutil.rmtree(root)
+                continue
+            for clean in (True, False) if ending == "stopped" else (False,):
+                self._waiting.append(
+                    (f"stop_at={state.stop_at} {state.name}, {ending}, {clean=}", self._given(root, clean), mine)
+                )
+                root = Path(shutil.copytree(root, self._place / f"{len(self._waiting)}", dirs_exist_ok=True))
+            shutil.rmtree(root)
+        if len(self._waiting) >= BATCH:
+            self.ask()
+
+    def _left_by_klog(self, root: Path, ending: str, recovery: Policy) -> Verdict | None:
+        """What klog says that it has left; None where there is no topic."""
+        logs = open_logs(root, recovery=recovery)
+        try:
+            if self._topic not in logs.topics():
+                return None
+            log = logs.log(self._topic)
+            if ending == "died":
+                log.append([(b"k", b"the last word", NOW)])
+            mine = klog_verdict(log)
+            if ending == "stopped":
+                logs.close()
+            return mine
+        finally:
+            abandon(logs)
+
+    def _given(self, root: Path, clean: bool) -> Given:
+        def of(name: str) -> int:
+            return checkpoint.read_offsets(str(root / name)).get((self._topic, 0), 0)
+
+        return Given(
+            root / f"{self._topic}-0",
+            clean,
+            NOW,
+            of(checkpoint.RECOVERY_POINT),
+            of(checkpoint.LOG_START),
+            self._config,
+        )
+
+    def ask(self) -> None:
+        """Of all that wait."""
+        verdicts = kafka_loads(self._judge, [given for _, given, _ in self._waiting])
+        for (where, _, mine), verdict in zip(self._waiting, verdicts, strict=True):
+            self._found += [f"{where}: {text}" for text in differences(verdict, mine)]
+        self.loads += len(self._waiting)
+        self._waiting.clear()
+        shutil.rmtree(self._place)
+        assert not self._found, "\n".join(self._found)
+
+
+def taken_over(judge: Judge, place: Path, **how: int) -> int:
+    """How many directories Kafka has loaded."""
+    loads = 0
+    for cut, what in ((cut_producers, producing), (cut_life, life), (cut_os, workload)):
+        takeover = Takeover(judge, place / "takeover", what.TOPIC, what.CONFIG)
+        cut(place / what.TOPIC, **how, opened=takeover.add)  # type: ignore[operator]
+        takeover.ask()
+        loads += takeover.loads
+    return loads
+
+
+def cut_os(place: Path, **how: Any) -> Tally:
+    return cut_writer(place, "os", **how)
+
+
+@pytest.mark.parametrize("kafka", ["4.3.1"], indirect=True)
+def test_kafka_takes_over_a_sample_of_crash_states(judge: Judge, tmp_path: Path) -> None:
+    assert taken_over(judge, tmp_path, stride=250, randoms=0) > 60
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1200)
+def test_kafka_takes_over_every_crash_state(judge: Judge, tmp_path: Path, crash_seed: int) -> None:
+    assert taken_over(judge, tmp_path, stride=1, randoms=4, seed=crash_seed) > 8000
