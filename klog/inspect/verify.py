@@ -27,6 +27,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from klog import arguments
 from klog.errors import CorruptData
 from klog.inspect.batches import check_batches
 from klog.inspect.files import (
@@ -52,7 +53,8 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
 
     Raises OSError where the directory itself cannot be read; everything else is a problem of the report.
     """
-    where = os.fspath(path)
+    where = arguments.path("path", path)
+    arguments.function("progress", progress)
     report = Report(where)
     os.listdir(where)  # NotADirectoryError, FileNotFoundError: the caller's mistake, not the directory's
     if is_partition_directory(where):

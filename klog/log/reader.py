@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klog import record as record_room
+from klog.arguments import whole
 from klog.disk import AlignedBuffer
 from klog.log.fetching import Isolation
 from klog.log.reading import Payloads
@@ -89,6 +90,8 @@ class LogReader:
 
     def chunks(self, max_bytes: int = CHUNK_BYTES) -> Iterator[FetchedChunk]:
         """The raw bytes of the range, for columnar readers."""
+        if type(max_bytes) is not int or max_bytes < 1:
+            max_bytes = whole("max_bytes", max_bytes, 1)
         for log, start, stop in self._parts:
             yield from log.chunks(start, stop, self._isolation, max_bytes, scan=self._scan)
 
