@@ -177,8 +177,8 @@ TOPIC = {"segment.bytes": 1 << 20, "segment.index.bytes": 4096, "cleanup.policy"
 class World:
     """A log.dir with a topic, and an object of every class."""
 
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="klog-arguments-"))
+    def __init__(self, base: Path) -> None:
+        self.path = Path(tempfile.mkdtemp(dir=base))
         one, two = self.path / "one", self.path / "two"
         self.logs = klog.open([one, two], create=True, clock=ManualClock())
         self.logs.create_topic("t", 2, TOPIC, directory=one)
@@ -330,6 +330,19 @@ CALLS = [call for call in CALLS if not (isinstance(call.target, type) and issubc
 CALLS = [call for call in CALLS if call.owner is not klog.clock.Clock and call.parameters]
 
 
+def test_the_calls_are_found_in_sources_and_stubs() -> None:
+    """In functions, class methods, methods of a base class, and what has no source but a stub."""
+    found = {call.name: {one.name for one in call.parameters} for call in CALLS}
+    assert found["open_directory"] >= {"path", "create", "read_only"} and found["Log.open"] >= {"path", "topic_id"}
+    assert found["Log.fetch"] == {"offset", "max_bytes", "isolation", "min_one_message"}
+    assert found["Record"] == {"key", "value", "timestamp", "headers"} and "offset" in found["validate_append"]
+
+
+def test_an_annotation_that_is_not_known_fails_the_test() -> None:
+    with pytest.raises(LookupError, match="TAKES"):
+        takes("Iterable[Whatever] | None")
+
+
 def kind(value: Any) -> str:
     return f"{type(value).__name__} {str(value)[:24]!r}" if type(value) is not object else "object"
 
@@ -337,7 +350,7 @@ def kind(value: Any) -> str:
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
 def test_wrong_arguments_are_refused_by_name(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    world = World()
+    world = World(tmp_path)
     before = world.state()
     wrong: list[str] = []
     try:
@@ -363,7 +376,7 @@ def test_wrong_arguments_are_refused_by_name(call: Call, tmp_path: Path, monkeyp
                     if not may(value):
                         wrong.append(f"{what}: taken")
                     world.close()
-                    world = World()
+                    world = World(tmp_path)
                     before = world.state()
                     continue
                 after = world.state()
@@ -372,7 +385,7 @@ def test_wrong_arguments_are_refused_by_name(call: Call, tmp_path: Path, monkeyp
                         changed = {name for name, *_ in {*map(tuple, after)} ^ {*map(tuple, before)}}
                         wrong.append(f"{what}: changed {sorted(changed)[:3]}")
                     world.close()
-                    world = World()
+                    world = World(tmp_path)
                     before = world.state()
     finally:
         world.close()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _HAD_BEEN_SENT = " bytes had been sent"
 
 Isolation = Literal["log_end", "high_watermark", "read_committed"]
+ISOLATIONS: tuple[str, ...] = get_args(Isolation)
 
 
 @dataclass(slots=True)
@@ -188,7 +189,7 @@ def say_sent(error: BaseException, sent: int) -> None:
 def unknown_isolation(given: object) -> TypeError | ValueError:
     """What to raise for an isolation that is none."""
     try:
-        chosen("isolation", given, get_args(Isolation))
+        chosen("isolation", given, ISOLATIONS)
     except (TypeError, ValueError) as error:
         return error
     raise AssertionError(given)

@@ -32,7 +32,7 @@ from klog.log import checkpoint, following, forks, marks, warming
 from klog.log._append import LogState
 from klog.log.aborted import AbortedFinder
 from klog.log.epochs import LeaderEpochs
-from klog.log.fetching import FetchData, Isolation, fetch, unknown_isolation
+from klog.log.fetching import ISOLATIONS, FetchData, Isolation, fetch, unknown_isolation
 from klog.log.load import (
     Inputs,
     Loaded,
@@ -494,9 +494,14 @@ class LogView(LogState):
         What is truncated or deleted before it was read is OffsetOutOfRange, whoever writes.
         """
         self._check_open()
-        offset, stop = whole_number("start", start), whole_number("stop", stop)
-        max_bytes, scan = whole("max_bytes", max_bytes, 1), flag("scan", scan)
-        self.bound(isolation)
+        if type(start) is not int or type(stop) is not int or type(max_bytes) is not int or type(scan) is not bool:
+            start, stop, scan = whole_number("start", start), whole_number("stop", stop), flag("scan", scan)
+            max_bytes = whole("max_bytes", max_bytes)
+        if max_bytes < 1:
+            raise ValueError(f"max_bytes={max_bytes}: 1 or more")
+        if isolation not in ISOLATIONS:
+            raise unknown_isolation(isolation)
+        offset = start
         while offset < stop:
             self.check_held(offset)
             moment = self._moment()

@@ -559,7 +559,9 @@ class LogManager:
         Raises UnknownTopicOrPartition, and what Log.append raises; records are numbered as the caller gave them.
         """
         self._check_writable()
-        partitions = self._partitions(text("topic", topic))
+        if type(topic) is not str:
+            topic = text("topic", topic)
+        partitions = self._partitions(topic)
         check_records(records)
         chosen = [self.log(topic, partition) for partition in partitions]
 
@@ -582,8 +584,10 @@ class LogManager:
     ) -> LogReader:
         """The records of a topic, partition after partition, as Log.read gives them."""
         self._check_open()
-        partitions = self._partitions(text("topic", topic))
-        chosen: Iterable[int] = partitions if partition is None else (whole("partition", partition),)
+        if type(topic) is not str or type(partition) is not int:
+            topic, partition = text("topic", topic), arguments.optional_whole("partition", partition)
+        partitions = self._partitions(topic)
+        chosen: Iterable[int] = partitions if partition is None else (partition,)
         parts = [
             part for number in chosen for part in self.log(topic, number).read(start, stop, isolation=isolation).parts
         ]
