@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klog import record as record_room
-from klog.arguments import whole
+from klog.arguments import LONG_MAX, whole
 from klog.disk import AlignedBuffer
 from klog.log.fetching import Isolation
 from klog.log.reading import Payloads
@@ -90,7 +90,7 @@ class LogReader:
 
     def chunks(self, max_bytes: int = CHUNK_BYTES) -> Iterator[FetchedChunk]:
         """The raw bytes of the range, for columnar readers."""
-        if type(max_bytes) is not int or max_bytes < 1:
+        if type(max_bytes) is not int or not 0 < max_bytes <= LONG_MAX:
             max_bytes = whole("max_bytes", max_bytes, 1)
         for log, start, stop in self._parts:
             yield from log.chunks(start, stop, self._isolation, max_bytes, scan=self._scan)

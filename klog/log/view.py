@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from klog.arguments import INT_MAX, flag, function, seconds, whole
+from klog.arguments import INT_MAX, LONG_MAX, LONG_MIN, flag, function, seconds, whole
 from klog.clock import Clock
 from klog.config import LogConfig
 from klog.disk import Bell, SendCounts, is_final, let_go
@@ -497,8 +497,8 @@ class LogView(LogState):
         if type(start) is not int or type(stop) is not int or type(max_bytes) is not int or type(scan) is not bool:
             start, stop, scan = whole_number("start", start), whole_number("stop", stop), flag("scan", scan)
             max_bytes = whole("max_bytes", max_bytes)
-        if max_bytes < 1:
-            raise ValueError(f"max_bytes={max_bytes}: 1 or more")
+        if not 0 < max_bytes <= LONG_MAX or not LONG_MIN <= start <= LONG_MAX or not LONG_MIN <= stop <= LONG_MAX:
+            raise ValueError(f"start={start}, stop={stop}, max_bytes={max_bytes}: 64 bits each, max_bytes above 0")
         if isolation not in ISOLATIONS:
             raise unknown_isolation(isolation)
         offset = start

@@ -833,11 +833,12 @@ cdef class BatchBuilder:
         if delete_horizon_ms is not None:
             b.attributes |= KL_ATTR_DELETE_HORIZON
             b.base_timestamp = long_of("delete_horizon_ms", delete_horizon_ms)
-        if timestamp_type is TimestampType.LOG_APPEND_TIME:
-            b.attributes |= KL_ATTR_LOG_APPEND_TIME
-        elif timestamp_type is not TimestampType.CREATE_TIME:
-            raise (ValueError if isinstance(timestamp_type, TimestampType) else TypeError)(
-                f"timestamp_type={timestamp_type!r}: a batch has TimestampType.CREATE_TIME or LOG_APPEND_TIME")
+        if timestamp_type is not TimestampType.CREATE_TIME:
+            if long_of("timestamp_type", timestamp_type) == <int>TimestampType.LOG_APPEND_TIME:
+                b.attributes |= KL_ATTR_LOG_APPEND_TIME
+            elif timestamp_type != TimestampType.CREATE_TIME:
+                raise ValueError(
+                    f"timestamp_type={timestamp_type!r}: a batch has TimestampType.CREATE_TIME or LOG_APPEND_TIME")
         self.log_append_time = long_of("log_append_time", log_append_time)
         self.one = RecordInput(())
         self.begin()
