@@ -1,7 +1,7 @@
 """Offsets that a word or a time stands for, and how many records lie between two: what the indexes and headers answer.
 
-An answer takes no lock, and rests on one Readable: what can be read at one moment. The newest segments may hold more, of
-an append that is not through, which may be taken back.
+An answer takes no lock, and rests on one Readable: what can be read at one moment. The newest segments may hold more,
+of an append that is not through, which may be taken back.
 
 Kafka: UnifiedLog.fetchOffsetByTimestamp and legacyFetchOffsetsBefore, ListOffsetsRequest for the numbers, Partition for
 what an isolation does to "latest". Tiered answers are those of a log without tiers.
