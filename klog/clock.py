@@ -11,6 +11,8 @@ import time
 import weakref
 from typing import Protocol
 
+from klog import arguments
+
 
 class Clock(Protocol):
     """Any thread may call any of it."""
@@ -35,7 +37,7 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        time.sleep(arguments.some_seconds("seconds", seconds))
 
 
 def let_others_in() -> None:
@@ -61,7 +63,7 @@ class ManualClock:
     """
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
-        self._wall_ms = wall_ms
+        self._wall_ms = arguments.whole("wall_ms", wall_ms)
         self._monotonic_ms = 1_000_000_000
         self._waiting: weakref.WeakSet[_Waiting] = weakref.WeakSet()
 
@@ -73,12 +75,14 @@ class ManualClock:
 
     def subscribe(self, waiting: _Waiting) -> None:
         """advance() will call its run_due() when next_due_ms has come. It is held weakly."""
+        arguments.having("waiting", waiting, ("run_due",), "something with next_due_ms and run_due()")
         self._waiting.add(waiting)
 
     def advance(self, ms: int) -> None:
         """Let ms milliseconds pass on both clocks, and what is due meanwhile be done."""
+        ms = arguments.whole("ms", ms)
         if ms < 0:
-            raise ValueError(f"a clock cannot go back by {-ms} ms; make a new ManualClock instead")
+            raise ValueError(f"ms={ms}: a clock cannot go back by {-ms} ms; make a new ManualClock instead")
         target = self._monotonic_ms + ms
         while True:
             due = [(waiting.next_due_ms, waiting) for waiting in list(self._waiting)]
@@ -96,11 +100,12 @@ class ManualClock:
         self._wall_ms += passed
 
     def sleep(self, seconds: float) -> None:
-        self.advance(int(seconds * 1000) or 1)
+        self.advance(int(arguments.some_seconds("seconds", seconds) * 1000) or 1)
 
 
 def process_start_time(pid: int) -> int | None:
     """Kernel ticks from boot to the start of pid (field 22 of /proc/PID/stat), to tell a recycled pid; None if gone."""
+    pid = arguments.whole("pid", pid)
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rsplit(b")", 1)[1].split()[19])

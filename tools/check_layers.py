@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EVERYWHERE = {"errors", "config", "clock", "locks", "scheduler", "progress", "_c"}
+EVERYWHERE = {"arguments", "errors", "config", "clock", "locks", "scheduler", "progress", "_c"}
 ORDER = [
     "codec",
     "record",

@@ -55,8 +55,6 @@ def compact(
     log: Log, *, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
 ) -> CompactionStats:
     """What Log.compact documents."""
-    if rounds is not None and rounds < 1:
-        raise ValueError(f"rounds={rounds}: at least one, or None for as many as it takes")
     _check_policy(log)
     run = functools.partial(_compact, log, roll, rounds, dry_run, top, progress)
     return foreseen(log, "a forecast", run) if dry_run else run()

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from klog.arguments import wrong_type
 from klog.cleaner import audit
 from klog.cleaner._clean import Rewriter
 from klog.cleaner._find import KeySearch
@@ -110,7 +111,7 @@ def purge_key(log: Log, key: bytes, *, roll: bool, dry_run: bool, progress: Prog
     """What Log.purge_key documents."""
     if not isinstance(key, bytes):
         hint = ": use key.encode()" if isinstance(key, str) else ""
-        raise TypeError(f"key is bytes, not {type(key).__name__}{hint}")
+        raise wrong_type("key", key, "bytes", hint)
     if dry_run:
         log._check_open()
     else:

@@ -7,7 +7,7 @@ an InvalidConfig that names the nearest known one. Kafka: LogConfig, TopicConfig
 
 from klog.config.broker_table import BROKER_KEYS
 from klog.config.io_policy import IoPolicy
-from klog.config.model import LogConfig, ManagerConfig, check_tiering, split_config
+from klog.config.model import LogConfig, ManagerConfig, check_tiering, config_values, split_config
 from klog.config.table import TOPIC_KEYS, Key
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "LogConfig",
     "ManagerConfig",
     "check_tiering",
+    "config_values",
     "split_config",
 ]

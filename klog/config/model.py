@@ -15,6 +15,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
+from klog.arguments import path as checked_path
+from klog.arguments import wrong_type
 from klog.config.broker_table import BROKER_KEYS
 from klog.config.io_policy import IoPolicy
 from klog.config.nearest import nearest
@@ -38,6 +40,18 @@ def _unknown(name: str, known: Iterable[str] = (*TOPIC_KEYS, *BROKER_KEYS, *SYNO
 def _hint(name: str, known: Iterable[str]) -> str:
     near = nearest(name, known)
     return f"; did you mean {near}?" if near else "; `klog.LogConfig.keys_known()` lists the known ones"
+
+
+def config_values(name: str, given: Any, *, optional: bool = True) -> Mapping[str, Any]:
+    """A configuration that a caller gives as an argument of this name: a mapping, or, where it is optional, None."""
+    if given is None and optional:
+        return {}
+    if not isinstance(given, Mapping):
+        raise wrong_type(name, given, f"a mapping of Kafka's names to values{', or None,' if optional else ''}")
+    for key in given:
+        if not isinstance(key, str):
+            raise InvalidConfig(f"{name}: configuration keys are text, not {type(key).__name__}: {key!r}")
+    return given
 
 
 def _sort_out(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
@@ -145,7 +159,7 @@ class LogConfig(_Config):
     _by_field = _TOPIC_BY_FIELD
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
-        topic, broker, unknown = _sort_out({**(values or {}), **named})
+        topic, broker, unknown = _sort_out({**config_values("values", values), **named})
         if unknown:
             raise _unknown(unknown[0])
         strangers = [name for name in broker if name not in SYNONYMS]
@@ -185,7 +199,7 @@ class LogConfig(_Config):
     def replace(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Self:
         """This configuration with some keys set anew; None takes a key back to its default."""
         topic, changed = dict(self._given), {}
-        for name, value in {**(values or {}), **named}.items():
+        for name, value in {**config_values("values", values), **named}.items():
             if name in REMOVED or name in _REMOVED_BY_FIELD:
                 _sort_out({name: value})
                 continue
@@ -206,6 +220,7 @@ class LogConfig(_Config):
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str]) -> Self:
         """The log settings of a server.properties or topic properties file. Unknown broker keys only warn."""
+        path = checked_path("path", path)
         topic, _, unknown = _sort_out(read_properties(path))
         _warn_of_unknown(path, unknown)
         return cls(topic)
@@ -291,7 +306,7 @@ class ManagerConfig(_Config):
     topic_defaults: Mapping[str, Any]
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
-        topic, broker, unknown = _sort_out({**(values or {}), **named})
+        topic, broker, unknown = _sort_out({**config_values("values", values), **named})
         if unknown:
             raise _unknown(unknown[0])
         _warn_of_small_segments(topic)
@@ -325,7 +340,7 @@ class ManagerConfig(_Config):
 
         Raises InvalidConfig.
         """
-        topic, _, unknown = _sort_out(own)
+        topic, _, unknown = _sort_out(config_values("own", own, optional=False))
         if unknown:
             raise _unknown(unknown[0], TOPIC_KEYS)
         return _remade(LogConfig, {**self.topic_defaults, **topic})
@@ -337,7 +352,9 @@ class ManagerConfig(_Config):
         for a key that Kafka reads only at a start.
         """
         merged = {**self._given, **self.topic_defaults}
-        for name, value in values.items():
+        if now is not None and not isinstance(now, ManagerConfig):
+            raise wrong_type("now", now, "a ManagerConfig, or None,")
+        for name, value in config_values("values", values, optional=False).items():
             target, dynamic = self._target(name)
             if dynamic == "no":
                 raise InvalidConfig(
@@ -371,6 +388,7 @@ class ManagerConfig(_Config):
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str]) -> Self:
         """The settings of a server.properties file. Unknown keys only warn: most of them concern a broker's network."""
+        path = checked_path("path", path)
         topic, broker, unknown = _sort_out(read_properties(path))
         _warn_of_unknown(path, unknown)
         _warn_of_small_segments(topic)
@@ -396,7 +414,7 @@ def split_config(config: Mapping[str, Any] | None) -> tuple[LogConfig, ManagerCo
     """What a dict that mixes topic-level and broker-level keys says about a log and about its directory."""
     if isinstance(config, LogConfig):
         return config, ManagerConfig()
-    topic, broker, unknown = _sort_out(config or {})
+    topic, broker, unknown = _sort_out(config_values("config", config))
     if unknown:
         raise _unknown(unknown[0])
     return LogConfig(topic), ManagerConfig(broker)

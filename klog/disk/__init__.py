@@ -3,6 +3,7 @@
 The only room that makes system calls on files. Its door: Files (what a disk must do), RealFiles (this machine's),
 LogFile, HandleCache, read_whole, read_parts; past the page cache: DirectFile, DirectWriter, DirectReader, and
 WriteBehind, which keeps a growing file from filling it; DirectoryLock and directory_turn, which keep processes apart;
+Claim, which keeps the writers of one process apart;
 what takes stored bytes on without a copy: view_of, let_go, send_slice, in an event loop send_in_turns; what sleeps
 until there is news: Bell, Waiter; what counts how many bytes of reads came from memory: ReadSampler; what an OSError
 means: is_final and its like. What of a file is in the page cache is in the modules residency and monitor, loaded by
@@ -14,8 +15,9 @@ from klog.disk._direct import DirectFile
 from klog.disk._io import AlignedBuffer, LogFile
 from klog.disk._lru import Lru
 from klog.disk._residency import ReadSampler
-from klog.disk._send import SendCounts, Target
+from klog.disk._send import SendCounts, Target, check_target
 from klog.disk._views import let_go, view_of
+from klog.disk.claim import Claim
 from klog.disk.direct import DirectReader, DirectWriter
 from klog.disk.faults import failed_sync_in, is_final, is_full, lacks_descriptors, naming_the_next_step, os_error
 from klog.disk.files import Files, RealFiles, read_whole
@@ -30,6 +32,7 @@ __all__ = [
     "AlignedBuffer",
     "BehindCounts",
     "Bell",
+    "Claim",
     "DirectFile",
     "DirectReader",
     "DirectWriter",
@@ -46,6 +49,7 @@ __all__ = [
     "Waiter",
     "WriteBackFailed",
     "WriteBehind",
+    "check_target",
     "check_turn",
     "cork",
     "directory_turn",

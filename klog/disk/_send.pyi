@@ -11,6 +11,8 @@ class SendCounts:
     splice: int
     copied: int
 
+def check_target(target: object) -> int: ...
+
 @final
 class Target:
     def __new__(cls, target: HasFileno) -> Self: ...

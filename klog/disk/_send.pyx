@@ -32,6 +32,7 @@ from posix.fcntl cimport F_GETFL, O_NONBLOCK, fcntl
 import errno
 import os
 
+from klog.arguments import wrong_type
 from klog.disk.faults import os_error
 from klog.errors import PeerGone, SendTimeout
 
@@ -58,6 +59,13 @@ cdef class SendCounts:
     cdef public int64_t copied
 
 
+cpdef int check_target(target) except -1:
+    """TypeError for what has no descriptor: a number alone is none, since nobody says that it is still the same file."""
+    if not hasattr(target, "fileno"):
+        raise wrong_type("target", target, "a socket, or anything with a fileno(),")
+    return 0
+
+
 @cython.final
 cdef class Target:
     """Where bytes go: the descriptor of anything that has one, and how long a call may wait for it to take more.
@@ -70,6 +78,7 @@ cdef class Target:
     cdef int64_t wait_ns
 
     def __cinit__(self, target):
+        check_target(target)
         self.fd = target.fileno()
         ask = getattr(target, "gettimeout", None)
         if ask is not None:

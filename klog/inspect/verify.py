@@ -28,6 +28,7 @@ import errno
 import os
 from typing import Any
 
+from klog import arguments
 from klog.errors import CorruptData
 from klog.inspect.batches import check_batches
 from klog.inspect.files import (
@@ -54,7 +55,8 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
     Raises OSError where the directory itself cannot be read, or has nothing of a log.dir or a partition in it;
     everything else is a problem of the report.
     """
-    where = os.fspath(path)
+    where = arguments.path("path", path)
+    arguments.function("progress", progress)
     report = Report(where)
     names = os.listdir(where)  # NotADirectoryError, FileNotFoundError: the caller's mistake, not the directory's
     if not names:

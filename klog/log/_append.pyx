@@ -14,6 +14,7 @@ from klog._c.batch cimport kl_batch_t
 from klog._c.index cimport kl_indexer_must_roll
 from klog.disk._io cimport LogFile
 from klog.locks cimport CallLock
+from klog.record._arguments cimport check_buffer
 from klog.record._encoded cimport EncodedBatches
 from klog.record._leader cimport ValidatedBatch, leaders_batch
 from klog.record._table cimport BatchTable
@@ -21,6 +22,7 @@ from klog.segment._index cimport IndexPair
 
 from functools import partial
 
+from klog.arguments import whole
 from klog.clock import SystemClock
 from klog.errors import KlogError
 from klog.log._commit import Ticket
@@ -148,7 +150,7 @@ cdef class AppendInfo:
             self.last_offset_of_first_batch, self.last_leader_epoch, self.is_duplicate, self.source_compression,
         )
 
-    def joined(self, AppendInfo after):
+    def joined(self, AppendInfo after not None):
         """This append and the one behind it, as one."""
         younger = after.max_timestamp > self.max_timestamp
         return AppendInfo(
@@ -213,8 +215,9 @@ cpdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset):
 
 def append_batches(LogState log, buffer, str origin, leader_epoch):
     """What Log.append_batches documents."""
-    if leader_epoch is not None and not 0 <= leader_epoch <= INT32_MAX:
-        raise ValueError(f"leader_epoch={leader_epoch}: 0 to 2^31-1")
+    if leader_epoch is not None and (type(leader_epoch) is not int or not 0 <= leader_epoch <= INT32_MAX):
+        leader_epoch = whole("leader_epoch", leader_epoch, 0, INT32_MAX)
+    check_buffer("buffer", buffer)
     try:
         if origin == "client" or origin == "coordinator":
             return lead(log, buffer, origin, leader_epoch)

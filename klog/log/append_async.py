@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from klog.config.table import LONG_MAX
 from klog.log._append import AppendInfo
 from klog.log._commit import Ticket
-from klog.log.terms import Compression, Records
+from klog.log.terms import Compression
+from klog.record import Records
 
 if TYPE_CHECKING:
     from klog.log.log import Log

@@ -15,9 +15,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
-from klog.disk import TURN_BYTES, HasFileno, LogFile, send_in_turns, send_slice, view_of
+from klog.arguments import LONG_MAX, chosen, whole
+from klog.disk import TURN_BYTES, HasFileno, LogFile, check_target, send_in_turns, send_slice, view_of
 from klog.errors import CorruptBatch, OffsetOutOfRange, PeerGone, SendTimeout
 from klog.log.segments import number_of
 from klog.log.watermark import OffsetMetadata
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _HAD_BEEN_SENT = " bytes had been sent"
 
 Isolation = Literal["log_end", "high_watermark", "read_committed"]
+ISOLATIONS: tuple[str, ...] = get_args(Isolation)
 
 
 @dataclass(slots=True)
@@ -125,13 +127,16 @@ class FetchData:
         return done - start
 
     def _check_start(self, start: int) -> None:
-        if not 0 <= start <= self.size:
+        if not 0 <= whole("start", start) <= self.size:
             raise ValueError(f"start={start}: the slice has {self.size} bytes")
 
     def send_part(self, target: HasFileno, start: int, size: int) -> int:
         """`size` bytes from byte `start` on, or as many of them as the target takes."""
         file = self._file
+        if type(start) is not int or type(size) is not int or start < 0 or not 0 <= size <= self.size - start:
+            self._check_part(start, size)
         if file is None or size == 0:
+            check_target(target)
             return 0
         try:
             sent = send_slice(
@@ -153,6 +158,11 @@ class FetchData:
         if sent:
             self._read()
         return sent
+
+    def _check_part(self, start: int, size: int) -> None:
+        start, size = whole("start", start, 0), whole("size", size, 0)
+        if size > self.size - start:
+            raise ValueError(f"start={start}, size={size}: the slice has {self.size} bytes")
 
     def _failed(self, error: OSError) -> None:
         """F20: the disk did not give its bytes. Several in a row take the log offline."""
@@ -176,16 +186,25 @@ def say_sent(error: BaseException, sent: int) -> None:
             error.strerror = f"{os.strerror(error.errno or 0)}: {sent}{_HAD_BEEN_SENT}"
 
 
+def unknown_isolation(given: object) -> TypeError | ValueError:
+    """What to raise for an isolation that is none."""
+    try:
+        chosen("isolation", given, ISOLATIONS)
+    except (TypeError, ValueError) as error:
+        return error
+    raise AssertionError(given)
+
+
 def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
     """What Log.fetch documents."""
-    if max_bytes < 0:
-        raise ValueError(f"max_bytes={max_bytes}: not negative")
+    if not 0 <= max_bytes <= LONG_MAX:
+        raise ValueError(f"max_bytes={max_bytes}: not negative, and no more than 63 bits")
     # F1. The end first: what is appended from here on is beyond it.
     start, end = log.log_start_offset, log.log_end_offset
     high_watermark, stable = min(log.high_watermark, end), log.last_stable_offset
     bound = {"log_end": end, "high_watermark": high_watermark, "read_committed": min(stable, high_watermark)}
-    if isolation not in bound:
-        raise ValueError(f"isolation {isolation!r}: choose from {', '.join(map(repr, bound))}")
+    if not isinstance(isolation, str) or isolation not in bound:
+        raise unknown_isolation(isolation)
     if not start <= offset <= end:
         raise OffsetOutOfRange(offset, start, end, log.name)
     found = FetchData(offset, high_watermark, stable, start, end, OffsetMetadata(offset))

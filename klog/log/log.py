@@ -20,9 +20,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+from klog.arguments import INT_MAX, file_name, flag, function, having, instance, optional_whole, text, whole
 from klog.clock import Clock, SystemClock
 from klog.config import LogConfig
-from klog.disk import Files, RealFiles, WriteBackFailed, failed_sync_in, is_final, lacks_descriptors
+from klog.disk import Claim, Files, RealFiles, WriteBackFailed, failed_sync_in, is_final, lacks_descriptors
 from klog.errors import (
     ForkedHandle,
     ReadOnly,
@@ -61,15 +62,15 @@ from klog.log.terms import (
     Compression,
     Durability,
     Options,
-    Records,
     Terms,
     check_records,
+    check_tools,
     is_whole,
 )
 from klog.log.times import whole_number
 from klog.log.view import LogView
 from klog.log.watermark import OffsetMetadata
-from klog.record import BatchGroup, Encoder
+from klog.record import BatchGroup, Encoder, Records
 from klog.scheduler import Task
 from klog.segment import Home, Segment, names
 from klog.segment import base_offset as group_base_offset
@@ -109,16 +110,21 @@ class Log(LogView):
         self._turn = SyncTurn()
         self._cleaning = CleaningTurn(options.cleanings)
         self._applied: list[Pending] = []  # what the commit under way has done to producers
-        super().__init__(directory, options)
-        if options.durability == "sync" and not options.read_only:
-            self._commits = CommitQueue()
-        if not options.read_only:
-            self._closed = True
-            self._prepare_to_write()
-            self._closed = False
-            if self._leftovers:
-                unlink_later_locked(self, self._leftovers)
-        marks.tell(self, self.high_watermark)
+        self._claim = None if options.read_only else Claim(directory)
+        try:
+            super().__init__(directory, options)
+            if options.durability == "sync" and not options.read_only:
+                self._commits = CommitQueue()
+            if not options.read_only:
+                self._closed = True
+                self._prepare_to_write()
+                self._closed = False
+                if self._leftovers:
+                    unlink_later_locked(self, self._leftovers)
+            marks.tell(self, self.high_watermark)
+        except BaseException:
+            self._give_up_claim()
+            raise
 
     @classmethod
     def open(
@@ -146,13 +152,14 @@ class Log(LogView):
         """
         from klog.log.standalone import open_standalone
 
+        check_tools(clock, files)
         return open_standalone(
             cls,
-            os.fspath(path),
+            path,
             config=config,
             recovery=recovery,
             read_only=read_only,
-            durability=durability or "os",
+            durability="os" if durability is None else durability,
             clean_shutdown=clean_shutdown,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
@@ -487,6 +494,7 @@ class Log(LogView):
 
     def set_offsets_listener(self, listener: Callable[[int], None] | None) -> None:
         """Call this with every high watermark from the next one on, under the log's lock. What it raises is logged."""
+        function("listener", listener)
         with self._lock:
             self._offsets_listener = listener
 
@@ -535,6 +543,7 @@ class Log(LogView):
         A checkpoint keeps it at close and now and then: a crash before brings the old one back. Raises OffsetOutOfRange
         beyond the high watermark.
         """
+        reason = text("reason", reason)
         with self._lock:
             self._check_idle("a move of the log start")
             moved = retention.increment_log_start_locked(self, whole_number("offset", offset), reason)
@@ -555,6 +564,7 @@ class Log(LogView):
     def deletable_segments(self, predicate: retention.Predicate) -> list[Segment]:
         """The segments from the oldest on for which predicate(segment, the one behind it or None) holds, as far as they
         lie below the high watermark; never the empty newest one."""
+        having("predicate", predicate, ("__call__",), "a function of two segments")
         return retention.deletable(self._segments, self.high_watermark, self._log_end_offset, predicate)
 
     def apply_retention(self) -> int:
@@ -589,6 +599,9 @@ class Log(LogView):
         """
         from klog.cleaner import compact
 
+        roll, dry_run = flag("roll", roll), flag("dry_run", dry_run)
+        rounds, top = optional_whole("rounds", rounds, 1), whole("top", top, 0, INT_MAX)
+        function("progress", progress)
         self._lock.check(self, "a compaction")
         if not dry_run:
             self._cleaning.check_reentry()
@@ -611,6 +624,8 @@ class Log(LogView):
         """
         from klog.cleaner import purge_key
 
+        roll, dry_run = flag("roll", roll), flag("dry_run", dry_run)
+        function("progress", progress)
         self._lock.check(self, "a purge")
         if not dry_run:
             self._cleaning.check_reentry()
@@ -650,9 +665,10 @@ class Log(LogView):
         The log end stays: where the new segment begins beyond it, only replicated batches can reach that, and others
         raise SegmentOffsetOverflow. ValueError where the new one would begin below the active one.
         """
+        expected = 0 if expected_next_offset is None else whole("expected_next_offset", expected_next_offset, 0)
         with self._lock:
             self._check_idle("a roll")
-            segment = self._roll_or_undo_locked(max(self._log_end_offset, expected_next_offset or 0))
+            segment = self._roll_or_undo_locked(max(self._log_end_offset, expected))
         self._options.scheduler.run_due()
         return segment
 
@@ -774,8 +790,19 @@ class Log(LogView):
                 for segment in self._segments:
                     segment.close()
                 self._let_go()
+                self._give_up_claim()
                 if self._owner is not None:
                     self._owner.release(self, clean)
+
+    def _await_close(self) -> None:
+        """A close in another thread is through: the directory can be loaded anew. The caller holds no log's lock."""
+        with self._lock:
+            pass
+
+    def _give_up_claim(self) -> None:
+        """Nothing of the directory is written any more: another Log may."""
+        if self._claim is not None:
+            self._claim.release()
 
     def _finish_locked(self) -> None:
         flushing.flush_locked(self)
@@ -807,6 +834,7 @@ class Log(LogView):
             self._cancel_expiry()
             for segment in self._segments:
                 segment.close()
+            self._give_up_claim()
 
     def rename_dir(self, name: str, reinitialise: bool = True) -> bool:
         """Give its directory another name, durably; False where it has that name. Whoever reads or appends goes on.
@@ -814,6 +842,7 @@ class Log(LogView):
         reinitialise False: for a log on its way out, which keeps its epochs in memory alone from here on, and no topic
         id. Raises FileExistsError; another OSError takes the log offline.
         """
+        name, reinitialise = file_name("name", name), flag("reinitialise", reinitialise)
         with self._no_cleaning(), self._lock:
             self._check_idle("a renaming")
             return partition_life.rename_locked(self, name, reinitialise)
@@ -826,7 +855,10 @@ class Log(LogView):
             self._lock.begins(self, "a deletion")
             self._closed = self._doomed = True
             self._cancel_expiry()
-            partition_life.delete_locked(self)
+            try:
+                partition_life.delete_locked(self)
+            finally:
+                self._give_up_claim()
             if self._home is not None:
                 self._home.mappable = False  # what is mapped is of files that nobody finds any more
             if self._owner is not None:
@@ -843,6 +875,7 @@ class Log(LogView):
         for segment in self._segments:
             segment.close()
         self._let_go()
+        self._give_up_claim()
         if self._owner is not None:
             self._owner.release(self, False)
 
@@ -900,6 +933,7 @@ class Log(LogView):
 
     def update_config(self, config: LogConfig) -> None:
         """Take another configuration, from the next append on. Raises InvalidConfig."""
+        instance("config", config, LogConfig, "a klog.LogConfig")
         with self._lock:
             self._lock.begins(self, "a change of configuration")
             self._terms = Terms.of(config)

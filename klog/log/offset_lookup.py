@@ -128,7 +128,7 @@ def offset_for_timestamp(log: LogView, ms: int) -> TimestampOffset | None:
 def count(log: LogView, start: Position | None, stop: Position | None) -> int:
     """What Log.count documents."""
     now = log.clock.wall_ms()
-    low, high = resolve(log, start, 0, now), resolve(log, stop, NO_BOUND, now)
+    low, high = resolve(log, start, 0, now), resolve(log, stop, NO_BOUND, now, "stop")
     readable = _readable(log)
     low, high = max(low, readable.start), min(high, readable.end)
     total = 0
@@ -178,8 +178,6 @@ def list_offset(log: LogView, target: str | int, isolation: Isolation) -> Listed
 
 def offsets_before(log: LogView, ms: int, count: int) -> list[int]:
     """What Log.legacy_fetch_offsets_before documents."""
-    if count < 0:
-        raise ValueError(f"count={count}: not negative")
     found: list[tuple[int, int]] = []
     for segment in log.segments:
         with contextlib.suppress(FileNotFoundError):  # retention, beside us

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from klog.arguments import whole
 from klog.errors import CorruptBatch
 from klog.log import following
 from klog.log.fetching import FetchData, Isolation, place_of
@@ -68,7 +69,7 @@ class FetchRange:
 
     def slice(self, number: int) -> FetchData:
         """The slice of this number, opened anew, as iterating does."""
-        return self._slice(self._pieces[number])
+        return self._slice(self._pieces[whole("number", number, 0, len(self._pieces) - 1)])
 
     def send_to(self, target: HasFileno) -> int:
         """Outgoing([this]).send_to, to a target that blocks: all of it. For any other keep an Outgoing, which remembers

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klog import record as record_room
+from klog.arguments import LONG_MAX, whole
 from klog.disk import AlignedBuffer
 from klog.errors import CorruptBatch
 from klog.log.fetching import Isolation
@@ -97,6 +98,8 @@ class LogReader:
 
     def chunks(self, max_bytes: int = CHUNK_BYTES) -> Iterator[FetchedChunk]:
         """The raw bytes of the range, for columnar readers."""
+        if type(max_bytes) is not int or not 0 < max_bytes <= LONG_MAX:
+            max_bytes = whole("max_bytes", max_bytes, 1)
         for _, chunk in self._chunks(max_bytes):
             yield chunk
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from klog.disk import TURN_BYTES, HasFileno, Target, cork, send_bytes, send_in_turns
+from klog.arguments import wrong_type
+from klog.disk import TURN_BYTES, HasFileno, Target, check_target, cork, send_bytes, send_in_turns
 from klog.log.fetching import FetchData, say_sent
 from klog.log.ranges import FetchRange
 
@@ -28,7 +29,9 @@ class Outgoing:
     __slots__ = ("_at", "_corked", "_many", "_number", "_of_range", "_part", "_pieces", "sent", "size")
 
     def __init__(self, parts: Iterable[Buffer | FetchData | FetchRange]) -> None:
-        pieces = [part if isinstance(part, (FetchData, FetchRange)) else memoryview(part).cast("B") for part in parts]
+        if isinstance(parts, str | bytes) or not hasattr(parts, "__iter__"):
+            raise wrong_type("parts", parts, "an iterable of buffers, FetchData and FetchRange")
+        pieces = [part if isinstance(part, (FetchData, FetchRange)) else _bytes_of(part) for part in parts]
         self.size = sum(part.nbytes if isinstance(part, memoryview) else part.size for part in pieces)
         self.sent = 0
         # One packet less than parts is no gain for bytes before one slice: they say themselves that more will follow.
@@ -49,6 +52,7 @@ class Outgoing:
 
         Raises what FetchData.send_to does, and OffsetOutOfRange where a segment was deleted before its turn.
         """
+        check_target(target)
         return self._send(target, _MORE_THAN_EVER)
 
     async def send_to_async(self, target: HasFileno) -> int:
@@ -123,6 +127,13 @@ class Outgoing:
         if self._corked:
             cork(target, False)
             self._corked = False
+
+
+def _bytes_of(part: Buffer) -> memoryview:
+    try:
+        return memoryview(part).cast("B")
+    except TypeError:
+        raise wrong_type("parts", part, "a buffer, a FetchData or a FetchRange in it") from None
 
 
 def check_waits(target: HasFileno) -> None:

@@ -18,6 +18,8 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from klog import arguments
+from klog.arguments import flag, optional_flag, optional_whole
 from klog.clock import Clock
 from klog.config import LogConfig, split_config
 from klog.disk import DirectoryLock, Files, HandleCache, check_turn, directory_turn, naming_the_next_step, os_error
@@ -200,7 +202,7 @@ def _check_may_write(path: str) -> None:
 
 def open_standalone(
     cls: type[L],
-    path: str,
+    path: str | os.PathLike[str],
     *,
     config: LogConfig | Mapping[str, Any] | None,
     recovery: Policy,
@@ -215,8 +217,15 @@ def open_standalone(
     files: Files,
 ) -> L:
     """What Log.open documents."""
-    path = os.path.abspath(path)
+    path = os.path.abspath(arguments.path("path", path))
+    if os.path.islink(path):
+        path = os.path.realpath(path)  # its name, locks and checkpoints are those of the directory itself
     check_choices(recovery, durability)
+    read_only, clean_shutdown = flag("read_only", read_only), optional_flag("clean_shutdown", clean_shutdown)
+    recovery_point = optional_whole("recovery_point", recovery_point)
+    log_start_offset = optional_whole("log_start_offset", log_start_offset)
+    high_watermark = optional_whole("high_watermark", high_watermark)
+    wanted = checkpoint.as_uuid(topic_id)
     parsed = parse_directory_name(os.path.basename(path))
     if parsed is None:
         raise InvalidTopic(f"{path} is no partition directory: its name must be <topic>-<number>, such as events-0")
@@ -235,7 +244,6 @@ def open_standalone(
     if not read_only:
         _check_may_write(path)
     parent, key = os.path.dirname(path), (topic, partition)
-    wanted = checkpoint.as_uuid(topic_id)
     owner = None if read_only else _Owner(path, files)
     try:
         checkpoint.check_topic_id(path, wanted)

@@ -6,8 +6,9 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
+from klog.arguments import chosen, having
 from klog.clock import Clock
 from klog.config import LogConfig
 from klog.disk import Files, HandleCache
@@ -18,7 +19,6 @@ from klog.scheduler import Scheduler
 Durability = Literal["os", "interval", "sync"]
 INTERVAL_MS = 1000  # flush.ms of durability="interval", where nothing is said about flushes
 Compression = str | tuple[str, int] | None
-Records = Any  # what klog.record.encode takes: an iterable of records, Lists, anything of Arrow's
 BATCH_BYTES = 256 << 10
 NO_BOUND = 2**62
 
@@ -55,11 +55,17 @@ class Terms:
 
 
 def check_choices(recovery: str, durability: str) -> None:
-    """ValueError for a word that neither knows."""
-    if recovery not in get_args(Policy):
-        raise ValueError(f"recovery={recovery!r}: choose 'strict' or 'kafka'")
-    if durability not in get_args(Durability):
-        raise ValueError(f"durability={durability!r}: choose 'os', 'interval' or 'sync'")
+    """TypeError or ValueError for a word that neither knows."""
+    chosen("recovery", recovery, get_args(Policy))
+    chosen("durability", durability, get_args(Durability))
+
+
+def check_tools(clock: object, files: object) -> None:
+    """TypeError for what is no klog.clock.Clock, and no Files; None is klog's own of each."""
+    if clock is not None:
+        having("clock", clock, ("wall_ms", "monotonic", "sleep"), "a klog.clock.Clock, or None,")
+    if files is not None:
+        having("files", files, ("open", "fsync", "replace"), "a Files, or None,")
 
 
 def settled(config: LogConfig, durability: Durability) -> LogConfig:

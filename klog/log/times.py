@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import operator
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from klog.arguments import LONG_MAX, LONG_MIN, whole, wrong_type
 
 if TYPE_CHECKING:
     from klog.log.view import LogView
@@ -16,14 +16,14 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 _AGO = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 
 
-def timestamp_ms(value: str | datetime.datetime, now_ms: int) -> int:
+def timestamp_ms(value: str | datetime.datetime, now_ms: int, name: str = "start") -> int:
     """Milliseconds since 1970 of an aware datetime, ISO text (UTC unless it names a zone) or "-3h".
 
     Raises ValueError for a naive datetime and for text that is neither.
     """
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None:
-            raise ValueError(f"{value!r} names no time zone; give datetime(..., tzinfo=timezone.utc)")
+            raise ValueError(f"{name}={value!r} names no time zone; give datetime(..., tzinfo=timezone.utc)")
         delta = value - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
         return delta // datetime.timedelta(milliseconds=1)
     match = _AGO.fullmatch(value.strip())
@@ -33,18 +33,28 @@ def timestamp_ms(value: str | datetime.datetime, now_ms: int) -> int:
         parsed = datetime.datetime.fromisoformat(value.strip())
     except ValueError:
         raise ValueError(
-            f"{value!r} is no position: give an offset, 'earliest', 'latest', ISO time such as "
+            f"{name}={value!r} is no position: give an offset, 'earliest', 'latest', ISO time such as "
             f"'2013-02-08T05:00Z', or '-3h' (ms, s, m, h, d, w)"
         ) from None
-    return timestamp_ms(parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC), now_ms)
+    return timestamp_ms(parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC), now_ms, name)
 
 
-def resolve(log: LogView, value: Position | None, default: int, now_ms: int) -> int:
+def checked_position(name: str, value: Any, hint: str = "") -> Position:
+    """What is one by its type: an int of 64 bits, text, a datetime; that text means something is found out later."""
+    if isinstance(value, str | datetime.datetime):
+        return value
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise wrong_type(name, value, "an offset, text or datetime", hint)
+    return whole(name, value)
+
+
+def resolve(log: LogView, value: Position | None, default: int, now_ms: int, name: str = "start") -> int:
     """The offset that a position means in a log. A time beyond the last record means the log end."""
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int | str | datetime.datetime):
-        raise TypeError(f"an offset, text or datetime expected, not {type(value).__name__}: {value!r}")
+    if type(value) is int and LONG_MIN <= value <= LONG_MAX:
+        return value
+    value = checked_position(name, value)
     if isinstance(value, int):
         return value
     if isinstance(value, str):
@@ -54,16 +64,15 @@ def resolve(log: LogView, value: Position | None, default: int, now_ms: int) -> 
         if word == "latest":
             return log.log_end_offset
         if word.isascii() and word.isdigit():
-            return int(word)
+            return whole(name, int(word))
     end = log.log_end_offset  # first: a record that is appended meanwhile comes after it
-    found = log.offset_for_timestamp(timestamp_ms(value, now_ms))
+    found = log.offset_for_timestamp(timestamp_ms(value, now_ms, name))
     return end if found is None else found.offset
 
 
 def whole_number(name: str, value: int) -> int:
     """An argument as int, numpy's integers too. TypeError, with what a user may have meant, for anything else."""
-    if not isinstance(value, bool):
-        with contextlib.suppress(TypeError):
-            return operator.index(value)
+    if type(value) is int and LONG_MIN <= value <= LONG_MAX:
+        return value
     hint = "; milliseconds since 1970: round(moment.timestamp() * 1000)" if name == "ms" else ""
-    raise TypeError(f"{name}={value!r}: an int expected, not {type(value).__name__}{hint}")
+    return whole(name, value, hint=hint)

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from klog.arguments import INT_MAX, LONG_MAX, LONG_MIN, flag, function, seconds, whole
 from klog.clock import Clock
 from klog.config import LogConfig
 from klog.disk import Bell, SendCounts, is_final, let_go
@@ -32,7 +33,7 @@ from klog.log import checkpoint, following, forks, marks, warming
 from klog.log._append import LogState
 from klog.log.aborted import AbortedFinder
 from klog.log.epochs import LeaderEpochs
-from klog.log.fetching import FetchData, Isolation, fetch
+from klog.log.fetching import ISOLATIONS, FetchData, Isolation, fetch, unknown_isolation
 from klog.log.load import (
     Inputs,
     Loaded,
@@ -282,10 +283,13 @@ class LogView(LogState):
 
     def maybe_convert_to_offset_metadata(self, offset: int) -> OffsetMetadata:
         """An offset, and where it is if the log holds it."""
+        offset = whole_number("offset", offset)
         return marks.metadata_of(self, offset)
 
     def check_held(self, offset: int) -> None:
         """OffsetOutOfRange for an offset below the log start or above the log end, where nothing is or will be."""
+        if type(offset) is not int:
+            offset = whole_number("offset", offset)
         if not self._log_start_offset <= offset <= self._log_end_offset:
             raise OffsetOutOfRange(offset, self._log_start_offset, self._log_end_offset, self.name)
 
@@ -297,7 +301,7 @@ class LogView(LogState):
             return self.high_watermark
         if isolation == "read_committed":
             return self.last_stable_offset
-        raise ValueError(f"isolation {isolation!r}: choose from 'log_end', 'high_watermark', 'read_committed'")
+        raise unknown_isolation(isolation)
 
     @property
     def size(self) -> int:
@@ -319,7 +323,7 @@ class LogView(LogState):
         came from memory. page_cache: also PageCacheBytes, PageCacheDirtyBytes, PageCacheWritebackBytes and
         PageCacheEvictedBytes, for which the kernel is asked about every segment; see page_cache().
         """
-        return metrics_of(self, None if self.read_only else self._meters, page_cache)
+        return metrics_of(self, None if self.read_only else self._meters, flag("page_cache", page_cache))
 
     def warm_up(
         self,
@@ -339,8 +343,9 @@ class LogView(LogState):
         """
         self._check_open()
         now = self.clock.wall_ms()
+        warming.check(bytes, timeout, progress, cancel)
         first = resolve(self, start, self._log_start_offset, now)
-        last = min(resolve(self, stop, self._log_end_offset, now), self._log_end_offset)
+        last = min(resolve(self, stop, self._log_end_offset, now, "stop"), self._log_end_offset)
         return warm_up(
             self._options.files,
             warming.ranges_of(self, first, last, bytes),
@@ -356,6 +361,7 @@ class LogView(LogState):
         Raises PermissionError where the kernel does not tell: it tells who may write the files.
         """
         self._check_open()
+        cells = whole("cells", cells, 0, INT_MAX)
         from klog.log.page_cache import look
 
         segments = [(segment.base_offset, segment.path) for segment in self._segments]
@@ -397,8 +403,8 @@ class LogView(LogState):
 
     def aborted_transactions(self, start: int | None = None, stop: int | None = None) -> list[AbortedTransaction]:
         """Aborted transactions with records or marker in [start, stop), in the order of their markers."""
-        low = self._log_start_offset if start is None else start
-        high = self._log_end_offset if stop is None else stop
+        low = self._log_start_offset if start is None else whole_number("start", start)
+        high = self._log_end_offset if stop is None else whole_number("stop", stop)
         return self._steadily(lambda: self._aborted(self._segments, low, high, self._has_producers()))
 
     def _has_producers(self) -> Callable[[], bool]:
@@ -454,8 +460,10 @@ class LogView(LogState):
         now = self.clock.wall_ms()
         bound = self.bound(isolation)
         first = resolve(self, start, self._log_start_offset, now)
-        last = min(resolve(self, stop, bound, now), bound)
+        last = min(resolve(self, stop, bound, now, "stop"), bound)
         self.check_held(first)
+        if type(include_control) is not bool or type(scan) is not bool:
+            include_control, scan = flag("include_control", include_control), flag("scan", scan)
         return LogReader([(self, first, max(first, last))], isolation, include_control, scan)
 
     def tail(
@@ -471,6 +479,8 @@ class LogView(LogState):
         comes next was deleted or truncated before it was read.
         """
         self._check_open()
+        timeout = seconds("timeout", timeout)
+        self.bound(isolation)
         first = resolve(self, start, self._log_start_offset, self.clock.wall_ms())
         self.check_held(first)
         return LogTail(self, first, timeout, isolation)
@@ -489,6 +499,13 @@ class LogView(LogState):
         What is truncated or deleted before it was read is OffsetOutOfRange, whoever writes.
         """
         self._check_open()
+        if type(start) is not int or type(stop) is not int or type(max_bytes) is not int or type(scan) is not bool:
+            start, stop, scan = whole_number("start", start), whole_number("stop", stop), flag("scan", scan)
+            max_bytes = whole("max_bytes", max_bytes)
+        if not 0 < max_bytes <= LONG_MAX or not LONG_MIN <= start <= LONG_MAX or not LONG_MIN <= stop <= LONG_MAX:
+            raise ValueError(f"start={start}, stop={stop}, max_bytes={max_bytes}: 64 bits each, max_bytes above 0")
+        if isolation not in ISOLATIONS:
+            raise unknown_isolation(isolation)
         offset = start
         while offset < stop:
             self.check_held(offset)
@@ -634,7 +651,9 @@ class LogView(LogState):
         Raises OffsetOutOfRange, CorruptBatch, OSError (a disk that fails several times in a row takes the log offline).
         """
         self._check_open()
-        offset = whole_number("offset", offset)
+        if type(offset) is not int or type(max_bytes) is not int or type(min_one_message) is not bool:
+            offset, max_bytes = whole_number("offset", offset), whole_number("max_bytes", max_bytes)
+            min_one_message = flag("min_one_message", min_one_message)
         return self._telling(offset, lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
 
     def fetch_range(self, start: int, stop: int | None = None, *, isolation: Isolation = "log_end") -> FetchRange:
@@ -672,6 +691,7 @@ class LogView(LogState):
         isolation: what "latest" means, and what counts as there at all. Raises ValueError.
         """
         self._check_open()
+        self.bound(isolation)
         return self._steadily(lambda: list_offset(self, target, isolation))
 
     def legacy_fetch_offsets_before(self, ms: int, count: int) -> list[int]:
@@ -680,7 +700,7 @@ class LogView(LogState):
         -1 (latest) begins with the log end, -2 (earliest) is the log start alone.
         """
         self._check_open()
-        return offsets_before(self, whole_number("ms", ms), count)
+        return offsets_before(self, whole_number("ms", ms), whole("count", count, 0))
 
     def verify(self, progress: Progress | None = None) -> Report:
         """Check every invariant of the directory, reading all of it and changing nothing.
@@ -689,6 +709,7 @@ class LogView(LogState):
         """
         from klog.inspect import verify
 
+        function("progress", progress)
         active = None if self.read_only or not self._segments else self._segments[-1]
         end = 0 if active is None else active.size
         report = verify(self._directory, progress=progress)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from klog.arguments import function, having, optional_whole, seconds
 from klog.disk import RealFiles
 from klog.disk.warm_up import FileRange, WarmedUp, warm_up
 from klog.errors import CorruptData
@@ -25,6 +26,15 @@ if TYPE_CHECKING:
     from klog.progress import Progress
 
 _log = logging.getLogger("klog.log")
+
+
+def check(bytes_max: object, timeout: object, progress: object, cancel: object) -> None:
+    """What warm_up() is given, by the names that it has there."""
+    optional_whole("bytes", bytes_max, 0)
+    seconds("timeout", timeout)
+    function("progress", progress)
+    if cancel is not None:
+        having("cancel", cancel, ("is_set", "wait"), "a threading.Event, or None,")
 
 
 def ranges_of(log: LogView, start: int, stop: int, bytes_max: int | None) -> list[FileRange]:

@@ -57,6 +57,8 @@ class Loading:
                 log = manager._logs.get(key)
                 if log is not None and not log.closed and not _has_gone(log):
                     return log
+                if log is not None:
+                    log._await_close()
                 if key not in self._pending:
                     break
                 self.check(f"a load of {topic}-{partition}")
@@ -69,7 +71,7 @@ class Loading:
                 if manager._closed:
                     raise LogClosed(f"{manager.path} was closed meanwhile: open it again")
                 if pending.stale:
-                    log.update_config(manager.topic_config(topic))
+                    log.update_config(manager._topic_config(topic))
                 manager._logs[key] = log
         except BaseException:
             if log is not None and not log.closed:
@@ -111,7 +113,7 @@ class Loading:
             pending.stale = pending.stale or topic in (None, name)
         for (name, _), log in list(manager._logs.items()):
             if topic in (None, name) and not log.closed:
-                log.update_config(manager.topic_config(name))
+                log.update_config(manager._topic_config(name))
 
     def check(self, what: str) -> None:
         """ReentrantCall where this thread is loading something: to wait for that would be for ever."""

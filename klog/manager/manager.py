@@ -19,8 +19,10 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+from klog import arguments
+from klog.arguments import text, whole
 from klog.clock import Clock, SystemClock
-from klog.config import LogConfig, ManagerConfig, check_tiering
+from klog.config import LogConfig, ManagerConfig, check_tiering, config_values
 from klog.disk import Files, HandleCache, RealFiles, is_final
 from klog.disk.warm_up import WarmedUp
 from klog.errors import (
@@ -34,11 +36,12 @@ from klog.errors import (
 )
 from klog.locks import CallLock
 from klog.log import AppendInfo, checkpoint, forks, warming
+from klog.log.directory_names import parse_directory_name
 from klog.log.fetching import Isolation
 from klog.log.load import Policy
 from klog.log.log import Log
 from klog.log.reader import LogReader
-from klog.log.terms import Compression, Durability, Options, Records, check_choices, check_records, settled
+from klog.log.terms import Compression, Durability, Options, check_choices, check_records, check_tools, settled
 from klog.log.times import Position
 from klog.manager import background, gauges, moving, topic_life
 from klog.manager.cleaner_threads import BackgroundCleaner
@@ -52,6 +55,7 @@ from klog.manager.start import Paths, as_paths, open_directories
 from klog.manager.topic_append import append_to_topic
 from klog.manager.topics import TopicEntry, TopicFile
 from klog.progress import Progress
+from klog.record import Records
 from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -80,11 +84,16 @@ def open_directory(
     Raises AlreadyLocked, FileNotFoundError, InvalidConfig; of several directories those that cannot be used are only
     offline, unless none is left: StorageOffline.
     """
+    paths = as_paths(path)
+    if arguments.flag("create", create) and arguments.flag("read_only", read_only):
+        raise ValueError("create=True, read_only=True: only a writer makes a log.dir; leave one of the two out")
+    check_choices(recovery, durability)
+    check_tools(clock, files)
     return LogManager(
-        as_paths(path),
+        paths,
         create=create,
         read_only=read_only,
-        config=config if isinstance(config, ManagerConfig) else ManagerConfig(config),
+        config=config if isinstance(config, ManagerConfig) else ManagerConfig(config_values("config", config)),
         recovery=recovery,
         durability=durability,
         clock=clock or SystemClock(),
@@ -215,6 +224,8 @@ class LogManager:
 
     def _locate(self, topic: str, partition: int) -> LogDirectory:
         """Where a partition is. Raises UnknownTopicOrPartition, DuplicateLog, StorageOffline."""
+        if parse_directory_name(f"{topic}-{partition}") != (topic, partition):  # `t--1` is partition 1 of `t-`
+            raise self._unknown(topic, partition)
         found = [directory for directory in self._online() if directory.holds(topic, partition)]
         if len(found) > 1:
             raise topic_life.duplicate(topic, partition, found)
@@ -285,7 +296,8 @@ class LogManager:
         Raises UnknownTopicOrPartition, PermissionError.
         """
         self._check_open()
-        return gauges.page_cache(self, topic, cells)
+        topic = None if topic is None else text("topic", topic)
+        return gauges.page_cache(self, topic, whole("cells", cells, 0, arguments.INT_MAX))
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 
@@ -333,7 +345,7 @@ class LogManager:
         Raises UnknownTopicOrPartition, StorageOffline.
         """
         self._check_usable()
-        topic_life.delete(self, name)
+        topic_life.delete(self, text("name", name))
 
     def move(
         self, topic: str, partition: int, directory: str | os.PathLike[str], *, progress: Progress | None = None
@@ -345,10 +357,17 @@ class LogManager:
         Raises UnknownTopicOrPartition, ValueError (not one of `paths`), StorageOffline, OSError.
         """
         self._check_usable()
-        moving.move(self, topic, partition, os.path.abspath(os.fspath(directory)), progress)
+        topic, partition = text("topic", topic), whole("partition", partition)
+        arguments.function("progress", progress)
+        moving.move(self, topic, partition, os.path.abspath(arguments.path("directory", directory)), progress)
 
     def topic_config(self, name: str) -> LogConfig:
-        """The configuration that a topic's logs are opened with."""
+        """The configuration that a topic's logs are opened with. Raises UnknownTopicOrPartition."""
+        self._check_open()
+        self._partitions(text("name", name))
+        return self._topic_config(name)
+
+    def _topic_config(self, name: str) -> LogConfig:
         entry = self._topic_file.entries.get(name)
         own = entry.config if entry else {}
         made, config = self._topic_configs, self._config
@@ -369,6 +388,7 @@ class LogManager:
         Raises UnknownTopicOrPartition, InvalidConfig, StorageOffline.
         """
         self._check_usable()
+        name, config = text("name", name), config_values("config", config, optional=False)
         with self._lock:
             self._lock.begins(self, "a change of configuration")
             partitions = self._partitions(name)
@@ -382,7 +402,7 @@ class LogManager:
                 entry = TopicEntry(topic_id, max(partitions) + 1)
             self._topic_file.put(name, TopicEntry(entry.topic_id, entry.partitions, topic_life.plain(altered.given)))
             self._loading.configuration_changed(name)
-            altered_config = self.topic_config(name)
+            altered_config = self._topic_config(name)
         self._end_cleanings_of_others()
         return altered_config
 
@@ -398,6 +418,7 @@ class LogManager:
         Raises InvalidConfig, also for a key that is read only at a start. Kafka: the dynamic broker configuration.
         """
         self._check_writable()
+        config = config_values("config", config, optional=False)
         with self._lock:
             self._lock.begins(self, "a change of configuration")
             merged = {**self._changes, **config}
@@ -438,6 +459,8 @@ class LogManager:
         Raises UnknownTopicOrPartition, InconsistentTopicId (the directory is of another topic than klog-topics.json
         knows by this name), DuplicateLog, StorageOffline, CorruptLog, OSError.
         """
+        if type(topic) is not str or type(partition) is not int:
+            topic, partition = text("topic", topic), whole("partition", partition)
         return self._loading.get(topic, partition)
 
     def _options(self, directory: LogDirectory, topic: str, partition: int) -> Options:
@@ -446,7 +469,7 @@ class LogManager:
         return Options(
             topic=topic,
             partition=partition,
-            config=self.topic_config(topic),
+            config=self._topic_config(topic),
             read_only=self._read_only,
             recovery=self._recovery,
             durability=self._durability,
@@ -477,6 +500,7 @@ class LogManager:
         loaded.
         """
         self._check_open()
+        arguments.function("progress", progress)
         self._loading.load_all(progress)
 
     def start(self, progress: Progress | None = None) -> None:
@@ -487,6 +511,7 @@ class LogManager:
         no memory for two keys.
         """
         self._check_writable()
+        arguments.function("progress", progress)
         background.start(self, progress)
 
     def warm_up(
@@ -506,7 +531,8 @@ class LogManager:
         """
         self._check_open()
         known = self.topics()
-        chosen = list(known) if topics is None else list(topics)
+        chosen = list(known) if topics is None else arguments.texts("topics", topics)
+        warming.check(bytes, timeout, progress, cancel)
         for topic in chosen:
             if topic not in known:
                 raise self._unknown(topic, 0)
@@ -533,6 +559,8 @@ class LogManager:
         Raises UnknownTopicOrPartition, and what Log.append raises; records are numbered as the caller gave them.
         """
         self._check_writable()
+        if type(topic) is not str:
+            topic = text("topic", topic)
         partitions = self._partitions(topic)
         check_records(records)
         chosen = [self.log(topic, partition) for partition in partitions]
@@ -556,12 +584,14 @@ class LogManager:
     ) -> LogReader:
         """The records of a topic, partition after partition, as Log.read gives them."""
         self._check_open()
+        if type(topic) is not str or type(partition) is not int:
+            topic, partition = text("topic", topic), arguments.optional_whole("partition", partition)
         partitions = self._partitions(topic)
         chosen: Iterable[int] = partitions if partition is None else (partition,)
         parts = [
             part for number in chosen for part in self.log(topic, number).read(start, stop, isolation=isolation).parts
         ]
-        return LogReader(parts, isolation, include_control)
+        return LogReader(parts, isolation, arguments.flag("include_control", include_control))
 
     def reader(
         self,
@@ -581,7 +611,7 @@ class LogManager:
         Raises UnknownTopicOrPartition, CorruptCheckpoint, NewerFormat, ValueError.
         """
         self._check_open()
-        self._partitions(topic)
+        self._partitions(text("topic", topic))
         return NamedReader(self, PositionFile(self.path, name, self._files), topic, start, missing, isolation)
 
     def readers(self) -> dict[str, dict[str, dict[int, int]]]:

@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+from klog.arguments import chosen, optional_whole, seconds, text
 from klog.clock import SystemClock
 from klog.disk import Files, directory_turn, read_whole
 from klog.errors import CorruptCheckpoint, OffsetOutOfRange, UnknownTopicOrPartition
@@ -30,7 +31,7 @@ from klog.log.checkpoint import encode_uuid
 from klog.log.fetching import Isolation
 from klog.log.reader import LogReader
 from klog.log.tail import waiter_for
-from klog.log.times import Position, resolve
+from klog.log.times import Position, checked_position, resolve
 from klog.manager import versioned
 from klog.record import ArrowStream, Columns, Record
 
@@ -59,9 +60,9 @@ class PositionFile:
     """The file of one reader name."""
 
     def __init__(self, directory: str, name: str, files: Files) -> None:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a reader: 1 to 200 of a-z A-Z 0-9 . _ - are allowed")
-        self.name = name
+        self.name = name = text("name", name)
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"name={name!r} is no name of a reader: 1 to 200 of a-z A-Z 0-9 . _ - are allowed")
         self.path = os.path.join(directory, f"klog-reader.{name}.json")
         self._directory = directory
         self._files = files
@@ -138,12 +139,12 @@ class NamedReader:
         missing: Missing,
         isolation: Isolation,
     ) -> None:
-        if missing not in get_args(Missing):
-            raise ValueError(f"missing={missing!r}: choose 'error', 'earliest' or 'latest'")
+        chosen("missing", missing, get_args(Missing))
+        chosen("isolation", isolation, get_args(Isolation))
         self._logs = logs
         self._file = file
         self._topic = topic
-        self._start = start
+        self._start = checked_position("start", start)
         self._missing = missing
         self._isolation = isolation
         self._position: dict[int, int] = {}
@@ -179,11 +180,11 @@ class NamedReader:
         for log in logs:
             log.refresh()
             if log.partition not in self._position:
-                self._position[log.partition] = self._resolve(log, self._start)
+                self._position[log.partition] = self._resolve(log, self._start, "start")
         return logs
 
-    def _resolve(self, log: Log, position: Position) -> int:
-        offset = resolve(log, position, log.log_start_offset, log.clock.wall_ms())
+    def _resolve(self, log: Log, position: Position, name: str) -> int:
+        offset = resolve(log, position, log.log_start_offset, log.clock.wall_ms(), name)
         log.check_held(offset)
         return offset
 
@@ -235,10 +236,11 @@ class NamedReader:
 
         Raises OffsetOutOfRange, and nothing has moved then; ValueError.
         """
+        position, partition = checked_position("position", position), optional_whole("partition", partition)
         logs = [log for log in self._find_partitions() if partition in (None, log.partition)]
         if not logs:
             raise UnknownTopicOrPartition(f"topic {self._topic!r} has no partition {partition}")
-        self._position.update({log.partition: self._resolve(log, position) for log in logs})
+        self._position.update({log.partition: self._resolve(log, position, "position") for log in logs})
 
     def commit(self) -> None:
         """The next reader of this name begins here. On disk when it returns. Raises OSError, CorruptCheckpoint."""
@@ -284,6 +286,9 @@ class NamedReader:
 
     def tail(self, *, timeout: float | None = None) -> Iterator[Record]:
         """The records that are there, and those that come, asleep in between; ends after `timeout` quiet seconds."""
+        return self._tail(seconds("timeout", timeout))
+
+    def _tail(self, timeout: float | None) -> Iterator[Record]:
         clock = self._logs.clock
         with waiter_for(self._find_partitions()) as waiter:
             quiet_since = clock.monotonic()

@@ -10,22 +10,28 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from klog import arguments
 from klog.disk import Files, naming_the_next_step
 from klog.errors import StorageOffline
 from klog.manager.directories import LogDirectory
 
 _log = logging.getLogger("klog.manager")
+_NEXT = "; klog.open('data', create=True) makes a new one"
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def as_paths(given: Paths) -> list[str]:
     """The directories' absolute paths. Raises ValueError where one comes twice, also by another name."""
-    several = [given] if isinstance(given, str | bytes | os.PathLike) else list(given)
-    paths = [os.path.abspath(os.fsdecode(path)) for path in several]
+    if isinstance(given, str | bytes | os.PathLike):
+        paths = [os.path.abspath(arguments.path("path", given))]
+    elif isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise arguments.wrong_type("path", given, "a log.dir, as str or pathlib.Path, or a list of them,", _NEXT)
+    else:
+        paths = [os.path.abspath(arguments.path(f"path[{n}]", each)) for n, each in enumerate(given)]
     if not paths:
-        raise ValueError("no log.dir given: name one or more")
+        raise ValueError("path=[]: no log.dir given: name one or more")
     seen: dict[str, str] = {}
     for path in paths:
         real = os.path.realpath(path)

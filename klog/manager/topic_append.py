@@ -12,13 +12,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from klog.codec import parse_compression
 from klog.errors import KlogError
 from klog.log import AppendInfo
 from klog.log.log import Log
 from klog.log.reader import LogReader
-from klog.log.terms import Compression, Records, is_whole
+from klog.log.terms import Compression, is_whole
 from klog.manager._partition import split, split_rows
-from klog.record import BatchGroup, RowSource, is_arrow
+from klog.record import BatchGroup, Records, RowSource, is_arrow
 
 STICKY_RECORDS = 10_000
 
@@ -27,6 +28,8 @@ def append_to_topic(
     logs: Sequence[Log], records: Records, compression: Compression, next_sticky: Callable[[], int]
 ) -> dict[int, AppendInfo]:
     """{partition: AppendInfo}. next_sticky: the index in logs for records without a key, asked every 10,000 records."""
+    if compression is not None:
+        parse_compression(compression)  # a word that is none, even where nothing is there to be encoded
     done: dict[int, AppendInfo] = {}
     waiting: list[tuple[Log, BatchGroup, int]] = []
     whole = is_whole(records)

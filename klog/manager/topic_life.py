@@ -20,7 +20,9 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from klog.config import LogConfig, check_tiering
+from klog import arguments
+from klog.arguments import whole
+from klog.config import LogConfig, check_tiering, config_values
 from klog.disk import Files, naming_the_next_step
 from klog.errors import DuplicateLog, StorageOffline, TopicExists
 from klog.log import checkpoint
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from klog.manager.manager import LogManager
 
 _log = logging.getLogger("klog.manager")
+PARTITIONS_MAX = 10_000  # Kafka: QuorumController.MAX_RECORDS_PER_USER_OP, what one request may create
 Directory = str | os.PathLike[str] | uuid.UUID | None
 
 
@@ -56,17 +59,17 @@ def create(
     directory: Directory,
 ) -> None:
     """What LogManager.create_topic documents."""
-    check_topic_name(name)
-    if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
-        raise ValueError(f"partitions={partitions!r}: at least 1")
-    chosen = config if isinstance(config, LogConfig) else LogConfig(config)
+    name = check_topic_name(name)
+    partitions = whole("partitions", partitions, 1, PARTITIONS_MAX)
+    chosen = config if isinstance(config, LogConfig) else LogConfig(config_values("config", config))
+    wanted_id = checkpoint.as_uuid(topic_id)
     check_tiering(None, manager._config.topic_config(chosen.given), manager._config)
     with manager._lock:
         manager._lock.begins(manager, "a creation")
         preferred = _preferred(manager, directory)
         if name in manager.topics():
             raise TopicExists(f"topic {name!r} is there already; logs.log({name!r}, 0) opens it")
-        given_id = checkpoint.as_uuid(topic_id) or uuid.uuid4()
+        given_id = wanted_id or uuid.uuid4()
         entry = TopicEntry(given_id, partitions, plain(chosen.given))
         topics = manager._topic_file
         topics.put(name, TopicEntry(given_id, partitions, entry.config, "creating"))
@@ -87,7 +90,7 @@ def _preferred(manager: LogManager, wanted: Directory) -> LogDirectory | None:
     """The directory that is meant, None where the choice is open. Raises ValueError, StorageOffline."""
     if wanted is None or (isinstance(wanted, uuid.UUID) and wanted.int < RESERVED_IDS):
         return None
-    path = None if isinstance(wanted, uuid.UUID) else os.path.abspath(os.fspath(wanted))
+    path = None if isinstance(wanted, uuid.UUID) else os.path.abspath(arguments.path("directory", wanted))
     for directory in manager._directories:
         if directory.path == path or (directory.directory_id is not None and directory.directory_id == wanted):
             if directory.offline is not None:
@@ -178,7 +181,7 @@ def _delete(manager: LogManager, name: str, partitions: list[int]) -> None:
     """The same, when no log of it is cleaned. Manager's lock held."""
     moving.give_up(manager, name)
     entry = manager._topic_file.entries.get(name)
-    delay_ms = manager.topic_config(name).file_delete_delay_ms
+    delay_ms = manager._topic_config(name).file_delete_delay_ms
     if entry is None:
         entry = TopicEntry(_id_on_disk(manager, name, partitions) or uuid.uuid4(), max(partitions) + 1)
     manager._topic_file.put(name, TopicEntry(entry.topic_id, entry.partitions, entry.config, "deleting"))

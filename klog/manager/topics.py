@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from klog.arguments import wrong_type
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint, InvalidTopic
 from klog.log.checkpoint import decode_uuid, encode_uuid
@@ -37,12 +38,12 @@ State = Literal["", "creating", "deleting"]
 def check_topic_name(name: str) -> str:
     """The name itself. Raises InvalidTopic where Kafka would refuse it."""
     if not isinstance(name, str):
-        raise TypeError(f"a topic name is text, not {type(name).__name__}")
+        raise wrong_type("name", name, "a topic's name, a str,")
     if not TOPIC.fullmatch(name) or name in (".", ".."):
         raise InvalidTopic(
-            f"{name!r} is no topic name: 1 to 249 of a-z A-Z 0-9 . _ - are allowed, and neither '.' nor '..'"
+            f"name={name!r} is no topic name: 1 to 249 of a-z A-Z 0-9 . _ - are allowed, and neither '.' nor '..'"
         )
-    return name
+    return str.__str__(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` 
     EncodedBatches                      batches as they came, looked at and numbered already; BatchTable: any of these
     Lists, Rows, RowSource              records as parallel lists, as Arrow columns
     columns, Columns, ArrowStream       to Arrow, without pyarrow; FIELDS names the columns
-    Record, RecordBatch, TimestampType  what goes in and comes out
+    Record, RecordBatch, TimestampType  what goes in and comes out; Records: the types of all that goes in
 """
 
 from klog.record._batch import Record, RecordBatch, decode, iter_records, validate
@@ -20,6 +20,7 @@ from klog.record._encoded import EncodedBatches
 from klog.record._leader import ValidatedBatch, validate_append
 from klog.record._rows import Rows, RowSource, is_arrow
 from klog.record._table import BatchTable
+from klog.record.inputs import Records
 from klog.record.lists import Lists
 from klog.record.refusals import RecordError
 from klog.record.timestamps import TimestampType
@@ -37,6 +38,7 @@ __all__ = [
     "Record",
     "RecordBatch",
     "RecordError",
+    "Records",
     "RowSource",
     "Rows",
     "TimestampType",

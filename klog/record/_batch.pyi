@@ -24,7 +24,7 @@ class Record:
         key: Buffer | None,
         value: Buffer | None,
         timestamp: int | None = None,
-        headers: Iterable[tuple[str, Buffer | None]] = (),
+        headers: Iterable[tuple[str, Buffer | None]] | None = (),
     ) -> None: ...
     @property
     def key(self) -> bytes | None: ...

@@ -28,12 +28,14 @@ from klog._c.batch cimport (
 )
 from klog._c.status cimport KL_ECOUNT, KL_EMAGIC, KL_ESLACK, KL_ETRUNCATED, KL_OK
 from klog.codec.status cimport raise_status
+from klog.record._arguments cimport check_buffer, check_path, flag_of, long_of
 from klog.record._legacy cimport LegacyBatch, read_legacy
 from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 import operator
 import zlib
 
+from klog.arguments import having
 from klog.codec import CODECS as _CODECS
 from klog.codec import decompress, decompressed_bytes_max
 from klog.errors import CorruptBatch, InvalidTimestamp, UnsupportedBatch
@@ -80,14 +82,19 @@ cdef object own_bytes(object value, str name):
 cdef tuple own_headers(object headers):
     if headers is None:
         return ()
+    if isinstance(headers, (str, bytes, dict)) or not hasattr(headers, "__iter__"):
+        raise TypeError(
+            f"headers are pairs of str and bytes or None, not {type(headers).__name__}"
+            f"{'; use .items()' if isinstance(headers, dict) else ''}"
+        )
     owned = []
     for header in headers:
         if not isinstance(header, (tuple, list)) or len(header) != 2:
-            raise TypeError(f"a header is a pair of str and bytes or None, not {header!r}")
+            raise TypeError(f"headers: a header is a pair of str and bytes or None, not {header!r}")
         key, value = header
         if not isinstance(key, str):
-            raise TypeError(f"a header key is str, not {type(key).__name__}")
-        owned.append((str.__str__(key) if type(key) is str else "".join(key), own_bytes(value, "a header value")))
+            raise TypeError(f"headers: a header key is str, not {type(key).__name__}")
+        owned.append((str.__str__(key) if type(key) is str else "".join(key), own_bytes(value, "headers: a header value")))
     return tuple(owned)
 
 
@@ -104,6 +111,7 @@ def _rebuild_record(key, value, headers, timestamp, *rest):
     return record
 
 
+cdef object MISSING = object()
 cdef object KEY = "key", VALUE = "value", HEADERS = "headers", OFFSET = "offset", TIMESTAMP = "timestamp"
 
 
@@ -123,7 +131,12 @@ cdef class Record:
     headers is asked for: then it copies all three and lets go.
     """
 
-    def __init__(self, key, value, timestamp=None, headers=()):
+    def __init__(self, key=MISSING, value=MISSING, timestamp=None, headers=()):
+        if key is MISSING or value is MISSING:
+            raise TypeError(
+                f"klog.Record takes key and value, each bytes or None, and has no {'key' if key is MISSING else 'value'}: "
+                "klog.Record(key=None, value=b'...')"
+            )
         self.own_key = own_bytes(key, "key")
         self.own_value = own_bytes(value, "value")
         self.own_headers = own_headers(headers)
@@ -132,6 +145,8 @@ cdef class Record:
         self.flags = 0
         if timestamp is not None:
             try:
+                if isinstance(timestamp, bool):
+                    raise TypeError
                 self.timestamp_ms = operator.index(timestamp)
             except TypeError:
                 raise TypeError(
@@ -263,13 +278,15 @@ cdef bint never_changes(object buffer):
 @cython.final
 @cython.no_gc
 cdef class Source:
-    def __cinit__(self, buffer, path, int64_t file_position, lazy=None):
+    def __cinit__(self, buffer, path, file_position, lazy=None):
+        check_buffer("buffer", buffer)
+        check_path("path", path)
+        self.file_position = long_of("file_position", file_position)
+        self.lazy = never_changes(buffer) if lazy is None else flag_of("lazy", lazy)
         PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
-        self.lazy = never_changes(buffer) if lazy is None else lazy
         self.data = <const uint8_t *>self.view.buf
         self.size = self.view.len
         self.path = path
-        self.file_position = file_position
         self.newer_magic = path is not None
 
     def __dealloc__(self):
@@ -387,14 +404,30 @@ cdef class Source:
 
 # Selection ------------------------------------------------------------------------------------------------------------
 
+cdef object aborted_of(object aborted):
+    """What is given as such, as a list of triples of int."""
+    if type(aborted) is tuple and len(<tuple>aborted) == 0:
+        return aborted
+    try:
+        return [(operator.index(producer), operator.index(first), operator.index(last)) for producer, first, last in aborted]
+    except (TypeError, ValueError):
+        raise TypeError(f"aborted={aborted!r}: (producer_id, first_offset, last_offset) triples of int expected") from None
+
+
+cdef int check_payloads(object payloads) except -1:
+    if payloads is not None:
+        having("payloads", payloads, ("find", "keep"), "an object with find() and keep(), or None,")
+    return 0
+
+
 @cython.final
 cdef class Selection:
-    def __cinit__(self, int64_t start, int64_t stop, bint include_control, aborted):
+    def __cinit__(self, start, stop, include_control, aborted):
         cdef Py_ssize_t i
-        self.start = start
-        self.stop = stop
-        self.include_control = include_control
-        entries = list(aborted)
+        self.start = long_of("start", start)
+        self.stop = long_of("stop", stop)
+        self.include_control = flag_of("include_control", include_control)
+        entries = aborted_of(aborted)
         if entries:
             self.aborted = <aborted_t *>PyMem_Malloc(len(entries) * sizeof(aborted_t))
             if self.aborted == NULL:
@@ -815,9 +848,10 @@ def decode(
     knows only batches of magic 2, and gets UnsupportedBatch there. lazy, payloads: see iter_records().
     """
     cdef Source source = Source(buffer, path, file_position, lazy)
-    source.refuses_legacy = not legacy
+    source.refuses_legacy = not flag_of("legacy", legacy)
+    check_payloads(payloads)
     source.payloads = payloads
-    return BatchIterator(source, verify_crc, allow_partial)
+    return BatchIterator(source, flag_of("verify_crc", verify_crc), flag_of("allow_partial", allow_partial))
 
 
 def iter_records(
@@ -835,8 +869,10 @@ def iter_records(
     decompressed, by find(position, size, crc) of the batch in its file and keep(position, size, crc, plain).
     """
     cdef Source source = Source(buffer, path, file_position, lazy)
+    check_payloads(payloads)
     source.payloads = payloads
-    return RecordIterator(source, 0, source.size, Selection(start, stop, include_control, aborted), verify_crc)
+    wanted = Selection(start, stop, include_control, aborted)
+    return RecordIterator(source, 0, source.size, wanted, flag_of("verify_crc", verify_crc))
 
 
 def validate(buffer, *, path=None, file_position=0):

@@ -21,8 +21,6 @@ cdef class BatchGroup(BatchTable):      # 64-byte aligned; base_offset counts fr
     cdef size_t table_capacity          # of batches, in bytes
 
     cdef int own(self, arena_t *out, arena_t *table) except -1
-    cpdef assign(self, int64_t first_offset, int32_t leader_epoch)
-    cpdef stamp(self, int64_t log_append_time)
 
 
 cdef class RecordInput:

@@ -1,23 +1,10 @@
-from collections.abc import Iterable, Sequence
-from typing import Any, Never, TypeAlias, final
+from typing import Never, final
 
 from typing_extensions import Buffer
 
-from klog.record._batch import Record
-from klog.record._rows import Rows, _ArrowArray, _ArrowStream
 from klog.record._table import BatchTable
-from klog.record.lists import Lists
+from klog.record.inputs import Headers, Records
 from klog.record.timestamps import TimestampType
-
-_Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
-_RecordLike: TypeAlias = (
-    Record
-    | tuple[Buffer | None, Buffer | None]
-    | tuple[Buffer | None, Buffer | None, int | None]
-    | tuple[Buffer | None, Buffer | None, int | None, _Headers | None]
-    | Sequence[Any]
-)
-_Records: TypeAlias = Iterable[_RecordLike] | Lists | Rows | _ArrowArray | _ArrowStream
 
 @final
 class RecordInput: ...
@@ -39,7 +26,7 @@ def join_groups(groups: list[BatchGroup]) -> BatchGroup: ...
 class Encoder:
     def __init__(
         self,
-        records: _Records,
+        records: Records,
         *,
         compression: str | tuple[str, int] | None = None,
         batch_bytes_max: int,
@@ -83,13 +70,13 @@ class BatchBuilder:
         key: Buffer | None,
         value: Buffer | None,
         timestamp: int | None = None,
-        headers: _Headers | None = None,
+        headers: Headers | None = None,
     ) -> None: ...
-    def extend(self, records: _Records) -> None: ...
+    def extend(self, records: Records) -> None: ...
     def build(self) -> BatchGroup: ...
 
 def encode(
-    records: _Records,
+    records: Records,
     *,
     base_offset: int = 0,
     compression: str | tuple[str, int] | None = None,

@@ -30,10 +30,13 @@ from klog._c.rows cimport (
     KL_ROWS_SPACE, KL_ROWS_TIMESTAMP, kl_rows_at, kl_rows_bytes, kl_rows_end_t, kl_rows_out_t, kl_rows_write,
 )
 from klog._c.varint cimport KL_VARINT_MAX, kl_varlong_size
+from klog.record._arguments cimport flag_of, long_of, whole_of
 from klog.record._batch cimport FLAG_TIMESTAMP, Record, RecordBatch
 from klog.record._rows cimport Rows, RowSource
 from klog.record._table cimport BatchTable
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport (
+    INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t,
+)
 from libc.string cimport memcpy, memset
 
 import operator
@@ -127,7 +130,13 @@ cdef class RecordInput:
         if type(records) is Lists:
             self.take_lists(records)
         else:
-            self.iterator = iter(records)
+            try:
+                self.iterator = iter(records)
+            except TypeError:
+                if hasattr(type(records), "__iter__"):
+                    raise               # the iterable's own
+                raise TypeError(
+                    f"records is an iterable of klog.Record or tuples, not {type(records).__name__}") from None
 
     def __dealloc__(self):
         self.drop()
@@ -315,6 +324,8 @@ cdef class RecordInput:
 
     cdef int load_timestamp(self, object timestamp) except -1:
         try:
+            if isinstance(timestamp, bool):
+                raise TypeError
             self.timestamp = operator.index(timestamp)
         except TypeError:
             raise TypeError(
@@ -332,7 +343,7 @@ cdef class RecordInput:
         cdef Py_buffer view
         cdef uint8_t *end
         cdef object encoded
-        if isinstance(headers, (dict, str, bytes)):
+        if isinstance(headers, (dict, str, bytes)) or not hasattr(headers, "__iter__"):
             raise TypeError(
                 f"record {self.number}: headers are pairs of str and bytes, not {type(headers).__name__}"
                 f"{'; use .items()' if isinstance(headers, dict) else ''}"
@@ -519,42 +530,48 @@ cdef class BatchGroup(BatchTable):
     def __len__(self):
         return self.n
 
-    cpdef assign(self, int64_t first_offset, int32_t leader_epoch):
+    def assign(self, first_offset, leader_epoch):
         """Let the group's first record have first_offset, and stamp the leader epoch; no checksum changes by it."""
         cdef Py_ssize_t i
         cdef kl_batch_t *b
-        if first_offset < 0 or first_offset > INT64_MAX - self.count:
-            raise ValueError(f"{self.count} offsets from {first_offset} on do not fit into 63 bits")
+        cdef int64_t first = long_of("first_offset", first_offset)
+        cdef int32_t epoch = <int32_t>whole_of("leader_epoch", leader_epoch, INT32_MIN, INT32_MAX)
+        if first < 0 or first > INT64_MAX - self.count:
+            raise ValueError(f"first_offset={first}: {self.count} offsets from {first_offset} on do not fit into 63 bits")
         for i in range(self.n):
             b = &self.batches[i]
-            b.base_offset += first_offset - self.first_offset
-            b.leader_epoch = leader_epoch
+            b.base_offset += first - self.first_offset
+            b.leader_epoch = epoch
             kl_batch_header_store(self.bytes_at + b.position, b)
-        self.first_offset = first_offset
+        self.first_offset = first
 
-    cpdef stamp(self, int64_t log_append_time):
+    def stamp(self, log_append_time):
         """Every record was appended at this time, whatever its producer says. That is under the checksums, which are
         taken anew."""
         cdef Py_ssize_t i
         cdef kl_batch_t *b
-        if log_append_time < 0:
+        cdef int64_t stamp = long_of("log_append_time", log_append_time)
+        if stamp < 0:
             raise ValueError(f"log_append_time={log_append_time}: not negative")
         for i in range(self.n):
             b = &self.batches[i]
             b.attributes |= KL_ATTR_LOG_APPEND_TIME
-            b.max_timestamp = log_append_time
+            b.max_timestamp = stamp
             kl_batch_header_store(self.bytes_at + b.position, b)
             b.crc = kl_batch_crc(self.bytes_at + b.position, b.size)
             kl_batch_header_store(self.bytes_at + b.position, b)
-        self.max_timestamp = log_append_time
+        self.max_timestamp = stamp
 
 
-def join_groups(list groups):
+def join_groups(list groups not None):
     """Several groups as one, a copy of their bytes: what one write takes. Their records are numbered through."""
     cdef BatchGroup group, joined = BatchGroup.__new__(BatchGroup)
     cdef Py_ssize_t size = 0, n = 0, i
     cdef arena_t out, table
     cdef kl_batch_t *b
+    for other in groups:
+        if type(other) is not BatchGroup:
+            raise TypeError(f"groups are BatchGroups, not {type(other).__name__}")
     for group in groups:
         size += group.nbytes
         n += group.n
@@ -596,36 +613,35 @@ cdef class Encoder:
     """
 
     def __init__(
-        self, records, *, compression=None, int64_t batch_bytes_max, int64_t message_bytes_max,
-        int64_t timestamp_default, int64_t timestamp_min, int64_t timestamp_max, int64_t log_append_time=-1,
-        bint key_required=False,
+        self, records, *, compression=None, batch_bytes_max, message_bytes_max, timestamp_default, timestamp_min,
+        timestamp_max, log_append_time=-1, key_required=False,
     ):
         self.codec, self.level = parse_compression(compression)
         if takes_arrow(records):
             self.source = RowSource(records)
         else:
             self.records = RecordInput(records)
-        self.batch_bytes_max = batch_bytes_max
-        self.message_bytes_max = min(message_bytes_max, <int64_t>INT32_MAX)
-        self.key_required = key_required
-        self.rules.batch_bytes_max = batch_bytes_max
+        self.batch_bytes_max = long_of("batch_bytes_max", batch_bytes_max)
+        self.message_bytes_max = min(long_of("message_bytes_max", message_bytes_max), <int64_t>INT32_MAX)
+        self.key_required = flag_of("key_required", key_required)
+        self.rules.batch_bytes_max = self.batch_bytes_max
         self.rules.message_bytes_max = self.message_bytes_max if self.codec == 0 else <int64_t>INT32_MAX
-        self.rules.key_required = key_required
+        self.rules.key_required = self.key_required
         self.set_times(timestamp_default, timestamp_min, timestamp_max, log_append_time)
 
-    def set_times(self, int64_t timestamp_default, int64_t timestamp_min, int64_t timestamp_max,
-                  int64_t log_append_time=-1):
+    def set_times(self, timestamp_default, timestamp_min, timestamp_max, log_append_time=-1):
         """Time has passed: what holds for records that have not been asked for yet."""
-        self.timestamp_default = timestamp_default
-        self.timestamp_min = timestamp_min
-        self.timestamp_max = timestamp_max
-        self.log_append_time = log_append_time
-        self.rules.timestamp_default = timestamp_default
-        self.rules.timestamp_min = timestamp_min if log_append_time < 0 else INT64_MIN
-        self.rules.timestamp_max = timestamp_max if log_append_time < 0 else INT64_MAX
+        self.timestamp_default = long_of("timestamp_default", timestamp_default)
+        self.timestamp_min = long_of("timestamp_min", timestamp_min)
+        self.timestamp_max = long_of("timestamp_max", timestamp_max)
+        self.log_append_time = long_of("log_append_time", log_append_time)
+        self.rules.timestamp_default = self.timestamp_default
+        self.rules.timestamp_min = self.timestamp_min if self.log_append_time < 0 else INT64_MIN
+        self.rules.timestamp_max = self.timestamp_max if self.log_append_time < 0 else INT64_MAX
 
-    def next_group(self, int64_t bytes_max):
+    def next_group(self, bytes_max):
         """The next batches, about bytes_max bytes of them (at least one batch); None when the records are at an end."""
+        cdef int64_t limit = long_of("bytes_max", bytes_max)
         cdef BatchGroup group
         cdef arena_t out, table
         cdef kl_batch_t header
@@ -639,7 +655,7 @@ cdef class Encoder:
         group = BatchGroup.__new__(BatchGroup)
         try:
             if self.source is not None:
-                self.build_rows(&out, &table, bytes_max)
+                self.build_rows(&out, &table, limit)
             else:
                 while self.records.loaded or self.records.advance():
                     header.base_offset = group.count
@@ -647,7 +663,7 @@ cdef class Encoder:
                     reserve(&table, sizeof(kl_batch_t))
                     list_batch(&table, &header)
                     group.count += header.count
-                    if <int64_t>out.size >= bytes_max:
+                    if <int64_t>out.size >= limit:
                         break
             group.own(&out, &table)
         except BaseException:
@@ -795,34 +811,35 @@ cdef class BatchBuilder:
     """
 
     def __init__(
-        self, *, int64_t base_offset=0, compression=None, int32_t leader_epoch=-1, int64_t producer_id=-1,
-        int16_t producer_epoch=-1, int32_t base_sequence=-1, bint is_transactional=False, bint is_control=False,
-        timestamp_type=TimestampType.CREATE_TIME, int64_t log_append_time=-1, base_timestamp=None,
-        delete_horizon_ms=None,
+        self, *, base_offset=0, compression=None, leader_epoch=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+        is_transactional=False, is_control=False, timestamp_type=TimestampType.CREATE_TIME, log_append_time=-1,
+        base_timestamp=None, delete_horizon_ms=None,
     ):
         cdef kl_batch_t *b = &self.blank
         self.codec, self.level = parse_compression(compression)
         blank_header(b)
-        b.base_offset = base_offset
-        b.leader_epoch = leader_epoch
-        b.producer_id = producer_id
-        b.producer_epoch = producer_epoch
-        b.base_sequence = base_sequence
-        if is_transactional:
+        b.base_offset = long_of("base_offset", base_offset)
+        b.leader_epoch = <int32_t>whole_of("leader_epoch", leader_epoch, INT32_MIN, INT32_MAX)
+        b.producer_id = long_of("producer_id", producer_id)
+        b.producer_epoch = <int16_t>whole_of("producer_epoch", producer_epoch, INT16_MIN, INT16_MAX)
+        b.base_sequence = <int32_t>whole_of("base_sequence", base_sequence, INT32_MIN, INT32_MAX)
+        if flag_of("is_transactional", is_transactional):
             b.attributes |= KL_ATTR_TRANSACTIONAL
-        if is_control:
+        if flag_of("is_control", is_control):
             b.attributes |= KL_ATTR_CONTROL
+        self.base_given = base_timestamp is not None or delete_horizon_ms is not None
+        if base_timestamp is not None:
+            b.base_timestamp = long_of("base_timestamp", base_timestamp)
         if delete_horizon_ms is not None:
             b.attributes |= KL_ATTR_DELETE_HORIZON
-            base_timestamp = delete_horizon_ms
-        self.base_given = base_timestamp is not None
-        if base_timestamp is not None:
-            b.base_timestamp = base_timestamp
-        if timestamp_type == TimestampType.LOG_APPEND_TIME:
-            b.attributes |= KL_ATTR_LOG_APPEND_TIME
-        elif timestamp_type != TimestampType.CREATE_TIME:
-            raise ValueError(f"a batch has CREATE_TIME or LOG_APPEND_TIME, not {timestamp_type!r}")
-        self.log_append_time = log_append_time
+            b.base_timestamp = long_of("delete_horizon_ms", delete_horizon_ms)
+        if timestamp_type is not TimestampType.CREATE_TIME:
+            if long_of("timestamp_type", timestamp_type) == <int>TimestampType.LOG_APPEND_TIME:
+                b.attributes |= KL_ATTR_LOG_APPEND_TIME
+            elif timestamp_type != TimestampType.CREATE_TIME:
+                raise ValueError(
+                    f"timestamp_type={timestamp_type!r}: a batch has TimestampType.CREATE_TIME or LOG_APPEND_TIME")
+        self.log_append_time = long_of("log_append_time", log_append_time)
         self.one = RecordInput(())
         self.begin()
 
@@ -1009,23 +1026,22 @@ cdef class BatchBuilder:
             if b.count == 0:
                 raise ValueError("a batch without records needs last_offset_delta")
             last_offset_delta = last
-        b.last_offset_delta = last_offset_delta
+        b.last_offset_delta = <int32_t>whole_of("last_offset_delta", last_offset_delta, INT32_MIN, INT32_MAX)
         if b.last_offset_delta < last:
-            raise ValueError(f"last_offset_delta {last_offset_delta} is below that of the last record, {last}")
+            raise ValueError(f"last_offset_delta={last_offset_delta} is below that of the last record, {last}")
         if b.base_offset < 0 or b.base_offset >= INT64_MAX - b.last_offset_delta:
-            raise ValueError(f"offsets {b.base_offset} to {b.base_offset + last_offset_delta} do not fit into 63 bits")
+            raise ValueError(f"base_offset: offsets {b.base_offset} to {b.base_offset + last_offset_delta} do not fit into 63 bits")
         if max_timestamp is not None:
-            b.max_timestamp = max_timestamp
+            b.max_timestamp = long_of("max_timestamp", max_timestamp)
         elif b.attributes & KL_ATTR_LOG_APPEND_TIME and self.log_append_time != -1:
             b.max_timestamp = self.log_append_time
         return seal(&self.out, 0, b, self.codec, self.level, INT32_MAX)
 
 
 def encode(
-    records, *, int64_t base_offset=0, compression=None, int32_t leader_epoch=-1, int64_t producer_id=-1,
-    int16_t producer_epoch=-1, int32_t base_sequence=-1, bint is_transactional=False, bint is_control=False,
-    timestamp_type=TimestampType.CREATE_TIME, int64_t log_append_time=-1, base_timestamp=None, max_timestamp=None,
-    delete_horizon_ms=None, last_offset_delta=None, bint keep_offsets=False,
+    records, *, base_offset=0, compression=None, leader_epoch=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+    is_transactional=False, is_control=False, timestamp_type=TimestampType.CREATE_TIME, log_append_time=-1,
+    base_timestamp=None, max_timestamp=None, delete_horizon_ms=None, last_offset_delta=None, keep_offsets=False,
 ):
     """One batch as bytes. records as for append; the keywords are the header's fields.
 
@@ -1042,6 +1058,6 @@ def encode(
         base_timestamp=base_timestamp, delete_horizon_ms=delete_horizon_ms,
     )
     builder.busy = True     # nobody else has it
-    builder.add_all(records, keep_offsets)
+    builder.add_all(records, flag_of("keep_offsets", keep_offsets))
     builder.finish(last_offset_delta, max_timestamp)
     return PyBytes_FromStringAndSize(<char *>builder.out.data, <Py_ssize_t>builder.out.size)

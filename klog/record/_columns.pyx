@@ -28,11 +28,13 @@ from klog._c.columns cimport (
 )
 from klog._c.pool cimport kl_pool_t
 from klog._c.status cimport KL_ECRC, KL_ESPACE, KL_OK
+from klog.record._arguments cimport flag_of
 from klog.record._batch cimport Selection, Source
 from libc.errno cimport EINVAL, EIO, ENOMEM
 from libc.stdint cimport INT64_MAX, int32_t, uint8_t
 from libc.stdlib cimport calloc, free
 
+from klog.arguments import having, texts, wrong_type
 from klog.errors import KlogError
 
 cdef enum:
@@ -92,14 +94,14 @@ cdef class Fields:
 
     def __cinit__(self, names, views):
         cdef int i
-        self.views = views
-        self.names = FIELDS if names is None else tuple(names)
+        self.views = flag_of("views", views)
+        self.names = FIELDS if names is None else tuple(texts("fields", names))
         self.n = len(self.names)
         if self.n == 0 or len(set(self.names)) != self.n:
             raise ValueError(f"fields are one or more different names, not {self.names!r}")
         for i, name in enumerate(self.names):
             if name not in KINDS:
-                raise ValueError(f"unknown field {name!r}; one of {', '.join(KINDS)}")
+                raise ValueError(f"fields has {name!r}, which is unknown; one of {', '.join(KINDS)}")
             self.kinds[i] = <kl_column_t><int>KINDS[name]
 
     cdef object schema_capsule(self):
@@ -266,7 +268,7 @@ cdef int raise_append(int status, Source source, kl_batch_t *b, int32_t bad) exc
 
 def columns(
     buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, fields=None,
-    bint views=False, payloads=None,
+    views=False, payloads=None,
 ):
     """The records of a buffer of batches, start <= offset < stop, as one set of Arrow columns.
 
@@ -278,17 +280,20 @@ def columns(
     can be written must not be meanwhile. Headers are copied.
     """
     cdef Source source = Source(buffer, path, file_position)
+    cdef Fields layout = Fields(fields, views)
     cdef Selection wanted = Selection(start, stop, include_control, aborted)
     cdef Columns result = Columns.__new__(Columns)
     cdef kl_batch_t b
     cdef Py_ssize_t at = 0
     cdef int32_t bad = 0
     cdef int status
+    if payloads is not None:
+        having("payloads", payloads, ("find", "keep"), "an object with find() and keep(), or None,")
     source.payloads = payloads
-    result.layout = Fields(fields, views)
-    if kl_columns_new(&pool, result.layout.kinds, result.layout.n, views, &result.columns) != KL_OK:
+    result.layout = layout
+    if kl_columns_new(&pool, layout.kinds, layout.n, layout.views, &result.columns) != KL_OK:
         raise MemoryError
-    if views:
+    if layout.views:
         pin(result.columns, source)
     while True:
         if source.size - at >= NOGIL_MIN:
@@ -306,7 +311,7 @@ def columns(
         if at == source.size or not source.batch_at(at, False, &b) or b.base_offset >= wanted.stop:
             return result
         source.batch_at(at, True, &b)
-        status = append_batch(source, wanted, views, result.columns, &b, &bad)
+        status = append_batch(source, wanted, layout.views, result.columns, &b, &bad)
         if status != KL_OK:
             raise_append(status, source, &b, bad)
         at += b.size
@@ -385,6 +390,8 @@ cdef class ArrowStream:
     cdef readonly object error
 
     def __init__(self, iterable, fields=None, *, views=False):
+        if not hasattr(iterable, "__iter__"):
+            raise wrong_type("iterable", iterable, "an iterable of klog.record.Columns")
         self.iterable = iterable
         self.layout = Fields(fields, views)
 

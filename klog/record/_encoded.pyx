@@ -19,6 +19,7 @@ from klog._c.bytes cimport kl_load_u32
 from klog._c.legacy cimport kl_legacy_header, kl_message_crc
 from klog._c.status cimport KL_OK
 from klog.codec.status cimport status_text
+from klog.record._arguments cimport check_buffer, long_of
 from klog.record._table cimport BatchTable
 from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
@@ -46,8 +47,8 @@ cdef class EncodedBatches(BatchTable):
     all of these magics, as in Kafka. Raises CorruptBatch, OffsetsOutOfOrder.
     """
 
-    def __init__(self, buffer, *, int64_t bytes_max=-1, int64_t epoch_max=INT32_MAX, int64_t epoch=-1):
-        self.look(buffer, bytes_max, epoch_max, epoch)
+    def __init__(self, buffer, *, bytes_max=-1, epoch_max=INT32_MAX, epoch=-1):
+        self.look(buffer, long_of("bytes_max", bytes_max), long_of("epoch_max", epoch_max), long_of("epoch", epoch))
 
     cdef int look(self, buffer, int64_t bytes_max, int64_t epoch_max, int64_t epoch) except -1:
         """What __init__ does, once."""
@@ -59,6 +60,7 @@ cdef class EncodedBatches(BatchTable):
         cdef uint32_t crc
         cdef int status
         cdef bint rising = True
+        check_buffer("buffer", buffer)
         PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
         self.held = True
         self.bytes_at = <uint8_t *>self.view.buf

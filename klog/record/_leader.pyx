@@ -31,13 +31,14 @@ from klog._c.legacy cimport kl_message_crc, kl_message_next, kl_message_t
 from klog._c.pool cimport kl_pool_give, kl_pool_t, kl_pool_take
 from klog._c.status cimport KL_ECODEC, KL_ECOUNT, KL_ECRC, KL_EMAGIC, KL_EORDER, KL_OK
 from klog.codec.status cimport status_text
+from klog.record._arguments cimport check_buffer, flag_of, long_of, whole_of
 from klog.record._table cimport BatchTable
-from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from klog.codec import CODECS as _CODECS
 from klog.codec import compress, decompress, decompressed_bytes_max, lz4_with_header_checksum, parse_compression
-from klog.config import LogConfig
+from klog.config import LogConfig, config_values
 from klog.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, RecordTooLarge, UnsupportedCompression
 from klog.record.refusals import RecordErrors
 
@@ -83,7 +84,7 @@ cdef Terms terms_of(object config):
         if known is not None:
             return <Terms>known
     elif not isinstance(config, LogConfig):
-        config = LogConfig(config)
+        config = LogConfig(config_values("config", config, optional=False))
     terms = Terms.__new__(Terms)
     terms.config = config
     kind = config.compression_type
@@ -596,8 +597,7 @@ cdef ValidatedBatch take_set(const kl_set_t *messages, const frames_t *frames, i
 
 # The door -------------------------------------------------------------------------------------------------------------
 
-def validate_append(buffer, config, *, int64_t offset, int64_t now, str origin="client", int32_t leader_epoch=-1,
-                    bint takes_zstd=True):
+def validate_append(buffer, config, *, offset, now, str origin="client", leader_epoch=-1, takes_zstd=True):
     """What the leader of a partition stores of a produced buffer: a ValidatedBatch, whose first record has `offset`.
 
     buffer: a batch of magic 2, or messages of magic 0 or 1, which become one. config: a LogConfig, or a dict of Kafka's
@@ -609,12 +609,12 @@ def validate_append(buffer, config, *, int64_t offset, int64_t now, str origin="
     """
     cdef request_t request
     cdef ValidatedBatch batch
-    request.offset = offset
-    request.leader_epoch = leader_epoch
+    request.offset = long_of("offset", offset)
+    request.leader_epoch = <int32_t>whole_of("leader_epoch", leader_epoch, INT32_MIN, INT32_MAX)
     request.size_max = INT32_MAX
     request.zero_based = False
-    request.takes_zstd = takes_zstd
-    batch = lead(buffer, terms_of(config), now, origin, &request)
+    request.takes_zstd = flag_of("takes_zstd", takes_zstd)
+    batch = lead(buffer, terms_of(config), long_of("now", now), origin, &request)
     if batch is None:
         if len(memoryview(buffer)) != 0:
             corrupt(f"{len(memoryview(buffer))} bytes, less than a batch", 0)
@@ -651,6 +651,7 @@ cdef ValidatedBatch lead(buffer, Terms terms, int64_t now, str origin, request_t
     request.rules.after_max = terms.after_max
     request.rules.range_checked = not terms.stamps
     request.rules.key_required = terms.compacts
+    check_buffer("buffer", buffer)
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         source.room(view.len)

@@ -100,7 +100,7 @@ cdef class RowSource:
                 if schema.release != NULL:
                     schema.release(&schema)
         else:
-            raise TypeError(f"{type(records).__name__} does not have the Arrow C interface")
+            raise TypeError(f"records={records!r}: {type(records).__name__} does not have the Arrow C interface")
 
     def __dealloc__(self):
         if self.stream.release != NULL:

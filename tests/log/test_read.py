@@ -168,7 +168,7 @@ def test_isolations_agree_without_transactions(log: klog.Log, isolation: Any) ->
 
 def test_an_unknown_isolation_is_refused(log: klog.Log) -> None:
     for call in (lambda: log.read(isolation="dirty"), lambda: log.fetch(0, isolation="dirty")):  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="'log_end', 'high_watermark', 'read_committed'"):
+        with pytest.raises(ValueError, match="choose 'log_end', 'high_watermark' or 'read_committed'"):
             call()
 
 

@@ -45,7 +45,7 @@ MARKER = ".kafka_cleanshutdown"
 def test_a_directory_is_made_only_when_asked(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"create=True\) makes a new log.dir"):
         klog.open(tmp_path / "a")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ValueError, match="create=True, read_only=True"):
         klog.open(tmp_path / "a", create=True, read_only=True)
     assert list(tmp_path.iterdir()) == []
     with klog.open(tmp_path / "a" / "b", create=True) as logs:
@@ -61,7 +61,7 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"recovery": "hope"}, {"durability": "often"}, {"durability": None}])
 def test_choices_are_named(tmp_path: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="choose '"):
+    with pytest.raises((TypeError, ValueError), match="(recovery|durability)=.* '(kafka|sync)'"):
         klog.open(tmp_path, **options)
     if options.get("durability", "") is not None:
         with pytest.raises(ValueError, match="choose '"):
@@ -113,14 +113,17 @@ def test_topic_names_kafka_refuses(tmp_path: Path, name: str) -> None:
 
 
 def test_a_topic_name_is_text(tmp_path: Path) -> None:
-    with klog.open(tmp_path) as logs, pytest.raises(TypeError, match="a topic name is text, not bytes"):
+    with (
+        klog.open(tmp_path) as logs,
+        pytest.raises(TypeError, match="name=b'events': a topic's name, a str, expected, not bytes"),
+    ):
         logs.create_topic(b"events")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("partitions", [0, -1, 1.0, True, "2", None])
 def test_partitions_are_counted_from_one(tmp_path: Path, partitions: Any) -> None:
     with klog.open(tmp_path) as logs:
-        with pytest.raises(ValueError, match="at least 1"):
+        with pytest.raises(ValueError if partitions in (0, -1) else TypeError, match="partitions="):
             logs.create_topic("events", partitions=partitions)
         assert logs.topics() == {}
 

@@ -1,0 +1,157 @@
+"""What the public functions take: each argument that is used as a key, a path or a number is checked here and comes out
+as exactly one type. A wrong type is a TypeError, a wrong value a ValueError; both name the argument.
+
+Where a call counts its frames, it looks at the exact type itself and comes here with anything else:
+
+    if type(offset) is not int:
+        offset = whole("offset", offset)
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+INT_MAX, LONG_MIN, LONG_MAX = 2**31 - 1, -(2**63), 2**63 - 1
+SECONDS_MAX = 2**33  # what nanoseconds of 64 bits hold: some 272 years
+
+
+def whole(name: str, value: Any, low: int = LONG_MIN, high: int = LONG_MAX, hint: str = "") -> int:
+    """An int, of numpy's integers too; a bool is none."""
+    if isinstance(value, bool):
+        raise wrong_type(name, value, "an int", hint)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise wrong_type(name, value, "an int", hint or ("; use int()" if isinstance(value, str) else "")) from None
+    if not low <= number <= high:
+        raise ValueError(f"{name}={number}: {_bounds(low, high)}{hint}")
+    return number
+
+
+def _bounds(low: int, high: int) -> str:
+    if high < LONG_MAX:
+        return f"from {low} to {high}"
+    return f"an int of 64 bits, of {low} or more" if low > LONG_MIN else "an int of 64 bits"
+
+
+def optional_whole(name: str, value: Any, low: int = LONG_MIN, high: int = LONG_MAX) -> int | None:
+    """The same, or None."""
+    return None if value is None else whole(name, value, low, high)
+
+
+def seconds(name: str, value: Any) -> float | None:
+    """A time to wait, not negative; None for ever."""
+    return None if value is None else some_seconds(name, value, "; None waits for ever")
+
+
+def some_seconds(name: str, value: Any, hint: str = "") -> float:
+    """The same without None."""
+    if isinstance(value, bool | str | bytes) or is_numpy_bool(value) or not hasattr(type(value), "__float__"):
+        raise wrong_type(name, value, "seconds as int or float", hint)
+    number = float(value)
+    if not 0 <= number <= SECONDS_MAX:
+        raise ValueError(f"{name}={value!r}: seconds, from 0 to {SECONDS_MAX}{hint}")
+    return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False, of numpy's too; nothing that merely counts as one of them."""
+    if value is True or value is False:
+        return bool(value)
+    if is_numpy_bool(value):
+        return bool(value)
+    raise wrong_type(name, value, "True or False")
+
+
+def is_numpy_bool(value: object) -> bool:
+    """numpy itself may not be there. Its name was bool_ before numpy 2."""
+    return type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
+
+
+def optional_flag(name: str, value: Any) -> bool | None:
+    """The same, or None."""
+    return None if value is None else flag(name, value)
+
+
+def text(name: str, value: Any, hint: str = "") -> str:
+    """A str that can be written as UTF-8."""
+    if not isinstance(value, str):
+        raise wrong_type(name, value, "a str", hint)
+    plain = str.__str__(value)
+    try:
+        plain.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name}={plain!r}: a lone surrogate is no text{hint}") from None
+    return plain
+
+
+def texts(name: str, value: Any) -> list[str]:
+    """Several of them; one alone is none of several."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise wrong_type(name, value, "a list of str")
+    return [text(f"{name}[{number}]", each) for number, each in enumerate(value)]
+
+
+def path(name: str, value: Any) -> str:
+    """A path as str. A file descriptor is none: it would be read from, and closed."""
+    if not isinstance(value, str | bytes | os.PathLike):
+        raise wrong_type(name, value, "a path, as str or pathlib.Path,")
+    found = str.__str__(os.fsdecode(value))
+    if not found or "\0" in found:
+        raise ValueError(f"{name}={value!r}: a path is not empty and has no NUL in it")
+    return found
+
+
+def file_name(name: str, value: Any) -> str:
+    """The name of a file in a directory that is known."""
+    found = text(name, value)
+    if found in ("", ".", "..") or "/" in found or "\0" in found:
+        raise ValueError(f"{name}={found!r}: a name without a directory, not empty")
+    return found
+
+
+def chosen(name: str, value: Any, choices: Sequence[str]) -> None:
+    """One of these words."""
+    if not isinstance(value, str):
+        raise wrong_type(name, value, f"one of {_listed(choices)}")
+    if value not in choices:
+        raise ValueError(f"{name}={value!r}: choose {_listed(choices)}")
+
+
+def instance(name: str, value: Any, kind: type[T], expected: str) -> T:
+    """An object of this class."""
+    if not isinstance(value, kind):
+        raise wrong_type(name, value, expected)
+    return value
+
+
+def having(name: str, value: T, methods: Sequence[str], expected: str) -> T:
+    """An object with these methods."""
+    for method in methods:
+        if not callable(getattr(value, method, None)):
+            raise wrong_type(name, value, expected)
+    return value
+
+
+def function(name: str, value: Any) -> None:
+    """Something to call, or None."""
+    if value is not None and not callable(value):
+        raise wrong_type(name, value, "a function, or None,")
+
+
+def wrong_type(name: str, value: object, expected: str, hint: str = "") -> TypeError:
+    """What to raise for a value of another type."""
+    return TypeError(f"{name}={_shown(value)}: {expected} expected, not {type(value).__name__}{hint}")
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+
+
+def _listed(choices: Sequence[str]) -> str:
+    return f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"

@@ -1,0 +1,41 @@
+"""Which directories this process writes a partition in: a second writer of one is refused, by whatever name it came.
+
+A LogManager's lock and that of Log.open keep processes apart; within one process a directory may be reached by another
+key, by a link or by another mount. A directory is known by its device and inode, which stay when it is renamed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from klog.errors import AlreadyLocked
+
+_claims: dict[tuple[int, int], Claim] = {}  # setdefault() and pop() are single steps, for threads and for handlers
+
+
+class Claim:
+    """Held from construction to release(). Raises AlreadyLocked where another one of this process holds the directory.
+
+    A forked child holds nothing: its copies of the parent's claims are void.
+    """
+
+    def __init__(self, directory: str) -> None:
+        found = os.stat(directory)
+        self._key = found.st_dev, found.st_ino
+        if _claims.setdefault(self._key, self) is not self:
+            real = os.path.realpath(directory)
+            also = "" if real == directory else f" (a link to {real})"
+            raise AlreadyLocked(
+                f"{directory}{also} is open for writing in this process already: use that Log, or close it first; "
+                "read_only=True opens the directory beside it",
+                path=directory,
+                holder=f"process {os.getpid()} (this one)",
+            )
+
+    def release(self) -> None:
+        """Let go; a second time is no error."""
+        if _claims.get(self._key) is self:
+            del _claims[self._key]
+
+
+os.register_at_fork(after_in_child=_claims.clear)
