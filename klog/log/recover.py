@@ -57,8 +57,10 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
             allow_cut(inputs, segment, scan, size, later)
             found.bytes_truncated += size - scan.end + sum(other.size for other in later)
             found.note(cut_text(segment, scan, size, later))
+            found.doomed += delete_segments(
+                inputs, later
+            )  # first: where the cut is already, nothing tells that they go
             segment.cut(scan.end)
-            found.doomed += delete_segments(inputs, later)
         if overflows(segment, scan) and not is_flipped(segment):
             parts = split_segment(inputs, segment)
             found.note(f"{segment.path}: split at {', '.join(str(part.base_offset) for part in parts)}")
@@ -195,6 +197,8 @@ def find_end(inputs: Inputs, segment: Segment, found: Findings) -> None:
         segment.cut(scan.end)
     segment.learn_tail(scan)
     segment.txn_index.truncate_to(segment.next_offset)
+    if scan.reason or not segment.indexes_settled:
+        segment.settle_indexes()
 
 
 def report_liars(inputs: Inputs, segment: Segment, scan: Scan, found: Findings, *, refuse: bool) -> None:
