@@ -19,7 +19,7 @@ from tests.support.crash_files import CrashFiles, PowerCut
 SAMPLE = {
     "flip-middle-rp0-unclean",
     "swap-with-cleaned-at-unclean",
-    "swap-one-originals-deleted-unclean",
+    "swap-one-unclean",
     "swap-split-unclean",
     "offset-overflow-unclean",
 }
