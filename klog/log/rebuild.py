@@ -27,7 +27,7 @@ from klog.log.inputs import Findings, Inputs
 from klog.log.producers import Producers
 from klog.log.replay import replay
 from klog.log.snapshots import Snapshots, is_snapshot_size, read_snapshot
-from klog.segment import AbortedTransaction, Scan, Segment, names, scan_headers
+from klog.segment import AbortedTransaction, Header, Scan, Segment, names
 
 _log = logging.getLogger("klog.log")
 EMPTY_SNAPSHOT_BYTES = 10
