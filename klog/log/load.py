@@ -98,7 +98,7 @@ def load_writable(inputs: Inputs) -> Loaded:
     """Load for appending. Raises CorruptLog where the policy forbids to cut, OSError where the disk fails."""
     started = inputs.clock.monotonic()
     found = Findings()
-    listing = clear_leftovers(inputs.directory, inputs.files, found.note)
+    listing = clear_leftovers(inputs.directory, inputs.files, inputs.policy, found.note)
     _remove_orphans(inputs, listing, found)
     segments = list_segments(inputs, listing, writable=True)
     check_names(inputs, segments, found)

@@ -20,13 +20,14 @@ import os
 from collections.abc import Collection, Sequence
 
 from klog.errors import CorruptIndex, CorruptSnapshot
+from klog.log.damage import contradicted, notable_headers
 from klog.log.epochs import LeaderEpochs
 from klog.log.epochs_of_batches import learn_epochs, mend_epochs
 from klog.log.inputs import Findings, Inputs
 from klog.log.producers import Producers
 from klog.log.replay import replay
 from klog.log.snapshots import Snapshots, is_snapshot_size, read_snapshot
-from klog.segment import AbortedTransaction, Scan, Segment, names, scan_headers
+from klog.segment import AbortedTransaction, Header, Scan, Segment, names
 
 _log = logging.getLogger("klog.log")
 EMPTY_SNAPSHOT_BYTES = 10
@@ -156,9 +157,11 @@ def producers_at(
             producers.take_snapshot()
         if not segment.size:
             continue
-        scan = scan_headers(segment.file, 0, segment.size, 0)
-        headers = [header for header in scan.notable if header.last_offset < end]
-        aborted = replay(headers, segment.file, producers, None, producers.end_offset)
+        unreadable: list[Header] = []
+        headers = [header for header in notable_headers(segment)[0] if header.last_offset < end]
+        aborted = replay(headers, segment.file, producers, None, producers.end_offset, unreadable)
+        for header in unreadable:
+            _log.warning("event=marker_unreadable path=%s position=%d", segment.path, header.position)
         _add_missing(segment, aborted)
     producers.end_offset = end
     return producers
@@ -198,31 +201,39 @@ def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segm
     known: dict[int, AbortedTransaction] = {}
     with contextlib.suppress(CorruptIndex):
         known = {entry.last_offset: entry for entry in index.entries}
-    scan = scan_headers(segment.file, 0, segment.size, 0)
-    markers = {header.last_offset: header for header in scan.notable if header.is_control and header.producer_id >= 0}
+    headers, whole = notable_headers(segment)
+    markers = {header.last_offset: header for header in headers if header.is_control and header.producer_id >= 0}
     start = max(inputs.log_start_offset, segments[0].base_offset)
     entries: list[AbortedTransaction] = []
     if markers:
         producers = _producers_before(inputs, segments, segment, start)
-        for entry in replay(scan.notable, segment.file, producers, None, segment.base_offset):
+        unreadable: list[Header] = []
+        for entry in replay(headers, segment.file, producers, None, segment.base_offset, unreadable):
             said = known.pop(entry.last_offset, None)
             if said is not None:
-                entries.append(_agreed(said, entry, start))
+                entries.append(_agreed(said, entry, start, whole=whole and not unreadable))
             elif not markers[entry.last_offset].attributes & DELETE_HORIZON:
                 entries.append(entry)  # else the cleaner has removed its records, and the entry with them
-        # Of transactions whose records the cleaner has removed, or retention, the file alone may know.
-        entries += [
-            entry for offset, entry in known.items() if offset in markers and markers[offset].producer_id == entry[0]
-        ]
+    # Of transactions whose records the cleaner has removed, or retention, the file alone may know; and of those whose
+    # markers damage hides. What no sound batch contradicts stays.
+    entries += [
+        known.pop(offset)
+        for offset, marker in markers.items()
+        if offset in known and marker.producer_id == known[offset].producer_id
+    ]
+    wrong = contradicted(segment, known)
+    entries += [entry for offset, entry in known.items() if offset not in wrong]
     index.correct(sorted(entries, key=lambda entry: entry.last_offset))
 
 
-def _agreed(said: AbortedTransaction, found: AbortedTransaction, start: int) -> AbortedTransaction:
+def _agreed(said: AbortedTransaction, found: AbortedTransaction, start: int, *, whole: bool) -> AbortedTransaction:
     """What is true of a transaction by its file and by its batches, which know nothing of before the log start, nor of
-    what the cleaner has removed. The lower last stable offset only makes a reader look further."""
+    what the cleaner has removed, nor, if they are not whole, where it began. The lower last stable offset only makes a
+    reader look further."""
     if said.producer_id != found.producer_id:
         return found
-    first = said.first_offset if 0 <= said.first_offset < start else found.first_offset
+    believed = not whole or 0 <= said.first_offset < start
+    first = said.first_offset if believed else found.first_offset
     stable = min(said.last_stable_offset, found.last_stable_offset)
     return AbortedTransaction(found.producer_id, first, found.last_offset, stable)
 

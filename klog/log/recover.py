@@ -62,8 +62,9 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
             allow_cut(inputs, segment, scan, size, later)
             found.bytes_truncated += size - scan.end + sum(other.size for other in later)
             found.note(cut_text(segment, scan, size, later))
-            segment.cut(scan.end)
+            # First: once the cut is on disk, nothing says any more that the later segments go.
             found.doomed += delete_segments(inputs, later)
+            segment.cut(scan.end)
         elif not waiting:
             _refuse_other_end(inputs, segment, scan)
         if overflows(segment, scan) and not is_flipped(segment):
@@ -308,6 +309,8 @@ def find_end(inputs: Inputs, segment: Segment, found: Findings) -> None:
         _refuse_other_end(inputs, segment, scan)
     segment.learn_tail(scan)
     segment.txn_index.truncate_to(segment.next_offset)
+    if scan.reason or not segment.indexes_settled:
+        segment.settle_indexes()
 
 
 def report_liars(inputs: Inputs, segment: Segment, scan: Scan, found: Findings, *, refuse: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from klog.disk import AlignedBuffer, LogFile, read_parts
+from klog.errors import CorruptBatch
 from klog.log.epochs import LeaderEpochs
 from klog.log.producer_entry import BATCHES_KEPT
 from klog.log.producers import Producers
@@ -15,11 +16,17 @@ _MARKERS_AT_ONCE = 256
 
 
 def replay(
-    headers: Iterable[Header], file: LogFile, producers: Producers | None, epochs: LeaderEpochs | None, start: int
+    headers: Iterable[Header],
+    file: LogFile,
+    producers: Producers | None,
+    epochs: LeaderEpochs | None,
+    start: int,
+    unreadable: list[Header] | None = None,
 ) -> list[AbortedTransaction]:
     """Apply batches from offset `start` on; the transactions that abort markers among them ended, in order.
 
-    headers: those that Scan.notable lists. epochs None: leave them alone; producers None likewise.
+    headers: those that Scan.notable lists. epochs None: leave them alone; producers None likewise. unreadable takes the
+    markers that cannot be read, which end nothing then: their transactions stay open. None: CorruptBatch.
     """
     aborted: list[AbortedTransaction] = []
     of_producers: list[Header] = []
@@ -49,7 +56,13 @@ def replay(
         if header.count == 0:
             producers.note_emptied(header.producer_id)
             continue  # by the cleaner: its outcome has been applied long ago
-        ended = _end(header, markers.next(), file.path, producers)
+        try:
+            ended = _end(header, markers.next(), file.path, producers)
+        except CorruptBatch:
+            if unreadable is None:
+                raise
+            unreadable.append(header)
+            continue
         if ended is not None:
             aborted.append(ended)
     return aborted

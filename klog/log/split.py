@@ -17,11 +17,13 @@ FileRecords.appendFromFile, LocalLog.replaceSegments.
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import dataclass
 
 from klog.disk import LogFile
 from klog.errors import CorruptLog
+from klog.log import gaps
 from klog.log.inputs import Inputs, new_segment
 from klog.record import decode
 from klog.segment import Header, HeaderWalk, Scan, Segment, names
@@ -99,6 +101,7 @@ def split_segment(inputs: Inputs, segment: Segment) -> list[Segment]:
     if parts[0].base_offset != segment.base_offset:
         segment = _rename(inputs, segment, parts[0].base_offset)
     if len(parts) > 1:
+        _note_gaps(inputs, segment, parts)
         write_parts(inputs, segment, parts)
         _replace(inputs, segment, parts)
     segments = [new_segment(inputs, part.base_offset, writable=True) for part in parts]
@@ -114,6 +117,15 @@ def _base_offset(file: LogFile, header: Header) -> int:
         return header.base_offset
     (batch,) = decode(file.read(header.position, header.size), path=file.path, file_position=header.position)
     return batch.base_offset
+
+
+def _note_gaps(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
+    """The offsets between two parts are in no segment from then on, and none of them is lost."""
+    for part, following in itertools.pairwise(parts):
+        for header in HeaderWalk(segment.file, part.position, part.end):
+            end = header.next_offset
+        gaps.note(inputs.files, inputs.directory, end, following.base_offset, 0)
+    segment.close()
 
 
 def _rename(inputs: Inputs, segment: Segment, base_offset: int) -> Segment:

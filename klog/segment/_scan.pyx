@@ -564,6 +564,7 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
     cdef AlignedBuffer chunk
     cdef kl_batch_t b
     cdef int64_t at, left, asked, want = CHUNK
+    cdef Py_ssize_t liars
     cdef int status = KL_OK
     scan.begin(position, next_offset, next_offset)
     while scan.end < end:
@@ -602,10 +603,13 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
                 scan.reason = "crc"
                 return scan
             b.position = scan.end
+            liars = len(scan.liars)
             if not scan.in_order(&b):
                 scan.reason = "offset_order"
                 return scan
             if index is not None:
+                if len(scan.liars) > liars:
+                    index.truncate_to(b.base_offset)  # an entry of the liar's: Kafka takes its log end from the last one
                 index.reserve(1)
                 kl_indexer_add(&index.x, &b, b.position)
             scan.note(&b)

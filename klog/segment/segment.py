@@ -59,6 +59,7 @@ T = TypeVar("T")
 _log = logging.getLogger("klog.segment")
 _POSITION_MAX = 2**31 - 1
 _HEADER_BYTES = 61
+_ENTRY_BYTES, _TIME_ENTRY_BYTES = 8, 12
 _NO_BATCH = _TIMESTAMP_MAX = 2**63 - 1
 _INDEX_BEHIND_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where segment.index.bytes leaves none
@@ -387,6 +388,31 @@ class Segment:
         offset, position = index.entry(index.entries - 1)
         header = find_offset(self.file, position, self.size, 0)
         return header is not None and header.position == position and header.last_offset == offset
+
+    @property
+    def indexes_settled(self) -> bool:
+        """Do both index files end with their last entry, and that on its batch? Of a segment that takes no appends."""
+        index, paths = self.index, self._index_paths()
+        if not all(map(os.path.exists, paths)):
+            return False
+        sizes = [os.path.getsize(path) for path in paths]
+        return sizes == [index.entries * _ENTRY_BYTES, index.time_entries * _TIME_ENTRY_BYTES] and self._index_reaches(
+            index
+        )
+
+    def settle_indexes(self) -> None:
+        """Make both index files say what .log holds, trimmed and on disk when it returns: Kafka's loader believes them
+        unread. Of a segment that takes no appends."""
+        with self.home.opening:
+            self._close_mapped()
+            self._drop_handles()
+            index = self._grown_index(self.file)
+            try:
+                index.close_entries()
+                index.trim()
+                index.sync()
+            finally:
+                index.close()
 
     def deactivate(self, *, sync: bool) -> None:
         """Close the active segment's books: closing time entry, files trimmed. A reader that is in the file keeps its

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 from pathlib import Path
 
+import pytest
+
 import klog
+from klog.errors import CorruptLog
 from klog.log import checkpoint
+from klog.log.inputs import Policy
+from klog.log.leftovers import clear_leftovers
 from klog.segment import names
+from tests.support.batches import batch
+from tests.support.crash_files import CrashFiles, PowerCut
+from tests.support.damage import flip
 
 FOREIGN = ("notes.tmp", "leader-epoch-checkpoint.tmp.old")
 
@@ -35,3 +45,70 @@ def test_what_is_temporary_is_told_by_its_name() -> None:
     assert names.is_temporary(f"{7:020d}.snapshot.tmp")
     assert not names.is_temporary(f"{7:020d}.snapshot")
     assert not names.is_temporary("x.tmp")
+
+
+# ---- a replacement that a stop has left half-way ---------------------------------------------------------------------
+
+OLD = {base: batch(6, base_offset=base) + batch(6, base_offset=base + 6) for base in (0, 12, 24)}
+NEW = batch(1, base_offset=5) + batch(6, base_offset=12) + batch(6, base_offset=30)
+LAST = batch(4, base_offset=36)
+KEPT = {5, *range(12, 18), *range(30, 40)}  # what the compaction keeps, and what follows
+BROKEN = {"": NEW, "torn": NEW[:-1], "flipped": flip(NEW, len(NEW) // 2), "empty": b""}
+
+
+def half_way(directory: Path, fates: tuple[str, ...], swap: bytes, cleaned: int | None) -> Path:
+    """fates: of each original, the suffix of its name, or "gone"."""
+    directory.mkdir(parents=True)
+    for (base, data), fate in zip(OLD.items(), fates, strict=True):
+        if fate != "gone":
+            (directory / f"{base:020d}.log{fate}").write_bytes(data)
+    (directory / f"{0:020d}.log.swap").write_bytes(swap)
+    (directory / f"{0:020d}.timeindex.swap").write_bytes(b"")
+    (directory / f"{36:020d}.log").write_bytes(LAST)
+    if cleaned is not None:
+        (directory / f"{cleaned:020d}.log.cleaned").write_bytes(OLD.get(cleaned, LAST)[:30])
+    return directory
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """All but indexes, which are built anew where they are missing."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if "index" not in path.suffixes[0]}
+
+
+def read(directory: Path) -> set[int]:
+    with klog.Log.open(directory, clean_shutdown=False, config={"cleanup.policy": "compact"}) as log:
+        return {record.offset for record in log.read() if record.offset is not None}
+
+
+@pytest.mark.parametrize("policy", ["strict", "kafka"])
+@pytest.mark.parametrize("fates", list(itertools.product(("", ".deleted", "gone"), repeat=3)))
+def test_no_subset_of_names_loses_a_record(tmp_path: Path, fates: tuple[str, ...], policy: Policy) -> None:
+    """O1, O2: three originals, each there, put aside or unlinked, beside a .swap that is whole or not, and a .cleaned of
+    any base or none. What the compaction keeps is there whenever any file has it, however often the load is stopped."""
+    for number, (how, cleaned) in enumerate(itertools.product(BROKEN, (None, 0, 12, 24, 36))):
+        check_state(tmp_path / f"{number}", fates, how, cleaned, policy)
+        shutil.rmtree(tmp_path / f"{number}")
+
+
+def check_state(path: Path, fates: tuple[str, ...], how: str, cleaned: int | None, policy: Policy) -> None:
+    where = f"{fates} {how} {cleaned}"
+    whole = half_way(path / "whole" / "t-0", fates, BROKEN[how], cleaned)
+    before, files = contents(whole), CrashFiles()
+    try:
+        clear_leftovers(str(whole), files, policy, lambda text: None)
+    except CorruptLog:
+        assert policy == "strict"
+        assert how
+        assert "gone" in fates
+        assert before.items() <= contents(whole).items() or ".deleted" in fates  # which are back
+        return
+    assert not [name for name in contents(whole) if not name.endswith(".log")], where
+    after = contents(whole)
+    if not how or "gone" not in fates:
+        assert read(whole) >= KEPT, where
+    for stop_at in range(len(files.log)):
+        directory = half_way(path / f"{stop_at}" / "t-0", fates, BROKEN[how], cleaned)
+        with pytest.raises(PowerCut):
+            clear_leftovers(str(directory), CrashFiles(stop_at), policy, lambda text: None)
+        clear_leftovers(str(directory), CrashFiles(), policy, lambda text: None)
+        assert contents(directory) == after, f"{where}, stopped before {files.log[stop_at]}"
