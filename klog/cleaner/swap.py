@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from klog.disk import failed_sync_in, is_final
@@ -75,15 +75,23 @@ def replace_all_locked(
     ends = [*(live.base_offset for live in lives[1:]), log._segments[first + len(sources)].base_offset]
     for live, made, end in zip(lives, cleaned, ends, strict=True):
         live.size, live.next_offset = made.size, end
-    try:
+    with _offline_if_interrupted(log):
         _name_swaps(log, cleaned)
         publish_locked(log, first, len(sources), lives, lambda: _swap(log, lives, sources))
+    return lives
+
+
+@contextlib.contextmanager
+def _offline_if_interrupted(log: Log) -> Iterator[None]:
+    """Ctrl-C takes the log offline: the files may be the new ones by then, and its segments still the old ones. A load
+    would finish a swap, whatever had been appended meanwhile."""
+    try:
+        yield
     except OSError:
         raise
-    except BaseException as error:  # Ctrl-C: a load would take a .swap's side, whatever had been written meanwhile
+    except BaseException as error:
         log._go_offline(repr(error), disk=failed_sync_in(error) is not None)
         raise
-    return lives
 
 
 def publish_locked(
@@ -92,11 +100,12 @@ def publish_locked(
     """Other segments in the place of `count` from number `first` on: change() does it on disk, durably, and answers
     what is to be unlinked. What ends it half-way takes the log offline."""
     doomed: list[str] = []
-    log._finally(lambda: doomed.extend(change()))
-    log._segments = (*log._segments[:first], *lives, *log._segments[first + count :])
-    log._generation += 1
-    log._aborted_finder.forget()
-    unlink_later_locked(log, doomed)  # not before: readers who miss a file look whether the segments are others by now
+    with _offline_if_interrupted(log):
+        log._finally(lambda: doomed.extend(change()))
+        log._segments = (*log._segments[:first], *lives, *log._segments[first + count :])
+        log._generation += 1
+        log._aborted_finder.forget()
+        unlink_later_locked(log, doomed)  # not before: readers that miss a file check whether the segments are others
 
 
 def write_cleaned(log: Log, cleaned: Sequence[Segment], write: Callable[[], None]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import klog
+from klog.cleaner.overflow import split_overflowed
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch
 from tests.cleaner.logs import NOW, append, open_log, values
@@ -17,6 +18,7 @@ from tests.support.abandon import abandon
 from tests.support.batches import marker, transactional
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.failing_files import FailingFiles
+from tests.support.steps import at_step
 
 BEYOND = 2**31
 CONFIG = {"cleanup.policy": "compact", "index.interval.bytes": 200, "segment.index.bytes": 4096}
@@ -287,3 +289,43 @@ def test_a_full_disk_leaves_the_segment_whole(tmp_path: Path, step: int) -> None
             assert values(log) == expected
         shutil.rmtree(directory.parent)
     assert nth > 15
+
+
+@pytest.mark.parametrize("base", [0, FAR[1]], ids=["renamed", "split"])
+def test_an_interrupt_at_any_line_leaves_old_or_new_segments(tmp_path: Path, base: int) -> None:
+    """A log in use has the segments that its directory has; else it is offline, and its next load finds every record."""
+    original = tmp_path / "original" / "t-0"
+    original.mkdir(parents=True)
+    (original / f"{base:020d}.log").write_bytes(batches(FAR[1], 2) + batches(2 * FAR[2], 2))
+    (original / f"{6 * BEYOND:020d}.log").write_bytes(batches(6 * BEYOND, 1))
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    number, came, offline = 0, True, 0
+    while came:
+        directory = tmp_path / str(number) / "t-0"
+        shutil.copytree(original, directory)
+        log = opened(directory)
+        segment, before = log.segments[0], offsets(log)
+        try:
+            came, _ = at_step(number, interrupt, lambda log=log, segment=segment: split_overflowed(log, segment))
+        except KeyboardInterrupt:
+            came = True
+        if log.offline is None:
+            assert sorted(path.name for path in directory.glob("*.log")) == [f"{b:020d}.log" for b in bases(log)], (
+                number
+            )
+            assert offsets(log) == before, number
+            log.append([(b"k", b"after", NOW)])
+            before.append(log.log_end_offset - 1)
+            log.flush()
+        else:
+            offline += 1
+        abandon(log)
+        with opened(directory) as log:
+            assert offsets(log) == before, number
+        shutil.rmtree(directory.parent)
+        number += 1
+    assert number > 100
+    assert offline > 10
