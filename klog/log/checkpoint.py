@@ -18,7 +18,6 @@ import re
 import uuid
 from collections.abc import Iterable
 
-from klog.arguments import wrong_type
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint, InconsistentTopicId
 from klog.segment.names import METADATA
@@ -157,9 +156,7 @@ def as_uuid(value: uuid.UUID | str | None) -> uuid.UUID | None:
     """An id given as such or in Kafka's text. Raises ValueError."""
     if value is None or isinstance(value, uuid.UUID):
         return value
-    if not isinstance(value, str):
-        raise wrong_type("topic_id", value, "a uuid.UUID or Kafka's 22 characters")
-    parsed = decode_uuid(value)
+    parsed = decode_uuid(value) if isinstance(value, str) else None
     if parsed is None:
         raise ValueError(f"topic_id={value!r}: a uuid.UUID or Kafka's 22 characters")
     return parsed

@@ -61,11 +61,17 @@ def mend_epochs(epochs: LeaderEpochs, segments: Sequence[Segment], log_end: int)
     runs = _settled(runs)
     if any(after.epoch < before.epoch for before, after in itertools.pairwise(runs)):
         return False
-    if not stand:
+    if not stand or any(_lower(run, epochs) for run in runs):
         epochs.clear()
     for run in runs:
         epochs.learn(run.epoch, run.start)
     return epochs.entries != entries
+
+
+def _lower(run: _Run, epochs: LeaderEpochs) -> bool:
+    """Are batches of an earlier epoch than the entries have there? A new entry cannot say that."""
+    due = epochs.epoch_for_offset(run.start)
+    return due is not None and run.epoch < due
 
 
 def _runs(segments: Sequence[Segment]) -> list[_Run]:

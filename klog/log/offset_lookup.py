@@ -15,10 +15,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from klog.arguments import LONG_MAX
 from klog.errors import CorruptBatch
 from klog.log.fetching import Isolation
 from klog.log.segments import number_of
-from klog.log.terms import NO_BOUND
 from klog.log.times import Position, resolve, whole_number
 from klog.record import iter_records
 from klog.segment import FoundByTime, Segment, count_records
@@ -128,7 +128,7 @@ def offset_for_timestamp(log: LogView, ms: int) -> TimestampOffset | None:
 def count(log: LogView, start: Position | None, stop: Position | None) -> int:
     """What Log.count documents."""
     now = log.clock.wall_ms()
-    low, high = resolve(log, start, 0, now), resolve(log, stop, NO_BOUND, now, "stop")
+    low, high = resolve(log, start, 0, now), resolve(log, stop, LONG_MAX, now, "stop")
     readable = _readable(log)
     low, high = max(low, readable.start), min(high, readable.end)
     total = 0

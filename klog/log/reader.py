@@ -88,7 +88,7 @@ class LogReader:
                     offset = record.offset + 1
                     yield record
             except CorruptBatch as error:
-                log.say_next(error, offset)
+                log._say_next(error, offset)
                 raise
 
     @property
@@ -124,7 +124,7 @@ class LogReader:
                         offset = batch.next_offset
                         yield batch
             except CorruptBatch as error:
-                log.say_next(error, offset)
+                log._say_next(error, offset)
                 raise
 
     def columns(self, fields: Sequence[str] | None = None, *, views: bool = False) -> Iterator[record_room.Columns]:
@@ -145,7 +145,7 @@ class LogReader:
                 columns = self._columns_of(chunk, whole, fields, views)
             except CorruptBatch as error:
                 damage = error
-                log.say_next(error, chunk.start)
+                log._say_next(error, chunk.start)
                 if error.position is None or error.next_offset is None:
                     raise
                 columns = self._columns_of(chunk, whole[: error.position - chunk.file_position], fields, views)

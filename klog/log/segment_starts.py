@@ -6,14 +6,16 @@ directory does.
 
   N1  the name is to blame where the first batch goes on behind the segment before, and the second behind the first;
       else the batch is (recover C4), and its readers meet it
-  N2  one short read for each segment, and a look at the end of the one before only where the first batch is not at
-      the name
+  N2  one short read for each segment, without read-ahead, and a look at the end of the one before only where the first
+      batch is not at the name. Recovery, which drops what it scans, drops this as well
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
+from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptIndex, CorruptLog
 from klog.log.inputs import Findings, Inputs
 from klog.segment import HeaderWalk, Segment, find_offset, names, scan_headers
@@ -47,13 +49,16 @@ def _misnamed(inputs: Inputs, before: Segment | None, segment: Segment) -> int |
     """The offset that a segment should be named by, None where its name is right, or not to blame."""
     file = inputs.files.open(segment.path)
     try:
-        walk = HeaderWalk(file, 0, segment.size)
-        first = next(walk, None)
-        if first is None or first.magic < 2 or first.base_offset == segment.base_offset:
-            return None
-        second = next(walk, None)
+        file.advise(0, 0, os.POSIX_FADV_RANDOM)
+        with DropBehind(file, 0, 0 if inputs.clean_shutdown or not inputs.config.io.scan_drop_behind else segment.size):
+            if int.from_bytes(file.read(0, 8)) == segment.base_offset:
+                return None
+            walk = HeaderWalk(file, 0, segment.size)
+            first, second = next(walk, None), next(walk, None)
     finally:
         file.close()
+    if first is None or first.magic < 2 or first.base_offset == segment.base_offset:
+        return None
     if second is not None and second.base_offset < first.next_offset:
         return None
     end = _end_of(inputs, before)

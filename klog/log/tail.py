@@ -63,7 +63,7 @@ class LogTail:
                 self._offset = chunk.stop
             except CorruptBatch as error:  # met again, after what came before it
                 if not records:
-                    log.say_next(error, self._offset)
+                    log._say_next(error, self._offset)
                     raise
                 self._offset = records[-1].offset + 1
             if records:

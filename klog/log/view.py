@@ -522,14 +522,14 @@ class LogView(LogState):
                         return
             except (CorruptData, FileNotFoundError) as error:
                 if not following.overtaken(self, moment):
-                    self.say_next(error, offset)
+                    self._say_next(error, offset)
                     self._check_there(error)
                     raise
             except OSError as error:
                 self._read_failed(error)
                 raise
 
-    def say_next(self, error: Exception, offset: int) -> None:
+    def _say_next(self, error: Exception, offset: int) -> None:
         """Let an error that a reader at this offset has met say where reading can go on."""
         if not isinstance(error, CorruptBatch) or error.next_offset is not None:
             return
@@ -564,7 +564,7 @@ class LogView(LogState):
         try:
             return self._noting(look)
         except CorruptBatch as error:
-            self.say_next(error, offset)
+            self._say_next(error, offset)
             raise
 
     def _let_go(self) -> None:

@@ -86,7 +86,12 @@ def open_directory(
     """
     paths = as_paths(path)
     if arguments.flag("create", create) and arguments.flag("read_only", read_only):
-        raise ValueError("create=True, read_only=True: only a writer makes a log.dir; leave one of the two out")
+        missing = [path for path in paths if not os.path.isdir(path)]
+        if missing:
+            raise ValueError(
+                f"create=True, read_only=True: {missing[0]} does not exist, and a reader creates nothing; "
+                "leave one of the two out"
+            )
     check_choices(recovery, durability)
     check_tools(clock, files)
     return LogManager(

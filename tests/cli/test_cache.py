@@ -244,7 +244,7 @@ def test_what_goes_meanwhile_is_left_out_and_what_cannot_be_opened_is_told(data:
     assert entry["problem"].endswith("; and 1 more")
     assert "Too many levels of symbolic links" in entry["problem"] and str(name) in entry["problem"]
     result = run(data)
-    assert result.exit_code == 0 and str(name) in result.stderr
+    assert result.exit_code == 1 and str(name) in result.stderr
 
 
 def test_links_and_directories_on_their_way_do_not_count(data: Path) -> None:

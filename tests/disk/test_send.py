@@ -154,7 +154,7 @@ def test_a_file_takes_a_slice_where_it_stands(tmp_path: Path, file: LogFile, mod
 
 
 def test_a_target_without_a_descriptor_is_refused(file: LogFile) -> None:
-    with pytest.raises(AttributeError, match="fileno"):
+    with pytest.raises(TypeError, match=r"target=.* fileno\(\)"):
         send_slice(object(), file, 0, 1, SendCounts())  # type: ignore[arg-type]
     with open(os.devnull, "rb") as target, pytest.raises(OSError, match="Bad file descriptor") as caught:
         send_slice(target, file, 0, 1, SendCounts())

@@ -95,7 +95,7 @@ def test_a_page_that_never_came_may_hold_the_beginning_of_a_header(tmp_path: Pat
     with open(log_file(path), "r+b") as file:
         file.seek(positions[1])
         file.write(bytes(before))
-    with Log.open(path, clean_shutdown=False) as log:
+    with Log.open(path, clean_shutdown=False, recovery_point=0) as log:
         assert log.log_end_offset == 1 and log.size == positions[1]
 
 

@@ -12,10 +12,11 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.log import rebuild
+from klog.log.damage import notable_headers
 from klog.log.snapshots import parse_snapshot, snapshot_offsets
 from klog.record import encode
 from klog.record.control import marker
-from klog.segment import Scan, names, scan_headers
+from klog.segment import Header, Segment, names
 
 T = 1_700_000_000_000
 CONFIG = {"index.interval.bytes": 100, "segment.index.bytes": 4096, "retention.ms": -1}
@@ -83,11 +84,11 @@ def read_whole(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bases of the segments that loading walks through for what is beside the records, recovered ones left out."""
     bases: list[int] = []
 
-    def counting(file, *args: int) -> Scan:  # type: ignore[no-untyped-def]
-        bases.append(int(os.path.basename(file.path)[:20]))
-        return scan_headers(file, *args)
+    def counting(segment: Segment) -> tuple[list[Header], bool]:
+        bases.append(segment.base_offset)
+        return notable_headers(segment)
 
-    monkeypatch.setattr(rebuild, "scan_headers", counting)
+    monkeypatch.setattr(rebuild, "notable_headers", counting)
     return bases
 
 
@@ -376,7 +377,7 @@ def test_a_load_takes_as_much_for_each_segment_however_many_there_are(
         with monkeypatch.context() as patch:
             for name in ("open", "listdir", "scandir", "stat", "rename", "unlink"):
                 patch.setattr(os, name, counted(getattr(os, name)))
-            patch.setattr(rebuild, "scan_headers", counted(scan_headers))
+            patch.setattr(rebuild, "notable_headers", counted(notable_headers))
             patch.setattr(rebuild, "replay", counted(rebuild.replay))
             log = open_log(directory)
         opened = calls[0]
