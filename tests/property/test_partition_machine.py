@@ -314,13 +314,13 @@ class PartitionMachine(RuleBasedStateMachine):
         self.start = max(start, self.up.segments[0].base_offset)
         self.log = self.open(clean_shutdown=clean_shutdown)
         self.mark = min(max(self.mark, self.start), self.end)
-        self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
+        emptied = 0 < self.start == self.end  # the last epoch of deleted records is one that begins at the log end
+        self.epochs = [entry for entry in self.epochs if entry[1] < self.end + emptied]
         if not self.epochs:  # an empty file counts as a lost one, and so does one that knows the log end alone
             for batch in self.batches:
                 self.assign(batch.epoch, batch.base)
         if start:
             self.trim_epochs()
-        self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
 
     # ---- always ------------------------------------------------------------------------------------------------------
 
