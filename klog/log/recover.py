@@ -111,7 +111,9 @@ def _refuse_name(segment: Segment) -> None:
 
 def _refuse_gap(inputs: Inputs, before: Segment, after: Segment) -> None:
     gap = before.next_offset, after.base_offset
-    if gap[0] < gap[1] and after.size and gap not in gaps.read(inputs.directory):
+    if gap[0] >= gap[1] or not after.size or gap[1] <= inputs.cleaned_to:
+        return
+    if gap not in gaps.read(inputs.directory):
         raise CorruptLog(
             f"records {before.next_offset} to {after.base_offset - 1} are missing between two segments: restore "
             f'{before.path}, or open with recovery="kafka" to go on without them',

@@ -147,6 +147,7 @@ class LogView(LogState):
             log_start_offset=options.log_start_offset,
             producer_expiration_ms=options.producer_expiration_ms,
             check_gaps=options.config_known and not options.config.compacts,
+            cleaned_to=options.cleaned_to,
             segments_left=options.segments_left,
             home=self._home,
         )
