@@ -44,6 +44,7 @@ class Inputs:
     log_start_offset: int
     producer_expiration_ms: int
     check_gaps: bool  # False where the topic may be compacted
+    cleaned_to: int = 0  # gaps below are the cleaner's: the topic was compacted once
     progress: Callable[[int], None] | None = None
     segments_left: Callable[[int], None] | None = None  # hears how many segments recovery still has to check
     home: Home | None = None  # what its segments share, made with the first of them

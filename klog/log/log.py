@@ -193,6 +193,18 @@ class Log(LogView):
         self._producers.on_high_watermark_updated(self.high_watermark)
         self._expiry = expire_producers_regularly(self)
 
+    def _belong_to(self, owner: Any, on_flush: Callable[[Log], None] | None = None) -> None:
+        """Its log.dir keeps checkpoints of it from here on. A recovery point beyond what this load has found is taken
+        back before the first append: records that come to be below it are not on disk. A crash before this leaves it to
+        the next load."""
+        self._owner, self._on_flush = owner, on_flush
+        try:
+            if self._options.recovery_point > self._recovery_point:
+                owner.lower(self, self._recovery_point, self._log_start_offset)
+        except BaseException:
+            self._abandon()
+            raise
+
     def _write_metadata(self, topic_id: uuid.UUID) -> None:
         path = os.path.join(self._directory, names.METADATA)
         if not os.path.exists(path) or os.stat(path).st_size == 0:

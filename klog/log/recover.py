@@ -111,7 +111,9 @@ def _refuse_name(segment: Segment) -> None:
 
 def _refuse_gap(inputs: Inputs, before: Segment, after: Segment) -> None:
     gap = before.next_offset, after.base_offset
-    if gap[0] < gap[1] and after.size and gap not in gaps.read(inputs.directory):
+    if gap[0] >= gap[1] or not after.size or gap[1] <= inputs.cleaned_to:
+        return
+    if gap not in gaps.read(inputs.directory):
         raise CorruptLog(
             f"records {before.next_offset} to {after.base_offset - 1} are missing between two segments: restore "
             f'{before.path}, or open with recovery="kafka" to go on without them',
@@ -134,6 +136,8 @@ def allow_cut(
     if inputs.policy == "kafka":
         return
     file, unsynced = segment.file, not inputs.clean_shutdown  # a clean stop has synced all there is
+    if unsynced and _never_came(bytes(file.read(scan.end, BATCH_HEADER)), scan.end, scan.next_offset):
+        return  # only the length of the file and a later write did
     if scan.reason == "offset_order" and not _repeats(segment, scan.end, size):
         raise CorruptLog(
             f"a whole batch whose offsets go back behind {scan.next_offset - 1}. Nothing was changed. `klog verify` "
@@ -151,8 +155,6 @@ def allow_cut(
             position=scan.end,
             offset=max(scan.next_offset, segment.base_offset),
         )
-    if unsynced and _never_came(bytes(file.read(scan.end, BATCH_HEADER)), scan.end):
-        return  # only the length of the file and a later write did
     behind: Header | None = search_batch(file, scan.end, size, segment.base_offset, scan.next_offset)
     if unsynced and nul_page_within(file, scan.end, size if behind is None else behind.position) >= 0:
         return  # zeros in the values of the good batches behind are no such page
@@ -175,11 +177,13 @@ def allow_cut(
     )
 
 
-def _never_came(header: bytes, position: int) -> bool:
+def _never_came(header: bytes, position: int, due: int) -> bool:
     """Has write-back left out what begins here? Of a header that a sector ends in, the next one may have come: then the
-    zeros before that must reach beyond the length, since a small base offset is little else."""
-    sector_left = SECTOR - position % SECTOR
-    return not (header[:sector_left] if sector_left >= LENGTH_END else header).strip(b"\0")
+    zeros before that must reach beyond the length, or over what is not zero of the offset that is due, of which no
+    checksum tells."""
+    came = header[: SECTOR - position % SECTOR]
+    short = len(came) < LENGTH_END and not due.to_bytes(_BASE_OFFSET_BYTES)[: len(came)].strip(b"\0")
+    return not (header if short else came).strip(b"\0")
 
 
 def _refuse_durable(inputs: Inputs, segment: Segment, scan: Scan) -> None:

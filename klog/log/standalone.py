@@ -290,6 +290,7 @@ def open_standalone(
         raise
     if owner is not None:
         owner.take_mark(key)
-    log._owner = owner
+    if owner is not None:
+        log._belong_to(owner)
     warming.at_open([log])
     return log

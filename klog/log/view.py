@@ -147,6 +147,7 @@ class LogView(LogState):
             log_start_offset=options.log_start_offset,
             producer_expiration_ms=options.producer_expiration_ms,
             check_gaps=options.config_known and not options.config.compacts,
+            cleaned_to=options.cleaned_to,
             segments_left=options.segments_left,
             home=self._home,
         )
@@ -549,22 +550,18 @@ class LogView(LogState):
         if self._reads_failed >= _READS_FAILED_MAX and not self.read_only and self._offline is None:
             self._disk_failed(f"{self._reads_failed} reads in a row failed: {error}")
 
-    def _noting(self, look: Callable[[], T]) -> T:
-        """_steadily(look), and whether the disk could not read. A good one is no news: headers are in memory."""
+    def _noting(self, offset: int, look: Callable[[], T]) -> T:
+        """_steadily(look) for a reader at this offset, and whether the disk could not read. A good one is no news:
+        headers are in memory."""
         try:
             return self._steadily(look)
+        except CorruptBatch as error:
+            self._say_next(error, offset)
+            raise
         except FileNotFoundError:
             raise
         except OSError as error:
             self._read_failed(error)
-            raise
-
-    def _telling(self, offset: int, look: Callable[[], T]) -> T:
-        """_noting(look) for a reader at this offset."""
-        try:
-            return self._noting(look)
-        except CorruptBatch as error:
-            self._say_next(error, offset)
             raise
 
     def _let_go(self) -> None:
@@ -654,7 +651,7 @@ class LogView(LogState):
         if type(offset) is not int or type(max_bytes) is not int or type(min_one_message) is not bool:
             offset, max_bytes = whole_number("offset", offset), whole_number("max_bytes", max_bytes)
             min_one_message = flag("min_one_message", min_one_message)
-        return self._telling(offset, lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
+        return self._noting(offset, lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
 
     def fetch_range(self, start: int, stop: int | None = None, *, isolation: Isolation = "log_end") -> FetchRange:
         """Raw batches of all of [start, stop), or up to the isolation's bound: the slices of every segment in it, to be
@@ -664,7 +661,7 @@ class LogView(LogState):
         """
         self._check_open()
         start, stop = whole_number("start", start), None if stop is None else whole_number("stop", stop)
-        return self._telling(start, lambda: fetch_range(self, start, stop, isolation))
+        return self._noting(start, lambda: fetch_range(self, start, stop, isolation))
 
     def count(self, start: Position | None = None, stop: Position | None = None) -> int:
         """Number of records in [start, stop), control records not counted, from batch headers.

@@ -90,8 +90,7 @@ class Loading:
         path = directory.partition_path(topic, partition)
         checkpoint.check_topic_id(path, options.topic_id)
         log = Log(path, options)
-        log._owner = directory
-        log._on_flush = directory.flushed
+        log._belong_to(directory, directory.flushed)
         return log
 
     def _segments_left(self, directory: LogDirectory, left: int) -> None:

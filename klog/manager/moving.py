@@ -240,7 +240,7 @@ def _open_copy(manager: LogManager, log: Log, target: LogDirectory, under_way: M
     options.clean_shutdown, options.recovery_point = True, end
     options.log_start_offset, options.topic_id = log.log_start_offset, log.topic_id
     copy = Log(path, options)
-    copy._owner, copy._on_flush = target, target.flushed
+    copy._belong_to(target, target.flushed)
     if (copy.log_start_offset, copy.log_end_offset) != (log.log_start_offset, end):
         copy._abandon()
         raise OSError(f"{path} holds {copy!r} after copying {log!r}")

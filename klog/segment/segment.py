@@ -175,7 +175,7 @@ class Segment:
     def open_direct(self) -> LogFile:
         """A descriptor for one reader, whose large reads go past the page cache where the file system lets them."""
         with self.home.opening:  # while this is held, the directory gets no other name
-            return self._known(self.home.files.open_direct(self.path))
+            return self._known(self.home.files.open_direct(self._path_during_move()))
 
     def take_for(self, found: os.stat_result, *, closed: bool) -> None:
         """S4, of a log that is only read, a segment that leaves a log: its numbers are of the file that this was told

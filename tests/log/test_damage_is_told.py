@@ -87,7 +87,7 @@ def three_batches(path: Path, before: int) -> list[int]:
     return positions
 
 
-@pytest.mark.parametrize("before", [12, 13, 30, 60, 61, 100])
+@pytest.mark.parametrize("before", [8, 9, 11, 12, 13, 30, 60, 61, 100])
 def test_a_page_that_never_came_may_hold_the_beginning_of_a_header(tmp_path: Path, before: int) -> None:
     """Of the page that ends there an older state has landed, and then the next page."""
     path = tmp_path / "t-0"
@@ -97,6 +97,23 @@ def test_a_page_that_never_came_may_hold_the_beginning_of_a_header(tmp_path: Pat
         file.write(bytes(before))
     with Log.open(path, clean_shutdown=False, recovery_point=0) as log:
         assert log.log_end_offset == 1 and log.size == positions[1]
+
+
+@pytest.mark.parametrize("before", [3, 7])
+def test_a_page_that_never_came_may_hold_part_of_a_base_offset(tmp_path: Path, before: int) -> None:
+    path = tmp_path / "t-0"
+    positions, start = three_batches(path, before), 1 << 8 * (8 - before)
+    file = log_file(path)
+    stored = bytearray(file.read_bytes())
+    for number, position in enumerate(positions):
+        stored[position : position + 8] = (start + number).to_bytes(8)
+    for other in path.iterdir():
+        other.unlink()
+    stored[positions[1] : 4096] = bytes(before)
+    file = log_file(path, start)
+    file.write_bytes(stored)
+    with Log.open(path, clean_shutdown=False, recovery_point=0) as log:
+        assert log.log_end_offset == start + 1 and log.size == positions[1]
 
 
 @pytest.mark.parametrize(("before", "position"), [(12, 11), (12, 80), (61, 11), (61, 20), (61, 80)])

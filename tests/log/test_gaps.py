@@ -63,6 +63,17 @@ def test_without_that_word_it_is_damage(tmp_path: Path, text: bytes | None) -> N
     assert [problem.kind for problem in klog.verify(path).problems if problem.kind == "gap"] == ["gap"]
 
 
+def test_what_the_cleaner_has_taken_is_no_damage_after_a_change_of_policy(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0", config={"segment.bytes": 100, "cleanup.policy": "compact"}) as log:
+        for number in range(8):
+            log.append([(b"%d" % (number // 6), b"v", NOW)])
+        log.compact()
+        ends = [(segment.next_offset, segment.size) for segment in log.segments]
+        kept = [record.offset for record in log.read()]
+    assert ends[0][1] == 0 and len(kept) < 8
+    assert reopen(tmp_path / "t-0") == kept
+
+
 def test_gaps_below_the_first_segment_are_forgotten(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "t-0", config={"segment.bytes": 100, "retention.ms": -1}) as log:
         for base in (0, 10, 20):

@@ -11,6 +11,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.disk import RealFiles
 from klog.errors import InconsistentTopicId, LogClosed, StorageOffline
 from klog.log import partition_life
 from klog.log.checkpoint import read_offsets, read_topic_id
@@ -249,6 +250,27 @@ def test_another_suffix_creates_no_file(tmp_path: Path) -> None:
         log.close_handlers()
         with pytest.raises(StorageOffline):
             log.close()
+
+
+@pytest.mark.parametrize("read", ["buffered", "direct"])
+def test_the_thread_that_puts_a_segment_aside_reads_in_it(tmp_path: Path, read: str) -> None:
+    """As a signal's handler does, which cannot wait for the end of the renames: before each, and after."""
+    found: list[list[bytes | None]] = []
+
+    class Interrupted(RealFiles):
+        def rename(self, source: str, target: str) -> None:
+            if target.endswith(".deleted"):
+                found.append(values(log))
+            super().rename(source, target)
+            if target.endswith(".deleted"):
+                found.append(values(log))
+
+    config = {"segment.bytes": 1024, "cleanup.policy": "compact", "klog.io.read": read}
+    with open_log(tmp_path, config=config, files=Interrupted()) as log:
+        for number in range(40):
+            log.append([(b"%d" % (number % 3), b"%d" % number * 20, NOW)])
+        log.compact(roll=False)
+        assert len(found) > 4 and all(each[-1] == b"39" * 20 for each in found)
 
 
 def test_why_segments_go_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

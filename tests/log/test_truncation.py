@@ -9,7 +9,8 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import CorruptBatch, OffsetOutOfRange, ReadOnly
+from klog.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, ReadOnly
+from klog.log.load import Policy
 from klog.log.watermark import OffsetMetadata
 from tests.support.abandon import abandon
 from tests.support.batches import batch
@@ -377,6 +378,38 @@ def test_checkpoints_do_not_outlive_what_they_promise(tmp_path: Path, how: str) 
     with standalone(tmp_path, clean_shutdown=False) as log:
         assert (log.log_start_offset, log.log_end_offset) == (5, 12)
         assert log.recovery.segments_scanned == 1
+
+
+@pytest.mark.parametrize("managed", [False, True], ids=["alone", "managed"])
+def test_a_load_that_ends_below_the_recovery_point_takes_it_back(tmp_path: Path, managed: bool) -> None:
+    """Else what is appended from there on would count as durable, and a torn tail of it as damage."""
+    with standalone(tmp_path) as log:
+        fill(log, 20)
+    path = Path(log.segments[-1].path)
+    path.write_bytes(path.read_bytes()[:-300])
+
+    def opened(policy: Policy) -> tuple[klog.Log, klog.Log | klog.LogManager]:
+        if managed:
+            logs = klog.open(tmp_path, recovery=policy)
+            try:
+                return logs.log("t"), logs
+            except CorruptLog:
+                abandon(logs)
+                raise
+        log = standalone(tmp_path, clean_shutdown=False, recovery=policy)
+        return log, log
+
+    with pytest.raises(CorruptLog, match="recovery point 20"):
+        opened("strict")
+    log, owner = opened("kafka")
+    end = log.log_end_offset
+    assert end == 15
+    fill(log, 2)
+    abandon(owner)
+    path.write_bytes(path.read_bytes()[:-1])
+    log, owner = opened("strict")
+    assert log.log_end_offset == end + 1
+    owner.close()
 
 
 @pytest.mark.parametrize("how", ["cut", "anew"])
