@@ -15,7 +15,7 @@ importing, spark, demo, cli.
 
 from klog._start import Interruptible
 
-with Interruptible() as _start:
+with Interruptible() as _starting:
     import logging as _logging
     from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ with Interruptible() as _start:
         from klog._source_tree import not_compiled
 
         raise (not_compiled(str(error.name)) or error) from None
-    if _start.is_command:
+    if _starting.is_command:
         import klog.cli as _cli  # noqa: F401 - its main() takes over
 
 if TYPE_CHECKING:
