@@ -22,10 +22,13 @@ help:
 	@echo 'make package    sdist, the wheel built from it, a fresh venv, and klog tried there'
 	@echo 'make test-deep  slower: Kafka itself as judge, long properties, sanitizers'
 	@echo 'make test-hogs  make test ten times (RUNS=), beside hogs of the cores and of the disk'
+	@echo 'make test-c     the self test of the C core under address and undefined sanitizers'
+	@echo 'make debug      rebuild with bounds checks on; then make test again'
 	@echo 'make asan       the C core and the unit tests under address and undefined sanitizers'
-	@echo 'make fuzz       libFuzzer over the C core, atheris over the Python face; FUZZ_SECONDS=300 for each target'
+	@echo 'make fuzz       libFuzzer over the C core, atheris over the Python API; FUZZ_SECONDS=300 for each target'
 	@echo 'make bench      klog beside its peers, as ratios of one run: a table, a plot, docs/performance.md'
 	@echo 'make profile CONTEST="append 100B"   a flame graph of one contest of bench/, by Linux perf'
+	@echo 'make micro      pyperf on the innermost loops'
 	@echo 'make format     let ruff format the tree'
 
 $(VENV)/made:

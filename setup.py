@@ -30,8 +30,6 @@ LINK = [flag for flag in FLAGS if flag.startswith("-fsanitize")]
 WARN = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function", "-fstack-protector-strong"]
 BUILD = Path("build") / FLAVOUR
 
-JOBS = len(os.sched_getaffinity(0))
-
 SOURCES = sorted(str(path) for path in Path("csrc").glob("*.c"))
 HEADERS = sorted(str(path) for path in Path("csrc").glob("*.h"))
 
@@ -66,18 +64,13 @@ class BuildExt(build_ext):
     def initialize_options(self) -> None:
         super().initialize_options()
         self.build_temp = str(BUILD / "ext")
-        self.parallel = JOBS
-
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.parallel = self.parallel or len(os.sched_getaffinity(0))
+        self.parallel = len(os.sched_getaffinity(0))
 
     def run(self) -> None:
         self.run_command("build_clib")
         super().run()
 
 
-machine = platform.machine()
 extensions = cythonize(
     [extension(path) for path in sorted(Path("klog").rglob("*.pyx"))],
     build_dir=str(BUILD / "cython"),
@@ -96,6 +89,9 @@ extensions = cythonize(
 )
 
 setup(
+    # Beside [project]: as fields of their own, since the pip of Python 3.11 and 3.12 shows no others.
+    url="https://github.com/klog-project/klog",
+    license="Apache-2.0",
     ext_modules=extensions,
     libraries=[
         (

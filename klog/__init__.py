@@ -13,31 +13,36 @@ The files are Kafka's own. Rooms, left to right: codec, record, disk, segment, l
 importing, spark, demo, cli.
 """
 
-import logging as _logging
-from typing import TYPE_CHECKING, Any
+from klog._start import Interruptible
 
-try:
-    from klog import clock, errors, record
-    from klog.config import LogConfig, ManagerConfig
-    from klog.errors import KlogError
-    from klog.log import (
-        AppendInfo,
-        FetchData,
-        FetchRange,
-        Log,
-        LogReader,
-        Outgoing,
-        ProducerState,
-        Recovery,
-        TimestampOffset,
-    )
-    from klog.manager import LogManager, NamedReader
-    from klog.manager import open_directory as open
-    from klog.record import Record, RecordBatch, TimestampType
-except ModuleNotFoundError as error:
-    from klog._source_tree import not_compiled
+with Interruptible() as _starting:
+    import logging as _logging
+    from typing import TYPE_CHECKING, Any
 
-    raise (not_compiled(str(error.name)) or error) from None
+    try:
+        from klog import clock, errors, record
+        from klog.config import LogConfig, ManagerConfig
+        from klog.errors import KlogError
+        from klog.log import (
+            AppendInfo,
+            FetchData,
+            FetchRange,
+            Log,
+            LogReader,
+            Outgoing,
+            ProducerState,
+            Recovery,
+            TimestampOffset,
+        )
+        from klog.manager import LogManager, NamedReader
+        from klog.manager import open_directory as open
+        from klog.record import Record, RecordBatch, TimestampType
+    except ModuleNotFoundError as error:
+        from klog._source_tree import not_compiled
+
+        raise (not_compiled(str(error.name)) or error) from None
+    if _starting.is_command:
+        import klog.cli as _cli  # noqa: F401 - its main() takes over
 
 if TYPE_CHECKING:
     from klog.cleaner import CompactionStats, PurgeStats

@@ -1,4 +1,4 @@
-"""What the public functions take: each argument that is used as a key, a path or a number is checked here and comes out
+"""What the public functions take: each argument that is used as a key, a path or a number is checked here and returned
 as exactly one type. A wrong type is a TypeError, a wrong value a ValueError; both name the argument.
 
 Where a call counts its frames, it looks at the exact type itself and comes here with anything else:
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ SECONDS_MAX = 2**33  # what nanoseconds of 64 bits hold: some 272 years
 
 
 def whole(name: str, value: Any, low: int = LONG_MIN, high: int = LONG_MAX, hint: str = "") -> int:
-    """An int, of numpy's integers too; a bool is none."""
+    """An int, also of numpy's integers; not a bool."""
     if isinstance(value, bool):
         raise wrong_type(name, value, "an int", hint)
     try:
@@ -44,7 +44,7 @@ def optional_whole(name: str, value: Any, low: int = LONG_MIN, high: int = LONG_
 
 
 def seconds(name: str, value: Any) -> float | None:
-    """A time to wait, not negative; None for ever."""
+    """A time to wait, not negative; None means for ever."""
     return None if value is None else some_seconds(name, value, "; None waits for ever")
 
 
@@ -59,7 +59,7 @@ def some_seconds(name: str, value: Any, hint: str = "") -> float:
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False, of numpy's too; nothing that merely counts as one of them."""
+    """True or False, also numpy's; nothing else that is true or false."""
     if value is True or value is False:
         return bool(value)
     if is_numpy_bool(value):
@@ -68,7 +68,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def is_numpy_bool(value: object) -> bool:
-    """numpy itself may not be there. Its name was bool_ before numpy 2."""
+    """Without an import of numpy. The class was named bool_ before numpy 2."""
     return type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
 
 
@@ -85,19 +85,19 @@ def text(name: str, value: Any, hint: str = "") -> str:
     try:
         plain.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{name}={plain!r}: a lone surrogate is no text{hint}") from None
+        raise ValueError(f"{name}={plain!r}: a lone surrogate cannot be written as UTF-8{hint}") from None
     return plain
 
 
 def texts(name: str, value: Any) -> list[str]:
-    """Several of them; one alone is none of several."""
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+    """Several of them, the keys of a mapping too; not one str."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise wrong_type(name, value, "a list of str")
     return [text(f"{name}[{number}]", each) for number, each in enumerate(value)]
 
 
 def path(name: str, value: Any) -> str:
-    """A path as str. A file descriptor is none: it would be read from, and closed."""
+    """A path as str. Not a file descriptor: it would be read from, and closed."""
     if not isinstance(value, str | bytes | os.PathLike):
         raise wrong_type(name, value, "a path, as str or pathlib.Path,")
     found = str.__str__(os.fsdecode(value))

@@ -124,7 +124,7 @@ TAKES: dict[str, Callable[[Any], bool]] = {
     "Headers": empty,
     "Iterable[tuple[str, Buffer | None]]": empty,
     "Iterable[tuple[int, int, int]]": lambda value: iterable(value) and not value,
-    "Iterable[str]": empty,
+    "Iterable[str]": either(empty, lambda value: value == {}),  # the keys of a mapping
     "Sequence[str]": empty,
     "Iterable[Columns]": iterable,  # each is looked at when its turn comes
     "Iterable[Buffer | FetchData | FetchRange]": lambda value: isinstance(value, list | tuple | dict) and not value,

@@ -25,6 +25,11 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Path], object]]] 
         "create=True, read_only=True: .*leave one of the two out",
         lambda _logs, path: klog_.open(path / "new", create=True, read_only=True),
     ),
+    "read-only as text": (
+        TypeError,
+        "read_only='no': True or False expected",
+        lambda logs, path: klog_.open(path / "data", read_only="no"),
+    ),
     "partitions as text": (
         TypeError,
         r"partitions='3': an int expected, not str; use int\(\)",

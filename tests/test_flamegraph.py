@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PRINTED = """\
 python
     7f1101 kl_pwrite+0x10
-  /work/klog/csrc/osio.c:93
+  /src/klog/csrc/osio.c:93
     7f1102 __pyx_pw_4klog_3log_7_append_1append_batches
   klog/log/_append.pyx:120
     7f1103 _PyEval_EvalFrameDefault

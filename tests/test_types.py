@@ -106,17 +106,18 @@ async def bad_async(log: klog.Log) -> None:
 
 
 def refused_lines(path: Path) -> set[int]:
+    """mypy's cache may show the errors with the folder that the same program had in an earlier run."""
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     found = [line.split(":", 2) for line in done.stdout.splitlines() if ": error:" in line]
-    assert all(name == str(path) for name, *_ in found), done.stdout
+    assert all(Path(name).name == path.name for name, *_ in found), done.stdout
     return {int(number) for _, number, _ in found}
 
 
 def test_only_documented_forms_of_records_are_taken(tmp_path: Path) -> None:
     pytest.importorskip("mypy", reason="needs: mypy")
-    program = tmp_path / "program.py"
+    program = tmp_path / "append_every_form.py"
     program.write_text(PROGRAM)
     wanted = {number for number, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith("# refused")}
     assert refused_lines(program) == wanted

@@ -2,7 +2,7 @@
 
 Builds as `python -m build` does, in isolation, so that what pyproject.toml asks for is what there is. Both stay in
 FOLDER (build/package). Fails when a source is missing from the sdist, or when the wheel has another file than it
-should; tools/try_install.py says whether the installed klog works.
+should; tools/try_install.py tries the installed klog.
 """
 
 from __future__ import annotations

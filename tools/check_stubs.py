@@ -17,7 +17,8 @@ def main() -> int:
         return 1
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sources]
     allow = ROOT / "tools" / "stubtest-allow.txt"
-    command = [sys.executable, "-m", "mypy.stubtest", "--allowlist", str(allow), "--ignore-unused-allowlist", *names]
+    options = ["--mypy-config-file", "pyproject.toml", "--allowlist", str(allow), "--ignore-unused-allowlist"]
+    command = [sys.executable, "-m", "mypy.stubtest", *options, *names]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

@@ -2,7 +2,10 @@
 # What the deep tests and the benchmarks use beyond Python, gcc and make: installed from Debian's packages where this is
 # root, else named.
 set -u
-declare -A package=([mvn]=maven [javac]=default-jdk-headless [valgrind]=valgrind [clang]=clang [perf]=linux-perf [musl-gcc]=musl-tools
+# Ubuntu has perf in another package.
+perf=linux-perf
+grep -qsx 'ID=ubuntu' /etc/os-release && perf=linux-tools-generic
+declare -A package=([mvn]=maven [javac]=default-jdk-headless [valgrind]=valgrind [clang]=clang [perf]=$perf [musl-gcc]=musl-tools
     [aarch64-linux-gnu-gcc]=gcc-aarch64-linux-gnu [qemu-aarch64]=qemu-user)
 libc_arm=/usr/aarch64-linux-gnu/lib/libc.a
 missing=()

@@ -3,6 +3,7 @@
 # On a copy of the tree, built with frame pointers and .pyx line numbers: flavours never share objects.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+[ -n "${1-}" ] || { echo "which contest? make profile CONTEST='append 100B'; docs/profiling.md"; exit 2; }
 command -v perf >/dev/null || { echo 'needs: perf (on Debian: sudo apt-get install linux-perf)'; exit 1; }
 copy=build/profile-tree
 mkdir -p "$copy"

@@ -40,7 +40,7 @@ def modules() -> list[str]:
 
 
 def distribution() -> None:
-    """Only klog is in it, no source, and it names author, licence and project."""
+    """Only klog is in it, no source, and it names author, licence and project in the fields that every pip shows."""
     about = importlib.metadata.distribution("klog")
     folder = f"klog-{about.version}.dist-info"
     for file in about.files or ():
@@ -49,9 +49,10 @@ def distribution() -> None:
         assert inside and path.suffix not in NO_PART_OF_A_WHEEL, f"{path} is no part of an installed klog"
     names = about.metadata
     assert names["Author"] == "klog maintainers", names["Author"]
-    assert names["License-Expression"] == "Apache-2.0", names["License-Expression"]
+    assert names["License"] == "Apache-2.0", names["License"]
+    assert names["Home-page"].startswith("https://"), names["Home-page"]
     urls = dict(url.split(", ") for url in names.get_all("Project-URL", []))
-    assert urls["Homepage"].startswith("https://"), urls
+    assert urls["Homepage"] == names["Home-page"], urls
 
 
 def run(*command: str, folder: str, killed: bool = False) -> str:

@@ -148,7 +148,7 @@ def _name_swaps(log: Log, cleaned: Sequence[Segment]) -> None:
             done -= 1
             log._guard(lambda: files.rename(swaps[-1], paths[-1]))
         for swap in swaps[:done] if log.offline is None else ():  # while a .cleaned is there, a load takes no .swap
-            log._guard(lambda swap=swap: files.unlink(swap))  # type: ignore[misc]
+            log._guard(lambda swap=swap: files.unlink(swap))
         raise
 
 

@@ -19,7 +19,7 @@ def command(ctx: click.Context, directories: tuple[str, ...], as_json: bool) -> 
     """Topics, partitions, offsets, sizes, segments and time span of log directories.
 
     DIR is a log.dir (of klog or of a broker, running or dead) or one partition directory. Nothing in it is changed.
-    What is on its way (deleted, moved, stray) is told on stderr. FIRST TIME is that of the first record, MAX TIME the
+    What is on its way (deleted, moved, stray) is named on stderr. FIRST TIME is that of the first record, MAX TIME the
     greatest of all. A partition that cannot be read is listed with what is known of it, and the exit code is 1. The
     JSON of several directories is {"directories": [...]}, of each what a single one gives.
 

@@ -19,9 +19,8 @@ def command(ctx: click.Context, directory: str, as_json: bool, progress: bool) -
     """Check every invariant of a log directory, offline and read-only.
 
     DIR is a log.dir or one partition directory. What a deletion has left for the next start to remove is a note on
-    stderr. Exit code 3 says that something is wrong; each problem names file,
-    position, offset and kind: crc, length, offset_order, epoch, index, timeindex, txnindex, snapshot, checkpoint,
-    leftover, gap.
+    stderr. Exit code 3 means that something is wrong; each problem names file, position, offset and kind: crc, length,
+    offset_order, epoch, index, timeindex, txnindex, snapshot, checkpoint, leftover, gap.
 
     \b
     klog verify data

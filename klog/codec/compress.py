@@ -16,6 +16,7 @@ The errors carry no place: the caller knows the file and the batch, and adds the
 
 from __future__ import annotations
 
+import operator
 import struct
 import threading
 import zlib
@@ -76,8 +77,9 @@ def parse_compression(compression: str | tuple[str, int] | None) -> tuple[int, i
         if codec not in _LEVELS:
             raise InvalidConfig(f"{name} has no levels; say compression={name!r}")
         low, high = _LEVELS[codec]
-        if isinstance(level, bool) or not isinstance(level, int):
-            raise InvalidConfig(f"the level of {name} is an int, not {level!r}")
+        if isinstance(level, bool) or not hasattr(type(level), "__index__"):
+            raise InvalidConfig(f"compression=({name!r}, {level!r}): the level is an int, from {low} to {high}")
+        level = operator.index(level)
         if not low <= level <= high or (codec == GZIP and level == 0):
             raise InvalidConfig(f"level {level} of {name} is out of range; {low} to {high}")
     return codec, level

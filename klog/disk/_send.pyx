@@ -60,7 +60,7 @@ cdef class SendCounts:
 
 
 cpdef int check_target(target) except -1:
-    """TypeError for what has no descriptor: a number alone is none, since nobody says that it is still the same file."""
+    """TypeError for what has no fileno(). A number is refused: its file may be another one by now."""
     if not hasattr(target, "fileno"):
         raise wrong_type("target", target, "a socket, or anything with a fileno(),")
     return 0

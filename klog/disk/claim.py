@@ -1,4 +1,4 @@
-"""Which directories this process writes a partition in: a second writer of one is refused, by whatever name it came.
+"""Which partition directories this process writes in: a second writer of one is refused, whatever path it was given.
 
 A LogManager's lock and that of Log.open keep processes apart; within one process a directory may be reached by another
 key, by a link or by another mount. A directory is known by its device and inode, which stay when it is renamed.
@@ -10,7 +10,7 @@ import os
 
 from klog.errors import AlreadyLocked
 
-_claims: dict[tuple[int, int], Claim] = {}  # setdefault() and pop() are single steps, for threads and for handlers
+_claims: dict[tuple[int, int], Claim] = {}  # setdefault() is a single step, for threads and for signal handlers
 
 
 class Claim:
@@ -33,9 +33,9 @@ class Claim:
             )
 
     def release(self) -> None:
-        """Let go; a second time is no error."""
+        """Give the directory up; a second call does nothing."""
         if _claims.get(self._key) is self:
-            del _claims[self._key]
+            _claims.pop(self._key, None)
 
 
 os.register_at_fork(after_in_child=_claims.clear)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from klog.disk import naming_the_next_step
 from klog.errors import CorruptData
 from klog.inspect.batches import HEADER, Broken, Found, plausible, walk
 from klog.inspect.entries import parse_offset_index, parse_time_index
@@ -23,14 +24,14 @@ from klog.inspect.files import (
 from klog.inspect.texts import parse_checkpoint, parse_partition_metadata
 
 Entry = dict[str, Any]
-NO_SEGMENT = "no segment"  # of a partition that nobody has written to: named as a problem, but nothing is unreadable
+NO_SEGMENT = "no segment"  # of a partition that was never written to: named as a problem, but nothing is unreadable
 
 
 def ls(path: str | os.PathLike[str]) -> Entry:
     """{"path", "clean_shutdown", "topics": [{"topic", "partitions": [...], ...}], "other": [...]}.
 
     A partition: topic, partition, path, topic_id, log_start_offset, log_end_offset, high_watermark, size (.log bytes),
-    files_size, segments, first_timestamp (of the first record that has one; batch headers do not tell the smallest),
+    files_size, segments, first_timestamp (of the first record that has one; batch headers do not have the smallest),
     max_timestamp (ms; None: no records with a time), problem (why a number is missing). A topic's first_timestamp is
     the smallest of its partitions'.
     """
@@ -115,14 +116,17 @@ def _partition(path: str, points: _Points) -> Entry:
         "problem": None,
     }
     try:
-        _look(result, path, points.log_start.get(key, 0))
-    except (CorruptData, OSError) as error:
+        with naming_the_next_step(path, reading=True):
+            _look(result, path, points.log_start.get(key, 0))
+    except CorruptData as error:
         result["problem"] = str(error)
+    except OSError as error:
+        result["problem"] = f"{os.path.basename(os.fsdecode(error.filename or path))}: {error.strerror}"
     return result
 
 
 def _look(result: Entry, path: str, log_start: int) -> None:
-    """What the files of a partition tell."""
+    """Fill in what the files of a partition hold."""
     bases = []
     with os.scandir(path) as entries:
         for file in entries:

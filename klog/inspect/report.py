@@ -69,7 +69,7 @@ class Report:
         self.problems.append(Problem(path, position, offset, message, kind))
 
     def note(self, path: str, message: str) -> None:
-        """Note a leftover that is no problem."""
+        """Note a leftover that is not a problem."""
         self.notes.append(Problem(path, None, None, message, "leftover"))
 
     def add_error(self, error: CorruptData, path: str) -> None:

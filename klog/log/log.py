@@ -288,7 +288,7 @@ class Log(LogView):
         SegmentOffsetOverflow; of producers OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
         TransactionCoordinatorFenced; StorageOffline, ReadOnly, LogClosed, OSError.
         """
-        return append_batches(self, buffer, origin, leader_epoch)
+        return append_batches(self, buffer, origin if type(origin) is str else text("origin", origin), leader_epoch)
 
     def _encode_whole(self, records: Records, compression: Compression) -> tuple[BatchGroup, int]:
         """A list that is not empty as one group, and the time it was given: what _append_group takes."""

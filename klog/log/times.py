@@ -33,7 +33,7 @@ def timestamp_ms(value: str | datetime.datetime, now_ms: int, name: str = "start
         parsed = datetime.datetime.fromisoformat(value.strip())
     except ValueError:
         raise ValueError(
-            f"{name}={value!r} is no position: give an offset, 'earliest', 'latest', ISO time such as "
+            f"{name}={value!r} is not a position: give an offset, 'earliest', 'latest', ISO time such as "
             f"'2013-02-08T05:00Z', or '-3h' (ms, s, m, h, d, w)"
         ) from None
     return timestamp_ms(parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC), now_ms, name)

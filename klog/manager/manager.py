@@ -85,7 +85,8 @@ def open_directory(
     offline, unless none is left: StorageOffline.
     """
     paths = as_paths(path)
-    if arguments.flag("create", create) and arguments.flag("read_only", read_only):
+    create, read_only = arguments.flag("create", create), arguments.flag("read_only", read_only)
+    if create and read_only:
         missing = [path for path in paths if not os.path.isdir(path)]
         if missing:
             raise ValueError(

@@ -65,7 +65,8 @@ def move(manager: LogManager, topic: str, partition: int, target_path: str, prog
     """What LogManager.move documents."""
     target = next((home for home in manager._directories if home.path == target_path), None)
     if target is None:
-        raise ValueError(f"{target_path} is none of {', '.join(manager.paths)}")
+        paths = ", ".join(manager.paths)
+        raise ValueError(f"directory={target_path!r} is not a log.dir of this LogManager: choose from {paths}")
     if target.offline is not None:
         raise StorageOffline(f"{target.path} is offline: {target.offline}")
     if not is_ordinary(topic):

@@ -62,7 +62,7 @@ class PositionFile:
     def __init__(self, directory: str, name: str, files: Files) -> None:
         self.name = name = text("name", name)
         if not _NAME.fullmatch(name):
-            raise ValueError(f"name={name!r} is no name of a reader: 1 to 200 of a-z A-Z 0-9 . _ - are allowed")
+            raise ValueError(f"name={name!r} is not a reader name: 1 to 200 of a-z A-Z 0-9 . _ - are allowed")
         self.path = os.path.join(directory, f"klog-reader.{name}.json")
         self._directory = directory
         self._files = files

@@ -96,7 +96,8 @@ def _preferred(manager: LogManager, wanted: Directory) -> LogDirectory | None:
             if directory.offline is not None:
                 raise StorageOffline(f"{directory.path} is offline: {directory.offline}")
             return directory
-    raise ValueError(f"directory={wanted!r} is none of {', '.join(manager.paths)}")
+    paths = ", ".join(manager.paths)
+    raise ValueError(f"directory={wanted!r} is not a log.dir of this LogManager: choose from {paths}")
 
 
 def count_logs(manager: LogManager) -> dict[LogDirectory, int]:

@@ -41,7 +41,7 @@ def check_topic_name(name: str) -> str:
         raise wrong_type("name", name, "a topic's name, a str,")
     if not TOPIC.fullmatch(name) or name in (".", ".."):
         raise InvalidTopic(
-            f"name={name!r} is no topic name: 1 to 249 of a-z A-Z 0-9 . _ - are allowed, and neither '.' nor '..'"
+            f"name={name!r} is not a topic name: 1 to 249 of a-z A-Z 0-9 . _ - are allowed, and neither '.' nor '..'"
         )
     return str.__str__(name)
 

@@ -210,7 +210,11 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["click", "klog.cli.group", "click.core", "klog.cli.ls", "klog.inspect.listing"])
+STARTING = ["klog.clock", "klog.record._batch", "lz4.block", "klog.manager", "klog.cli"]  # before main() is there
+STARTED = ["click", "klog.cli.group", "click.core", "klog.cli.ls", "klog.inspect.listing"]
+
+
+@pytest.mark.parametrize("module", [*STARTING, *STARTED])
 def test_an_interrupt_while_it_starts_ends_it_without_a_traceback(data: Path, module: str) -> None:
     result = subprocess.run(
         [sys.executable, "-c", _INTERRUPTED, module, "ls", str(data)],
@@ -222,6 +226,46 @@ def test_an_interrupt_while_it_starts_ends_it_without_a_traceback(data: Path, mo
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background has it ignored
     )
     assert (result.returncode, result.stdout, result.stderr.strip()) == (130, "", "klog: interrupted")
+
+
+@pytest.mark.parametrize("command", ["klog", "klog.cli"])
+@pytest.mark.parametrize("module", ["klog.clock", "klog.manager", "click"])
+def test_an_interrupt_of_python_m_klog_while_it_starts(data: Path, tmp_path: Path, command: str, module: str) -> None:
+    text = _INTERRUPTED.partition("from klog.cli")[0].replace(
+        "wanted, sys.argv = sys.argv[1], ", f"wanted = {module!r}#"
+    )
+    (tmp_path / "sitecustomize.py").write_text(text)
+    result = subprocess.run(
+        [sys.executable, "-m", command, "ls", str(data)],
+        capture_output=True,
+        text=True,
+        env=_environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}"),
+        timeout=PATIENCE,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (result.returncode, result.stdout, result.stderr.strip()) == (130, "", "klog: interrupted")
+
+
+def test_an_import_leaves_a_programs_own_ctrl_c_alone() -> None:
+    """Raised where it was, and the handler is Python's afterwards, for the command too."""
+    text = _INTERRUPTED.replace('["klog", ', '["program", ').replace("from klog.cli import main\nmain()", "import klog")
+    for module, name in (("klog.manager", "program"), ("none", "program"), ("none", "klog")):
+        script = text.replace('"program"', repr(name))
+        script += "\nassert signal.getsignal(signal.SIGINT) is signal.default_int_handler\nprint('end')"
+        script = script.replace(
+            "import klog\n", "try:\n    import klog\nexcept KeyboardInterrupt:\n    print('raised')\n"
+        )
+        result = subprocess.run(
+            [sys.executable, "-c", script, module],
+            capture_output=True,
+            text=True,
+            env=_environment(),
+            check=False,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.split() == ["raised", "end"][module == "none" :]
 
 
 def test_who_may_not_read_is_not_told_to_write(data: Path) -> None:

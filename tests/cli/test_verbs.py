@@ -181,7 +181,7 @@ def test_cat_begins_where_told(data: Path, options: list[str], offsets: list[int
         (["--topic", "poeple"], 1, "no topic 'poeple'; did you mean 'people'?"),
         (["--topic", "people", "--partition", "4"], 1, "has no partition 4"),
         (["--topic", "people", "--from", "77"], 1, "holds [0, 3)"),
-        (["--topic", "people", "--from", "tomorrow"], 2, "'tomorrow' is no position"),
+        (["--topic", "people", "--from", "tomorrow"], 2, "'tomorrow' is not a position"),
         ([], 2, "Missing option '--topic'"),
     ],
 )

@@ -13,6 +13,7 @@ import zlib
 import cramjam
 import lz4.block
 import lz4.frame
+import numpy
 import pytest
 import zstandard
 
@@ -109,6 +110,7 @@ def test_parse_compression() -> None:
     assert parse_compression(("zstd", 19)) == (ZSTD, 19)
     assert parse_compression(("zstd", -131072)) == (ZSTD, -131072)
     assert parse_compression(("gzip", -1)) == (GZIP, -1)
+    assert parse_compression(("zstd", numpy.int64(3))) == (ZSTD, 3)
 
 
 @pytest.mark.parametrize("compression", ["brotli", "", 3, b"lz4", ("lz4", 9, 9), "producer"])
@@ -118,7 +120,8 @@ def test_unknown_compression(compression) -> None:
 
 
 @pytest.mark.parametrize(
-    "compression", [("gzip", 0), ("gzip", 10), ("lz4", 0), ("lz4", 18), ("zstd", 23), ("snappy", 1), ("gzip", "9")]
+    "compression",
+    [("gzip", 0), ("gzip", 10), ("lz4", 0), ("lz4", 18), ("zstd", 23), ("snappy", 1), ("gzip", "9"), ("gzip", True)],
 )
 def test_level_out_of_range(compression) -> None:
     with pytest.raises(InvalidConfig):

@@ -92,7 +92,7 @@ def test_numbers_of_another_type_are_named(data: Path) -> None:
                 log.fetch(wrong)
             with pytest.raises(TypeError, match=r"ms=.*: an int expected, .*timestamp\(\) \* 1000"):
                 log.offset_for_timestamp(wrong)
-        with pytest.raises(ValueError, match="'\u00b2' is no position"):
+        with pytest.raises(ValueError, match="'\u00b2' is not a position"):
             log.read("\u00b2")  # isdigit() holds, int() refuses
 
 

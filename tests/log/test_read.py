@@ -284,10 +284,10 @@ def test_positions(log: klog.Log, position: Any, offset: int) -> None:
 @pytest.mark.parametrize(
     ("position", "error", "match"),
     [
-        ("yesterday", ValueError, "'yesterday' is no position: give an offset, 'earliest', 'latest', ISO time"),
-        ("-3", ValueError, "no position"),
-        ("-3y", ValueError, "no position"),
-        ("", ValueError, "no position"),
+        ("yesterday", ValueError, "'yesterday' is not a position: give an offset, 'earliest', 'latest', ISO time"),
+        ("-3", ValueError, "is not a position"),
+        ("-3y", ValueError, "is not a position"),
+        ("", ValueError, "is not a position"),
         (datetime.datetime(2023, 11, 14), ValueError, "names no time zone"),
         (1.5, TypeError, "not float"),
         (True, TypeError, "not bool"),

@@ -286,7 +286,7 @@ def test_names_that_no_file_should_have(logs: klog.LogManager, name: Any) -> Non
     if name == "..":
         logs.reader("events", name)  # klog-reader....json is a name like any other
         return
-    with pytest.raises(ValueError if isinstance(name, str) else TypeError, match="no name of a reader|name=5: a str"):
+    with pytest.raises(ValueError if isinstance(name, str) else TypeError, match="not a reader name|name=5: a str"):
         logs.reader("events", name)
 
 

@@ -1,0 +1,46 @@
+"""Ctrl-C while the klog command still imports klog: one line and exit code 130, as later, and no traceback.
+
+The process ends in the signal handler: an exception could be caught, or turned into another one, by any module that is
+being imported. A program that imports klog keeps its own handling of Ctrl-C. What this module imports comes before the
+handler is there, so it is little.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+
+class Interruptible:
+    """Around the imports of klog/__init__.py. is_command: is this process `klog`, which imports klog.cli as well?"""
+
+    def __init__(self) -> None:
+        self.is_command = _is_command()
+
+    def __enter__(self) -> Interruptible:
+        if (
+            self.is_command and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ):  # not ignored, as by nohup
+            try:
+                signal.signal(signal.SIGINT, _end)
+            except ValueError:  # not the main thread, so this is not the command either
+                self.is_command = False
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if signal.getsignal(signal.SIGINT) is _end:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _is_command() -> bool:
+    """`klog` or `python -m klog`: there Python sets the arguments after this import."""
+    name = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
+    return name == "klog" or (name == "-m" and not {"klog", "klog.cli"}.isdisjoint(sys.orig_argv))
+
+
+def _end(_number: int, _frame: object) -> None:
+    try:
+        os.write(2, b"klog: interrupted\n")
+    finally:
+        os._exit(130)
