@@ -14,14 +14,19 @@ _claims: dict[tuple[int, int], Claim] = {}  # setdefault() is a single step, for
 
 
 class Claim:
-    """Held from construction to release(). Raises AlreadyLocked where another one of this process holds the directory.
+    """Held from take() to release(), in two steps: who has it can release it, wherever Ctrl-C ends take().
 
     A forked child holds nothing: its copies of the parent's claims are void.
     """
 
     def __init__(self, directory: str) -> None:
+        self._directory = directory
         found = os.stat(directory)
         self._key = found.st_dev, found.st_ino
+
+    def take(self) -> None:
+        """Raises AlreadyLocked where another one of this process holds the directory."""
+        directory = self._directory
         if _claims.setdefault(self._key, self) is not self:
             real = os.path.realpath(directory)
             also = "" if real == directory else f" (a link to {real})"

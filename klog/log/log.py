@@ -112,6 +112,8 @@ class Log(LogView):
         self._applied: list[Pending] = []  # what the commit under way has done to producers
         self._claim = None if options.read_only else Claim(directory)
         try:
+            if self._claim is not None:
+                self._claim.take()
             super().__init__(directory, options)
             if options.durability == "sync" and not options.read_only:
                 self._commits = CommitQueue()

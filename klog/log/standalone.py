@@ -42,13 +42,15 @@ _owners: weakref.WeakSet[_Owner] = weakref.WeakSet()
 class _Owner:
     """The locks of one Log.open, and what it writes beside the partition when it closes."""
 
+    _fd = -1
+    _lock: DirectoryLock | None = None
+
     def __init__(self, path: str, files: Files) -> None:
         self._files = files
         self._parent = os.path.dirname(path) or "."
         self._aside = os.path.join(self._parent, checkpoint.CLEAN_SHUTDOWN_ASIDE)
         self._pid = os.getpid()
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._lock: DirectoryLock | None = None
         self.marker_was_there = False
         self.mark_was_there = False
         _owners.add(self)
@@ -154,6 +156,9 @@ class _Owner:
             self._files.replace(checkpoint.clean_shutdown_path(self._parent), text)
             self._files.unlink(self._aside)
 
+    def __del__(self) -> None:
+        self._unlock()  # of an open that Ctrl-C ends before its log has it
+
     def _unlock(self) -> None:
         if self._lock is not None:
             self._lock.release()
@@ -244,8 +249,10 @@ def open_standalone(
     if not read_only:
         _check_may_write(path)
     parent, key = os.path.dirname(path), (topic, partition)
-    owner = None if read_only else _Owner(path, files)
+    owner: _Owner | None = None
+    log: L | None = None
     try:
+        owner = None if read_only else _Owner(path, files)
         checkpoint.check_topic_id(path, wanted)
         if clean_shutdown is None:
             clean_shutdown = os.path.exists(checkpoint.clean_shutdown_path(parent))
@@ -284,13 +291,14 @@ def open_standalone(
                 else None,
             ),
         )
+        if owner is not None:
+            log._belong_to(owner)
+            owner.take_mark(key)
     except BaseException:
+        if log is not None:
+            log._abandon()
         if owner is not None:
             owner._unlock()
         raise
-    if owner is not None:
-        owner.take_mark(key)
-    if owner is not None:
-        log._belong_to(owner)
     warming.at_open([log])
     return log

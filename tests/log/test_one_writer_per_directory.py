@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -12,7 +13,9 @@ import numpy
 import pytest
 
 import klog
+from klog.disk import RealFiles
 from klog.errors import AlreadyLocked, KlogError, LogClosed
+from klog.log import checkpoint
 from klog.log.log import Log
 from tests.support.logs import values
 
@@ -290,3 +293,20 @@ def test_whoever_asks_for_a_log_that_is_being_closed_gets_the_next_one(
         asker.join(60)
         (again,) = found
         assert isinstance(again, Log) and again is not log and again.log_end_offset == 1
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()], ids=["full", "Ctrl-C"])
+def test_an_open_that_fails_at_its_end_locks_nothing(tmp_path: Path, error: BaseException) -> None:
+    class Failing(RealFiles):
+        def replace(self, path: str, data: bytes) -> None:
+            if path.endswith(checkpoint.HIGH_WATERMARK):
+                raise error
+            super().replace(path, data)
+
+    Log.open(tmp_path / "t-0").close()
+    marks = tmp_path / checkpoint.HIGH_WATERMARK
+    checkpoint.write_offsets(RealFiles(), str(marks), {("t", 0): 0})
+    with pytest.raises(type(error)) as caught:
+        Log.open(tmp_path / "t-0", files=Failing())
+    Log.open(tmp_path / "t-0").close()
+    assert caught.value is error  # and with it every frame of the open
