@@ -432,20 +432,20 @@ def count_records(LogFile file, int64_t position, int64_t end, int64_t start, in
     a bound, or whose count is not in the header, whose records the caller must look at. The walk's end position and
     reason follow.
 
-    One batch that begins at or behind stop is not believed alone: where the batch behind it goes back, or the segment
-    ends at offset `limit`, it lies, and counts as what readers mend it to be.
+    A batch that ends at or beyond stop is not believed alone: where the batch after it goes back, or the segment ends
+    at offset `limit`, its base offset is wrong, and it counts as what readers mend it to be.
     """
     cdef HeaderWalk walk = HeaderWalk(file, position, end)
     cdef kl_batch_t b, beyond
     cdef int64_t records = 0, last
-    cdef bint doubted = False
+    cdef bint doubted = False, crosses = False
     straddlers = []
     while walk.next_header(&b):
         last = kl_batch_last_offset(&b)
         if doubted:
             if b.base_offset >= beyond.base_offset:
                 break
-            doubted = False
+            doubted = crosses = False
             if b.base_offset - beyond.last_offset_delta - 1 >= start and b.base_offset <= stop:
                 records += beyond.count
         if last < start or (b.attributes & KL_ATTR_CONTROL):
@@ -455,15 +455,16 @@ def count_records(LogFile file, int64_t position, int64_t end, int64_t start, in
             if last >= stop:
                 break
             continue
-        if b.base_offset >= stop:
+        if last >= stop:
             beyond = b
-            doubted = True
-            continue
-        if b.base_offset < start or last >= stop:
+            doubted, crosses = True, b.base_offset < stop
+        elif b.base_offset < start:
             straddlers.append(header_of(&b))
         else:
             records += b.count
-    if doubted and beyond.base_offset >= limit and limit - beyond.last_offset_delta - 1 >= start and limit <= stop:
+    if crosses:
+        straddlers.append(header_of(&beyond))
+    elif doubted and beyond.base_offset >= limit and limit - beyond.last_offset_delta - 1 >= start and limit <= stop:
         records += beyond.count
     return records, straddlers, walk.position, walk.reason
 

@@ -292,3 +292,22 @@ def test_topics_nested_without_end_are_named(tmp_path: Path) -> None:
     (tmp_path / "klog-topics.json").write_bytes(b"[" * 200_000)
     with pytest.raises(CorruptCheckpoint):
         klog.open(tmp_path)
+
+
+@pytest.mark.parametrize("later", [0, 1, 3])
+def test_count_of_a_batch_whose_offset_leads_across_the_log_end(tmp_path: Path, later: int) -> None:
+    """Its base offset, 32, says 48 by one flipped bit: the last of the log, or just below it once more is appended."""
+    path = tmp_path / "t-0"
+    with Log.open(path) as log:
+        for number in range(24):
+            log.append([(b"k", b"%d" % number), (b"k", b"again")])
+        segment = Path(log.segments[0].path)
+    data = bytearray(segment.read_bytes())
+    at = next(batch.position for batch in klog.record.decode(data) if batch.base_offset == 32)
+    data[at + 7] ^= 16
+    segment.write_bytes(data)
+    with Log.open(path, clean_shutdown=True) as log:
+        for _ in range(later):
+            log.append([(b"k", b"later")])
+        assert log.count() == len(list(log.read())) == 48 + later
+        assert log.count(40, 47) == 7
