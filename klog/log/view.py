@@ -534,14 +534,18 @@ class LogView(LogState):
         """Let an error that a reader at this offset has met say where reading can go on."""
         if not isinstance(error, CorruptBatch) or error.next_offset is not None:
             return
-        number = next((n for n, segment in enumerate(self._segments) if segment.path == error.path), None)
+        segments = self._segments
+        number = next((n for n, segment in enumerate(segments) if segment.path == error.path), None)
         if number is None:
             return
-        found = self._segments[number].sound_behind(error.position or 0, offset + 1)
+        try:
+            found = segments[number].sound_behind(error.position or 0, offset + 1)
+        except OSError:  # the segment has gone meanwhile: the damage is what the reader is to know
+            return
         if found is not None:
             error.next_offset = max(found.base_offset, offset + 1)
             return
-        later = (segment.base_offset for segment in self._segments[number + 1 :] if segment.base_offset > offset)
+        later = (segment.base_offset for segment in segments[number + 1 :] if segment.base_offset > offset)
         error.next_offset = next(later, max(self._log_end_offset, offset))
 
     def _read_failed(self, error: OSError) -> None:
