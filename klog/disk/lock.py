@@ -80,10 +80,15 @@ class DirectoryLock:
             words = dict(word.split("=", 1) for word in os.pread(self._fd, 200, 0).decode().split())
             pid = int(words["pid"])
         except (OSError, ValueError, KeyError, UnicodeDecodeError):
-            return None
+            return self._shared_holder()
         if str(process_start_time(pid)) != words.get("start"):
             return None  # left over by a process that is gone
         return f"process {pid}" + (" (this one)" if pid == os.getpid() else "")
+
+    def _shared_holder(self) -> str | None:
+        """Holders that share the lock write no name; those of this process are known."""
+        here = any(os.path.realpath(lock.path) == os.path.realpath(self.path) for lock in list(_held))
+        return f"a Log.open of process {os.getpid()} (this one)" if here else None
 
     def alone(self) -> bool:
         """Does nobody share this lock? It is exclusive from here on, if so."""

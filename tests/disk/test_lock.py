@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import klog
 from klog.disk import DirectoryLock
 from klog.errors import AlreadyLocked
 from tests.support.child import in_child, living_child
@@ -109,6 +110,11 @@ def test_shared_locks_stand_together_against_an_exclusive_one(tmp_path: Path) ->
         DirectoryLock(str(tmp_path), shared=True)
     first.release()
     DirectoryLock(str(tmp_path)).release()
+
+
+def test_a_shared_lock_of_this_process_is_named(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0"), pytest.raises(AlreadyLocked, match=rf"Log\.open of process {os.getpid()} "):
+        klog.open(tmp_path)
 
 
 def test_an_exclusive_lock_keeps_shared_ones_out(tmp_path: Path) -> None:
