@@ -48,6 +48,8 @@ def _commit(log: Log, tickets: list[Ticket]) -> int:
         log._check_writable()
         before, end, known = log._segments, log._log_end_offset, log._epochs._entries
         mark = log._mark_locked()
+    except ReentrantCall:  # raised by a signal's handler: nothing has been done yet
+        raise
     except (KlogError, OSError) as error:
         fail(log, tickets, error)
         return 0
