@@ -37,9 +37,14 @@ class Claim:
                 holder=f"process {os.getpid()} (this one)",
             )
 
+    @property
+    def held(self) -> bool:
+        """Is it this one that holds the directory?"""
+        return _claims.get(self._key) is self
+
     def release(self) -> None:
         """Give the directory up; a second call does nothing."""
-        if _claims.get(self._key) is self:
+        if self.held:
             _claims.pop(self._key, None)
 
 

@@ -791,22 +791,31 @@ class Log(LogView):
                     self._handlers_closed = False
                     self._abandon()
                     raise StorageOffline(f"{self.name} had its files closed before: the next open recovers it")
+                self._end_interrupted_close()
                 return
             self._closed = True
-            self._cancel_expiry()
-            self._bell.ring()
             clean = False
             try:
+                self._cancel_expiry()
+                self._bell.ring()
                 if not self.read_only and self._offline is None and os.getpid() == self._pid:
                     self._finish_locked()
                     clean = True
             finally:
-                for segment in self._segments:
-                    segment.close()
-                self._let_go()
-                self._give_up_claim()
-                if self._owner is not None:
-                    self._owner.release(self, clean)
+                try:
+                    for segment in self._segments:
+                        segment.close()
+                    self._let_go()
+                finally:
+                    self._give_up_claim()
+                    if self._owner is not None:
+                        self._owner.release(self, clean)
+
+    def _end_interrupted_close(self) -> None:
+        """What Ctrl-C, or a signal's handler that raises, has kept a close from: nothing is held from here on, and
+        nothing written. The next open recovers the log."""
+        if not self._closed or (self._claim is not None and self._claim.held):
+            self._abandon()
 
     def _await_close(self) -> None:
         """A close in another thread is through: the directory can be loaded anew. The caller holds no log's lock."""

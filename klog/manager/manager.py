@@ -639,15 +639,17 @@ class LogManager:
         same thread: let it raise, or set a flag, and close behind that.
         """
         self._check_outside("a close")
-        with self._lock:
-            if self._closed:
-                return
-            self._closing = threading.get_ident()
-            self._closed = True
         try:
+            with self._lock:
+                if self._closed:
+                    if self._closing is None:
+                        self._let_go()  # an interrupted close may have left something
+                    return
+                self._closing, self._closed = threading.get_ident(), True
             self._close()
         finally:
-            self._closing = None
+            if self._closing == threading.get_ident():
+                self._closing = None
 
     def _check_outside(self, what: str) -> None:
         """ReentrantCall where this thread is in the middle of anything here: only a signal's handler can be so."""
@@ -665,10 +667,10 @@ class LogManager:
             log._lock.check(log, what)
 
     def _close(self) -> None:
-        # Without the manager's lock from here on: what still runs may want it.
-        self._cleaner.stop()
-        self._scheduler.stop()
         try:
+            # Without the manager's lock: what still runs may want it.
+            self._cleaner.stop()
+            self._scheduler.stop()
             for log in self._doomed:
                 log._abandon()
             if self._read_only:
@@ -677,8 +679,14 @@ class LogManager:
             elif os.getpid() == self._pid:
                 self._stop()
         finally:
-            for directory in self._directories:
-                directory.unlock()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """No log writes once the directories' locks are gone, whatever has interrupted its close."""
+        for log in list(self._logs.values()):
+            log._end_interrupted_close()
+        for directory in self._directories:
+            directory.unlock()
 
     def _stop(self) -> None:
         failures: list[BaseException] = []

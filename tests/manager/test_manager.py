@@ -760,3 +760,25 @@ def test_a_killed_writer_s_directory_opens_at_once(tmp_path: Path) -> None:
     with klog.open(tmp_path / "d") as logs:
         assert logs.log("events").count() == 100
         assert not logs.clean_shutdown
+
+
+@pytest.mark.parametrize("step", ["_cleaner.stop", "_scheduler.stop", "_stop"])
+def test_an_interrupted_close_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    logs = klog.open(tmp_path, create=True)
+    logs.create_topic("t")
+    log = logs.log("t")
+    log.append([(b"k", b"v")])
+    *inside, name = step.split(".")
+    with monkeypatch.context() as patch:
+        patch.setattr(getattr(logs, inside[0]) if inside else logs, name, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            logs.close()
+    with pytest.raises(LogClosed):
+        log.append([(b"k", b"after")])
+    with klog.open(tmp_path) as again:
+        assert not again.clean_shutdown
+        assert again.log("t").count() == 1
+    logs.close()
