@@ -145,8 +145,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             first = b.base_offset;
         size_t left = size - at - KL_BATCH_HEADER, own = (size_t)b.size - KL_BATCH_HEADER;
         size_t payload_size = own < left ? own : left;
-        int64_t start = choices[1] == 0 ? INT64_MIN : first + choices[1];
-        int64_t stop = choices[2] == 0 ? INT64_MAX : first + choices[2];
+        int64_t start = choices[1] == 0 || first > INT64_MAX - choices[1] ? INT64_MIN : first + choices[1];
+        int64_t stop = choices[2] == 0 || first > INT64_MAX - choices[2] ? INT64_MAX : first + choices[2];
         if ((size_t)b.count > payload_size / KL_RECORD_MIN)
             break;
         uint8_t *payload = fuzz_exact(data + at + KL_BATCH_HEADER, payload_size);

@@ -195,6 +195,12 @@ otherwise(
     frozenset({"records", "digest", "read_error"}),
 )
 otherwise(
+    "Kafka's recovery believes a leader epoch that one wrong bit gives a batch; klog, with its checkpoint, does not",
+    "flip-leader-epoch-field-clean flip-leader-epoch-field-unclean",
+    CRASH,
+    frozenset({"leader_epochs"}),
+)
+otherwise(
     "Kafka refuses what is called abc.log; klog touches no file that is not its own",
     "foreign-log-name-clean foreign-log-name-unclean",
     WAYS,

@@ -178,13 +178,16 @@ class Partition:
 
     @property
     def loaded_leader_epochs(self) -> list[tuple[int, int]]:
-        """The saved lines after loading: an epoch that starts at or past the log end has no record and is dropped, but
-        for that of a log without records, which Kafka forgets (docs/deviations.md)."""
+        """The saved lines after Kafka's load: an epoch that starts at or past the log end has no record and is dropped."""
         end = self.entry["log_end_offset"]
-        empty = 0 < self.entry["log_start_offset"] == end
-        return [
-            (epoch, start) for epoch, start in self.entry["leader_epochs"] if start < end or (empty and start == end)
-        ]
+        return [(epoch, start) for epoch, start in self.entry["leader_epochs"] if start < end]
+
+    @property
+    def klog_leader_epochs(self) -> list[tuple[int, int]]:
+        """The same after klog's load, which keeps the last epoch of a log without records (docs/deviations.md)."""
+        start, end = self.entry["log_start_offset"], self.entry["log_end_offset"]
+        kept = [(epoch, at) for epoch, at in self.entry["leader_epochs"] if at == end and 0 < start == end]
+        return self.loaded_leader_epochs + kept
 
     @property
     def timestamp_queries(self) -> list[tuple[int, tuple[int, int] | None]]:
@@ -353,8 +356,8 @@ def compare_log(log: Any, partition: Partition, *, view: str = "loaded", with_pr
     def beside() -> None:
         epochs = {
             "saved": [tuple(item) for item in entry["leader_epochs"]],
-            "loaded": partition.loaded_leader_epochs,
-            "reloaded": partition.loaded_leader_epochs,
+            "loaded": partition.klog_leader_epochs,
+            "reloaded": partition.klog_leader_epochs,
         }[view]
         equal("leader_epochs", [tuple(item) for item in log.leader_epochs], epochs)
         got = [tuple(item) for item in log.aborted_transactions(start, end)]
