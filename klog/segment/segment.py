@@ -271,9 +271,8 @@ class Segment:
         index = self._index_in_memory()
         scan_checked(self.file, 0, self.size, self.base_offset, index)
         index.close_entries()
-        if (
-            self.home.mappable
-        ):  # also on its way out (LS10): it has its names still, or its .log would not have been found
+        # Also on its way out (LS10): it has its names still, or its .log would not have been found.
+        if self.home.mappable:
             index.store(*self._index_paths(), self.home.files.table)
             _log.info("event=index_rebuilt path=%s entries=%d", self.path, index.entries)
         return index
