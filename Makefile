@@ -21,7 +21,7 @@ help:
 	@echo 'make check      ruff, cython-lint, mypy, stubtest, layering'
 	@echo 'make package    sdist, the wheel built from it, a fresh venv, and klog tried there'
 	@echo 'make test-deep  slower: Kafka itself as judge, long properties, sanitizers'
-	@echo 'make test-hogs  make test ten times (RUNS=), beside hogs of the cores and of the disk'
+	@echo 'make test-hogs  make test ten times (RUNS=), beside a CPU hog and a disk hog'
 	@echo 'make test-c     the self test of the C core under address and undefined sanitizers'
 	@echo 'make debug      rebuild with bounds checks on; then make test again'
 	@echo 'make asan       the C core and the unit tests under address and undefined sanitizers'
@@ -66,7 +66,7 @@ demo: $(VENV)/demo $(VENV)/built
 test: $(VENV)/dev $(VENV)/built
 	$(PYTEST) -m 'not deep' $(OPTIONS)
 
-# Ten times, beside busy processes and a busy disk.
+# Ten times, beside a busy process and a busy disk.
 test-hogs: $(VENV)/dev $(VENV)/built
 	tools/hogs.sh $(RUNS)
 
