@@ -213,6 +213,8 @@ class PartitionCheck:
         """A segment begins: its base is the end of the one before."""
         expected = self._expected
         self._expected = base
+        if expected is not None and base <= (self._facts.log_start or 0):
+            self._replay = ProducerReplay(None)  # a recovery forgets what the segments below the log start said
         if expected is None or expected == base:
             return
         if expected > base:

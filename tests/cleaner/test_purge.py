@@ -380,6 +380,7 @@ def purged_and_compared(seed: int, parent: Path) -> None:
     for _ in range(2):
         life.write(life.directory(parent))
     directory = life.directory(parent)
+    (parent / "log-start-offset-checkpoint").write_text(f"0\n1\n{directory.name.replace('-', ' ')} {life.log_start}\n")
 
     def opened(**more: Any) -> klog.Log:
         return klog.Log.open(

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 import klog
+from klog.clock import ManualClock
 from klog.inspect import verify
 from klog.inspect.entries import OFFSET_ENTRY
 from klog.progress import Event
 from klog.record import encode
 from tests.support import golden
+from tests.support.batches import NOW, batch, marker, transactional
 
 ROOT = Path(klog.__file__).resolve().parent.parent
 SMALL = {"segment.bytes": 4096, "index.interval.bytes": 200, "segment.index.bytes": 400}
@@ -235,3 +237,28 @@ def test_verify_beside_a_writer_never_cries_wolf(tmp_path: Path) -> None:
         for i in range(60):
             logs.log("t").append([(b"k", b"v" * (i * 7 % 90), 1_700_000_000_000 + i)] * 3)
             assert verify(tmp_path / "data").problems == []
+
+
+def test_a_recovery_forgets_transactions_below_the_log_start(tmp_path: Path) -> None:
+    """Kafka does, too: what it kept of them would be of no use. It is no damage, but only where the log start is known."""
+    directory = tmp_path / "t-0"
+    with klog.Log.open(directory, clock=ManualClock(NOW)) as log:
+        for sequence in (0, 1):  # one transaction within the first two segments, one from there into the third
+            log.append_batches(transactional(1, 0, sequence))
+            log.append_batches(transactional(2, 0, sequence))
+            log.roll()
+            log.append_batches(marker(1 + sequence, 0, "abort"), origin="coordinator")
+        log.append_batches(batch(2))
+        log.append_batches(transactional(3, 0, 0))
+        log.append_batches(marker(3, 0, "abort"), origin="coordinator")
+        end = log.log_end_offset
+    start = end - 1
+    point = tmp_path / "log-start-offset-checkpoint"
+    point.write_text(f"0\n1\nt 0 {start}\n")
+    for path in directory.glob("*.snapshot"):
+        path.unlink()
+    with klog.Log.open(directory, log_start_offset=start, clean_shutdown=False, recovery_point=0) as log:
+        assert log.log_start_offset == start
+    assert verify(directory).problems == []
+    point.unlink()
+    assert {problem.kind for problem in verify(directory).problems} == {"txnindex"}
