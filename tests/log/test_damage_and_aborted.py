@@ -52,7 +52,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
         end(log, 2, "abort")  # 20
         log.append_batches(batch(1))
         send(log, 3, 0, 1)
-        log.append_batches(batch(1))  # 23: not stable
+        log.append_batches(batch(1))  # not stable
     return directory
 
 
@@ -71,6 +71,7 @@ def committed(log: klog.Log) -> Iterator[int]:
 
 
 COMMITTED = {0, 1, 6, 8, 14, 18, 19, 21}
+OPEN = 22  # the last transaction's only record
 
 
 def test_the_log_itself(original: Path) -> None:
@@ -89,15 +90,15 @@ def walk_file(path: Path) -> list[Found]:
         return [item for item in walk(file) if isinstance(item, Found)]
 
 
-def shows_too_much(directory: Path, policy: Policy, *, read_only: bool) -> list[int]:
+def shows_too_much(directory: Path, policy: Policy, *, read_only: bool) -> set[int]:
     try:
         log = klog.Log.open(
             directory, clean_shutdown=True, recovery=policy, read_only=read_only, clock=ManualClock(NOW)
         )
     except (CorruptLog, CorruptBatch):
-        return []
+        return set()
     with log:
-        return sorted(set(committed(log)) - COMMITTED)
+        return set(committed(log)) - COMMITTED
 
 
 @pytest.mark.parametrize("every", [29, pytest.param(1, marks=pytest.mark.deep)])
@@ -110,10 +111,13 @@ def test_no_wrong_bit_shows_an_aborted_record(
     original: Path, tmp_path: Path, base: int, policy: Policy, lost: str, every: int
 ) -> None:
     """After a clean stop, where the damage stays. lost: the files of this kind are gone, too. Where both an index and
-    its markers are, by damage or by what recovery="kafka" cuts, nothing is left that could tell."""
+    its markers are, by damage or by what recovery="kafka" cuts, nothing is left that could tell; nor where the
+    snapshots are, and the only batch of a transaction that is open: what follows it, which is not aborted, is shown."""
     name = f"{base:020d}.log"
     data, directory = (original / name).read_bytes(), tmp_path / "t-0"
-    markers = [range(item.position, item.end) for item in walk_file(original / name) if item.batch.is_control]
+    batches = walk_file(original / name)
+    markers = [range(item.position, item.end) for item in batches if item.batch.is_control]
+    opening = [range(item.position, item.end) for item in batches if item.batch.base_offset == OPEN]
     shown: list[str] = []
     for position, bit in flips(original / name, every):
         if lost == ".txnindex" and any(position in marker for marker in markers):
@@ -124,7 +128,9 @@ def test_no_wrong_bit_shows_an_aborted_record(
             for path in directory.glob(f"*{lost}") if lost else ():
                 path.unlink()
             wrong = shows_too_much(directory, policy, read_only=read_only)
+            if lost == ".snapshot" and any(position in only for only in opening):
+                wrong -= {OPEN + 1}
             if wrong:
-                shown.append(f"byte {position}, bit {bit}, read_only={read_only}: {wrong}")
+                shown.append(f"byte {position}, bit {bit}, read_only={read_only}: {sorted(wrong)}")
             shutil.rmtree(directory)
     assert not shown, f"{len(shown)}: " + "; ".join(shown)
