@@ -134,8 +134,10 @@ def test_every_header_byte_of_a_closed_segment(files: Files) -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
 def test_every_bit(files: Files) -> None:
+    """Of the headers; of what only a checksum covers, one bit of each byte."""
     for file, at in files.places():
-        for bit in range(8):
+        header = any(0 <= at - position < 61 for position, _, _ in files.batches[file])
+        for bit in range(8) if header else (at % 8,):
             check(files, file, at, 1 << bit)
 
 
