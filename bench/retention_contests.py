@@ -15,7 +15,7 @@ from bench.contest import Contest, Contestant, Factory
 from bench.many_segments import TIMESTAMP, write_segments
 from klog.clock import ManualClock
 from klog.disk import LogFile, RealFiles
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 from klog.manager import background
 
 _ONE_IN = 250

@@ -25,8 +25,8 @@ import klog
 from bench.contest import Contest, Contestant, Factory, Unavailable
 from bench.native import compiled
 from klog.codec.crc32c import crc32c
-from klog.log.fetching import FetchData
-from klog.log.watermark import OffsetMetadata
+from klog.log.read.fetch import FetchData
+from klog.log.state.high_watermark_rules import OffsetMetadata
 from tests.support.sockets import tcp_pair
 
 _TOTAL = 64 << 20  # bytes of a run

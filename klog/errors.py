@@ -181,11 +181,11 @@ class _Refused(KlogError, ValueError):
     ) -> None:
         super().__init__(message)
         self.record_errors = record_errors
-        self._meters = dict(meters or {})
+        self._metrics = dict(meters or {})
 
     @property
     def meters(self) -> Mapping[str, int]:
-        return self._meters
+        return self._metrics
 
 
 class InvalidTimestamp(_Refused):

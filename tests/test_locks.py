@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from klog.disk import directory_turn
+from klog.disk import directory_lock
 from klog.errors import KlogError, ReentrantCall
 from klog.locks import CallLock, OwnLock
 from tests.support.patience import PATIENCE
@@ -122,10 +122,10 @@ def test_a_condition_lets_go_of_all_of_it() -> None:
 
 
 def test_turns_of_a_directory(tmp_path: Any) -> None:
-    with directory_turn(str(tmp_path)):
-        with pytest.raises(ReentrantCall), directory_turn(str(tmp_path)):
+    with directory_lock(str(tmp_path)):
+        with pytest.raises(ReentrantCall), directory_lock(str(tmp_path)):
             pass
-        with directory_turn(str(tmp_path.parent)):
+        with directory_lock(str(tmp_path.parent)):
             pass
-    with directory_turn(str(tmp_path)):
+    with directory_lock(str(tmp_path)):
         pass

@@ -3,7 +3,7 @@
     perf script -F comm,ip,sym,srcline | python tools/flamegraph.py TITLE > picture.svg
 
     sample  := "comm" line, then a line per frame (address, symbol; under it maybe the source line), innermost first
-    stack   := ("python", "append (klog/log/_append.pyx:120)", "kl_pwrite (osio.c:93)"), outermost first
+    stack   := ("python", "append (klog/log/_core.pyx:120)", "kl_pwrite (osio.c:93)"), outermost first
     tree    := of each stack prefix, in how many samples it was
 
 A box is as wide as its part of all samples and stands on its caller; boxes that stand on one caller are in the order of
@@ -54,7 +54,7 @@ def stacks(lines: Iterable[str]) -> Iterator[Stack]:
 
 
 def readable(symbol: str) -> str:
-    """A symbol without what Cython and gcc add: __pyx_pw_4klog_3log_7_append_1append is klog.log._append.append."""
+    """A symbol without what Cython and gcc add: __pyx_pw_4klog_3log_7_append_1append is klog.log._core.append."""
     symbol = _PARTIAL.sub("", symbol)
     made = _CYTHON.match(symbol)
     return ".".join(_parts(made["rest"])) if made else symbol

@@ -24,7 +24,7 @@ from klog.cleaner.plan import Cleanable, Dirt, cleanable, compaction_delay, dirt
 from klog.cleaner.purge import PurgeStats, purge_key
 from klog.cleaner.round import RoundStats, clean_round
 from klog.cleaner.throttle import Throttle
-from klog.log.cleaning_turn import CleaningAborted, Overtaken
+from klog.log.retain.cleaning_state import CleaningAborted, Overtaken
 
 __all__ = [
     "Cleanable",

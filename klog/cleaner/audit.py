@@ -20,7 +20,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from klog.disk import Files, directory_turn, read_whole
+from klog.disk import Files, directory_lock, read_whole
 from klog.errors import CorruptAudit, NewerFormat
 
 FILE = "klog-audit.jsonl"
@@ -32,7 +32,7 @@ def append(files: Files, directory: str, entry: Mapping[str, Any]) -> None:
     """A1, A2. Raises what check() does, OSError."""
     path = os.path.join(directory, FILE)
     line = (json.dumps({"version": VERSION, **entry}, separators=(",", ":")) + "\n").encode()
-    with directory_turn(directory):
+    with directory_lock(directory):
         new = not os.path.exists(path)
         end = check(directory)
         file = files.open(path, write=True, create=True)

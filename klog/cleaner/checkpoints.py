@@ -1,4 +1,4 @@
-"""Where the dirty part of a log begins, as the log.dir remembers it: klog.log.cleaner_offsets has the file."""
+"""Where the dirty part of a log begins, as the log.dir keeps it: klog.log.directory.cleaner_offsets has the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from klog.cleaner.swap import check_uncut
 from klog.disk import is_final
-from klog.log import cleaner_offsets, failures
+from klog.log.directory import cleaner_offsets
+from klog.log.write import failures
 
 if TYPE_CHECKING:
     from klog.log import Log

@@ -17,7 +17,7 @@ from klog.cleaner.overflow import SplitFirst
 from klog.cleaner.plan import Dirt, cleanable, dirt
 from klog.cleaner.round import RoundStats, clean_round
 from klog.errors import ConfigUnknown, PolicyViolation
-from klog.log.cleaning_turn import Overtaken
+from klog.log.retain.cleaning_state import Overtaken
 from klog.progress import Event, Progress
 from klog.segment import Segment
 
@@ -74,7 +74,7 @@ def _compact(
     waste = Waste() if dry_run and top > 0 else None
     while rounds is None or len(done) < rounds:
         try:
-            with contextlib.nullcontext() if dry_run else log._cleaning_turn():
+            with contextlib.nullcontext() if dry_run else log._cleaning_session():
                 _check_policy(log)  # who has just ended a round of ours may have changed it
                 rewritten = log._rewritten
                 segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)

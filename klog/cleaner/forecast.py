@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from klog.cleaner._waste import Waste
 from klog.cleaner.plan import Dirt, newest_ms
 from klog.errors import CorruptData, OffsetOutOfRange
-from klog.log import following
-from klog.log.cleaning_turn import Overtaken
-from klog.log.segments import closed_from
+from klog.log.read import refresh
+from klog.log.retain.cleaning_state import Overtaken
+from klog.log.state.segments import closed_from
 from klog.segment import Segment
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ def foreseen(log: Log, what: str, look: Callable[[], T]) -> T:
         moment = log._moment()
         try:
             found = look()
-            if following.steady(log, moment):
+            if refresh.steady(log, moment):
                 return found
         except (CorruptData, FileNotFoundError, OffsetOutOfRange, Overtaken):
             log._check_open()
-            if not following.overtaken(log, moment) or number == OVERTAKEN_MAX:
+            if not refresh.overtaken(log, moment) or number == OVERTAKEN_MAX:
                 raise
     raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times beside {what}: try again")
 

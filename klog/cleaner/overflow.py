@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from klog.cleaner.swap import check_unchanged, home_of_cleaned, publish_locked, replace_all_locked, write_cleaned
 from klog.errors import CorruptBatch, KlogError
-from klog.log.cleaning_turn import Overtaken
-from klog.log.load import new_segment
-from klog.log.split import Part, is_flipped, plan, write_parts
+from klog.log.load.loader import new_segment
+from klog.log.load.overflow import Part, is_flipped, plan, write_parts
+from klog.log.retain.cleaning_state import Overtaken
 from klog.segment import Segment
 
 if TYPE_CHECKING:

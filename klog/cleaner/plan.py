@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from klog.log.segments import Sizes, beginning_below, between, closed_from, number_of
+from klog.log.state.segments import Sizes, beginning_below, between, closed_from, number_of
 from klog.segment import Segment
 
 SPAN_MAX = 2**31 - 1  # offsets of a segment count from its base, in 32 bits

@@ -37,9 +37,9 @@ from klog.cleaner.rewriting import Nowhere, Source, index_for, swap_in, write_se
 from klog.cleaner.swap import check_uncut, home_of_cleaned, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, KlogError, ReadFailed
-from klog.log import failures
-from klog.log.cleaning_turn import Overtaken
-from klog.log.removal import unlink_now
+from klog.log.retain.cleaning_state import Overtaken
+from klog.log.retain.removal import unlink_now
+from klog.log.write import failures
 from klog.progress import Event, Progress
 from klog.segment import AbortedTransaction, Segment
 
@@ -166,7 +166,7 @@ class _Purge:
         for _ in range(OVERTAKEN_MAX):
             moment = self._moment()
             try:
-                with log._cleaning_turn():
+                with log._cleaning_session():
                     return self._attempt()
             except Overtaken:
                 continue

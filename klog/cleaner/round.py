@@ -23,7 +23,7 @@ from klog.cleaner.rewriting import Nowhere, Source, index_for, swap_in, write_se
 from klog.cleaner.swap import home_of_cleaned, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, ReadFailed
-from klog.log.cleaning_turn import Overtaken
+from klog.log.retain.cleaning_state import Overtaken
 from klog.segment import AbortedTransaction, IndexPair, Segment
 
 if TYPE_CHECKING:

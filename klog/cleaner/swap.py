@@ -6,7 +6,7 @@
     X.log ...                          renamed, synced                        the new log
     <sources>.deleted                  unlinked after file.delete.delay.ms    (W5: never the target of another rename)
 
-What a load does with each state: klog.log.leftovers, which checks every byte of a .swap before it takes its side (W2).
+What a load does with each state: klog.log.load.leftovers. It checks every byte of a .swap before it uses it (W2).
 All of it under the log's lock. Kafka: LocalLog.replaceSegments.
 """
 
@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from klog.disk import failed_sync_in, is_final
-from klog.log import failures
-from klog.log.cleaning_turn import Overtaken
-from klog.log.load import new_segment
-from klog.log.removal import put_aside_locked, unlink_later_locked
+from klog.log.load.loader import new_segment
+from klog.log.retain.cleaning_state import Overtaken
+from klog.log.retain.removal import mark_for_deletion_locked, unlink_later_locked
+from klog.log.write import failures
 from klog.segment import Home, Segment, names
 
 if TYPE_CHECKING:
@@ -99,13 +99,15 @@ def publish_locked(
 ) -> None:
     """Other segments in the place of `count` from number `first` on: change() does it on disk, durably, and answers
     what is to be unlinked. What ends it half-way takes the log offline."""
-    doomed: list[str] = []
+    to_unlink: list[str] = []
     with _offline_if_interrupted(log):
-        log._finally(lambda: doomed.extend(change()))
+        log._finally(lambda: to_unlink.extend(change()))
         log._segments = (*log._segments[:first], *lives, *log._segments[first + count :])
         log._generation += 1
         log._aborted_finder.forget()
-        unlink_later_locked(log, doomed)  # not before: readers that miss a file check whether the segments are others
+        unlink_later_locked(
+            log, to_unlink
+        )  # not before: readers that miss a file check whether the segments are others
 
 
 def write_cleaned(log: Log, cleaned: Sequence[Segment], write: Callable[[], None]) -> None:
@@ -155,10 +157,10 @@ def _name_swaps(log: Log, cleaned: Sequence[Segment]) -> None:
 def _swap(log: Log, lives: Sequence[Segment], sources: Sequence[Segment]) -> list[str]:
     """The sources aside, the new segments in their place; what is to be unlinked."""
     files = log._options.files
-    doomed = put_aside_locked(log, sources, "compaction", kept_snapshot=lives[0].base_offset)
+    to_unlink = mark_for_deletion_locked(log, sources, "compaction", kept_snapshot=lives[0].base_offset)
     for live in lives:
         for path in live.paths:
             if os.path.exists(path + names.SWAP):
                 files.rename(path + names.SWAP, path)
         files.fsync_dir(log.path)  # one by one: a live one between two that are .swap would count as replaced
-    return doomed
+    return to_unlink

@@ -112,7 +112,7 @@ def command(
     else:
         _show(found, dry_run, top)
     sys.stdout.flush()
-    _tell_errors(found)
+    _print_errors(found)
     errors = [outcome.error for outcome in found if outcome.error is not None]
     if errors:
         ctx.exit(DATA_PROBLEM if any(isinstance(error, CorruptData) for error in errors) else _worst(errors))
@@ -123,7 +123,7 @@ def _worst(errors: list[Any]) -> int:
     return codes.pop() if len(codes) == 1 else FAILURE
 
 
-def _tell_errors(found: list[Outcome]) -> None:
+def _print_errors(found: list[Outcome]) -> None:
     for outcome in found:
         if outcome.error is not None:
             click.echo(f"klog: {outcome.topic}-{outcome.partition}: {printable(str(outcome.error))}", err=True)

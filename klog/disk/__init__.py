@@ -2,9 +2,9 @@
 
 The only room that makes system calls on files. Its door: Files (what a disk must do), RealFiles (this machine's),
 LogFile, HandleCache, read_whole, read_parts; past the page cache: DirectFile, DirectWriter, DirectReader, and
-WriteBehind, which keeps a growing file from filling it; DirectoryLock and directory_turn, which keep processes apart;
+WriteBehind, which keeps a growing file from filling it; DirectoryLock and directory_lock, which keep processes apart;
 Claim, which keeps the writers of one process apart;
-what takes stored bytes on without a copy: view_of, let_go, send_slice, in an event loop send_in_turns; what sleeps
+what takes stored bytes on without a copy: view_of, let_go, send_slice, in an event loop send_yielding; what sleeps
 until there is news: Bell, Waiter; what counts how many bytes of reads came from memory: ReadSampler; what an OSError
 means: is_final and its like. What of a file is in the page cache is in the modules residency and monitor, loaded by
 those who look.
@@ -22,13 +22,13 @@ from klog.disk.direct import DirectReader, DirectWriter
 from klog.disk.faults import failed_sync_in, is_final, is_full, lacks_descriptors, naming_the_next_step, os_error
 from klog.disk.files import Files, RealFiles, read_whole
 from klog.disk.handles import HandleCache
-from klog.disk.lock import DirectoryLock, check_turn, directory_turn
-from klog.disk.send import TURN_BYTES, HasFileno, cork, send_bytes, send_in_turns, send_slice
+from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock
+from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_slice, send_yielding
 from klog.disk.watch import Bell, Waiter
 from klog.disk.write_behind import BehindCounts, WriteBackFailed, WriteBehind
 
 __all__ = [
-    "TURN_BYTES",
+    "YIELD_BYTES",
     "AlignedBuffer",
     "BehindCounts",
     "Bell",
@@ -49,10 +49,10 @@ __all__ = [
     "Waiter",
     "WriteBackFailed",
     "WriteBehind",
+    "check_directory_lock",
     "check_target",
-    "check_turn",
     "cork",
-    "directory_turn",
+    "directory_lock",
     "failed_sync_in",
     "is_final",
     "is_full",
@@ -63,7 +63,7 @@ __all__ = [
     "read_parts",
     "read_whole",
     "send_bytes",
-    "send_in_turns",
     "send_slice",
+    "send_yielding",
     "view_of",
 ]

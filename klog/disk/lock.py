@@ -121,13 +121,13 @@ _turns: set[tuple[int, str]] = set()  # by thread: a second turn of the same one
 
 
 @contextlib.contextmanager
-def directory_turn(path: str) -> Iterator[None]:
+def directory_lock(path: str) -> Iterator[None]:
     """An flock of a directory, waited for: whoever reads, changes and replaces a file in it does so one after another.
 
     It is seen by klog alone, and not in the way of a DirectoryLock, whoever holds that. ReentrantCall in a signal's
     handler that interrupts a turn of the same thread.
     """
-    check_turn(path, "another replacement")
+    check_directory_lock(path, "another replacement")
     me = threading.get_ident(), os.path.realpath(path)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -139,7 +139,7 @@ def directory_turn(path: str) -> Iterator[None]:
         os.close(fd)
 
 
-def check_turn(path: str, what: str) -> None:
+def check_directory_lock(path: str, what: str) -> None:
     """ReentrantCall where this thread is in the middle of a turn of the directory's."""
     if _turns and (threading.get_ident(), os.path.realpath(path)) in _turns:
         raise ReentrantCall(

@@ -4,7 +4,7 @@
   W2  what a call returns, or its error says in `sent`, is what the target has taken: no byte twice, none left out
   W3  no more memory than one buffer of the pool, however slow the target takes it
 
-One sender at a time for a target. In an event loop sends take turns of TURN_BYTES. Kafka: FileRecords.writeTo.
+One sender at a time for a target. In an event loop sends take turns of YIELD_BYTES. Kafka: FileRecords.writeTo.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from klog.disk.ready import turns
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-TURN_BYTES = 1 << 20  # what a loop's other tasks wait for: some 100 microseconds
+YIELD_BYTES = 1 << 20  # what a loop's other tasks wait for: some 100 microseconds
 
 _busy: WeakKeyDictionary[AbstractEventLoop, set[int]] = WeakKeyDictionary()
 
@@ -69,7 +69,7 @@ def cork(target: HasFileno, on: bool) -> None:
             target.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, on)  # type: ignore[attr-defined]
 
 
-def _tells_of_room(fd: int) -> bool:
+def _reports_space(fd: int) -> bool:
     """Can an event loop wait for it? Not for a file: that always takes more."""
     mode = os.fstat(fd).st_mode
     if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
@@ -82,7 +82,7 @@ def _tells_of_room(fd: int) -> bool:
     return True
 
 
-async def send_in_turns(target: HasFileno, turn: Callable[[], bool]) -> None:
+async def send_yielding(target: HasFileno, turn: Callable[[], bool]) -> None:
     """Call turn() until it says that all has been sent, each time that the running event loop finds room for more."""
     import asyncio
 
@@ -91,22 +91,22 @@ async def send_in_turns(target: HasFileno, turn: Callable[[], bool]) -> None:
     fd, busy = target.fileno(), _busy.setdefault(asyncio.get_running_loop(), set())
     if fd in busy:
         raise RuntimeError("something else is being sent to this socket: wait for it, or their bytes would mix")
-    wants_to_hear: tuple[type[Exception], ...] = ()
+    wants_to_be_notified: tuple[type[Exception], ...] = ()
     if tls.encrypts(target):
         import ssl
 
-        wants_to_hear = (ssl.SSLWantReadError,)
+        wants_to_be_notified = (ssl.SSLWantReadError,)
     busy.add(fd)
     try:
         while True:
             try:
                 while not turn():
-                    if _tells_of_room(fd):
+                    if _reports_space(fd):
                         await turns(turn, writers=(fd,))
                         return
                     await asyncio.sleep(0)
                 return
-            except wants_to_hear:
+            except wants_to_be_notified:
                 await turns(readers=(fd,))
     finally:
         busy.discard(fd)

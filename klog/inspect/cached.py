@@ -16,7 +16,7 @@ from klog.disk import Files, RealFiles, proc
 from klog.disk.residency import Residency, total
 from klog.errors import UnknownTopicOrPartition
 from klog.inspect.files import is_partition_directory, partition_name
-from klog.log.page_cache import LogPageCache, listed, look
+from klog.log.read.page_cache import LogPageCache, listed, look
 from klog.progress import Event, Progress
 
 Entry = dict[str, Any]

@@ -26,7 +26,7 @@ from typing import Self
 from klog.disk import LogFile, os_error
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptData
-from klog.log.directory_names import parse_directory_name as partition_name
+from klog.log.directory.partition_names import parse_directory_name as partition_name
 
 __all__ = [
     "KINDS_BY_NAME",

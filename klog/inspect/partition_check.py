@@ -31,7 +31,7 @@ from klog.inspect.index_checks import OffsetIndexCheck, TimeIndexCheck, check_sh
 from klog.inspect.replay import Abort, EpochCheck, ProducerReplay, check_txn_index
 from klog.inspect.report import Kind, Report
 from klog.inspect.texts import parse_epochs, parse_partition_metadata
-from klog.log import gaps
+from klog.log.directory import gaps
 
 HOLES_OF_COMPACTION = 3
 ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")

@@ -145,7 +145,7 @@ class _Root:
         if "bootstrap.checkpoint" in names:
             self._bootstrap(os.path.join(path, "bootstrap.checkpoint"))
         topics = self._parse("klog-topics.json", parse_json) if "klog-topics.json" in names else None
-        self._topic_ids, self._compacted = _told_of_topics(topics)
+        self._topic_ids, self._compacted = _topic_facts(topics)
         for name in sorted(names):
             if classify(name).kind == "positions" and not classify(name).leftover:
                 self._parse(name, parse_json)
@@ -201,7 +201,7 @@ def _positions(data: bytes, path: str) -> Positions:
     return {(topic, partition): offset for topic, partition, offset in parse_checkpoint(data, path)}
 
 
-def _told_of_topics(topics: Any) -> tuple[dict[str, str], set[str]]:
+def _topic_facts(topics: Any) -> tuple[dict[str, str], set[str]]:
     """Of klog-topics.json: {topic: id}, and the topics that are compacted; nothing where it says nothing."""
     ids: dict[str, str] = {}
     compacted = set()

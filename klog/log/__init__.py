@@ -5,16 +5,16 @@ Its door: Log, LogReader; FetchData, FetchRange and Outgoing, which are sent on 
 until logs have news.
 """
 
-from klog.log._append import AppendInfo
-from klog.log.fetching import FetchData
-from klog.log.load import Recovery
+from klog.log._core import AppendInfo
+from klog.log.load.loader import Recovery
 from klog.log.log import Log
-from klog.log.offset_lookup import TimestampOffset
-from klog.log.producers import ProducerState
-from klog.log.ranges import FetchRange
-from klog.log.reader import LogReader
-from klog.log.sending import Outgoing
-from klog.log.tail import waiter_for
+from klog.log.read.fetch import FetchData
+from klog.log.read.fetch_range import FetchRange
+from klog.log.read.lookup import TimestampOffset
+from klog.log.read.reader import LogReader
+from klog.log.read.send import Outgoing
+from klog.log.read.tail import waiter_for
+from klog.log.state.producers import ProducerState
 
 __all__ = [
     "AppendInfo",

@@ -32,44 +32,36 @@ from klog.errors import (
     StorageOffline,
     UnknownTopicOrPartition,
 )
-from klog.log import (
-    checkpoint,
-    cleaner_offsets,
-    failures,
-    flushing,
-    gaps,
-    marks,
-    partition_life,
-    retention,
-    truncation,
-    watermark,
-)
-from klog.log._append import AppendInfo, append_batches
-from klog.log._commit import CommitQueue, SyncTurn, Ticket
-from klog.log.append_batches import Origin, Pending
-from klog.log.cleaning_turn import CleaningTurn
-from klog.log.expiry import expire_producers_regularly
-from klog.log.load import (
+from klog.log._core import AppendInfo, append_batches
+from klog.log.directory import checkpoint, cleaner_offsets, gaps, lifecycle
+from klog.log.load.loader import (
     Policy,
     new_segment,
 )
-from klog.log.meters import Meters
-from klog.log.reader import LogReader
-from klog.log.removal import unlink_later_locked
-from klog.log.segments import check_reached
-from klog.log.terms import (
+from klog.log.options import (
     NO_BOUND,
+    AppendPolicy,
     Compression,
     Durability,
     Options,
-    Terms,
     check_records,
     check_tools,
     is_whole,
 )
-from klog.log.times import whole_number
+from klog.log.read.positions import whole_number
+from klog.log.read.reader import LogReader
+from klog.log.retain import retention
+from klog.log.retain.cleaning_state import CleaningState
+from klog.log.retain.removal import unlink_later_locked
+from klog.log.state import high_watermark, high_watermark_rules
+from klog.log.state.high_watermark_rules import OffsetMetadata
+from klog.log.state.metrics import LogMetrics
+from klog.log.state.producer_expiry import expire_producers_regularly
+from klog.log.state.segments import check_reached
 from klog.log.view import LogView
-from klog.log.watermark import OffsetMetadata
+from klog.log.write import failures, flush, truncate
+from klog.log.write._commit import CommitQueue, SyncLock, Ticket
+from klog.log.write.append_batches import Origin, Pending
 from klog.record import BatchGroup, Encoder, Records
 from klog.scheduler import Task
 from klog.segment import Home, Segment, names
@@ -95,20 +87,20 @@ class Log(LogView):
 
     def __init__(self, directory: str, options: Options) -> None:
         self._pid = os.getpid()
-        self._terms = Terms.of(options.config)
+        self._append_policy = AppendPolicy.of(options.config)
         self._offline = None
-        self._doomed = False
+        self._marked_for_deletion = False
         self._owner: Any = None  # what to release at close: the locks of Log.open
         self._on_flush: Any = None
         self._flushed_ms = options.clock.wall_ms()
         self._offsets_listener = options.offsets_listener
-        self._meters = Meters()
+        self._metrics = LogMetrics()
         self._tail = None
         self._deleted: Home | None = None
         self._expiry: Task | None = None
         self._handlers_closed = False
-        self._turn = SyncTurn()
-        self._cleaning = CleaningTurn(options.cleanings)
+        self._sync_lock = SyncLock()
+        self._cleaning = CleaningState(options.cleanings)
         self._applied: list[Pending] = []  # what the commit under way has done to producers
         self._claim = None if options.read_only else Claim(directory)
         try:
@@ -123,7 +115,7 @@ class Log(LogView):
                 self._closed = False
                 if self._leftovers:
                     unlink_later_locked(self, self._leftovers)
-            marks.tell(self, self.high_watermark)
+            high_watermark.tell(self, self.high_watermark)
         except BaseException:
             self._give_up_claim()
             raise
@@ -190,8 +182,10 @@ class Log(LogView):
             self._write_metadata(self._options.topic_id)
         self._epochs.scheduler = self._options.scheduler
         if self._options.high_watermark is not None:
-            offset = watermark.initial(self._options.high_watermark, self._log_start_offset, self._log_end_offset)
-            self._mark = OffsetMetadata(offset)
+            offset = high_watermark_rules.initial(
+                self._options.high_watermark, self._log_start_offset, self._log_end_offset
+            )
+            self._high_watermark = OffsetMetadata(offset)
         self._producers.on_high_watermark_updated(self.high_watermark)
         self._expiry = expire_producers_regularly(self)
 
@@ -246,7 +240,7 @@ class Log(LogView):
         Without durability="sync" there is nothing to wait for but a flush that is due: where flush.ms, flush.messages
         or klog.flush.bytes ask for some, a thread of the loop's executor appends.
         """
-        from klog.log.append_async import append_async  # asyncio is a fifth of the time of `import klog`
+        from klog.log.write.append_async import append_async  # asyncio is a fifth of the time of `import klog`
 
         return await append_async(self, records, compression)
 
@@ -325,24 +319,24 @@ class Log(LogView):
             raise RecordBatchTooLarge(str(error).replace("max.message.bytes", "segment.bytes")) from None
 
     def _encoder(self, records: Records, compression: Compression, now: int) -> Encoder:
-        terms = self._terms
+        policy = self._append_policy
         return Encoder(
             records,
-            compression=terms.compression if compression is None else compression,
-            batch_bytes_max=terms.batch_bytes_max,
-            message_bytes_max=terms.message_bytes_max,
-            key_required=terms.key_required,
+            compression=policy.compression if compression is None else compression,
+            batch_bytes_max=policy.batch_bytes_max,
+            message_bytes_max=policy.message_bytes_max,
+            key_required=policy.key_required,
             **self._times(now),
         )
 
     def _times(self, now: int) -> dict[str, int]:
         """What an encoder is to know of the time."""
-        terms = self._terms
+        policy = self._append_policy
         return {
             "timestamp_default": now,
-            "timestamp_min": _TIMESTAMP_LOW if terms.stamps else now - terms.before_max_ms,
-            "timestamp_max": _TIMESTAMP_HIGH if terms.stamps else now + terms.after_max_ms,
-            "log_append_time": now if terms.stamps else -1,
+            "timestamp_min": _TIMESTAMP_LOW if policy.stamps else now - policy.before_max_ms,
+            "timestamp_max": _TIMESTAMP_HIGH if policy.stamps else now + policy.after_max_ms,
+            "log_append_time": now if policy.stamps else -1,
         }
 
     def _append_group_locked(self, group: BatchGroup, now: int) -> AppendInfo:
@@ -355,27 +349,27 @@ class Log(LogView):
             self._epochs.assign(epoch, first)
             self._guard(self._epochs.flush)
         group.assign(first, epoch)
-        if self._terms.stamps and (appended := self.clock.wall_ms()) != now:
+        if self._append_policy.stamps and (appended := self.clock.wall_ms()) != now:
             now = appended  # as Kafka: the clock's when it is appended, and not when it was encoded
             group.stamp(now)
-        before, mark = self._segments, self._mark_locked()
+        before, savepoint = self._segments, self._savepoint_locked()
         try:
             self._write_locked(group, now)
             self._appended_locked(self._segments[-1].next_offset)
         except BaseException as error:  # Ctrl-C in the middle, too, leaves the whole group or nothing
             if self._append_end == first:
-                self._undo_locked(before, mark, error)
+                self._undo_locked(before, savepoint, error)
             raise
-        self._meters.messages_in += group.count
-        self._meters.bytes_in += group.nbytes
+        self._metrics.messages_in += group.count
+        self._metrics.bytes_in += group.nbytes
         if self._written_end < 0:
-            flushing.flush_if_due_locked(self, now)
+            flush.flush_if_due_locked(self, now)
         return AppendInfo(
             first,
             self._append_end - 1,
             group.count,
             group.max_timestamp,
-            now if self._terms.stamps else -1,
+            now if self._append_policy.stamps else -1,
             log_start_offset=self._log_start_offset,
             valid_bytes=group.nbytes,
             last_leader_epoch=epoch,
@@ -396,10 +390,10 @@ class Log(LogView):
         self._end_moved_locked()
 
     def _end_moved_locked(self) -> None:
-        if self._mark is None:
+        if self._high_watermark is None:
             end = self._log_end_offset
             self._producers.on_high_watermark_updated(end)
-            marks.tell(self, end)
+            high_watermark.tell(self, end)
         self._bell.ring()
 
     def _write_locked(self, group: BatchGroup, now: int) -> None:
@@ -415,23 +409,25 @@ class Log(LogView):
                     )
                 self._roll_locked(base_offset)
                 if done == 0:
-                    marks.rolled_locked(self)
+                    high_watermark.rolled_locked(self)
                 continue
             active.append(group, done, done + fits)
             active.appended_ms = now
             done += fits
         self._producers.end_offset = group_next_offset(group, group.n - 1)
 
-    def _mark_locked(self) -> tuple[int, int, bytes]:
+    def _savepoint_locked(self) -> tuple[int, int, bytes]:
         """What undoing needs of the active segment, which is made ready to be written to."""
         try:
-            return self._segments[-1].mark()
+            return self._segments[-1].savepoint()
         except OSError as error:
             if is_final(error):
                 self._go_offline(str(error))
             raise
 
-    def _undo_locked(self, before: tuple[Segment, ...], mark: tuple[int, int, bytes], error: BaseException) -> None:
+    def _undo_locked(
+        self, before: tuple[Segment, ...], savepoint: tuple[int, int, bytes], error: BaseException
+    ) -> None:
         """Take back what a failed append or roll has written; if that fails too, or a sync was what failed, the log
         goes (or is) offline and the next load decides from disk. So it does where the error says that the disk is
         broken: what was written is taken back, and nothing more is (P6).
@@ -440,7 +436,7 @@ class Log(LogView):
         """
         end = self._producers.end_offset = self._append_end
         with contextlib.suppress(StorageOffline):
-            flushing.wait_locked(self)
+            flush.wait_locked(self)
         failed = failed_sync_in(error)
         if failed is not None and (isinstance(error, WriteBackFailed) or not isinstance(error, OSError)):
             self._go_offline(str(failed))  # nobody hears of it again
@@ -448,7 +444,7 @@ class Log(LogView):
             return  # closed, it has no lock on its directory any more
         self._offline = f"{error!r}, not undone yet"
         try:
-            self._take_back_locked(before, mark, end)
+            self._take_back_locked(before, savepoint, end)
             self._offline = None
         except BaseException as second:
             if not isinstance(second, OSError):  # Ctrl-C: offline it is already, but the directory may be concerned
@@ -461,11 +457,11 @@ class Log(LogView):
         finally:
             self._taken_back += 1
 
-    def _take_back_locked(self, before: tuple[Segment, ...], mark: tuple[int, int, bytes], end: int) -> None:
+    def _take_back_locked(self, before: tuple[Segment, ...], savepoint: tuple[int, int, bytes], end: int) -> None:
         """The segments, and the bytes of the last of them, are those of before; the log goes on at `end`."""
         last = len(before) - 1
         added, self._segments = [segment for segment in self._segments[last:] if segment is not before[-1]], before
-        marks.unrolled_locked(self)
+        high_watermark.unrolled_locked(self)
         for segment in added:
             if segment.base_offset == before[-1].base_offset:
                 segment.close()  # it has taken the files of an empty one, which takes them back
@@ -473,7 +469,7 @@ class Log(LogView):
             segment.delete_files()
             self._producers.take_back_snapshot(segment.base_offset)
         before[-1].reopen()
-        before[-1].rewind(mark)
+        before[-1].rewind(savepoint)
         if added:
             self._options.files.fsync_dir(self._directory)
         if self._recovery_point > end:
@@ -488,7 +484,7 @@ class Log(LogView):
         leave it where it is. ValueError for a negative offset."""
         with self._lock:
             self._check_idle("a move of the high watermark")
-            return marks.update_locked(self, whole_number("offset", offset))
+            return high_watermark.update_locked(self, whole_number("offset", offset))
 
     def maybe_increment_high_watermark(self, offset: int | OffsetMetadata) -> int | None:
         """Move it on, never back: the old one, or None where nothing changed. For a leader, who has counted replicas.
@@ -498,13 +494,13 @@ class Log(LogView):
         new = offset if isinstance(offset, OffsetMetadata) else OffsetMetadata(whole_number("offset", offset))
         with self._lock:
             self._check_idle("a move of the high watermark")
-            return marks.increment_locked(self, new)
+            return high_watermark.increment_locked(self, new)
 
     def maybe_update_high_watermark(self, offset: int) -> int | None:
         """Set it to what a leader says, within the log; the new one, or None where nothing changed. For a follower."""
         with self._lock:
             self._check_idle("a move of the high watermark")
-            return marks.follow_locked(self, whole_number("offset", offset))
+            return high_watermark.follow_locked(self, whole_number("offset", offset))
 
     def set_offsets_listener(self, listener: Callable[[int], None] | None) -> None:
         """Call this with every high watermark from the next one on, under the log's lock. What it raises is logged."""
@@ -530,8 +526,8 @@ class Log(LogView):
             raise ValueError(f"offset={offset}: a log cannot end below 0")
         with self._no_cleaning(), self._lock:
             self._check_idle("a truncation")
-            flushing.wait_locked(self)
-            truncated = truncation.truncate_to_locked(self, offset)
+            flush.wait_locked(self)
+            truncated = truncate.truncate_to_locked(self, offset)
         self._options.scheduler.run_due()
         return truncated
 
@@ -547,8 +543,8 @@ class Log(LogView):
             raise ValueError(f"offset={offset}, log_start_offset={start}: 0 <= log start <= offset")
         with self._no_cleaning(), self._lock:
             self._check_idle("a truncation")
-            flushing.wait_locked(self)
-            truncation.truncate_fully_locked(self, offset, start)
+            flush.wait_locked(self)
+            truncate.truncate_fully_locked(self, offset, start)
         self._options.scheduler.run_due()
 
     def maybe_increment_log_start_offset(self, offset: int, reason: str = "leader_offset_incremented") -> bool:
@@ -645,7 +641,7 @@ class Log(LogView):
             self._cleaning.check_reentry()
         return purge_key(self, key, roll=roll, dry_run=dry_run, progress=progress)
 
-    def _cleaning_turn(self) -> contextlib.AbstractContextManager[None]:
+    def _cleaning_session(self) -> contextlib.AbstractContextManager[None]:
         """For whoever rewrites closed segments by hand: nobody else cleans this log meanwhile, the background of its
         manager included. The caller holds no lock."""
         self._check_writable()
@@ -688,13 +684,13 @@ class Log(LogView):
 
     def _roll_or_undo_locked(self, base_offset: int) -> Segment:
         """A new active segment, or everything as it was."""
-        before, mark = self._segments, self._mark_locked()
+        before, savepoint = self._segments, self._savepoint_locked()
         try:
             self._roll_locked(base_offset)
         except BaseException as error:
-            self._undo_locked(before, mark, error)
+            self._undo_locked(before, savepoint, error)
             raise
-        marks.rolled_locked(self)
+        high_watermark.rolled_locked(self)
         return self._segments[-1]
 
     def _roll_locked(self, base_offset: int) -> None:
@@ -708,8 +704,8 @@ class Log(LogView):
         if base_offset == active.base_offset:
             self._remake_locked(active)
             return
-        flushing.wait_locked(self)
-        self._guard_sync(lambda: flushing.sync_closed_locked(self))
+        flush.wait_locked(self)
+        self._guard_sync(lambda: flush.sync_closed_locked(self))
         self._guard_sync(lambda: self._segments[-1].deactivate(sync=True))
         if active.next_offset < base_offset:
             first = self._segments[0].base_offset
@@ -730,17 +726,17 @@ class Log(LogView):
         """An empty active segment with new files; the old ones go as any segment's do."""
         _log.warning("event=roll_empty log=%s base_offset=%d", self.name, empty.base_offset)
         empty.close()
-        files, doomed = self._options.files, []
+        files, to_unlink = self._options.files, []
         for path in empty.paths:
             if os.path.exists(path):
                 files.unlink(path + names.DELETED)
                 files.rename(path, path + names.DELETED)
-                doomed.append(os.path.basename(path) + names.DELETED)
+                to_unlink.append(os.path.basename(path) + names.DELETED)
         segment = new_segment(self._inputs(), empty.base_offset, writable=True)
         self._segments = (*self._segments[:-1], segment)
         segment.activate()
         files.fsync_dir(self._directory)
-        unlink_later_locked(self, doomed)
+        unlink_later_locked(self, to_unlink)
 
     def _home_of_deleted(self) -> Home:
         """Where segments on their way out are at home."""
@@ -757,12 +753,12 @@ class Log(LogView):
 
         Appends go on meanwhile, but with durability="sync". OSError takes the log offline, and its directory.
         """
-        flushing.flush(self, offset)
+        flush.flush(self, offset)
 
     @property
     def unflushed_bytes(self) -> int:
         """Bytes appended since the last flush."""
-        return self._meters.appended_bytes - self._meters.flushed_bytes
+        return self._metrics.appended_bytes - self._metrics.flushed_bytes
 
     @property
     def last_flush_ms(self) -> int:
@@ -828,7 +824,7 @@ class Log(LogView):
             self._claim.release()
 
     def _finish_locked(self) -> None:
-        flushing.flush_locked(self)
+        flush.flush_locked(self)
         self._segments[-1].deactivate(sync=True)
         producers = self._producers
         producers.end_offset = min(producers.end_offset, self._segments[-1].next_offset)  # the log end of the next load
@@ -868,7 +864,7 @@ class Log(LogView):
         name, reinitialise = file_name("name", name), flag("reinitialise", reinitialise)
         with self._no_cleaning(), self._lock:
             self._check_idle("a renaming")
-            return partition_life.rename_locked(self, name, reinitialise)
+            return lifecycle.rename_locked(self, name, reinitialise)
 
     def delete(self) -> None:
         """Remove the log with its directory, and close it. StorageOffline where that fails."""
@@ -876,10 +872,10 @@ class Log(LogView):
             if self.read_only:
                 raise ReadOnly(f"{self.name} was opened with read_only=True")
             self._lock.begins(self, "a deletion")
-            self._closed = self._doomed = True
+            self._closed = self._marked_for_deletion = True
             self._cancel_expiry()
             try:
-                partition_life.delete_locked(self)
+                lifecycle.delete_locked(self)
             finally:
                 self._give_up_claim()
             if self._home is not None:
@@ -915,7 +911,7 @@ class Log(LogView):
             raise ForkedHandle(f"{self.name} belongs to process {self._pid}: open it again in this one")
         if self._offline is not None:
             raise StorageOffline(f"{self.name} is offline since {self._offline}: close it and open it again")
-        if self._doomed:
+        if self._marked_for_deletion:
             raise UnknownTopicOrPartition(f"{self.name} has been deleted; what it held is about to go from {self.path}")
 
     def _check_idle(self, what: str) -> None:
@@ -947,19 +943,19 @@ class Log(LogView):
         to be through."""
         with self._lock:
             self._lock.begins(self, "a deletion")
-            partition_life.rename_locked(self, name, False)
-            self._doomed = True
+            lifecycle.rename_locked(self, name, False)
+            self._marked_for_deletion = True
             self._owner = self._on_flush = None
 
     def _is_gone(self) -> bool:
-        return self._doomed or super()._is_gone()
+        return self._marked_for_deletion or super()._is_gone()
 
     def update_config(self, config: LogConfig) -> None:
         """Take another configuration, from the next append on. Raises InvalidConfig."""
         instance("config", config, LogConfig, "a klog.LogConfig")
         with self._lock:
             self._lock.begins(self, "a change of configuration")
-            self._terms = Terms.of(config)
+            self._append_policy = AppendPolicy.of(config)
             self._config = self._options.config = config
             self._options.config_known = True
             if self._home is not None:

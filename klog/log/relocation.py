@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klog.log._append import LogState
-from klog.log.flushing import wait_locked
+from klog.log._core import LogState
+from klog.log.write.flush import wait_locked
 
 if TYPE_CHECKING:
     from klog.log.log import Log
@@ -24,12 +24,12 @@ _STAYS = frozenset(
         "_expiry",
         "_generation",
         "_lock",
-        "_meters",
+        "_metrics",
         "_offsets_listener",
         "_rewritten",
         "_sends",
         "_taken_back",
-        "_turn",
+        "_sync_lock",
     }
 )
 _FIELDS = [name for name in vars(LogState) if name.startswith("_") and not name.startswith("__")]

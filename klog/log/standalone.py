@@ -22,12 +22,21 @@ from klog import arguments
 from klog.arguments import flag, optional_flag, optional_whole
 from klog.clock import Clock
 from klog.config import LogConfig, split_config
-from klog.disk import DirectoryLock, Files, HandleCache, check_turn, directory_turn, naming_the_next_step, os_error
+from klog.disk import (
+    DirectoryLock,
+    Files,
+    HandleCache,
+    check_directory_lock,
+    directory_lock,
+    naming_the_next_step,
+    os_error,
+)
 from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
-from klog.log import checkpoint, cleaner_offsets, warming
-from klog.log.directory_names import parse_directory_name
-from klog.log.load import Policy
-from klog.log.terms import Durability, Options, check_choices, settled
+from klog.log.directory import checkpoint, cleaner_offsets
+from klog.log.directory.partition_names import parse_directory_name
+from klog.log.load.loader import Policy
+from klog.log.options import Durability, Options, check_choices, settled
+from klog.log.read import warm_ranges
 from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -48,11 +57,11 @@ class _Owner:
     def __init__(self, path: str, files: Files) -> None:
         self._files = files
         self._parent = os.path.dirname(path) or "."
-        self._aside = os.path.join(self._parent, checkpoint.CLEAN_SHUTDOWN_ASIDE)
+        self._renamed_marker = os.path.join(self._parent, checkpoint.CLEAN_SHUTDOWN_RENAMED)
         self._pid = os.getpid()
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.marker_was_there = False
-        self.mark_was_there = False
+        self.high_watermark_was_there = False
         _owners.add(self)
         try:
             try:
@@ -71,28 +80,28 @@ class _Owner:
 
     def take_marker(self) -> None:
         """Lay the clean-shutdown marker aside before anything is loaded: from here on a crash is a crash."""
-        changed = os.path.exists(self._aside)
+        changed = os.path.exists(self._renamed_marker)
         if changed:  # another writer's, who is at work or has crashed
-            self._files.unlink(self._aside)
+            self._files.unlink(self._renamed_marker)
         with contextlib.suppress(FileNotFoundError):
-            self._files.rename(checkpoint.clean_shutdown_path(self._parent), self._aside)
+            self._files.rename(checkpoint.clean_shutdown_path(self._parent), self._renamed_marker)
             changed = self.marker_was_there = True
         if changed:
             self._files.fsync_dir(self._parent)
 
-    def take_mark(self, key: checkpoint.Partition) -> None:
+    def take_high_watermark(self, key: checkpoint.Partition) -> None:
         """Remove the high watermark of the last stop, which would hide newer records from readers while we write."""
         path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
-        with directory_turn(self._parent):
-            marks = _offsets(path)
-            self.mark_was_there = marks.pop(key, None) is not None
-            if self.mark_was_there:
-                checkpoint.write_offsets(self._files, path, marks)
+        with directory_lock(self._parent):
+            high_watermarks = _offsets(path)
+            self.high_watermark_was_there = high_watermarks.pop(key, None) is not None
+            if self.high_watermark_was_there:
+                checkpoint.write_offsets(self._files, path, high_watermarks)
 
     def lower(self, log: Log, recovery_point: int, log_start_offset: int) -> None:
         """A log is about to be cut: what its checkpoints promise beyond that is taken back first."""
         key = log.topic, log.partition
-        with directory_turn(self._parent):
+        with directory_lock(self._parent):
             for name, bound in ((checkpoint.RECOVERY_POINT, recovery_point), (checkpoint.LOG_START, log_start_offset)):
                 path = os.path.join(self._parent, name)
                 offsets = _offsets(path)
@@ -104,7 +113,7 @@ class _Owner:
         """A log has been deleted: a new one of its name begins at 0."""
         key = log.topic, log.partition
         try:
-            with directory_turn(self._parent):
+            with directory_lock(self._parent):
                 for name in (checkpoint.RECOVERY_POINT, checkpoint.LOG_START, checkpoint.HIGH_WATERMARK):
                     path = os.path.join(self._parent, name)
                     offsets = _offsets(path)
@@ -120,7 +129,7 @@ class _Owner:
 
     def check(self, what: str) -> None:
         """ReentrantCall where this thread is in the middle of replacing a file of the directory."""
-        check_turn(self._parent, what)
+        check_directory_lock(self._parent, what)
 
     def failed(self, log: Log, reason: str) -> None:
         """The log is offline; other logs of the directory are not this process's."""
@@ -129,7 +138,7 @@ class _Owner:
         """Called by Log.close."""
         try:
             if clean:
-                with directory_turn(self._parent):
+                with directory_lock(self._parent):
                     self._write_checkpoints(log)
         finally:
             self._unlock()
@@ -147,14 +156,14 @@ class _Owner:
         if starts != before:
             checkpoint.write_offsets(self._files, path, starts)
         path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
-        if self.mark_was_there:
+        if self.high_watermark_was_there:
             checkpoint.write_offsets(self._files, path, {**_offsets(path), key: log.high_watermark})
         if not self.marker_was_there or self._lock is None:
             return
-        if os.path.exists(self._aside) and self._lock.alone():
-            text = checkpoint.clean_shutdown_text(self._aside)
+        if os.path.exists(self._renamed_marker) and self._lock.alone():
+            text = checkpoint.clean_shutdown_text(self._renamed_marker)
             self._files.replace(checkpoint.clean_shutdown_path(self._parent), text)
-            self._files.unlink(self._aside)
+            self._files.unlink(self._renamed_marker)
 
     def __del__(self) -> None:
         self._unlock()  # of an open that Ctrl-C ends before its log has it
@@ -260,7 +269,7 @@ def open_standalone(
             owner.take_marker()
         starts = _offsets(os.path.join(parent, checkpoint.LOG_START))
         points = _offsets(os.path.join(parent, checkpoint.RECOVERY_POINT))
-        marks = _offsets(os.path.join(parent, checkpoint.HIGH_WATERMARK))
+        high_watermarks = _offsets(os.path.join(parent, checkpoint.HIGH_WATERMARK))
         cleaned = {} if read_only else cleaner_offsets.read(parent)
         log = cls(
             path,
@@ -274,7 +283,7 @@ def open_standalone(
                 clean_shutdown=clean_shutdown,
                 recovery_point=points.get(key, 0) if recovery_point is None else recovery_point,
                 log_start_offset=max(starts.get(key, 0) if log_start_offset is None else log_start_offset, 0),
-                high_watermark=marks.get(key) if high_watermark is None and read_only else high_watermark,
+                high_watermark=high_watermarks.get(key) if high_watermark is None and read_only else high_watermark,
                 topic_id=wanted,
                 clock=clock,
                 files=files,
@@ -293,12 +302,12 @@ def open_standalone(
         )
         if owner is not None:
             log._belong_to(owner)
-            owner.take_mark(key)
+            owner.take_high_watermark(key)
     except BaseException:
         if log is not None:
             log._abandon()
         if owner is not None:
             owner._unlock()
         raise
-    warming.at_open([log])
+    warm_ranges.at_open([log])
     return log

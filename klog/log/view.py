@@ -29,12 +29,9 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.locks import CallLock
-from klog.log import checkpoint, following, forks, marks, warming
-from klog.log._append import LogState
-from klog.log.aborted import AbortedFinder
-from klog.log.epochs import LeaderEpochs
-from klog.log.fetching import ISOLATIONS, FetchData, Isolation, fetch, unknown_isolation
-from klog.log.load import (
+from klog.log._core import LogState
+from klog.log.directory import checkpoint
+from klog.log.load.loader import (
     Inputs,
     Loaded,
     Recovery,
@@ -44,8 +41,12 @@ from klog.log.load import (
     producers_at,
     rebuild_txn_index,
 )
-from klog.log.meters import metrics_of
-from klog.log.offset_lookup import (
+from klog.log.options import Options
+from klog.log.read import warm_ranges
+from klog.log.read.aborted_transactions import AbortedFinder
+from klog.log.read.fetch import ISOLATIONS, FetchData, Isolation, fetch, unknown_isolation
+from klog.log.read.fetch_range import FetchRange, fetch_range
+from klog.log.read.lookup import (
     ListedOffset,
     NewestBefore,
     TimestampOffset,
@@ -54,20 +55,22 @@ from klog.log.offset_lookup import (
     offset_for_timestamp,
     offsets_before,
 )
-from klog.log.producers import ProducerState
-from klog.log.ranges import FetchRange, fetch_range
-from klog.log.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_ranges
-from klog.log.reading import Reading
-from klog.log.segments import Sizes, locate, number_of
-from klog.log.tail import LogTail
-from klog.log.terms import Options
-from klog.log.times import Position, resolve, whole_number
-from klog.log.watermark import OffsetMetadata, OffsetSnapshot
+from klog.log.read.positions import Position, resolve, whole_number
+from klog.log.read.read_policy import Reading
+from klog.log.read.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_ranges
+from klog.log.read.refresh import Moment, overtaken, refresh_locked, steady, tail_fingerprint
+from klog.log.read.tail import LogTail
+from klog.log.state import forks, high_watermark
+from klog.log.state.high_watermark_rules import OffsetMetadata, OffsetSnapshot
+from klog.log.state.leader_epochs import LeaderEpochCache
+from klog.log.state.metrics import metrics_of
+from klog.log.state.producers import ProducerState
+from klog.log.state.segments import Sizes, locate, number_of
 from klog.segment import AbortedTransaction, Home, Segment
 
 if TYPE_CHECKING:
     from klog.inspect import Report
-    from klog.log.page_cache import LogPageCache
+    from klog.log.read.page_cache import LogPageCache
     from klog.progress import Progress
 
 _log = logging.getLogger("klog.log")
@@ -99,8 +102,8 @@ class LogView(LogState):
         self._take(loaded)
         self._recovery_point = loaded.recovery_point
         self._recovery = loaded.recovery
-        self._leftovers = loaded.doomed
-        self._mark: OffsetMetadata | None = None  # of a managed log: marks W3
+        self._leftovers = loaded.to_unlink
+        self._high_watermark: OffsetMetadata | None = None  # of a managed log: marks W3
         self._keeps_metadata = True
         # Of a log that is only read, for `following`. generation: how often more than appends has happened.
         self._directory_mtime = -1
@@ -131,7 +134,7 @@ class LogView(LogState):
         end = loaded.segments[-1].next_offset if loaded.segments else loaded.log_start_offset
         self._log_end_offset = max(end, loaded.log_start_offset)
         follows = self.read_only and loaded.segments
-        self._tail_mark = following.mark(loaded.segments[-1], loaded.last_at) if follows else None
+        self._tail_fingerprint = tail_fingerprint(loaded.segments[-1], loaded.last_at) if follows else None
 
     def _inputs(self) -> Inputs:
         options = self._options
@@ -247,9 +250,9 @@ class LogView(LogState):
     def high_watermark(self) -> int:
         """Exclusive bound of what consumers see. A single copy's log end, until somebody sets it; for a reader, what a
         checkpoint says."""
-        mark = self._mark
-        if mark is not None:
-            return mark.offset
+        watermark = self._high_watermark
+        if watermark is not None:
+            return watermark.offset
         bound = self._options.high_watermark
         if bound is None or not self.read_only:
             return self._log_end_offset
@@ -258,7 +261,7 @@ class LogView(LogState):
     @property
     def is_managed(self) -> bool:
         """Has somebody set the high watermark? Until then it is the log end."""
-        return self._mark is not None
+        return self._high_watermark is not None
 
     @property
     def last_stable_offset(self) -> int:
@@ -275,17 +278,17 @@ class LogView(LogState):
     def high_watermark_metadata(self) -> OffsetMetadata:
         """The high watermark, and where it is."""
         with self._lock:
-            return marks.positioned_locked(self)
+            return high_watermark.positioned_locked(self)
 
     def fetch_offset_snapshot(self) -> OffsetSnapshot:
         """Log start, log end, high watermark and last stable offset of one moment, with their places."""
         with self._lock:
-            return marks.snapshot_locked(self)
+            return high_watermark.snapshot_locked(self)
 
     def maybe_convert_to_offset_metadata(self, offset: int) -> OffsetMetadata:
         """An offset, and where it is if the log holds it."""
         offset = whole_number("offset", offset)
-        return marks.metadata_of(self, offset)
+        return high_watermark.metadata_of(self, offset)
 
     def check_held(self, offset: int) -> None:
         """OffsetOutOfRange for an offset below the log start or above the log end, where nothing is or will be."""
@@ -324,7 +327,7 @@ class LogView(LogState):
         came from memory. page_cache: also PageCacheBytes, PageCacheDirtyBytes, PageCacheWritebackBytes and
         PageCacheEvictedBytes, for which the kernel is asked about every segment; see page_cache().
         """
-        return metrics_of(self, None if self.read_only else self._meters, flag("page_cache", page_cache))
+        return metrics_of(self, None if self.read_only else self._metrics, flag("page_cache", page_cache))
 
     def warm_up(
         self,
@@ -344,12 +347,12 @@ class LogView(LogState):
         """
         self._check_open()
         now = self.clock.wall_ms()
-        warming.check(bytes, timeout, progress, cancel)
+        warm_ranges.check(bytes, timeout, progress, cancel)
         first = resolve(self, start, self._log_start_offset, now)
         last = min(resolve(self, stop, self._log_end_offset, now, "stop"), self._log_end_offset)
         return warm_up(
             self._options.files,
-            warming.ranges_of(self, first, last, bytes),
+            warm_ranges.ranges_of(self, first, last, bytes),
             timeout=timeout,
             progress=progress,
             cancel=cancel,
@@ -363,7 +366,7 @@ class LogView(LogState):
         """
         self._check_open()
         cells = whole("cells", cells, 0, INT_MAX)
-        from klog.log.page_cache import look
+        from klog.log.read.page_cache import look
 
         segments = [(segment.base_offset, segment.path) for segment in self._segments]
         return look(self._options.files, self.topic, self.partition, self._directory, segments, cells)
@@ -513,7 +516,7 @@ class LogView(LogState):
             moment = self._moment()
             try:
                 for chunk, next_offset in self._chunks(offset, stop, isolation, max_bytes, scan):
-                    if not following.steady(self, moment):
+                    if not steady(self, moment):
                         break  # it may be a mixture of two moments: look again
                     self._reads_failed = 0
                     yield chunk
@@ -522,15 +525,15 @@ class LogView(LogState):
                     if self._generation == moment.generation and offset >= self._log_start_offset:
                         return
             except (CorruptData, FileNotFoundError) as error:
-                if not following.overtaken(self, moment):
-                    self._say_next(error, offset)
+                if not overtaken(self, moment):
+                    self._note_next_offset(error, offset)
                     self._check_there(error)
                     raise
             except OSError as error:
                 self._read_failed(error)
                 raise
 
-    def _say_next(self, error: Exception, offset: int) -> None:
+    def _note_next_offset(self, error: Exception, offset: int) -> None:
         """Let an error that a reader at this offset has met say where reading can go on."""
         if not isinstance(error, CorruptBatch) or error.next_offset is not None:
             return
@@ -560,7 +563,7 @@ class LogView(LogState):
         try:
             return self._steadily(look)
         except CorruptBatch as error:
-            self._say_next(error, offset)
+            self._note_next_offset(error, offset)
             raise
         except FileNotFoundError:
             raise
@@ -733,14 +736,14 @@ class LogView(LogState):
         self._check_open()
         if self.read_only:
             with self._lock:
-                following.refresh_locked(self)
+                refresh_locked(self)
 
-    def _moment(self) -> following.Moment:
-        return following.Moment(self._generation, self._taken_back, self._segments)
+    def _moment(self) -> Moment:
+        return Moment(self._generation, self._taken_back, self._segments)
 
     def _follow_epochs(self) -> None:
         """The writer may have begun a new leader epoch."""
-        epochs = LeaderEpochs(self._directory, self._options.files)
+        epochs = LeaderEpochCache(self._directory, self._options.files)
         epochs.load()
         if epochs.problem is None and epochs.entries:
             self._epochs = epochs
@@ -756,7 +759,7 @@ class LogView(LogState):
                 if (self._rewritten, self._taken_back) == (rewritten, moment.taken_back):
                     return found
             except (CorruptData, FileNotFoundError) as error:
-                if not following.overtaken(self, moment):
+                if not overtaken(self, moment):
                     self._check_there(error)
                     raise
 

@@ -24,9 +24,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from klog.errors import KlogError
-from klog.log import retention, warming
-from klog.log.flushing import is_due
-from klog.log.terms import INTERVAL_MS
+from klog.log.options import INTERVAL_MS
+from klog.log.read import warm_ranges
+from klog.log.retain import retention
+from klog.log.write.flush import is_due
 from klog.manager.cleaner_settings import CleanerSettings
 from klog.manager.directories import LogDirectory
 from klog.progress import Progress
@@ -49,14 +50,14 @@ def start(manager: LogManager, progress: Progress | None) -> None:
     try:
         CleanerSettings.of(manager.config)  # refused before the work, rather than behind it
         manager.load_all(progress)
-        warming.at_open(_open_logs(manager), progress)
+        warm_ranges.at_open(_open_logs(manager), progress)
     except BaseException:
         manager._started = False
         raise
     config = manager.config
     delay_ms = config.log_initial_task_delay_ms
 
-    marks_ms = config.replica_high_watermark_checkpoint_interval_ms
+    high_watermark_ms = config.replica_high_watermark_checkpoint_interval_ms
     for name, action, period_ms, first_ms in (
         ("kafka-log-retention", apply_retention, config.log_retention_check_interval_ms, delay_ms),
         ("kafka-log-flusher", flush_due, config.log_flush_scheduler_interval_ms, delay_ms),
@@ -72,7 +73,7 @@ def start(manager: LogManager, progress: Progress | None) -> None:
             config.log_flush_start_offset_checkpoint_interval_ms,
             delay_ms,
         ),
-        ("highwatermark-checkpoint", checkpoint_high_watermarks, marks_ms, marks_ms),
+        ("highwatermark-checkpoint", checkpoint_high_watermarks, high_watermark_ms, high_watermark_ms),
     ):
         if period_ms < _NEVER_MS:
             _every(manager, name, action, first_ms, max(period_ms, 1))
@@ -207,6 +208,6 @@ def checkpoint_high_watermarks(manager: LogManager) -> None:
 
     def write(directory: LogDirectory, logs: list[Log]) -> None:
         managed = [log for log in logs if log.is_managed]
-        directory.write_marks({(log.topic, log.partition): log.high_watermark for log in managed})
+        directory.write_high_watermarks({(log.topic, log.partition): log.high_watermark for log in managed})
 
     _for_each_directory(manager, write)

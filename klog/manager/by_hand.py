@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from klog.cleaner import CompactionStats, PurgeStats
 from klog.errors import ConfigUnknown, KlogError, PolicyViolation, UnknownTopicOrPartition
 from klog.log import Log
-from klog.log.directory_names import parse_directory_name
-from klog.log.removal import unlink_now
+from klog.log.directory.partition_names import parse_directory_name
+from klog.log.retain.removal import unlink_now
 from klog.manager.manager import open_directory
 from klog.progress import Event, Progress
 

@@ -124,7 +124,7 @@ class BackgroundCleaner:
         self._last_run_ms = self._delete_at_ms = self._now_ms()
         if self._throttle.rate != settings.bytes_per_second:
             self._throttle.rate = settings.bytes_per_second
-            self._tell_rate()
+            self._log_rate()
         if isinstance(self._clock, ManualClock):
             worker = _Worker()
             self._workers = [worker]
@@ -139,7 +139,7 @@ class BackgroundCleaner:
             )
             worker.thread.start()
 
-    def _tell_rate(self) -> None:
+    def _log_rate(self) -> None:
         if not self._throttle.rate:
             _log.warning("event=cleaner_paused log.cleaner.io.max.bytes.per.second=0 until=another rate")
 
@@ -184,7 +184,7 @@ class BackgroundCleaner:
             now = CleanerSettings.of(manager.config)
             if now.bytes_per_second != before.bytes_per_second:
                 self._throttle.rate = now.bytes_per_second
-                self._tell_rate()
+                self._log_rate()
                 with self._condition:
                     self._condition.notify_all()  # who waits for a time that is not due any more
             same = (now.threads, now.map_bytes, now.load_factor, now.backoff_ms)
@@ -311,7 +311,7 @@ class BackgroundCleaner:
             _log.info("event=cleaning_ended log=%s reason=%s", log.name, error)
             if not isinstance(error, CleaningAborted | SplitFirst):
                 self._put_off(log, self._settings)
-        elif isinstance(error, _GONE) or log.closed or log.offline is not None or log._doomed:
+        elif isinstance(error, _GONE) or log.closed or log.offline is not None or log._marked_for_deletion:
             _log.info("event=cleaning_ended log=%s reason=%s", log.name, error)
         elif isinstance(error, OSError) and is_final(error):
             log._disk_failed(f"cleaning it failed: {error}")

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 from klog.cleaner import Dirt, cleanable, compaction_delay, dirt
 from klog.disk import Files
 from klog.errors import KlogError
-from klog.log import cleaner_offsets, retention
-from klog.log.checkpoint import Partition
-from klog.log.segments import closed_from
+from klog.log.directory import cleaner_offsets
+from klog.log.directory.checkpoint import Partition
+from klog.log.retain import retention
+from klog.log.state.segments import closed_from
 from klog.segment import Segment
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Survey:
 def is_compacted(log: Log) -> bool:
     """Is it the cleaner's? Only where somebody has said what its configuration is."""
     known: bool = log._options.config_known and log.config.compacts
-    return known and not (log.closed or log._doomed or log.offline is not None)
+    return known and not (log.closed or log._marked_for_deletion or log.offline is not None)
 
 
 class FirstTimestamps:

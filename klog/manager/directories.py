@@ -22,9 +22,9 @@ from klog.config.properties import read_properties
 from klog.disk import DirectoryLock, Files, failed_sync_in, is_final, naming_the_next_step
 from klog.errors import CorruptCheckpoint, ReentrantCall
 from klog.locks import OwnLock
-from klog.log import checkpoint, cleaner_offsets
-from klog.log.checkpoint import Partition
-from klog.log.directory_names import (
+from klog.log.directory import checkpoint, cleaner_offsets
+from klog.log.directory.checkpoint import Partition
+from klog.log.directory.partition_names import (
     METADATA_TOPIC,
     REMOTE_INDEX_CACHE,
     OnItsWay,
@@ -58,7 +58,7 @@ class LogDirectory:
         self.failed_at_work = False  # and not already when it was to be opened
         self.points: dict[Partition, int] = {}
         self.starts: dict[Partition, int] = {}
-        self.marks: dict[Partition, int] = {}
+        self.high_watermarks: dict[Partition, int] = {}
         self._cleaned: dict[Partition, int] = {}  # the cleaner's checkpoint as the start has found it
         self.was_clean = False
         self.closed_well: set[Partition] = set()  # logs that a second load of this run finds clean
@@ -88,7 +88,7 @@ class LogDirectory:
             os.listdir(self.path)  # one that cannot be read is told now
         self.points = self._read(checkpoint.RECOVERY_POINT)
         self.starts = self._read(checkpoint.LOG_START)
-        self.marks = self._read(checkpoint.HIGH_WATERMARK)
+        self.high_watermarks = self._read(checkpoint.HIGH_WATERMARK)
         self._cleaned = {} if self.read_only else cleaner_offsets.read(self.path)
         self.directory_id = _directory_id(self.path)
         marker = checkpoint.clean_shutdown_path(self.path)
@@ -101,7 +101,7 @@ class LogDirectory:
         # readers while we write; without one they see everything, and a broker starts from the log start.
         for path in (
             checkpoint.clean_shutdown_path(self.path),
-            os.path.join(self.path, checkpoint.CLEAN_SHUTDOWN_ASIDE),  # what a crashed Log.open has laid aside
+            os.path.join(self.path, checkpoint.CLEAN_SHUTDOWN_RENAMED),  # what a crashed Log.open has laid aside
             os.path.join(self.path, checkpoint.HIGH_WATERMARK),
             *(os.path.join(self.path, name + names.TEMPORARY) for name in checkpoint.NAMES),  # of a kill
         ):
@@ -183,11 +183,11 @@ class LogDirectory:
             # S9: never beyond what is on disk. A start above the log end means damage to the next load.
             self.starts[log.topic, log.partition] = min(log.log_start_offset, log.recovery_point)
 
-    def write_marks(self, marks: dict[Partition, int]) -> None:
+    def write_high_watermarks(self, high_watermarks: dict[Partition, int]) -> None:
         """The high watermarks; without any there is no file."""
         with self._mutex:
-            if marks:
-                self._write(checkpoint.HIGH_WATERMARK, marks)
+            if high_watermarks:
+                self._write(checkpoint.HIGH_WATERMARK, high_watermarks)
             elif os.path.exists(os.path.join(self.path, checkpoint.HIGH_WATERMARK)):
                 self._files.unlink(os.path.join(self.path, checkpoint.HIGH_WATERMARK))
 
@@ -207,8 +207,8 @@ class LogDirectory:
                     del offsets[key]
                 if keys:
                     self._write(name, offsets)
-            for key in [key for key in self.marks if gone(key)]:
-                del self.marks[key]
+            for key in [key for key in self.high_watermarks if gone(key)]:
+                del self.high_watermarks[key]
             self.closed_well = {key for key in self.closed_well if not gone(key)}
             self.closed_badly = {key for key in self.closed_badly if not gone(key)}
             if self.offline is None:
@@ -340,7 +340,9 @@ class LogDirectory:
         logs = list(logs)
         self.write_points(logs)
         self.write_starts(logs)
-        self.write_marks({**self.marks, **{(log.topic, log.partition): _mark_of(log) for log in logs}})
+        self.write_high_watermarks(
+            {**self.high_watermarks, **{(log.topic, log.partition): _high_watermark_of(log) for log in logs}}
+        )
         opened = {(log.topic, log.partition) for log in logs}
         untouched = [name for key, name in self.entries().live.items() if key not in opened]
         if clean and not self.closed_badly and (self.was_clean or self._all_new(untouched)):
@@ -361,7 +363,7 @@ class LogDirectory:
             self._lock = None
 
 
-def _mark_of(log: Log) -> int:
+def _high_watermark_of(log: Log) -> int:
     return min(log.high_watermark, log.log_end_offset)
 
 

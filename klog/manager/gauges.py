@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klog.log.durations import Durations
+from klog.log.state.histogram import Histogram
 
 if TYPE_CHECKING:
     from klog.log.log import Log
-    from klog.log.page_cache import LogPageCache
+    from klog.log.read.page_cache import LogPageCache
     from klog.manager.manager import LogManager
 
 Gauges = dict[str, dict[str, float]]
@@ -50,23 +50,23 @@ def _of(logs: dict[str, Log]) -> Gauges:
 
 def _flush_times(logs: dict[str, Log], waiting: int) -> Gauges:
     """LogFlushRateAndTimeMs of each log, and of all of them under ""; how many logs wait to be flushed."""
-    together = Durations()
+    together = Histogram()
     gauges: Gauges = {"FlushQueueSize": {"": waiting}}
-    for name, times in [(name, log._meters.flush_times) for name, log in logs.items() if not log.read_only]:
+    for name, times in [(name, log._metrics.flush_times) for name, log in logs.items() if not log.read_only]:
         together.add(times)
         _put(gauges, name, times)
     _put(gauges, "", together)
     return gauges
 
 
-def _put(gauges: Gauges, name: str, times: Durations) -> None:
+def _put(gauges: Gauges, name: str, times: Histogram) -> None:
     for metric, value in times.metrics("LogFlushRateAndTimeMs").items():
         gauges.setdefault(metric, {})[name] = value
 
 
 def page_cache(manager: LogManager, topic: str | None, cells: int) -> list[LogPageCache]:
     """What LogManager.page_cache documents."""
-    from klog.log.page_cache import listed, look
+    from klog.log.read.page_cache import listed, look
 
     if topic is not None:
         manager._partitions(topic)

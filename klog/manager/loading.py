@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, cast
 
 from klog.disk import is_final
 from klog.errors import InconsistentTopicId, LogClosed, ReentrantCall, StorageOffline
-from klog.log import checkpoint
-from klog.log.checkpoint import Partition
+from klog.log.directory import checkpoint
+from klog.log.directory.checkpoint import Partition
 from klog.log.log import Log
 from klog.manager.directories import LogDirectory, is_ordinary
 from klog.manager.pool import run_all

@@ -35,14 +35,17 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.locks import CallLock
-from klog.log import AppendInfo, checkpoint, forks, warming
-from klog.log.directory_names import parse_directory_name
-from klog.log.fetching import Isolation
-from klog.log.load import Policy
+from klog.log import AppendInfo
+from klog.log.directory import checkpoint
+from klog.log.directory.partition_names import parse_directory_name
+from klog.log.load.loader import Policy
 from klog.log.log import Log
-from klog.log.reader import LogReader
-from klog.log.terms import Compression, Durability, Options, check_choices, check_records, check_tools, settled
-from klog.log.times import Position
+from klog.log.options import Compression, Durability, Options, check_choices, check_records, check_tools, settled
+from klog.log.read import warm_ranges
+from klog.log.read.fetch import Isolation
+from klog.log.read.positions import Position
+from klog.log.read.reader import LogReader
+from klog.log.state import forks
 from klog.manager import background, gauges, moving, topic_life
 from klog.manager.cleaner_threads import BackgroundCleaner
 from klog.manager.directories import LogDirectory, is_ordinary
@@ -59,7 +62,7 @@ from klog.record import Records
 from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from klog.log.page_cache import LogPageCache
+    from klog.log.read.page_cache import LogPageCache
 
 
 def open_directory(
@@ -138,7 +141,9 @@ class LogManager:
         self._lock = CallLock()
         self._logs: dict[tuple[str, int], Log] = {}
         self._moves: dict[tuple[str, int], Move] = {}
-        self._doomed: list[Log] = []  # deleted, or moved away: open for those who read in them, until they are removed
+        self._marked_for_deletion: list[
+            Log
+        ] = []  # deleted, or moved away: open for those who read in them, until they are removed
         # Topics that are configured alike share a LogConfig: thousands of partitions, and one of them is kilobytes.
         self._topic_configs: tuple[ManagerConfig, dict[str, LogConfig]] = config, {}
         self._sticky: dict[str, int] = {}
@@ -482,7 +487,7 @@ class LogManager:
             clean_shutdown=directory.was_clean or key in directory.closed_well,
             recovery_point=directory.points.get(key, 0),
             log_start_offset=max(directory.starts.get(key, 0), 0),
-            high_watermark=directory.marks.get(key) if self._read_only else None,
+            high_watermark=directory.high_watermarks.get(key) if self._read_only else None,
             topic_id=entry.topic_id if entry else None,
             clock=self._clock,
             files=self._files,
@@ -538,12 +543,12 @@ class LogManager:
         self._check_open()
         known = self.topics()
         chosen = list(known) if topics is None else arguments.texts("topics", topics)
-        warming.check(bytes, timeout, progress, cancel)
+        warm_ranges.check(bytes, timeout, progress, cancel)
         for topic in chosen:
             if topic not in known:
                 raise self._unknown(topic, 0)
         logs = [self.log(topic, partition) for topic in chosen for partition in known[topic]]
-        return warming.newest_of([(log, bytes) for log in logs], timeout, progress, cancel)
+        return warm_ranges.newest_of([(log, bytes) for log in logs], timeout, progress, cancel)
 
     def logs(self) -> Iterator[Log]:
         """Every log of the directory, loading those that are not open."""
@@ -671,7 +676,7 @@ class LogManager:
             # Without the manager's lock: what still runs may want it.
             self._cleaner.stop()
             self._scheduler.stop()
-            for log in self._doomed:
+            for log in self._marked_for_deletion:
                 log._abandon()
             if self._read_only:
                 for log in self._logs.values():
@@ -722,7 +727,7 @@ class LogManager:
         self._closed = True
         self._cleaner.abandon()
         self._scheduler.stop()
-        for log in (*self._logs.values(), *self._doomed):
+        for log in (*self._logs.values(), *self._marked_for_deletion):
             log._owner = None
             if not log.closed:
                 log._abandon()

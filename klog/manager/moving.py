@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING
 
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint, StorageOffline, UnknownTopicOrPartition
-from klog.log import checkpoint, cleaner_offsets
-from klog.log.checkpoint import Partition
-from klog.log.directory_names import DELETE, FUTURE, suffixed_name
+from klog.log.directory import checkpoint, cleaner_offsets
+from klog.log.directory.checkpoint import Partition
+from klog.log.directory.lifecycle import rename_locked
+from klog.log.directory.partition_names import DELETE, FUTURE, suffixed_name
 from klog.log.log import Log
-from klog.log.partition_life import rename_locked
 from klog.log.relocation import exchange_locked
 from klog.manager import topic_life, versioned
 from klog.manager.directories import LogDirectory, is_ordinary
@@ -212,8 +212,8 @@ def _swap(
                 raise
             exchange_locked(log, copy)
             copy._owner = copy._on_flush = None
-            copy._doomed = True
-            manager._doomed.append(copy)
+            copy._marked_for_deletion = True
+            manager._marked_for_deletion.append(copy)
     _log.info("event=moved log=%s from=%s to=%s", log.name, source.path, target.path)
     manager._files.unlink(os.path.join(log.path, NOTE))
     source.forget_partition(key)

@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from klog.arguments import chosen, optional_whole, seconds, text
 from klog.clock import SystemClock
-from klog.disk import Files, directory_turn, read_whole
+from klog.disk import Files, directory_lock, read_whole
 from klog.errors import CorruptCheckpoint, OffsetOutOfRange, UnknownTopicOrPartition
-from klog.log.checkpoint import encode_uuid
-from klog.log.fetching import Isolation
-from klog.log.reader import LogReader
-from klog.log.tail import waiter_for
-from klog.log.times import Position, checked_position, resolve
+from klog.log.directory.checkpoint import encode_uuid
+from klog.log.read.fetch import Isolation
+from klog.log.read.positions import Position, checked_position, resolve
+from klog.log.read.reader import LogReader
+from klog.log.read.tail import waiter_for
 from klog.manager import versioned
 from klog.record import ArrowStream, Columns, Record
 
@@ -85,7 +85,7 @@ class PositionFile:
 
     def commit(self, topic: str, entry: TopicPositions) -> None:
         """N1, N2."""
-        with directory_turn(self._directory):
+        with directory_lock(self._directory):
             topics = {**self.load(), topic: entry}
             document = {
                 "version": VERSION,

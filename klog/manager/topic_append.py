@@ -16,8 +16,8 @@ from klog.codec import parse_compression
 from klog.errors import KlogError
 from klog.log import AppendInfo
 from klog.log.log import Log
-from klog.log.reader import LogReader
-from klog.log.terms import Compression, is_whole
+from klog.log.options import Compression, is_whole
+from klog.log.read.reader import LogReader
 from klog.manager._partition import split, split_rows
 from klog.record import BatchGroup, Records, RowSource, is_arrow
 

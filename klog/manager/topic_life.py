@@ -25,9 +25,9 @@ from klog.arguments import whole
 from klog.config import LogConfig, check_tiering, config_values
 from klog.disk import Files, naming_the_next_step
 from klog.errors import DuplicateLog, StorageOffline, TopicExists
-from klog.log import checkpoint
-from klog.log.checkpoint import Partition
-from klog.log.directory_names import DELETE, FUTURE, STRAY, suffixed_name
+from klog.log.directory import checkpoint
+from klog.log.directory.checkpoint import Partition
+from klog.log.directory.partition_names import DELETE, FUTURE, STRAY, suffixed_name
 from klog.manager import moving
 from klog.manager.directories import RESERVED_IDS, LogDirectory
 from klog.manager.topics import TopicEntry, check_topic_name
@@ -215,7 +215,7 @@ def doom(manager: LogManager, directory: LogDirectory, key: Partition, delay_ms:
     log = manager._logs.pop(key, None)
     if log is not None and not log.closed:
         log._doom(os.path.basename(target))
-        manager._doomed.append(log)
+        manager._marked_for_deletion.append(log)
     else:
         manager._files.rename(directory.partition_path(*key), target)
         manager._files.fsync_dir(directory.path)
@@ -228,15 +228,15 @@ def remove_later(
 ) -> None:
     """Remove a -delete directory. What is still there at close() a later start removes."""
 
-    files, doomed = manager._files, manager._doomed
+    files, marked = manager._files, manager._marked_for_deletion
 
     def remove() -> None:
         if directory.offline is None:
             with directory.guarded():
                 if log is not None:
                     log._abandon()
-                    if log in doomed:
-                        doomed.remove(log)
+                    if log in marked:
+                        marked.remove(log)
                 remove_tree(files, path)
                 files.fsync_dir(directory.path)
 
@@ -282,7 +282,7 @@ def take_over(manager: LogManager) -> None:
             _log.warning("event=deletion_finished topic=%s", name)
             _finish_deletion(manager, name, delay_ms)
     moving.settle(manager)
-    _set_strays_aside(manager)
+    _mark_strays(manager)
     for directory in manager._online():
         entries = directory.entries()
         for name, way in entries.on_their_way.items():
@@ -294,7 +294,7 @@ def take_over(manager: LogManager) -> None:
             _log.warning("event=foreign_directory path=%s", os.path.join(directory.path, name))
 
 
-def _set_strays_aside(manager: LogManager) -> None:
+def _mark_strays(manager: LogManager) -> None:
     """Rename what klog knows to be of no topic. Raises DuplicateLog where one partition is there twice all the same.
 
     A partition's own id is read only where it decides something: there may be thousands of them at a start."""
@@ -303,7 +303,7 @@ def _set_strays_aside(manager: LogManager) -> None:
     for directory in manager._online():
         for key in directory.entries().live:
             if deleted and checkpoint.read_topic_id(directory.partition_path(*key)) in deleted:
-                set_aside(manager, directory, key)
+                mark_stray(manager, directory, key)
             else:
                 homes.setdefault(key, []).append(directory)
     for key, directories in homes.items():
@@ -316,12 +316,12 @@ def _set_strays_aside(manager: LogManager) -> None:
             raise duplicate(*key, directories)
         for home in directories:
             if home is not own[0]:
-                set_aside(manager, home, key)
+                mark_stray(manager, home, key)
     if not manager.offline_directories:
         manager._topic_file.forget_deleted()
 
 
-def set_aside(manager: LogManager, directory: LogDirectory, key: Partition) -> None:
+def mark_stray(manager: LogManager, directory: LogDirectory, key: Partition) -> None:
     """Rename a live directory to -stray: kept, for people to look at, and no log any more."""
     target = os.path.join(directory.path, suffixed_name(*key, STRAY))
     _log.warning("event=stray path=%s now=%s", directory.partition_path(*key), target)

@@ -7,7 +7,7 @@ from klog.config import LogConfig
 from klog.record._table import BatchTable
 
 @final
-class Terms: ...
+class AppendPolicy: ...
 
 @final
 class ValidatedBatch(BatchTable):

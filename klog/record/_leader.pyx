@@ -51,7 +51,7 @@ cdef enum:
     KEEP_CODEC = -1             # compression.type=producer
     NOGIL_MIN = 1 << 18         # bytes whose copy, checksum and walk take 50 µs
     LEGACY_NOGIL_MIN = 1 << 14  # the same for checksums by nibbles
-    TERMS_KEPT = 64
+    POLICIES_KEPT = 64
 
 cdef str INVALID_MAGIC = "InvalidMagicNumberRecordsPerSec"
 cdef str INVALID_OFFSET_OR_SEQUENCE = "InvalidOffsetOrSequenceRecordsPerSec"
@@ -62,9 +62,9 @@ cdef kl_pool_t pool
 # Configuration --------------------------------------------------------------------------------------------------------
 
 @cython.final
-cdef class Terms:
+cdef class AppendPolicy:
     """What a topic's configuration means for what is produced to it."""
-    cdef object config              # whose terms these are: keeps its id() from being another's
+    cdef object config              # whose policy these are: keeps its id() from being another's
     cdef object level
     cdef int codec
     cdef int64_t before_max
@@ -73,35 +73,35 @@ cdef class Terms:
     cdef bint compacts
 
 
-cdef dict kept_terms = {}
+cdef dict kept_policies = {}
 
 
-cdef Terms terms_of(object config):
-    """A LogConfig is frozen, so its terms are worked out once."""
-    cdef Terms terms
+cdef AppendPolicy policy_of(object config):
+    """A LogConfig is frozen, so its policy are worked out once."""
+    cdef AppendPolicy policy
     if type(config) is LogConfig:
-        known = kept_terms.get(id(config))
+        known = kept_policies.get(id(config))
         if known is not None:
-            return <Terms>known
+            return <AppendPolicy>known
     elif not isinstance(config, LogConfig):
         config = LogConfig(config_values("config", config, optional=False))
-    terms = Terms.__new__(Terms)
-    terms.config = config
+    policy = AppendPolicy.__new__(AppendPolicy)
+    policy.config = config
     kind = config.compression_type
     if kind == "producer":
-        terms.codec = KEEP_CODEC
+        policy.codec = KEEP_CODEC
     else:
         level = None if kind in ("uncompressed", "snappy") else config[f"compression.{kind}.level"]
-        terms.codec, terms.level = parse_compression(kind if level is None else (kind, level))
-    terms.before_max = config.message_timestamp_before_max_ms
-    terms.after_max = config.message_timestamp_after_max_ms
-    terms.stamps = config.message_timestamp_type == "LogAppendTime"
-    terms.compacts = config.compacts
+        policy.codec, policy.level = parse_compression(kind if level is None else (kind, level))
+    policy.before_max = config.message_timestamp_before_max_ms
+    policy.after_max = config.message_timestamp_after_max_ms
+    policy.stamps = config.message_timestamp_type == "LogAppendTime"
+    policy.compacts = config.compacts
     if type(config) is LogConfig:
-        if len(kept_terms) >= TERMS_KEPT:
-            kept_terms.clear()
-        kept_terms[id(config)] = terms
-    return terms
+        if len(kept_policies) >= POLICIES_KEPT:
+            kept_policies.clear()
+        kept_policies[id(config)] = policy
+    return policy
 
 
 # The result -----------------------------------------------------------------------------------------------------------
@@ -345,12 +345,12 @@ cdef object plain_of(ValidatedBatch source, int codec):
         raise type(error)(error.reason, position=0, kind=error.kind) from None
 
 
-cdef ValidatedBatch keep(ValidatedBatch batch, const kl_batch_t *b, Terms terms, const request_t *request,
+cdef ValidatedBatch keep(ValidatedBatch batch, const kl_batch_t *b, AppendPolicy policy, const request_t *request,
                          const kl_findings_t *found):
     """V2: the batch as it came, with what a leader says about it."""
     cdef kl_batch_t *header = &batch.header
-    cdef int64_t max_timestamp = request.rules.now if terms.stamps else found.max_timestamp
-    cdef int16_t kind = KL_ATTR_LOG_APPEND_TIME if terms.stamps else 0
+    cdef int64_t max_timestamp = request.rules.now if policy.stamps else found.max_timestamp
+    cdef int16_t kind = KL_ATTR_LOG_APPEND_TIME if policy.stamps else 0
     header[0] = b[0]
     header.position = 0
     header.base_offset = last_of(request.offset, b.count) - b.last_offset_delta
@@ -364,7 +364,7 @@ cdef ValidatedBatch keep(ValidatedBatch batch, const kl_batch_t *b, Terms terms,
     else:
         kl_batch_header_store(batch.bytes_at, header)
     batch.max_timestamp = max_timestamp
-    batch.log_append_time = max_timestamp if terms.stamps else -1
+    batch.log_append_time = max_timestamp if policy.stamps else -1
     return batch
 
 
@@ -394,7 +394,7 @@ cdef ValidatedBatch draft(int64_t payload_size):
     return batch
 
 
-cdef ValidatedBatch renew(ValidatedBatch plain, const kl_batch_t *b, int codec, object level, Terms terms,
+cdef ValidatedBatch renew(ValidatedBatch plain, const kl_batch_t *b, int codec, object level, AppendPolicy policy,
                           const request_t *request, const kl_findings_t *found):
     """V3: a batch of the records that lie in plain, behind room for a header, with the producer fields of b."""
     cdef ValidatedBatch batch = plain
@@ -417,18 +417,18 @@ cdef ValidatedBatch renew(ValidatedBatch plain, const kl_batch_t *b, int codec, 
     header.leader_epoch = request.leader_epoch
     header.magic = 2
     header.base_timestamp = found.first_timestamp
-    header.max_timestamp = request.rules.now if terms.stamps else found.max_timestamp
+    header.max_timestamp = request.rules.now if policy.stamps else found.max_timestamp
     header.attributes = <int16_t>(
-        codec | b.attributes & KL_ATTR_TRANSACTIONAL | (KL_ATTR_LOG_APPEND_TIME if terms.stamps else 0))
+        codec | b.attributes & KL_ATTR_TRANSACTIONAL | (KL_ATTR_LOG_APPEND_TIME if policy.stamps else 0))
     seal(batch)
     batch.max_timestamp = header.max_timestamp
-    batch.log_append_time = header.max_timestamp if terms.stamps else -1
+    batch.log_append_time = header.max_timestamp if policy.stamps else -1
     batch.message_size_maybe_changed = True
     batch.conversion_count = found.count
     return batch
 
 
-cdef ValidatedBatch take_batch(ValidatedBatch source, Terms terms, request_t *request):
+cdef ValidatedBatch take_batch(ValidatedBatch source, AppendPolicy policy, request_t *request):
     cdef kl_batch_t b
     cdef Py_buffer view
     cdef int codec, target
@@ -437,7 +437,7 @@ cdef ValidatedBatch take_batch(ValidatedBatch source, Terms terms, request_t *re
     source.nbytes = b.size
     check_header(&b, request)
     codec = b.attributes & KL_ATTR_CODEC
-    target = codec if terms.codec == KEEP_CODEC else terms.codec
+    target = codec if policy.codec == KEEP_CODEC else policy.codec
     if not request.takes_zstd and (codec == KL_CODEC_ZSTD or target == KL_CODEC_ZSTD):
         refuse_zstd()
     request.rules.stamped = (b.attributes & KL_ATTR_LOG_APPEND_TIME) != 0
@@ -447,23 +447,23 @@ cdef ValidatedBatch take_batch(ValidatedBatch source, Terms terms, request_t *re
     plain = None if codec == 0 else plain_of(source, codec)
     if plain is None:
         return take_records(
-            source, source.bytes_at + KL_BATCH_HEADER, source.nbytes - KL_BATCH_HEADER, &b, stays, target, terms,
+            source, source.bytes_at + KL_BATCH_HEADER, source.nbytes - KL_BATCH_HEADER, &b, stays, target, policy,
             request)
     PyObject_GetBuffer(plain, &view, PyBUF_SIMPLE)
     try:
-        return take_records(source, <const uint8_t *>view.buf, view.len, &b, stays, target, terms, request)
+        return take_records(source, <const uint8_t *>view.buf, view.len, &b, stays, target, policy, request)
     finally:
         PyBuffer_Release(&view)
 
 
 cdef ValidatedBatch take_records(ValidatedBatch source, const uint8_t *records, Py_ssize_t size, const kl_batch_t *b,
-                                 bint stays, int target, Terms terms, const request_t *request):
+                                 bint stays, int target, AppendPolicy policy, const request_t *request):
     cdef kl_findings_t found
     cdef int64_t anew
     cdef ValidatedBatch plain, batch
     scan(records, size, b, request, &found)
     if stays:
-        batch = keep(source, b, terms, request, &found)
+        batch = keep(source, b, policy, request, &found)
         # Kafka counts here wherever a codec is in play.
         if b.attributes & KL_ATTR_CODEC or target != 0:
             batch.temporary_memory_bytes = KL_BATCH_HEADER + size
@@ -478,7 +478,7 @@ cdef ValidatedBatch take_records(ValidatedBatch source, const uint8_t *records, 
         anew = kl_leader_rewrite_size(records, <size_t>size, b.count)
         plain = draft(anew)
         kl_leader_rewrite(records, <size_t>size, b.count, plain.bytes_at + KL_BATCH_HEADER)
-    batch = renew(plain, b, target, terms.level, terms, request, &found)
+    batch = renew(plain, b, target, policy.level, policy, request, &found)
     batch.temporary_memory_bytes = 2 * KL_BATCH_HEADER + size + anew
     return batch
 
@@ -521,11 +521,11 @@ cdef int raise_set(int status, int32_t number, const kl_set_t *messages) except 
     return corrupt(f"{where}: {status_text(status)}", 0)
 
 
-cdef ValidatedBatch take_messages(ValidatedBatch source, const frames_t *frames, Terms terms, request_t *request):
+cdef ValidatedBatch take_messages(ValidatedBatch source, const frames_t *frames, AppendPolicy policy, request_t *request):
     cdef kl_message_t m
     cdef kl_set_t messages
     cdef Py_buffer view
-    cdef int target = frames.codec if terms.codec == KEEP_CODEC else terms.codec
+    cdef int target = frames.codec if policy.codec == KEEP_CODEC else policy.codec
     cdef int status = kl_message_next(source.bytes_at, <size_t>frames.size, &m)
     if status != KL_OK:
         corrupt(f"a message of magic {<int8_t>source.bytes_at[AT_MAGIC]}: {status_text(status)}", 0)
@@ -539,18 +539,18 @@ cdef ValidatedBatch take_messages(ValidatedBatch source, const frames_t *frames,
     if not messages.wrapped:
         messages.at = source.bytes_at
         messages.size = <size_t>frames.size
-        return take_set(&messages, frames, target, terms, request)
+        return take_set(&messages, frames, target, policy, request)
     plain = unwrap(source, &m)
     PyObject_GetBuffer(plain, &view, PyBUF_SIMPLE)
     try:
         messages.at = <const uint8_t *>view.buf
         messages.size = <size_t>view.len
-        return take_set(&messages, frames, target, terms, request)
+        return take_set(&messages, frames, target, policy, request)
     finally:
         PyBuffer_Release(&view)
 
 
-cdef ValidatedBatch take_set(const kl_set_t *messages, const frames_t *frames, int target, Terms terms,
+cdef ValidatedBatch take_set(const kl_set_t *messages, const frames_t *frames, int target, AppendPolicy policy,
                              const request_t *request):
     cdef kl_findings_t found
     cdef kl_refusal_t *entries
@@ -588,7 +588,7 @@ cdef ValidatedBatch take_set(const kl_set_t *messages, const frames_t *frames, i
     b.producer_id = -1
     b.producer_epoch = -1
     b.base_sequence = -1
-    batch = renew(plain, &b, target, terms.level, terms, request, &found)
+    batch = renew(plain, &b, target, policy.level, policy, request, &found)
     batch.temporary_memory_bytes = KL_BATCH_HEADER + found.size
     if frames.codec != 0 or target != 0:
         batch.temporary_memory_bytes += frames.count * KL_BATCH_HEADER + <int64_t>messages.size
@@ -614,7 +614,7 @@ def validate_append(buffer, config, *, offset, now, str origin="client", leader_
     request.size_max = INT32_MAX
     request.zero_based = False
     request.takes_zstd = flag_of("takes_zstd", takes_zstd)
-    batch = lead(buffer, terms_of(config), long_of("now", now), origin, &request)
+    batch = lead(buffer, policy_of(config), long_of("now", now), origin, &request)
     if batch is None:
         if len(memoryview(buffer)) != 0:
             corrupt(f"{len(memoryview(buffer))} bytes, less than a batch", 0)
@@ -633,13 +633,13 @@ cdef ValidatedBatch leaders_batch(buffer, config, int64_t offset, int64_t now, s
     request.size_max = size_max
     request.zero_based = origin == "client"
     request.takes_zstd = True
-    batch = lead(buffer, terms_of(config), now, origin, &request)
+    batch = lead(buffer, policy_of(config), now, origin, &request)
     if batch is not None and batch.nbytes > size_max:
         too_large(batch.nbytes, &request)
     return batch
 
 
-cdef ValidatedBatch lead(buffer, Terms terms, int64_t now, str origin, request_t *request):
+cdef ValidatedBatch lead(buffer, AppendPolicy policy, int64_t now, str origin, request_t *request):
     cdef Py_buffer view
     cdef frames_t frames
     cdef ValidatedBatch batch, source = ValidatedBatch.__new__(ValidatedBatch)
@@ -647,10 +647,10 @@ cdef ValidatedBatch lead(buffer, Terms terms, int64_t now, str origin, request_t
     if not request.client and origin != "coordinator":
         raise ValueError(f'origin is "client" or "coordinator", not {origin!r}: nobody validates for a follower')
     request.rules.now = now
-    request.rules.before_max = terms.before_max
-    request.rules.after_max = terms.after_max
-    request.rules.range_checked = not terms.stamps
-    request.rules.key_required = terms.compacts
+    request.rules.before_max = policy.before_max
+    request.rules.after_max = policy.after_max
+    request.rules.range_checked = not policy.stamps
+    request.rules.key_required = policy.compacts
     check_buffer("buffer", buffer)
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
@@ -668,9 +668,9 @@ cdef ValidatedBatch lead(buffer, Terms terms, int64_t now, str origin, request_t
     if frames.count > 1 and (source.bytes_at[AT_MAGIC] == 2 or frames.codec != 0):
         refuse(f"{frames.count} batches, where a produced one stands alone", None)
     if source.bytes_at[AT_MAGIC] == 2:
-        batch = take_batch(source, terms, request)
+        batch = take_batch(source, policy, request)
     else:
-        batch = take_messages(source, &frames, terms, request)
+        batch = take_messages(source, &frames, policy, request)
     batch.source_size = frames.size
     batch.source_codec = frames.codec
     return batch

@@ -62,7 +62,7 @@ class Scan:
     first_timestamp: int
     reason: str
     notable: list[Header]
-    liars: list[int]
+    invalid: list[int]
     last_at: int
     unmoved: int
 

@@ -477,7 +477,7 @@ cdef class Scan:
     "offset_order" (a batch that goes back, or lies below the segment). notable: headers of batches that change the
     leader epoch, carry a producer or are control batches, in order.
 
-    liars: positions of batches whose base offset jumps ahead of the batches behind them. That field is outside the
+    invalid: positions of batches whose base offset jumps ahead of the batches behind them. That field is outside the
     checksum, so one flipped bit does it; the batch behind, which goes on where the liar should have ended, gives it
     away. Nothing is cut for it.
     """
@@ -490,7 +490,7 @@ cdef class Scan:
     cdef readonly int64_t first_timestamp
     cdef readonly str reason
     cdef readonly list notable
-    cdef readonly list liars
+    cdef readonly list invalid
     cdef int32_t last_epoch
     cdef readonly int64_t unmoved      # where offsets would stand had the last batch not jumped
     cdef readonly int64_t last_at      # position of the last batch
@@ -501,7 +501,7 @@ cdef class Scan:
         self.last_epoch = -2
         self.reason = ""
         self.notable = []
-        self.liars = []
+        self.invalid = []
 
     cdef void begin(self, int64_t position, int64_t next_offset, int64_t base_offset) noexcept:
         self.end = position
@@ -514,7 +514,7 @@ cdef class Scan:
         if b.base_offset >= self.next_offset:
             self.unmoved = self.next_offset if self.batches else self.unmoved
         elif self.batches and b.base_offset == self.unmoved:
-            self.liars.append(self.last_at)
+            self.invalid.append(self.last_at)
             liar = <Header>self.notable[len(self.notable) - 1] if self.notable else None
             if liar is not None and liar.b.position == self.last_at:
                 liar.b.base_offset = b.base_offset - liar.b.last_offset_delta - 1
@@ -565,7 +565,7 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
     cdef AlignedBuffer chunk
     cdef kl_batch_t b
     cdef int64_t at, left, asked, want = CHUNK
-    cdef Py_ssize_t liars
+    cdef Py_ssize_t invalid
     cdef int status = KL_OK
     scan.begin(position, next_offset, next_offset)
     while scan.end < end:
@@ -604,12 +604,12 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
                 scan.reason = "crc"
                 return scan
             b.position = scan.end
-            liars = len(scan.liars)
+            invalid = len(scan.invalid)
             if not scan.in_order(&b):
                 scan.reason = "offset_order"
                 return scan
             if index is not None:
-                if len(scan.liars) > liars:
+                if len(scan.invalid) > invalid:
                     index.truncate_to(b.base_offset)  # an entry of the liar's: Kafka takes its log end from the last one
                 index.reserve(1)
                 kl_indexer_add(&index.x, &b, b.position)

@@ -560,14 +560,14 @@ class Segment:
         self.next_offset = next_offset(group, stop - 1)
         self.size = end
 
-    def mark(self) -> tuple[int, int, bytes]:
+    def savepoint(self) -> tuple[int, int, bytes]:
         """What rewind() needs."""
         return self.size, self.next_offset, self._ready().index.state()
 
-    def rewind(self, mark: tuple[int, int, bytes]) -> None:
+    def rewind(self, savepoint: tuple[int, int, bytes]) -> None:
         """Take back appends since mark(), durably. OSError: the directory must go offline."""
         active = self._ready()
-        self.size, self.next_offset, state = mark
+        self.size, self.next_offset, state = savepoint
         active.index.restore(state)
         self.home.files.truncate(active.file, self.size)
         active.cut(self.size)

@@ -10,7 +10,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.log import checkpoint, cleaner_offsets
+from klog.log.directory import checkpoint, cleaner_offsets
 from tests.manager.cleaned_logs import CONFIG, NOW, checkpoints, values
 
 OPENED = {"config": {"log.cleaner.dedupe.buffer.size": 1 << 20}}

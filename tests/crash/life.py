@@ -13,7 +13,7 @@ from pathlib import Path
 import klog
 from klog.clock import ManualClock
 from klog.disk import Files
-from klog.log.load import Policy
+from klog.log.load.loader import Policy
 from tests.crash.workload import open_logs, recovery_point
 from tests.support.abandon import abandon
 from tests.support.crash_files import CrashFiles, State

@@ -14,7 +14,7 @@ from typing import Any
 
 import klog
 from klog.disk import Files
-from klog.log.load import Policy
+from klog.log.load.loader import Policy
 from tests.crash.workload import open_logs, recovery_point
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional

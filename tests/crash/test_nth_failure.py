@@ -21,7 +21,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import InvalidProducerEpoch, StorageOffline
-from klog.log.snapshots import snapshot_offsets
+from klog.log.state.snapshots import snapshot_offsets
 from tests.crash.workload import CONFIG, TOPIC, open_logs
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, transactional

@@ -17,9 +17,10 @@ import pytest
 
 from klog.disk import LogFile
 from klog.errors import KlogError
-from klog.log import checkpoint, flushing
+from klog.log.directory import checkpoint
 from klog.log.log import Log
-from klog.log.producers import Producers
+from klog.log.state.producers import Producers
+from klog.log.write import flush
 from klog.manager.directories import LogDirectory
 from klog.manager.manager import LogManager
 from klog.segment import Segment
@@ -106,9 +107,9 @@ PLANTS: dict[str, tuple[Callable[[Path], Tally], Any, str, Any]] = {
     "the marker before the last flush": (producers, LogManager, "_stop", marker_before_the_flush(LogManager._stop)),
     "the recovery point before the flush": (
         producers,
-        flushing,
+        flush,
         "_flush_beside",
-        point_before_the_flush(flushing._flush_beside),
+        point_before_the_flush(flush._flush_beside),
     ),
     "a roll that does not sync": (life, Segment, "deactivate", unsynced(Segment.deactivate)),
     "a flush that does not sync": (
@@ -149,11 +150,11 @@ class TurnThatWaits:
     """The turn of a log's syncs; after a sync it waits for a thread that has waited for that."""
 
     def __init__(self, log: Log, thread: threading.Thread) -> None:
-        self._turn, self._thread = log._turn, thread
-        self.begin, self.wait = log._turn.begin, log._turn.wait
+        self._sync_lock, self._thread = log._sync_lock, thread
+        self.begin, self.wait = log._sync_lock.begin, log._sync_lock.wait
 
     def end(self, owner: object) -> None:
-        self._turn.end(owner)
+        self._sync_lock.end(owner)
         self._thread.join(PATIENCE)
 
 
@@ -177,7 +178,7 @@ def cut_beside_a_truncation(place: Path) -> Tally:
 
             with (
                 mock.patch.object(files, "fdatasync", fdatasync),
-                mock.patch.object(log, "_turn", TurnThatWaits(log, truncation)),
+                mock.patch.object(log, "_sync_lock", TurnThatWaits(log, truncation)),
             ):
                 log.flush()
             assert not truncation.is_alive()

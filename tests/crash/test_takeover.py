@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from klog.errors import CorruptLog
-from klog.log import checkpoint
-from klog.log.load import Policy
+from klog.log.directory import checkpoint
+from klog.log.load.loader import Policy
 from tests.crash import life, producing, workload
 from tests.crash.life import cut_life
 from tests.crash.producing import cut_producers

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import klog
 from klog.clock import ManualClock
 from klog.disk import Files
-from klog.log import checkpoint
-from klog.log.load import Policy as Recovery
+from klog.log.directory import checkpoint
+from klog.log.load.loader import Policy as Recovery
 from tests.support.abandon import abandon
 from tests.support.crash_files import CrashFiles, State
 from tests.support.power_cuts import PowerCuts, Tally

@@ -28,8 +28,8 @@ from klog.errors import (
     UnsupportedBatch,
     UnsupportedCompression,
 )
-from klog.log.checkpoint import parse_epochs, parse_metadata, parse_offsets
-from klog.log.snapshots import format_snapshot, parse_snapshot
+from klog.log.directory.checkpoint import parse_epochs, parse_metadata, parse_offsets
+from klog.log.state.snapshots import format_snapshot, parse_snapshot
 from klog.record import columns, decode, iter_records, validate, validate_append
 from klog.segment import AbortedTransaction, IndexPair
 from klog.segment._scan import scan_checked, scan_headers
@@ -180,7 +180,7 @@ def main() -> None:
 
     name = sys.argv.pop(1)
     # What is Python in these rooms is watched for new paths; the native modules are libFuzzer's business in C.
-    for module in ("klog.codec.compress", "klog.log.checkpoint", "klog.log.producers"):
+    for module in ("klog.codec.compress", "klog.log.directory.checkpoint", "klog.log.state.producers"):
         for item in vars(sys.modules[module]).values():
             if callable(item) and getattr(item, "__module__", "") == module and hasattr(item, "__code__"):
                 item.__code__ = atheris.instrument_func(item).__code__

@@ -19,7 +19,7 @@ import pytest
 
 import klog
 from klog.clock import SystemClock
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 from tests.interop.broker import Broker
 from tests.interop.kafka import Kafka
 from tests.support.batches import marker, transactional

@@ -9,7 +9,7 @@ import pytest
 
 from klog.disk import RealFiles
 from klog.errors import CorruptCheckpoint
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 
 
 def test_offsets_go_both_ways(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from klog.errors import ReentrantCall
-from klog.log.cleaning_turn import CleaningAborted, CleaningTurn
+from klog.log.retain.cleaning_state import CleaningAborted, CleaningState
 
 WAIT = 30.0
 
@@ -31,7 +31,7 @@ def until(true: Callable[[], bool]) -> None:
 
 def test_a_cleaning_ends_where_it_began() -> None:
     """CM10: over in none and paused is a mistake; in progress becomes none, aborted becomes paused."""
-    turn = CleaningTurn()
+    turn = CleaningState()
     with pytest.raises(AssertionError):
         turn.done()
     turn.pause()
@@ -57,7 +57,7 @@ def test_a_cleaning_ends_where_it_began() -> None:
 
 def test_two_pauses_need_two_resumes() -> None:
     """CM7: and nothing begins before; aborting works where nothing is in progress."""
-    turn = CleaningTurn()
+    turn = CleaningState()
     turn.abort()
     assert turn.state == "none"
     turn.pause()
@@ -73,7 +73,7 @@ def test_two_pauses_need_two_resumes() -> None:
 
 def test_a_cleaning_notices_that_somebody_waits() -> None:
     """CM7: several who wait, too; each of them finds no cleaning, and in the end all is as it was."""
-    turn, free, found = CleaningTurn(), threading.Event(), []
+    turn, free, found = CleaningState(), threading.Event(), []
 
     def truncate() -> None:
         with turn.paused():
@@ -97,7 +97,7 @@ def test_a_cleaning_notices_that_somebody_waits() -> None:
 
 
 def test_what_interrupts_who_waits_leaves_no_pause() -> None:
-    turn = CleaningTurn()
+    turn = CleaningState()
 
     class Interrupted(threading.Condition):
         def wait_for(self, predicate: object, timeout: float | None = None) -> bool:
@@ -113,7 +113,7 @@ def test_what_interrupts_who_waits_leaves_no_pause() -> None:
 
 
 def test_by_hand_ends_the_background_and_waits_for_its_own_kind() -> None:
-    turn, log, free = CleaningTurn(), [], threading.Event()
+    turn, log, free = CleaningState(), [], threading.Event()
 
     def clean(name: str) -> None:
         with turn.by_hand():
@@ -138,7 +138,7 @@ def test_by_hand_ends_the_background_and_waits_for_its_own_kind() -> None:
 
 
 def test_by_hand_within_itself() -> None:
-    turn = CleaningTurn()
+    turn = CleaningState()
     with turn.by_hand():
         with turn.by_hand():
             assert turn.mine
@@ -148,7 +148,7 @@ def test_by_hand_within_itself() -> None:
 
 def test_a_pause_that_does_not_wait() -> None:
     """CM6: retention of a log that is being cleaned leaves it out."""
-    turn = CleaningTurn()
+    turn = CleaningState()
     assert turn.try_begin()
     assert not turn.try_pause()
     turn.done()
@@ -159,7 +159,7 @@ def test_a_pause_that_does_not_wait() -> None:
 
 
 def test_who_waits_in_a_cleaning_is_woken() -> None:
-    turn, out = CleaningTurn(), []
+    turn, out = CleaningState(), []
     begun = threading.Event()
 
     def clean() -> None:
@@ -178,7 +178,7 @@ def test_who_waits_in_a_cleaning_is_woken() -> None:
 
 def test_a_thread_never_waits_for_itself() -> None:
     """Y1: as the handler of a signal would, that comes over a pause, over its wait, or over a cleaning."""
-    turn, met = CleaningTurn(), []
+    turn, met = CleaningState(), []
 
     class Interrupted(threading.Condition):
         def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> bool:
@@ -210,7 +210,7 @@ def test_a_thread_never_waits_for_itself() -> None:
 
 
 def test_another_thread_may_wait_for_a_pause() -> None:
-    turn, done = CleaningTurn(), []
+    turn, done = CleaningState(), []
 
     def clean() -> None:
         with turn.by_hand():

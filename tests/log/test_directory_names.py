@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from klog.log.directory_names import (
+from klog.log.directory.partition_names import (
     DELETE,
     FUTURE,
     NAME_MAX,

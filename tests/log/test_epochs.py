@@ -11,15 +11,15 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
-from klog.log.epochs import LeaderEpochs
+from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.record import encode
 from klog.scheduler import Scheduler
 from tests.support.abandon import abandon
 from tests.support.logs import one_log
 
 
-def make(tmp_path: Path, *entries: tuple[int, int]) -> LeaderEpochs:
-    epochs = LeaderEpochs(str(tmp_path), RealFiles())
+def make(tmp_path: Path, *entries: tuple[int, int]) -> LeaderEpochCache:
+    epochs = LeaderEpochCache(str(tmp_path), RealFiles())
     for entry in entries:
         epochs.assign(*entry)
     return epochs

@@ -14,7 +14,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 from tests.support.batches import NOW
 from tests.support.logs import values
 from tests.support.patience import PATIENCE

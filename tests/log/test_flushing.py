@@ -15,7 +15,7 @@ import klog
 from klog.clock import ManualClock, SystemClock
 from klog.disk import LogFile, RealFiles
 from klog.errors import StorageOffline
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 from tests.support.batches import NOW, batch
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import values

@@ -12,7 +12,7 @@ import pytest
 from klog import Log
 from klog.clock import ManualClock
 from klog.errors import OffsetOutOfRange
-from klog.log.reader import FetchedChunk
+from klog.log.read.reader import FetchedChunk
 from klog.record import encode, iter_records
 
 T = 1_700_000_000_000

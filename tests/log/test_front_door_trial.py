@@ -9,7 +9,7 @@ import pytest
 
 import klog
 import klog.inspect
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_what_a_crashed_log_laid_aside_is_known_and_swept_up(data: Path) -> None
     log = klog.Log.open(data / "t-0")
     log.append([(b"k", b"v")])
     log._abandon()
-    aside = data / checkpoint.CLEAN_SHUTDOWN_ASIDE
+    aside = data / checkpoint.CLEAN_SHUTDOWN_RENAMED
     assert aside.exists() and klog.verify(data).ok
     assert {file.kind for file in klog.inspect.dump(aside)} == {"clean_shutdown"}
     with klog.open(data) as logs:

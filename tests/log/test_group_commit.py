@@ -18,8 +18,8 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import LogFile, RealFiles
 from klog.errors import KlogError, OutOfOrderSequence, StorageOffline
-from klog.log._commit import Ticket
-from klog.log.commit import commit_locked
+from klog.log.write._commit import Ticket
+from klog.log.write.commit import commit_locked
 from tests.support.batches import NOW, batch, produced, transactional
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.faulty_io import FaultyIo
@@ -296,7 +296,7 @@ def test_a_failed_group_leaves_producers_and_transactions_as_they_were(tmp_path:
 
 
 def log_append(log: klog.Log, sent: bytes, epoch: int | None = None) -> Any:
-    from klog.log._append import lead_alone
+    from klog.log._core import lead_alone
 
     return lead_alone(log, sent, "client", epoch)
 

@@ -17,7 +17,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import StorageOffline
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 from tests.support.batches import NOW
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import values

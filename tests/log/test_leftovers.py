@@ -10,9 +10,9 @@ import pytest
 
 import klog
 from klog.errors import CorruptLog
-from klog.log import checkpoint
-from klog.log.inputs import Policy
-from klog.log.leftovers import clear_leftovers
+from klog.log.directory import checkpoint
+from klog.log.load.inputs import Policy
+from klog.log.load.leftovers import clear_leftovers
 from klog.segment import names
 from tests.support.batches import batch
 from tests.support.crash_files import CrashFiles, PowerCut

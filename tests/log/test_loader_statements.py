@@ -11,9 +11,9 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.log import rebuild
-from klog.log.damage import notable_headers
-from klog.log.snapshots import parse_snapshot, snapshot_offsets
+from klog.log.load import rebuild
+from klog.log.load.damage import notable_headers
+from klog.log.state.snapshots import parse_snapshot, snapshot_offsets
 from klog.record import encode
 from klog.record.control import marker
 from klog.segment import Header, Segment, names

@@ -14,7 +14,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import CorruptBatch, LogClosed, UnknownTopicOrPartition
-from klog.log import offset_lookup
+from klog.log.read import lookup
 from klog.record import decode
 from klog.segment import Segment
 from tests.cleaner.logs import NOW, append, fill, open_log
@@ -109,7 +109,7 @@ def test_what_is_counted_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.Mo
             log.truncate_to(log.segments[0].base_offset)
             append(log, [(b"k", b"v")] * 20)
 
-        monkeypatch.setattr(offset_lookup, "count_records", once_behind(offset_lookup.count_records, rewrite))
+        monkeypatch.setattr(lookup, "count_records", once_behind(lookup.count_records, rewrite))
         assert log.count() == 20
 
 

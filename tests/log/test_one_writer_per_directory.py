@@ -15,7 +15,7 @@ import pytest
 import klog
 from klog.disk import RealFiles
 from klog.errors import AlreadyLocked, KlogError, LogClosed
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 from klog.log.log import Log
 from tests.support.logs import values
 

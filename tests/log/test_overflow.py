@@ -14,9 +14,9 @@ from klog.clock import ManualClock, SystemClock
 from klog.config import LogConfig
 from klog.disk import HandleCache, RealFiles
 from klog.errors import CorruptLog
-from klog.log.inputs import Inputs, new_segment
-from klog.log.leftovers import clear_leftovers
-from klog.log.split import copy_part, split_segment
+from klog.log.load.inputs import Inputs, new_segment
+from klog.log.load.leftovers import clear_leftovers
+from klog.log.load.overflow import copy_part, split_segment
 from klog.record import encode
 from klog.segment import names
 from tests.support.crash_files import CrashFiles, PowerCut

@@ -13,7 +13,7 @@ import pytest
 import klog
 from klog.disk import RealFiles
 from klog.disk.residency import Residency
-from klog.log.page_cache import picture
+from klog.log.read.page_cache import picture
 from tests.support.faulty_io import FaultyIo
 from tests.support.page_cache import PAGE, make_cold, make_hot, resident_below, resident_pages
 

@@ -13,9 +13,9 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import InconsistentTopicId, LogClosed, StorageOffline
-from klog.log import partition_life
-from klog.log.checkpoint import read_offsets, read_topic_id
-from klog.log.removal import remove_locked
+from klog.log.directory import lifecycle
+from klog.log.directory.checkpoint import read_offsets, read_topic_id
+from klog.log.retain.removal import remove_locked
 from tests.support.groups import BATCH
 from tests.support.logs import NOW, bases, one_log, rows, values
 
@@ -196,11 +196,11 @@ def test_segments_go_before_their_directory(tmp_path: Path) -> None:
         log.roll()
         segments, maps = log.segments, [segment.index for segment in log.segments]
         with pytest.raises(ValueError, match="still has 2 segments"):
-            partition_life.delete_empty_dir_locked(log)
-        assert partition_life.delete_all_segments_locked(log) == list(segments)
+            lifecycle.delete_empty_dir_locked(log)
+        assert lifecycle.delete_all_segments_locked(log) == list(segments)
         assert names_in(log.path, ".log") == names_in(log.path, ".index") == []
         assert maps[1].entries_max == 0
-        partition_life.delete_empty_dir_locked(log)
+        lifecycle.delete_empty_dir_locked(log)
         assert not os.path.exists(log.path)
         log.delete_handled = True  # type: ignore[attr-defined]
         log.close_handlers()
@@ -366,7 +366,7 @@ def test_a_directory_on_its_way_out_loads_with_a_segment(tmp_path: Path) -> None
     options = log._options
     log.rename_dir("t-0.0123456789abcdef0123456789abcdef-delete", reinitialise=False)
     path = log.path
-    partition_life.delete_all_segments_locked(log)
+    lifecycle.delete_all_segments_locked(log)
     log.close_handlers()
     with pytest.raises(StorageOffline):
         log.close()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from klog.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence, TransactionCoordinatorFenced
-from klog.log.producer_append import ProducerAppend
-from klog.log.producers import Producers
-from klog.log.transactions import CompletedTransaction
-from klog.log.watermark import OffsetMetadata
+from klog.log.state.high_watermark_rules import OffsetMetadata
+from klog.log.state.producer_append import ProducerAppend
+from klog.log.state.producers import Producers
+from klog.log.state.transactions import CompletedTransaction
 
 PID, OTHER, NOW = 1, 2, 1_700_000_000_000
 SEQUENCE_MAX = 2**31 - 1

@@ -10,10 +10,10 @@ import pytest
 import klog
 from klog import record
 from klog.disk import RealFiles
-from klog.log import replay as replay_module
-from klog.log.epochs import LeaderEpochs
-from klog.log.producers import Producers
-from klog.log.replay import replay
+from klog.log.load import replay as replay_module
+from klog.log.load.replay import replay
+from klog.log.state.leader_epochs import LeaderEpochCache
+from klog.log.state.producers import Producers
 from klog.segment import scan_headers
 
 NOW = 1_700_000_000_000
@@ -66,7 +66,7 @@ def test_the_state_is_that_of_every_batch(
         for every in (False, True):
             if every:
                 monkeypatch.setattr(replay_module, "_remembered", lambda headers: headers)
-            producers, epochs = Producers(None, expiration_ms=1 << 60), LeaderEpochs(str(tmp_path), RealFiles())
+            producers, epochs = Producers(None, expiration_ms=1 << 60), LeaderEpochCache(str(tmp_path), RealFiles())
             aborted = replay(headers, segment.file, producers, epochs, start)
             states = [(pid, state, producers.entries[pid].batches) for pid, state in producers.states.items()]
             known.append((aborted, states, epochs.entries, producers.first_unstable_offset))

@@ -13,7 +13,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import os_error
 from klog.errors import ConfigUnknown, OffsetOutOfRange, PolicyViolation
-from klog.log import retention
+from klog.log.retain import retention
 from klog.record import encode
 from klog.segment import Segment
 from tests.support.batches import batch

@@ -12,7 +12,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import SegmentOffsetOverflow
-from klog.log import segments as questions
+from klog.log.state import segments as questions
 from klog.record import encode
 from tests.support.batches import batch, produced
 from tests.support.crash_files import CrashFiles

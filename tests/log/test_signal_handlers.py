@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import klog
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 from tests.support.handled import HANDLERS, SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,7 +22,7 @@ from klog.errors import (
     StorageOffline,
     TransactionCoordinatorFenced,
 )
-from klog.log.snapshots import format_snapshot
+from klog.log.state.snapshots import format_snapshot
 from klog.segment import Segment
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.logs import bases

@@ -10,8 +10,8 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, ReadOnly
-from klog.log.load import Policy
-from klog.log.watermark import OffsetMetadata
+from klog.log.load.loader import Policy
+from klog.log.state.high_watermark_rules import OffsetMetadata
 from tests.support.abandon import abandon
 from tests.support.batches import batch
 from tests.support.groups import BATCH

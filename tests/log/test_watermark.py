@@ -10,8 +10,8 @@ import pytest
 
 import klog
 from klog.errors import OffsetOutOfRange
-from klog.log import watermark
-from klog.log.watermark import OffsetMetadata
+from klog.log.state import high_watermark_rules
+from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.record import encode
 from tests.support.batches import transactional
 from tests.support.failing_files import FailingFiles
@@ -38,29 +38,29 @@ def test_metadata_compares_only_what_it_knows() -> None:
 
 @pytest.mark.parametrize(("checkpoint", "expected"), [(None, 10), (0, 10), (-7, 10), (15, 15), (20, 20), (99, 20)])
 def test_a_checkpoint_is_not_trusted_beyond_the_log(checkpoint: int | None, expected: int) -> None:
-    assert watermark.initial(checkpoint, 10, 20) == expected
+    assert high_watermark_rules.initial(checkpoint, 10, 20) == expected
 
 
 def test_an_update_stays_in_the_log() -> None:
-    assert [watermark.updated(offset, 10, 20) for offset in (0, 10, 15, 20, 21)] == [10, 10, 15, 20, 20]
+    assert [high_watermark_rules.updated(offset, 10, 20) for offset in (0, 10, 15, 20, 21)] == [10, 10, 15, 20, 20]
     with pytest.raises(ValueError, match="none is negative"):
-        watermark.updated(-1, 10, 20)
+        high_watermark_rules.updated(-1, 10, 20)
 
 
 def test_a_leader_only_moves_on() -> None:
     rolled = OffsetMetadata(5, 5, 0)
-    assert watermark.increments(A, B, 12)
-    assert not watermark.increments(B, A, 12)
-    assert not watermark.increments(A, A, 12)
-    assert watermark.increments(A, rolled, 12)
-    assert not watermark.increments(rolled, A, 12)
+    assert high_watermark_rules.increments(A, B, 12)
+    assert not high_watermark_rules.increments(B, A, 12)
+    assert not high_watermark_rules.increments(A, A, 12)
+    assert high_watermark_rules.increments(A, rolled, 12)
+    assert not high_watermark_rules.increments(rolled, A, 12)
     with pytest.raises(ValueError, match="beyond the log end"):
-        watermark.increments(A, B, 11)
+        high_watermark_rules.increments(A, B, 11)
 
 
 def test_a_follower_says_what_changed() -> None:
-    assert [watermark.followed(99, offset, 0, 100) for offset in (99, 100, 101, 7)] == [None, 100, 100, 7]
-    assert watermark.followed(100, 101, 0, 100) is None
+    assert [high_watermark_rules.followed(99, offset, 0, 100) for offset in (99, 100, 101, 7)] == [None, 100, 100, 7]
+    assert high_watermark_rules.followed(100, 101, 0, 100) is None
 
 
 # ---- as a log keeps it ----------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_reads_bounded_by_a_watermark_wherever_it_is_known_to_be(tmp_path: Path)
             log.append(THREE[:1])
             log.roll()
         for mark in (OffsetMetadata(4), OffsetMetadata(4, 4, 0)):
-            log._mark = mark
+            log._high_watermark = mark
             assert [record.offset for record in log.read(3)] == [3]
             assert log.fetch(3, isolation="high_watermark").size
             for offset in (4, 5):

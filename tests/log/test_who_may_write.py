@@ -17,7 +17,7 @@ import klog
 from klog import Log
 from klog.disk import DirectoryLock
 from klog.errors import AlreadyLocked, InconsistentTopicId
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 from tests.support.logs import tree
 from tests.support.patience import PATIENCE
 from tests.support.powerless import powerless

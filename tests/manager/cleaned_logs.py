@@ -7,7 +7,7 @@ from typing import Any
 
 import klog
 from klog.clock import ManualClock
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 
 NOW = 1_700_000_000_000
 BACKOFF_MS = 15_000

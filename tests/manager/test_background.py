@@ -14,7 +14,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import OffsetOutOfRange, ReadOnly
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 from klog.manager import background
 from tests.support.batches import batch, produced
 from tests.support.failing_files import FailingFiles

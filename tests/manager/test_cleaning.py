@@ -13,7 +13,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import CorruptBatch, InvalidConfig, PolicyViolation, ReentrantCall
-from klog.log import cleaner_offsets
+from klog.log.directory import cleaner_offsets
 from klog.segment import Segment
 from tests.manager.cleaned_logs import (
     BACKOFF_MS,
@@ -475,7 +475,7 @@ def test_retention_keeps_cleanings_away(tmp_path: Path, monkeypatch: pytest.Monk
         apply_retention(logs)
         assert seen == [("paused", False)]
         logs.alter_topic("t", {"cleanup.policy": "delete"})
-        with log._cleaning_turn():
+        with log._cleaning_session():
             apply_retention(logs)
         assert len(seen) == 1
         apply_retention(logs)

@@ -22,7 +22,7 @@ from klog.errors import (
     StorageOffline,
     UnknownTopicOrPartition,
 )
-from klog.log.checkpoint import encode_uuid
+from klog.log.directory.checkpoint import encode_uuid
 from tests.support.abandon import abandon
 from tests.support.failing_files import FailingFiles
 from tests.support.logs import tree

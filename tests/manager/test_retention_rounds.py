@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import klog
 from klog.disk import LogFile, RealFiles
-from klog.log import retention
+from klog.log.retain import retention
 from klog.manager import background
 from klog.record import iter_records
 from klog.segment import Segment
@@ -240,13 +240,13 @@ def test_a_round_writes_the_recovery_points_once(tmp_path: Path, monkeypatch: py
         logs.create_topic("t", partitions=4, config={"retention.bytes": 0})
         for log in logs.logs():
             log.append([(b"k", b"v")])
-        real = klog.log.checkpoint.write_offsets
+        real = klog.log.directory.checkpoint.write_offsets
 
         def watched(files: Any, path: str, offsets: dict[tuple[str, int], int]) -> None:
             written.append(dict(offsets))
             real(files, path, offsets)
 
-        monkeypatch.setattr(klog.log.checkpoint, "write_offsets", watched)
+        monkeypatch.setattr(klog.log.directory.checkpoint, "write_offsets", watched)
         background.apply_retention(logs)
         assert [log.log_start_offset for log in logs.logs()] == [1] * 4
         assert written == [{("t", number): 1 for number in range(4)}]

@@ -12,7 +12,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import InvalidConfig, LogClosed, StorageOffline, TopicExists, UnknownTopicOrPartition
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 from tests.support.abandon import abandon
 from tests.support.failing_files import FailingFiles
 from tests.support.logs import tree

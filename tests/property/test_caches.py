@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import klog
 from klog.clock import ManualClock
-from klog.log.checkpoint import HIGH_WATERMARK, LOG_START, RECOVERY_POINT
+from klog.log.directory.checkpoint import HIGH_WATERMARK, LOG_START, RECOVERY_POINT
 from klog.record import encode
 from klog.record.control import marker
 from tests.support import golden

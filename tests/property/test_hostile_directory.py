@@ -22,7 +22,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import LogFile, RealFiles
 from klog.errors import CorruptBatch, KlogError
-from klog.log import checkpoint
+from klog.log.directory import checkpoint
 from klog.record import decode
 
 T = 1_700_000_000_000

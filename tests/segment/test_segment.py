@@ -12,7 +12,7 @@ import klog
 from klog.clock import SystemClock
 from klog.config import LogConfig
 from klog.disk import HandleCache, RealFiles
-from klog.log.inputs import Inputs, new_segment
+from klog.log.load.inputs import Inputs, new_segment
 from klog.record import encode
 from klog.segment import Segment
 from klog.segment._scan import start_of

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from klog.errors import CorruptLog
-from klog.log import checkpoint
-from klog.log.load import Policy
+from klog.log.directory import checkpoint
+from klog.log.load.loader import Policy
 from tests.support.crash_files import CrashFiles, PowerCut, State
 
 Found = TypeVar("Found")

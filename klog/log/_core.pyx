@@ -1,0 +1,458 @@
+# cython: auto_pickle=False
+"""The way of encoded batches into a log up to the point where most of them are through: see append_batches.
+
+Most appends meet an open segment with room in it, the epoch of the last one, no producer id, nobody who listens. For these
+all that is left to do is a write and some numbers, and the way there and back would cost more than both. The short way
+does just that, or nothing: then append_batches goes the long way with what has been looked at.
+"""
+
+cimport cython
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from klog._c.batch cimport kl_batch_t
+from klog._c.index cimport kl_indexer_must_roll
+from klog.disk._io cimport LogFile
+from klog.locks cimport CallLock
+from klog.record._arguments cimport check_buffer
+from klog.record._encoded cimport EncodedBatches
+from klog.record._leader cimport ValidatedBatch, leaders_batch
+from klog.record._table cimport BatchTable
+from klog.segment._index cimport IndexPair
+
+from functools import partial
+
+from klog.arguments import whole
+from klog.clock import SystemClock
+from klog.errors import KlogError
+from klog.log.write._commit import Ticket
+
+cdef object lead_locked = None      # of append_batches, which imports this module
+cdef object follow_locked = None
+cdef enum:
+    LOOK_MS = 10
+
+
+cdef int64_t wall_ms(clock) except? -1:
+    """clock.wall_ms(); of the machine's clock without the call, which takes a tenth of a short append."""
+    cdef timespec at
+    if type(clock) is SystemClock and clock_gettime(CLOCK_REALTIME, &at) == 0:
+        return <int64_t>at.tv_sec * 1000 + at.tv_nsec // 1_000_000
+    return clock.wall_ms()
+
+
+cdef class LogState:
+    """What the short way touches of a log at each append: fields of a struct here, attributes of the log elsewhere."""
+
+    cdef public CallLock _lock
+    cdef public object _segments
+    cdef public object _config
+    cdef public object _epochs
+    cdef public object _producers
+    cdef public object _options
+    cdef public object _bell
+    cdef public object _offline
+    cdef public object _offsets_listener
+    cdef public object _metrics
+    cdef public object _tail
+    cdef public bint _closed
+    cdef public bint _forked
+    cdef public int64_t _log_start_offset
+    cdef public int64_t _log_end_offset
+    cdef public int64_t _written_end    # while a commit is under way: behind what it has written; -1 else
+    cdef public object _commits         # the CommitQueue of durability="sync", None of others
+    cdef public int64_t _recovery_point
+    cdef public int64_t _looked_ms      # when somebody last looked for tasks that are due, by the wall clock
+
+    def __cinit__(self, *_, **__):
+        self._closed = True
+        self._written_end = -1
+
+
+cdef class Counters:
+    """What is counted at each append."""
+
+    cdef public int64_t bytes_in
+    cdef public int64_t messages_in
+    cdef public int64_t replicated_bytes_in
+
+
+@cython.final
+@cython.freelist(8)
+cdef class AppendInfo:
+    """What an append did. Times in ms; -1 where there is none. Kafka: LogAppendInfo.
+
+    first_offset, last_offset, count    of the records; of a gap in replicated batches count knows nothing
+    max_timestamp                       of the records; shallow_offset_of_max_timestamp: the last offset of the first
+                                        batch that has it
+    log_append_time                     where the topic stamps records so
+    last_leader_epoch                   of the last batch
+    log_start_offset                    of the log
+    source_compression                  of what was given, before the log made anything of it
+    valid_bytes                         of whole batches in what was given
+    last_offset_of_first_batch
+    is_duplicate                        the producer had written this before: offsets and time are those of then
+
+    Two are equal that tell of the same records at the same place and time.
+    """
+
+    cdef readonly int64_t first_offset
+    cdef readonly int64_t last_offset
+    cdef readonly int64_t count
+    cdef readonly int64_t max_timestamp
+    cdef readonly int64_t log_append_time
+    cdef readonly int64_t shallow_offset_of_max_timestamp
+    cdef readonly int64_t log_start_offset
+    cdef readonly int64_t valid_bytes
+    cdef readonly int64_t last_offset_of_first_batch
+    cdef readonly int32_t last_leader_epoch
+    cdef readonly bint is_duplicate
+    cdef readonly str source_compression
+
+    def __init__(self, int64_t first_offset, int64_t last_offset, int64_t count, int64_t max_timestamp,
+                 int64_t log_append_time, *, int64_t shallow_offset_of_max_timestamp=-1, int64_t log_start_offset=-1,
+                 int64_t valid_bytes=0, int64_t last_offset_of_first_batch=-1, int32_t last_leader_epoch=-1,
+                 bint is_duplicate=False, str source_compression="none"):
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.count = count
+        self.max_timestamp = max_timestamp
+        self.log_append_time = log_append_time
+        self.shallow_offset_of_max_timestamp = shallow_offset_of_max_timestamp
+        self.log_start_offset = log_start_offset
+        self.valid_bytes = valid_bytes
+        self.last_offset_of_first_batch = last_offset_of_first_batch
+        self.last_leader_epoch = last_leader_epoch
+        self.is_duplicate = is_duplicate
+        self.source_compression = source_compression
+
+    cdef tuple what(self):
+        return self.first_offset, self.last_offset, self.count, self.max_timestamp, self.log_append_time
+
+    def __eq__(self, other):
+        if not isinstance(other, AppendInfo):
+            return NotImplemented
+        return self.what() == (<AppendInfo>other).what()
+
+    def __hash__(self):
+        return hash(self.what())
+
+    def __repr__(self):
+        duplicate = ", is_duplicate=True" if self.is_duplicate else ""
+        return (
+            f"AppendInfo(first_offset={self.first_offset}, last_offset={self.last_offset}, count={self.count}, "
+            f"max_timestamp={self.max_timestamp}, log_append_time={self.log_append_time}{duplicate})"
+        )
+
+    def __reduce__(self):
+        return _rebuilt, (
+            *self.what(), self.shallow_offset_of_max_timestamp, self.log_start_offset, self.valid_bytes,
+            self.last_offset_of_first_batch, self.last_leader_epoch, self.is_duplicate, self.source_compression,
+        )
+
+    def joined(self, AppendInfo after not None):
+        """This append and the one behind it, as one."""
+        younger = after.max_timestamp > self.max_timestamp
+        return AppendInfo(
+            self.first_offset, after.last_offset, self.count + after.count, max(self.max_timestamp, after.max_timestamp),
+            after.log_append_time,
+            shallow_offset_of_max_timestamp=(
+                after.shallow_offset_of_max_timestamp if younger else self.shallow_offset_of_max_timestamp),
+            log_start_offset=after.log_start_offset,
+            valid_bytes=self.valid_bytes + after.valid_bytes,
+            last_offset_of_first_batch=self.last_offset_of_first_batch,
+            last_leader_epoch=after.last_leader_epoch,
+            source_compression=after.source_compression,
+        )
+
+
+def _rebuilt(first, last, count, timestamp, time, shallow, start, size, first_batch, epoch, duplicate, codec):
+    return AppendInfo(
+        first, last, count, timestamp, time, shallow_offset_of_max_timestamp=shallow, log_start_offset=start,
+        valid_bytes=size, last_offset_of_first_batch=first_batch, last_leader_epoch=epoch, is_duplicate=duplicate,
+        source_compression=codec,
+    )
+
+
+# The answers ----------------------------------------------------------------------------------------------------------
+
+cpdef AppendInfo led(ValidatedBatch batch, int32_t epoch, int64_t log_start_offset):
+    """The answer to a client whose batch is in the log."""
+    cdef AppendInfo info = AppendInfo.__new__(AppendInfo)
+    cdef int64_t last = batch.header.base_offset + batch.header.last_offset_delta
+    info.first_offset = batch.header.base_offset
+    info.last_offset = last
+    info.count = batch.header.count
+    info.max_timestamp = batch.max_timestamp
+    info.log_append_time = batch.log_append_time
+    info.shallow_offset_of_max_timestamp = -1 if batch.max_timestamp < 0 else last
+    info.log_start_offset = log_start_offset
+    info.valid_bytes = batch.source_size
+    info.last_offset_of_first_batch = last
+    info.last_leader_epoch = epoch
+    info.source_compression = batch.source_compression
+    return info
+
+
+cpdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset):
+    """The answer to a follower whose batches are in the log."""
+    cdef AppendInfo info = AppendInfo.__new__(AppendInfo)
+    info.first_offset = batches.first_offset
+    info.last_offset = batches.last_offset
+    info.count = batches.last_offset - batches.first_offset + 1 if batches.first_offset >= 0 else 0
+    info.max_timestamp = batches.max_timestamp
+    info.log_append_time = -1
+    info.shallow_offset_of_max_timestamp = batches.shallow_offset_of_max_timestamp
+    info.log_start_offset = log_start_offset
+    info.valid_bytes = batches.nbytes
+    info.last_offset_of_first_batch = batches.last_offset_of_first_batch
+    info.last_leader_epoch = batches.last_leader_epoch
+    info.source_compression = batches.source_compression
+    return info
+
+
+# The door -------------------------------------------------------------------------------------------------------------
+
+def append_batches(LogState log, buffer, str origin, leader_epoch):
+    """What Log.append_batches documents."""
+    if leader_epoch is not None and (type(leader_epoch) is not int or not 0 <= leader_epoch <= INT32_MAX):
+        leader_epoch = whole("leader_epoch", leader_epoch, 0, INT32_MAX)
+    check_buffer("buffer", buffer)
+    try:
+        if origin == "client" or origin == "coordinator":
+            return lead(log, buffer, origin, leader_epoch)
+        if origin == "replication" or origin == "raft":
+            return follow(log, buffer, origin, leader_epoch)
+    except KlogError as error:
+        log._metrics.refused(error, memoryview(buffer).nbytes)
+        raise
+    raise ValueError(f"origin={origin!r}: choose from 'client', 'replication', 'coordinator', 'raft'")
+
+
+cdef int find_long_way() except -1:
+    global lead_locked, follow_locked
+    from klog.log.write import append_batches
+    lead_locked, follow_locked = append_batches.lead_locked, append_batches.follow_locked
+
+
+cdef AppendInfo lead(LogState log, buffer, str origin, leader_epoch):
+    if log._commits is None:
+        return lead_alone(log, buffer, origin, leader_epoch)
+    log._check_writable()
+    info = log._commits.through(log, Ticket(action=partial(lead_alone, log, buffer, origin, leader_epoch)))
+    log._options.scheduler.run_due()
+    return info
+
+
+cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
+    """Under the log's lock, which its commit holds already."""
+    cdef ValidatedBatch batch
+    cdef AppendInfo info
+    cdef Counters counters
+    cdef Tail tail
+    cdef int64_t end, last, now
+    cdef int32_t epoch
+    cdef bint look = False
+    cdef CallLock lock = log._lock
+    lock.take()
+    try:
+        if log._commits is None:        # else its commit has begun
+            lock.begin(log, "an append")
+        tail = tail_of(log)
+        if tail is None:
+            log._check_writable()
+        config = log._config
+        now = wall_ms(log._options.clock)
+        end = log._log_end_offset if log._written_end < 0 else log._written_end
+        if leader_epoch is not None:
+            epoch = leader_epoch
+        elif tail is not None:
+            epoch = tail.epoch
+        else:
+            latest = log._epochs.latest
+            epoch = log._epochs.default if latest is None else latest
+        batch = leaders_batch(buffer, config, end, now, origin, epoch, config.max_message_bytes)
+        if tail is not None and batch is not None and batch.header.producer_id < 0 and epoch == tail.epoch:
+            last = batch.header.base_offset + batch.header.last_offset_delta
+            if tail.write(log, batch, last, batch.max_timestamp, now):
+                look = is_time_to_look(log, now)
+                counters = log._metrics
+                counters.messages_in += batch.header.count
+                counters.bytes_in += batch.nbytes
+                return led(batch, epoch, log._log_start_offset)
+        if lead_locked is None:
+            find_long_way()
+        look = log._commits is None and is_time_to_look(log, now)
+        info = lead_locked(log, batch, epoch, origin, now)
+        return info
+    finally:
+        lock.give()
+        if look:
+            log._options.scheduler.run_due()
+
+
+cdef AppendInfo follow(LogState log, buffer, str origin, leader_epoch):
+    cdef EncodedBatches batches = EncodedBatches.__new__(EncodedBatches)
+    cdef bint raft = origin == "raft"
+    try:
+        if raft:
+            batches.look(buffer, log._config.max_message_bytes, INT32_MAX, -1 if leader_epoch is None else leader_epoch)
+        else:
+            batches.look(buffer, -1, INT32_MAX if leader_epoch is None else leader_epoch, -1)
+        if log._commits is None:
+            return follow_alone(log, batches, origin)
+        log._check_writable()
+        info = log._commits.through(log, Ticket(action=partial(follow_alone, log, batches, origin)))
+        log._options.scheduler.run_due()
+        return info
+    finally:
+        batches.release()
+
+
+cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
+    """Under the log's lock, which its commit holds already."""
+    cdef AppendInfo info
+    cdef Counters counters
+    cdef Tail tail
+    cdef int64_t end, now
+    cdef bint raft = origin == "raft", look = False
+    cdef CallLock lock = log._lock
+    lock.take()
+    try:
+        if log._commits is None:        # else its commit has begun
+            lock.begin(log, "an append")
+        tail = tail_of(log)
+        now = wall_ms(log._options.clock)
+        if tail is None:
+            log._check_writable()
+        elif batches.n != 0 and not batches.has_producers and not batches.has_legacy and (
+            batches.one_leader_epoch and batches.last_leader_epoch == tail.epoch
+        ):
+            end = log._log_end_offset
+            if batches.first_offset == end or (batches.first_offset > end and not raft):
+                if tail.write(log, batches, batches.last_offset, batches.max_timestamp, now):
+                    look = is_time_to_look(log, now)
+                    counters = log._metrics
+                    counters.replicated_bytes_in += batches.nbytes
+                    return followed(batches, log._log_start_offset)
+        if lead_locked is None:
+            find_long_way()
+        look = log._commits is None and is_time_to_look(log, now)
+        info = follow_locked(log, batches, origin, now)
+        return info
+    finally:
+        lock.give()
+        if look:
+            log._options.scheduler.run_due()
+
+
+cdef bint is_time_to_look(LogState log, int64_t now) noexcept:
+    """Has no append looked for tasks that are due for some ms? Looking takes as long as half a short append."""
+    if log._looked_ms <= now < log._looked_ms + LOOK_MS:
+        return False
+    log._looked_ms = now
+    return True
+
+
+# The short way --------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class Tail:
+    """What the short way knows of the end of a log, as long as the log still consists of what this was made of.
+
+    Anything that is not so plain, a log that is closed or offline above all, has no Tail. Under the log's lock.
+    """
+    cdef object segments
+    cdef object config
+    cdef object entries
+    cdef object producers
+    cdef object segment
+    cdef object active
+    cdef LogFile file
+    cdef IndexPair index
+    cdef int64_t segment_bytes
+    cdef int64_t segment_ms
+    cdef int64_t created_ms
+    cdef int64_t appended_ms    # as the segment has it, -1 before the first append
+    cdef int64_t flush_messages
+    cdef int32_t epoch
+    cdef bint plain             # the file is no test's
+
+    cdef bint write(self, LogState log, BatchTable batches, int64_t last_offset, int64_t max_timestamp,
+                    int64_t now) except -1:
+        """A8 and A10, or False and nothing of them."""
+        cdef kl_batch_t b
+        cdef int64_t size = self.segment.size, stop = self.active.stop
+        cdef int64_t end = size + batches.nbytes, next_offset = last_offset + 1, waited = 0
+        if end > stop or batches.nbytes > self.segment_bytes:
+            return False
+        if next_offset - log._recovery_point >= self.flush_messages:
+            return False
+        if self.index.x.first_timestamp < 0:    # of records without times the clock says how old they are
+            waited = now - self.created_ms
+        b.base_offset = last_offset
+        b.last_offset_delta = 0
+        b.max_timestamp = max_timestamp
+        b.size = <int32_t>batches.nbytes
+        if kl_indexer_must_roll(&self.index.x, &b, size, self.segment_bytes, self.segment_ms, waited):
+            return False
+        try:
+            self.index.reserve(<int32_t>batches.n)
+            if self.plain:
+                self.file.write_at(batches.bytes_at, <size_t>batches.nbytes, size)
+            else:
+                self.file.write(batches, size)
+        except BaseException as error:
+            log._undo_locked(self.segments, self.segment.savepoint(), error)
+            raise
+        self.index.add(batches, 0, <int32_t>batches.n, size)
+        after = next_offset
+        self.segment.next_offset = after
+        self.segment.size = end
+        if now != self.appended_ms:
+            self.segment.appended_ms = self.appended_ms = now
+        self.producers.end_offset = after
+        log._log_end_offset = after
+        if log._bell._fds:
+            log._bell.ring()
+        return True
+
+
+cdef Tail tail_of(LogState log):
+    """The log's Tail; None where the long way is to be gone."""
+    cdef Tail tail = log._tail
+    if log._closed or log._forked or log._offline is not None or log._offsets_listener is not None:
+        return None
+    if (
+        tail is None
+        or tail.segments is not log._segments
+        or tail.config is not log._config
+        or tail.entries is not log._epochs._entries
+        or tail.producers is not log._producers
+        or tail.active is not tail.segment._active
+    ):
+        log._tail = tail = new_tail(log)
+    if tail is None or tail.producers._transactions.first_unstable is not None:
+        return None
+    return tail
+
+
+cdef Tail new_tail(LogState log):
+    cdef Tail tail
+    config, entries, segment = log._config, log._epochs._entries, log._segments[len(log._segments) - 1]
+    active = segment._active
+    if (
+        log.read_only or active is None or not entries or log._options.durability != "os"
+        or config.flush_ms != INT64_MAX or config.klog_flush_bytes or active.config is not config or log._log_end_offset < segment.base_offset
+    ):
+        return None
+    tail = Tail.__new__(Tail)
+    tail.segments, tail.config, tail.entries = log._segments, config, entries
+    tail.producers = log._producers
+    tail.segment, tail.active, tail.file, tail.index = segment, active, active.file, active.index
+    tail.plain = type(active.file) is LogFile
+    tail.segment_bytes, tail.segment_ms, tail.created_ms = active.size_max, active.age_max_ms, segment.created_ms
+    tail.appended_ms = -1
+    tail.flush_messages = config.flush_messages
+    tail.epoch = entries[len(entries) - 1][0]
+    return tail

@@ -1,0 +1,204 @@
+"""Kafka's text files: the four offset checkpoints of a log.dir, the leader epochs of a partition, partition.metadata,
+the clean-shutdown marker.
+
+    checkpoint := "0\\n" count "\\n" (entry "\\n")*         entry: "topic partition offset", or "epoch start_offset"
+
+A file that breaks this grammar is CorruptCheckpoint; what to do about it is the caller's decision.
+Kafka: CheckpointFile, OffsetCheckpointFile, LeaderEpochCheckpointFile, PartitionMetadataFile, CleanShutdownFileHandler.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterable
+
+from klog.disk import Files, read_whole
+from klog.errors import CorruptCheckpoint, InconsistentTopicId
+from klog.segment.names import METADATA
+
+RECOVERY_POINT = "recovery-point-offset-checkpoint"
+LOG_START = "log-start-offset-checkpoint"
+HIGH_WATERMARK = "replication-offset-checkpoint"
+CLEANER = "cleaner-offset-checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+NAMES = (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER, CLEAN_SHUTDOWN)
+CLEAN_SHUTDOWN_RENAMED = CLEAN_SHUTDOWN + ".aside"  # while a Log.open writes in the directory: standalone
+
+Partition = tuple[str, int]
+_INT = re.compile(r"[+-]?\d{1,19}")
+
+
+def parse_lines(data: bytes, path: str, fields: int) -> list[list[str]]:
+    """The entries of a checkpoint as text fields. An empty file, or one with a version only, has none."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint("not UTF-8 text", path=path, position=error.start) from None
+    lines = text.split("\n")
+    if lines and lines[-1] == "":
+        lines.pop()
+    lines = [line.removesuffix("\r") for line in lines]
+    if not lines:
+        return []
+    if lines[0] != "0":
+        raise CorruptCheckpoint(f"version {lines[0][:20]!r} in line 1, 0 expected", path=path, position=0)
+    if len(lines) == 1:
+        return []
+    if len(lines) > 2 and not text.endswith("\n"):  # another number, maybe, than was written
+        raise CorruptCheckpoint("the last line is cut short", path=path, position=len(data))
+    if not re.fullmatch(r"\d{1,10}", lines[1]):
+        raise CorruptCheckpoint(f"count {lines[1][:20]!r} in line 2 is no number", path=path, position=2)
+    entries = []
+    for number, line in enumerate(lines[2:], 3):
+        parts = line.split()
+        if len(parts) != fields:
+            raise CorruptCheckpoint(f"{fields} fields expected in line {number}, got {line[:80]!r}", path=path)
+        entries.append(parts)
+    if len(entries) != int(lines[1]):
+        raise CorruptCheckpoint(f"{lines[1]} entries announced, {len(entries)} present", path=path)
+    return entries
+
+
+def format_lines(entries: Iterable[tuple[object, ...]]) -> bytes:
+    """The bytes of a checkpoint of these entries."""
+    lines = [" ".join(map(str, entry)) + "\n" for entry in entries]
+    return f"0\n{len(lines)}\n{''.join(lines)}".encode()
+
+
+def _number(text: str, path: str, what: str) -> int:
+    if not _INT.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
+        raise CorruptCheckpoint(f"{what} {text[:30]!r} is no 64-bit number", path=path)
+    return int(text)
+
+
+def parse_offsets(data: bytes, path: str) -> dict[Partition, int]:
+    """{(topic, partition): offset} of an offset checkpoint's bytes."""
+    offsets: dict[Partition, int] = {}
+    for topic, partition, offset in parse_lines(data, path, 3):
+        key = topic, _number(partition, path, "partition")
+        if key in offsets:
+            raise CorruptCheckpoint(f"{topic}-{partition} is listed twice", path=path)
+        offsets[key] = _number(offset, path, "offset")
+    return offsets
+
+
+def read_offsets(path: str) -> dict[Partition, int]:
+    """The same of a file; empty when there is none."""
+    try:
+        return parse_offsets(read_whole(path), path)
+    except FileNotFoundError:
+        return {}
+
+
+def write_offsets(files: Files, path: str, offsets: dict[Partition, int]) -> None:
+    """Replace an offset checkpoint, durably."""
+    files.replace(path, format_lines((*partition, offset) for partition, offset in sorted(offsets.items())))
+
+
+def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
+    """[(epoch, start offset)] of a leader-epoch-checkpoint's bytes, as they stand there."""
+    entries = []
+    for epoch, start in parse_lines(data, path, 2):
+        entry = _number(epoch, path, "epoch"), _number(start, path, "offset")
+        if not (0 <= entry[0] < 2**31 and entry[1] >= 0):
+            raise CorruptCheckpoint(
+                f"epoch {epoch} at offset {start}: neither may be negative", path=path, kind="epoch"
+            )
+        entries.append(entry)
+    return entries
+
+
+def format_epochs(entries: list[tuple[int, int]]) -> bytes:
+    """The bytes of a leader-epoch-checkpoint."""
+    return format_lines(entries)
+
+
+def parse_metadata(data: bytes, path: str) -> uuid.UUID:
+    """The topic id of a partition.metadata's bytes."""
+    lines = data.decode("utf-8", "replace").splitlines()
+    if len(lines) < 2:
+        raise CorruptCheckpoint("two lines expected: version and topic_id", path=path)
+    fields = [re.split(r":\s+", line) for line in lines[:2]]
+    if any(len(field) != 2 for field in fields) or not fields[0][1].isdigit():
+        raise CorruptCheckpoint("'version: 0' and 'topic_id: <22 characters>' expected", path=path)
+    topic_id = decode_uuid(fields[1][1].strip())
+    if topic_id is None or topic_id.int == 0:
+        raise CorruptCheckpoint(f"topic id {fields[1][1][:40]!r} is no id", path=path)
+    return topic_id
+
+
+def format_metadata(topic_id: uuid.UUID) -> bytes:
+    """The bytes of a partition.metadata."""
+    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
+
+
+def encode_uuid(value: uuid.UUID) -> str:
+    """Kafka's text of an id: 16 bytes as URL-safe base64, 22 characters."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> uuid.UUID | None:
+    """An id from Kafka's text; None if it is none."""
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError):
+        return None
+    return uuid.UUID(bytes=raw) if len(raw) == 16 else None
+
+
+def as_uuid(value: uuid.UUID | str | None) -> uuid.UUID | None:
+    """An id given as such or in Kafka's text. Raises ValueError."""
+    if value is None or isinstance(value, uuid.UUID):
+        return value
+    parsed = decode_uuid(value) if isinstance(value, str) else None
+    if parsed is None:
+        raise ValueError(f"topic_id={value!r}: a uuid.UUID or Kafka's 22 characters")
+    return parsed
+
+
+def clean_shutdown_path(directory: str) -> str:
+    """Where the marker of a clean stop stands."""
+    return os.path.join(directory, CLEAN_SHUTDOWN)
+
+
+CLEAN_SHUTDOWN_TEXT = b'{"version":0,"brokerEpoch":-1}'
+_MARKER_BYTES_MAX = 4096
+
+
+def clean_shutdown_text(path: str) -> bytes:
+    """What to write when the marker at `path` is put back: its own text, CLEAN_SHUTDOWN_TEXT where that is no marker.
+
+    A broker leaves its epoch there. Coming back to a marker without it, the controller takes the broker for one that
+    lost data: it leaves every in-sync set, and each of its partitions that no other broker has waits for an unclean
+    election. Kafka: CleanShutdownFileHandler, KIP-966.
+    """
+    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+        text = file.read(_MARKER_BYTES_MAX)
+        found = json.loads(text)
+        if isinstance(found, dict) and type(found.get("version")) is int and type(found.get("brokerEpoch")) is int:
+            return text
+    return CLEAN_SHUTDOWN_TEXT
+
+
+def read_topic_id(directory: str) -> uuid.UUID | None:
+    """The topic id of a partition directory; None where partition.metadata is missing or makes no sense."""
+    path = os.path.join(directory, METADATA)
+    with contextlib.suppress(FileNotFoundError, CorruptCheckpoint):
+        return parse_metadata(read_whole(path), path)
+    return None
+
+
+def check_topic_id(path: str, wanted: uuid.UUID | None) -> None:
+    """Raise InconsistentTopicId when partition.metadata names another topic."""
+    stored = None if wanted is None else read_topic_id(path)
+    if wanted is not None and stored is not None and stored != wanted:
+        raise InconsistentTopicId(
+            f"{path} belongs to topic id {encode_uuid(stored)}, not {encode_uuid(wanted)}: "
+            f"the topic was created anew, or this is another cluster's directory"
+        )

@@ -1,0 +1,73 @@
+"""What loading is told, the tools it works with, and what it reports: shared by its stages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from klog.clock import Clock
+from klog.config import LogConfig
+from klog.disk import Files, HandleCache
+from klog.segment import Home, Segment
+
+_log = logging.getLogger("klog.log")
+Policy = Literal["strict", "kafka"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What loading found. reason is "" after a clean stop with nothing to mend; details has a line per finding."""
+
+    clean_shutdown: bool
+    seconds: float
+    segments_scanned: int
+    bytes_scanned: int
+    bytes_truncated: int
+    reason: str
+    details: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Inputs:
+    """What a load is told, and the tools it works with."""
+
+    directory: str
+    config: LogConfig
+    files: Files
+    handles: HandleCache
+    clock: Clock
+    policy: Policy
+    clean_shutdown: bool
+    recovery_point: int
+    log_start_offset: int
+    producer_expiration_ms: int
+    check_gaps: bool  # False where the topic may be compacted
+    cleaned_to: int = 0  # gaps below are the cleaner's: the topic was compacted once
+    progress: Callable[[int], None] | None = None
+    segments_left: Callable[[int], None] | None = None  # hears how many segments recovery still has to check
+    home: Home | None = None  # what its segments share, made with the first of them
+
+
+@dataclass(slots=True)
+class Findings:
+    """What loading has met so far, for Recovery."""
+
+    segments_scanned: int = 0
+    bytes_scanned: int = 0
+    bytes_truncated: int = 0
+    details: list[str] = field(default_factory=list)
+    to_unlink: list[str] = field(default_factory=list)  # names of files that are to be unlinked later
+
+    def note(self, text: str) -> None:
+        self.details.append(text)
+        _log.warning("event=recovery %s", text)
+
+
+def new_segment(inputs: Inputs, base_offset: int, *, writable: bool) -> Segment:
+    """A Segment object for a base offset; touches no file."""
+    home = inputs.home
+    if home is None or home.writable != writable:
+        home = inputs.home = Home(inputs.directory, inputs.config, inputs.files, inputs.handles, writable=writable)
+    return Segment(home, base_offset, inputs.clock.wall_ms())

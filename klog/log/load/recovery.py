@@ -1,0 +1,362 @@
+"""Recovery: how far a log is good, what of it may be cut, and what must not be.
+
+  C1  under "strict" nothing is cut but a torn tail: the last batch, or pages of NULs that write-back never replaced.
+      Good batches behind a bad one: CorruptLog, before anything has changed
+  C2  under "kafka" the first bad batch ends the log, and later segments go with what follows it
+  C3  under "strict" nothing below the recovery point is cut, nor a batch whose checksum holds
+  C4  a base offset, which no checksum covers, never ends or moves the log alone: batches behind it show the lie, and a
+      last batch beyond all that its segment can hold, one bit away from where it should stand, stays what it is
+
+A segment that holds offsets which its index cannot name is split (split.py). Kafka: LogLoader.recoverLog,
+LogSegment.recover.
+"""
+
+from __future__ import annotations
+
+import os
+
+from klog.codec.crc32c import crc32c
+from klog.errors import CorruptIndex, CorruptLog
+from klog.log.directory import gaps
+from klog.log.load.inputs import Findings, Inputs
+from klog.log.load.overflow import is_flipped, overflows, split_segment
+from klog.log.load.rebuild import Beside
+from klog.log.state.segments import number_of
+from klog.segment import Header, Scan, Segment, find_offset, names, nul_page_within, scan_headers, search_batch
+
+BATCH_HEADER = 61
+LENGTH_END = 12
+SECTOR = 512
+_BASE_OFFSET_BYTES, _PREFIX, _CRC_AT, _CRC_FROM = 8, 12, 17, 21
+_CHUNK = 1 << 20
+
+
+def tail_position(segment: Segment) -> int:
+    """Where the scan for the log end may begin: the last index entry that lands on its batch, else 0."""
+    try:
+        index = segment.index
+    except (OSError, CorruptIndex):
+        return 0
+    if index.entries == 0:
+        return 0
+    offset, position = index.entry(index.entries - 1)
+    header = find_offset(segment.file, position, segment.size, 0)
+    return position if header is not None and header.position == position and header.last_offset == offset else 0
+
+
+def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Beside) -> list[Segment]:
+    """Check every segment from the one that holds the recovery point on; the segments that remain."""
+    at = number_of(segments, inputs.recovery_point)
+    beside.begin(segments, at, max(inputs.log_start_offset, segments[0].base_offset))
+    done, waiting, made = segments[:at], segments[at:][::-1], set[Segment]()
+    left = inputs.segments_left or (lambda _: None)
+    left(len(waiting))
+    while waiting:
+        segment = waiting.pop()
+        if done and inputs.check_gaps and inputs.policy == "strict" and segment not in made:
+            _refuse_gap(inputs, done[-1], segment)
+        scan = _check(inputs, segment, waiting[-1] if waiting else None, found)
+        if scan.end != (size := os.stat(segment.path).st_size):
+            later, waiting = waiting[::-1], []
+            _refuse_durable(inputs, segment, scan)
+            allow_cut(inputs, segment, scan, size, later)
+            found.bytes_truncated += size - scan.end + sum(other.size for other in later)
+            found.note(cut_text(segment, scan, size, later))
+            # First: once the cut is on disk, nothing says any more that the later segments go.
+            found.to_unlink += delete_segments(inputs, later)
+            segment.cut(scan.end)
+        elif not waiting:
+            _refuse_other_end(inputs, segment, scan)
+        if overflows(segment, scan) and not is_flipped(segment):
+            parts = split_segment(inputs, segment)
+            found.note(f"{segment.path}: split at {', '.join(str(part.base_offset) for part in parts)}")
+            waiting += parts[::-1]  # their indexes are still to come
+            made.update(parts)
+            continue
+        beside.learn(segment, scan)
+        done.append(segment)
+        left(len(waiting))
+    return done
+
+
+def _check(inputs: Inputs, segment: Segment, after: Segment | None, found: Findings) -> Scan:
+    """Look at every byte of a segment and build its indexes anew. What its policy does not allow is CorruptLog."""
+    found.segments_scanned += 1
+    found.bytes_scanned += segment.size
+    # The newest segment is what is read next: it stays.
+    scan = segment.recover(inputs.progress, drop_behind=after is not None and inputs.config.io.scan_drop_behind)
+    if after is not None and scan.next_offset > after.base_offset:
+        scan.invalid.append(scan.last_at)  # the last batch reaches into the next segment
+        segment.next_offset = after.base_offset
+    if scan.reason == "offset_order" and scan.end == 0:
+        _refuse_name(segment)
+    refuse_far_end(inputs, segment, scan)
+    report_invalid(inputs, segment, scan, found, refuse=inputs.policy == "strict")
+    return scan
+
+
+def _refuse_name(segment: Segment) -> None:
+    """Whatever the policy: a broker's load fails there too, and keeps the file."""
+    first = find_offset(segment.file, 0, os.stat(segment.path).st_size, -1)
+    at = "elsewhere" if first is None else f"at {first.base_offset}"
+    raise CorruptLog(
+        f"the first batch begins {at}, below the name of its segment. Nothing was changed. Rename the files "
+        f"of the segment if the name is wrong; `klog verify` lists the damage",
+        path=segment.path,
+        position=0,
+        offset=segment.base_offset,
+        kind="offset_order",
+    )
+
+
+def _refuse_gap(inputs: Inputs, before: Segment, after: Segment) -> None:
+    gap = before.next_offset, after.base_offset
+    if gap[0] >= gap[1] or not after.size or gap[1] <= inputs.cleaned_to:
+        return
+    if gap not in gaps.read(inputs.directory):
+        raise CorruptLog(
+            f"records {before.next_offset} to {after.base_offset - 1} are missing between two segments: restore "
+            f'{before.path}, or open with recovery="kafka" to go on without them',
+            path=after.path,
+            position=0,
+            offset=before.next_offset,
+            kind="gap",
+        )
+
+
+def allow_cut(
+    inputs: Inputs,
+    segment: Segment,
+    scan: Scan,
+    size: int,
+    later: list[Segment],
+    way_out: str = 'recovery="kafka" cuts the log here as a broker would',
+) -> None:
+    """Raise CorruptLog under the strict policy unless what is cut is a torn tail or write-back that never came."""
+    if inputs.policy == "kafka":
+        return
+    file, unsynced = segment.file, not inputs.clean_shutdown  # a clean stop has synced all there is
+    if unsynced and _never_came(bytes(file.read(scan.end, BATCH_HEADER)), scan.end, scan.next_offset):
+        return  # only the length of the file and a later write did
+    if scan.reason == "offset_order" and not _repeats(segment, scan.end, size):
+        raise CorruptLog(
+            f"a whole batch whose offsets go back behind {scan.next_offset - 1}. Nothing was changed. `klog verify` "
+            f"lists the damage; {way_out}",
+            path=segment.path,
+            position=scan.end,
+            offset=max(scan.next_offset, segment.base_offset),
+            kind="offset_order",
+        )
+    if scan.reason != "offset_order" and _is_whole(segment, scan.end, size):
+        raise CorruptLog(
+            f"a whole batch with a good checksum and a wrong header ({scan.reason}): no crash leaves that. "
+            f"Nothing was changed. `klog verify` lists the damage; {way_out}",
+            path=segment.path,
+            position=scan.end,
+            offset=max(scan.next_offset, segment.base_offset),
+        )
+    behind: Header | None = search_batch(file, scan.end, size, segment.base_offset, scan.next_offset)
+    if unsynced and nul_page_within(file, scan.end, size if behind is None else behind.position) >= 0:
+        return  # zeros in the values of the good batches behind are no such page
+    where = "" if behind is None else f"a good batch of offset {behind.base_offset} stands at byte {behind.position}"
+    if behind is None:
+        for other in later:
+            header = find_offset(other.file, 0, other.size, other.base_offset)
+            if header is not None:
+                where = f"{other.path} holds batches from offset {header.base_offset} on"
+                break
+        else:
+            return
+    raise CorruptLog(
+        f"a bad batch ({scan.reason}) with good ones behind it: {where}. Nothing was changed. `klog verify` lists the "
+        f"damage; {way_out}",
+        path=segment.path,
+        position=scan.end,
+        offset=max(scan.next_offset, segment.base_offset),
+        kind="crc" if scan.reason == "crc" else "length",
+    )
+
+
+def _never_came(header: bytes, position: int, due: int) -> bool:
+    """Has write-back left out what begins here? Of a header that a sector ends in, the next one may have come: then the
+    zeros before that must reach beyond the length, or over what is not zero of the offset that is due, of which no
+    checksum tells."""
+    came = header[: SECTOR - position % SECTOR]
+    short = len(came) < LENGTH_END and not due.to_bytes(_BASE_OFFSET_BYTES)[: len(came)].strip(b"\0")
+    return not (header if short else came).strip(b"\0")
+
+
+def _refuse_durable(inputs: Inputs, segment: Segment, scan: Scan) -> None:
+    """Raise CorruptLog under the strict policy where what does not scan lies below the recovery point: it was on disk,
+    so no crash explains it. A batch behind a gap, torn, names an offset beyond it."""
+    if inputs.policy == "kafka" or max(scan.next_offset, segment.base_offset) >= inputs.recovery_point:
+        return
+    torn = bytes(segment.file.read(scan.end, _BASE_OFFSET_BYTES))
+    if len(torn) == _BASE_OFFSET_BYTES and int.from_bytes(torn, signed=True) >= inputs.recovery_point:
+        return
+    raise CorruptLog(
+        f"{_WHAT[scan.reason]}, below the recovery point {inputs.recovery_point}: its records were on disk. Nothing "
+        f'was changed. Restore the file from a copy; recovery="kafka" cuts the log here as a broker would',
+        path=segment.path,
+        position=scan.end,
+        offset=max(scan.next_offset, segment.base_offset),
+        kind=scan.reason if scan.reason in ("crc", "offset_order") else "length",
+    )
+
+
+def _refuse_short_batch(inputs: Inputs, segment: Segment, scan: Scan) -> None:
+    """Raise CorruptLog under the strict policy where the batch before what does not scan, of which a clean load has
+    read the header alone, fails its checksum: its length may be wrong, and what is behind it a part of it."""
+    last = find_offset(segment.file, scan.last_at, scan.end, -1) if scan.batches else None
+    if inputs.policy == "kafka" or last is None or last.magic < 2 or _is_whole(segment, scan.last_at, scan.end):
+        return
+    raise CorruptLog(
+        f"{_WHAT[scan.reason]} at byte {scan.end}, behind a batch whose checksum fails. Nothing was changed. `klog "
+        f'verify` lists the damage; recovery="kafka" cuts the log behind that batch',
+        path=segment.path,
+        position=scan.last_at,
+        offset=max(scan.next_offset - 1, segment.base_offset),
+        kind="crc",
+    )
+
+
+def _refuse_other_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
+    """Raise CorruptLog under the strict policy where the last batch of the log is to blame for a log end that its
+    recovery point does not bear out.
+
+    After a clean stop the two are one, if there is a recovery point. After a crash the log may end beyond it, but no
+    batch begins below it and ends above. The checksum of the last batch fails, or its base offset is a bit away.
+    """
+    point, end = inputs.recovery_point, scan.next_offset
+    if inputs.policy == "kafka" or point in (0, end) or not scan.batches:
+        return
+    last = find_offset(segment.file, scan.last_at, scan.end, -1)
+    if last is None or last.magic < 2:
+        return
+    whole = scan_headers(segment.file, 0, scan.end, 0, segment.base_offset)
+    due = whole.unmoved - last.last_offset_delta - 1
+    moved = due < point < end and (last.base_offset ^ due).bit_count() == 1
+    if not moved and (not inputs.clean_shutdown or _is_whole(segment, scan.last_at, scan.end)):
+        return
+    raise CorruptLog(
+        f"the last batch ends the log at {end}, and the recovery point {point} says that it is wrong. Nothing was "
+        f'changed. `klog verify` lists the damage; recovery="kafka" opens the log as it is',
+        path=segment.path,
+        position=scan.last_at,
+        offset=last.base_offset,
+        kind="offset_order" if moved else "crc",
+    )
+
+
+def _is_whole(segment: Segment, position: int, end: int) -> bool:
+    """Is there a batch at this byte that ends at or before `end` by its length, and whose checksum holds? Its magic,
+    which that leaves out, is not asked."""
+    head = bytes(segment.file.read(position, BATCH_HEADER))
+    stop = position + _PREFIX + int.from_bytes(head[_BASE_OFFSET_BYTES:_PREFIX], signed=True)
+    if len(head) < BATCH_HEADER or not position + BATCH_HEADER <= stop <= end:
+        return False
+    found, at = 0, position + _CRC_FROM
+    while at < stop:
+        chunk = segment.file.read(at, min(_CHUNK, stop - at))
+        if chunk.size == 0:
+            return False
+        found, at = crc32c(chunk, found), at + chunk.size
+    return found == int.from_bytes(head[_CRC_AT:_CRC_FROM])
+
+
+def _repeats(segment: Segment, position: int, end: int) -> bool:
+    """Does the log hold the batch that begins at this byte once more, before it? Then nothing is lost with it."""
+    again = find_offset(segment.file, position, end, -1)
+    if again is None:
+        return True  # no whole batch, after all
+    first = find_offset(segment.file, 0, position, again.last_offset)
+    if first is None or first.size != again.size:
+        return False
+    return bytes(segment.file.read(first.position, first.size)) == bytes(segment.file.read(position, again.size))
+
+
+_WHAT = {
+    "truncated": "a batch cut short",
+    "length": "no batch",
+    "crc": "a batch whose checksum fails",
+    "magic": "no batch of a known format",
+    "offset_order": "a batch whose offsets go back",
+}
+
+
+def cut_text(segment: Segment, scan: Scan, size: int, later: list[Segment], fate: str = "cut") -> str:
+    text = (
+        f"{segment.path}: {_WHAT[scan.reason]} at byte {scan.end}, {size - scan.end} bytes {fate}, "
+        f"log ends at {scan.next_offset}"
+    )
+    return text + (f", {len(later)} later segments deleted" if later else "")
+
+
+def find_end(inputs: Inputs, segment: Segment, found: Findings) -> None:
+    """The end of the last segment after a clean stop, by its headers; a torn or foreign tail is cut."""
+    size = segment.size
+    position = tail_position(segment)
+    floor = segment.base_offset if inputs.policy == "strict" else 0
+    scan = scan_headers(segment.file, position, size, floor, segment.base_offset)
+    if scan.reason == "offset_order" and position:  # who lies can only be told from the beginning
+        scan = scan_headers(segment.file, 0, size, floor, segment.base_offset)
+    refuse_far_end(inputs, segment, scan)
+    report_invalid(inputs, segment, scan, found, refuse=False)
+    if scan.reason:
+        _refuse_durable(inputs, segment, scan)
+        _refuse_short_batch(inputs, segment, scan)
+        allow_cut(inputs, segment, scan, size, [])
+        found.bytes_truncated += size - scan.end
+        found.note(cut_text(segment, scan, size, []))
+        segment.cut(scan.end)
+    else:
+        _refuse_other_end(inputs, segment, scan)
+    segment.learn_tail(scan)
+    segment.txn_index.truncate_to(segment.next_offset)
+    if scan.reason or not segment.indexes_settled:
+        segment.settle_indexes()
+
+
+def report_invalid(inputs: Inputs, segment: Segment, scan: Scan, found: Findings, *, refuse: bool) -> None:
+    """A batch with a wrong base offset stays where it is: readers meet CorruptBatch there."""
+    for position in scan.invalid:
+        text = "a batch whose base offset jumps ahead of the good batches behind it"
+        if refuse:
+            raise CorruptLog(
+                f'{text}. Nothing was changed. `klog verify` lists the damage; recovery="kafka" opens the log as it is',
+                path=segment.path,
+                position=position,
+                kind="offset_order",
+            )
+        found.note(f"{segment.path}: {text} at byte {position}, left as it is")
+
+
+def refuse_far_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
+    """The last batch alone has none behind it that would show its base offset to be wrong; but no segment holds offsets
+    that its index cannot name, save those that are split. A log that went on from there would have a hole of two
+    thousand million offsets and more."""
+    if inputs.policy == "strict" and overflows(segment, scan) and is_flipped(segment):
+        raise CorruptLog(
+            f"the last batch ends at offset {scan.next_offset - 1}, more than a segment from {segment.base_offset} on "
+            f'can hold. Nothing was changed. `klog verify` lists the damage; recovery="kafka" opens the log as it is',
+            path=segment.path,
+            position=scan.last_at,
+            offset=scan.next_offset - 1,
+            kind="offset_order",
+        )
+
+
+def delete_segments(inputs: Inputs, segments: list[Segment]) -> list[str]:
+    """Take segments and their snapshots out of the log: renamed to .deleted, durably. The names, for whoever unlinks
+    them later."""
+    to_unlink = []
+    for segment in segments:
+        segment.close()
+        for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
+            path = names.file_path(inputs.directory, segment.base_offset, suffix)
+            if os.path.exists(path):
+                inputs.files.rename(path, path + names.DELETED)
+                to_unlink.append(os.path.basename(path) + names.DELETED)
+    if segments:
+        inputs.files.fsync_dir(inputs.directory)
+    return to_unlink

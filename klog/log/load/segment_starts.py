@@ -1,0 +1,91 @@
+"""Does the name of each segment agree with its batches?
+
+A segment is named by the first offset that it may hold. A name above its first batch, or below the end of the segment
+before it, hides records: offsets are looked up by name. No crash leaves that, a rename by hand or a wrong bit in a
+directory does.
+
+  N1  the name is to blame where the first batch goes on behind the segment before, and the second behind the first;
+      else the batch is (recover C4), and its readers meet it
+  N2  one short read for each segment, without read-ahead, and a look at the end of the one before only where the first
+      batch is not at the name. Recovery, which drops what it scans, drops this as well
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from klog.disk.drop_behind import DropBehind
+from klog.errors import CorruptIndex, CorruptLog
+from klog.log.load.inputs import Findings, Inputs
+from klog.segment import HeaderWalk, Segment, find_offset, names, scan_headers
+
+
+def check_names(inputs: Inputs, segments: Sequence[Segment], found: Findings) -> None:
+    """CorruptLog under the strict policy for a segment whose name is wrong; under the other it is noted."""
+    before: Segment | None = None
+    for segment in segments:
+        if not segment.size:
+            continue
+        first = _misnamed(inputs, before, segment)
+        before = segment
+        if first is None:
+            continue
+        text = f"the segment is named {segment.base_offset}, and its first batch begins at {first}"
+        if inputs.policy == "strict":
+            raise CorruptLog(
+                f"{text}: records would be skipped. Nothing was changed. Rename its files to "
+                f"{names.file_name(first, '.*')} and remove its .index and .timeindex; "
+                f'recovery="kafka" opens the log as it is',
+                path=segment.path,
+                position=0,
+                offset=first,
+                kind="offset_order",
+            )
+        found.note(f"{segment.path}: {text}")
+
+
+def _misnamed(inputs: Inputs, before: Segment | None, segment: Segment) -> int | None:
+    """The offset that a segment should be named by, None where its name is right, or not to blame."""
+    file = inputs.files.open(segment.path)
+    try:
+        file.advise(0, 0, os.POSIX_FADV_RANDOM)
+        with DropBehind(file, 0, 0 if inputs.clean_shutdown or not inputs.config.io.scan_drop_behind else segment.size):
+            if int.from_bytes(file.read(0, 8)) == segment.base_offset:
+                return None
+            walk = HeaderWalk(file, 0, segment.size)
+            first, second = next(walk, None), next(walk, None)
+    finally:
+        file.close()
+    if first is None or first.magic < 2 or first.base_offset == segment.base_offset:
+        return None
+    if second is not None and second.base_offset < first.next_offset:
+        return None
+    end = _end_of(inputs, before)
+    goes_on = second is not None and second.base_offset == first.next_offset
+    fits = (second is None and (end is None or end <= first.base_offset)) or goes_on
+    too_high = first.base_offset < segment.base_offset and fits
+    too_low = end is not None and segment.base_offset < end <= first.base_offset
+    return first.base_offset if too_high or too_low else None
+
+
+def _end_of(inputs: Inputs, segment: Segment | None) -> int | None:
+    """The offset behind the last batch of a closed segment, by its headers; None where there is none."""
+    if segment is None:
+        return None
+    file, position = inputs.files.open(segment.path), 0
+    try:
+        index = segment.index
+        if index.entries:
+            offset, at = index.entry(index.entries - 1)
+            header = find_offset(file, at, segment.size, 0)
+            position = at if header is not None and header.position == at and header.base_offset <= offset else 0
+    except (OSError, CorruptIndex):
+        pass
+    finally:
+        segment.close()
+    try:
+        scan = scan_headers(file, position, segment.size, 0)
+    finally:
+        file.close()
+    return scan.next_offset if scan.batches else None

@@ -1,0 +1,122 @@
+"""What opening and appending are told, and what an append answers: values only, shared by manager, view and log."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from klog.arguments import chosen, having
+from klog.clock import Clock
+from klog.config import LogConfig
+from klog.disk import Files, HandleCache
+from klog.log.load.loader import Policy
+from klog.record import Lists, Record, Rows, is_arrow
+from klog.scheduler import Scheduler
+
+Durability = Literal["os", "interval", "sync"]
+INTERVAL_MS = 1000  # flush.ms of durability="interval", where nothing is said about flushes
+Compression = str | tuple[str, int] | None
+BATCH_BYTES = 256 << 10
+NO_BOUND = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class AppendPolicy:
+    """What a configuration means for an append, worked out once. stamps: is the time that of the append?"""
+
+    compression: Compression
+    batch_bytes_max: int
+    message_bytes_max: int
+    before_max_ms: int
+    after_max_ms: int
+    stamps: bool
+    key_required: bool
+
+    @classmethod
+    def of(cls, config: LogConfig) -> AppendPolicy:
+        """The terms of a topic's configuration."""
+        kind: str = config.compression_type
+        compression: Compression = "none"
+        if kind not in ("producer", "uncompressed"):
+            compression = kind if kind == "snappy" else (kind, config[f"compression.{kind}.level"])
+        message_bytes_max = min(config.max_message_bytes, config.segment_size)
+        return cls(
+            compression,
+            min(BATCH_BYTES, message_bytes_max),
+            message_bytes_max,
+            min(config.message_timestamp_before_max_ms, NO_BOUND),
+            min(config.message_timestamp_after_max_ms, NO_BOUND),
+            config.message_timestamp_type == "LogAppendTime",
+            config.compacts,
+        )
+
+
+def check_choices(recovery: str, durability: str) -> None:
+    """TypeError or ValueError for a word that neither knows."""
+    chosen("recovery", recovery, get_args(Policy))
+    chosen("durability", durability, get_args(Durability))
+
+
+def check_tools(clock: object, files: object) -> None:
+    """TypeError for what is no klog.clock.Clock, and no Files; None is klog's own of each."""
+    if clock is not None:
+        having("clock", clock, ("wall_ms", "monotonic", "sleep"), "a klog.clock.Clock, or None,")
+    if files is not None:
+        having("files", files, ("open", "fsync", "replace"), "a Files, or None,")
+
+
+def settled(config: LogConfig, durability: Durability) -> LogConfig:
+    """A topic's configuration, with what a durability says where the configuration says nothing."""
+    if durability != "interval" or "flush.ms" in config.given or "flush.messages" in config.given:
+        return config
+    return config.replace({"flush.ms": INTERVAL_MS})
+
+
+@dataclass(slots=True)
+class Options:
+    """How a log is to be opened; filled by Log.open or by the manager of its directory."""
+
+    topic: str
+    partition: int
+    config: LogConfig
+    read_only: bool
+    recovery: Policy
+    durability: Durability
+    clean_shutdown: bool
+    recovery_point: int
+    log_start_offset: int
+    high_watermark: int | None
+    topic_id: uuid.UUID | None
+    clock: Clock
+    files: Files
+    handles: HandleCache
+    scheduler: Scheduler
+    producer_expiration_ms: int = 86_400_000
+    producer_expiration_check_ms: int = 600_000
+    config_known: bool = False
+    dedupe_buffer_size: int = 128 << 20  # memory for the keys of a compaction, and how full it may get
+    dedupe_load_factor: float = 0.9
+    cleanings: threading.Condition | None = None  # what cleanings of all logs of a manager wait at
+    segments_left: Callable[[int], None] | None = None  # hears how many segments recovery still has to check
+    offsets_listener: Callable[[int], None] | None = None  # hears of every new high watermark, the first one too
+    cleaned_to: int = 0  # the cleaner's checkpoint: a load that ends below takes it back
+    high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it
+
+
+def check_records(records: object) -> None:
+    """Raise TypeError, and say what to give instead, for what is no iterable of records though it may look like one."""
+    if isinstance(records, Record):
+        raise TypeError("records is an iterable: put a single klog.Record into a list, [record]")
+    if is_arrow(records):
+        return
+    if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
+        raise TypeError(f"records is an iterable of klog.Record or tuples, not {type(records).__name__}")
+
+
+def is_whole(records: object) -> bool:
+    """Is all of it in memory already, and so appended whole or not at all? A table may be a stream behind its face, and
+    is taken as one."""
+    return isinstance(records, Sequence | Lists | Rows) or hasattr(records, "__arrow_c_array__")

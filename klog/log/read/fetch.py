@@ -1,0 +1,278 @@
+"""One fetch: raw batches of one segment, as a slice of its file that goes on to memory or a socket.
+
+  F1  where the log stands is looked up before the bytes are: no answer names a high watermark that its data is beyond
+  F2  nothing at or beyond the isolation's bound is in the slice, and nothing of an append that is not through
+  F3  a slice holds whole batches. The first of them may begin below the offset that was asked for: consumers skip
+  F4  at the bound and above it, up to the log end, a fetch is empty and no error: the consumer comes back
+
+Without a lock, any thread. Kafka: UnifiedLog.read, LocalLog.read, FetchDataInfo. There a slice may end inside a batch,
+and one byte of the first batch is an answer (firstEntryIncomplete); servers send an empty one in its place, and so
+does klog.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, get_args
+
+from klog.arguments import LONG_MAX, chosen, whole
+from klog.disk import YIELD_BYTES, HasFileno, LogFile, check_target, send_slice, send_yielding, view_of
+from klog.errors import CorruptBatch, OffsetOutOfRange, PeerGone, SendTimeout
+from klog.log.state.high_watermark_rules import OffsetMetadata
+from klog.log.state.segments import number_of
+from klog.segment import AbortedTransaction, Segment, span
+
+if TYPE_CHECKING:
+    from klog.log.view import LogView
+
+_HAD_BEEN_SENT = " bytes had been sent"
+
+Isolation = Literal["log_end", "high_watermark", "read_committed"]
+ISOLATIONS: tuple[str, ...] = get_args(Isolation)
+
+
+@dataclass(slots=True)
+class FetchData:
+    """What one fetch found: a slice of `size` bytes, whole batches of one segment, from `position` on.
+
+    position says where it begins, or where reading would go on. first_entry_incomplete: there is a batch, but it is
+    larger than was asked for. aborted_transactions: those whose records in the slice do not count, for read_committed.
+
+    The slice keeps its file open, and what memory() gave stays as it is whatever becomes of the log. A log that is
+    truncated before memory() or send_to() is called gives an error there, or its new bytes. Any thread.
+    """
+
+    offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    position: OffsetMetadata
+    size: int = 0
+    first_entry_incomplete: bool = False
+    aborted_transactions: tuple[AbortedTransaction, ...] = ()
+    _file: LogFile | None = field(default=None, repr=False)
+    _log: LogView | None = field(default=None, repr=False, compare=False)  # may files be mapped? counts sends
+
+    def memory(self) -> memoryview:
+        """The batches, read-only, valid as long as you keep it.
+
+        Of a log that is open for writing the view is the page cache itself, without a copy: there a disk that cannot
+        give a page is a signal (SIGBUS), not an error. Log.close(), or a fork, copies what views are held by then, and
+        somewhat more about each. Any other log's bytes are copied at once.
+        """
+        file, home = self._file, None if self._log is None else self._log._home
+        if file is not None and home is not None and home.mappable:
+            view = view_of(file, self.position.position, self.size)
+            if view is not None and home.mappable:  # still: close() lets go of maps when it has said so
+                return view
+        return self._copy()
+
+    def _copy(self) -> memoryview:
+        file = self._file
+        if file is None:
+            return memoryview(b"")
+        start, size = self.position.position, self.size
+        try:
+            data = file.read(start, size)
+        except OSError as error:
+            self._failed(error)
+            raise
+        self._read()
+        if len(data) < size:
+            raise CorruptBatch(
+                f"{size} bytes were there when they were looked up, {len(data)} are now: the log was truncated",
+                path=file.path,
+                position=start,
+                offset=self.offset,
+            )
+        return memoryview(data)
+
+    def send_to(self, target: HasFileno, start: int = 0) -> int:
+        """Send the batches from byte `start` of them on, without a copy where the kernel can: how many bytes went.
+
+        target: a socket, a TLS one too, or anything with a fileno(): a pipe, a file (at its own place; flush it first).
+        That is all of them, unless the target does not block: then as many as it takes now, and you come back with
+        start= what it has. Raises PeerGone, SendTimeout, OSError; CorruptBatch where the log was truncated meanwhile.
+        What was truncated and written again is not noticed: the new bytes go.
+        """
+        self._check_start(start)
+        return self.send_part(target, start, self.size - start)
+
+    async def send_to_async(self, target: HasFileno, start: int = 0) -> int:
+        """The same to a target that does not block, in the running event loop: all of it, once it returns.
+
+        Other tasks have their turn in between. What ends it, a cancellation too, says in `sent` how much went before:
+        an Outgoing goes on from there by itself.
+        """
+        self._check_start(start)
+        done = start
+
+        def turn() -> bool:
+            nonlocal done
+            try:
+                done += self.send_part(target, done, min(self.size - done, YIELD_BYTES))
+            except BaseException as error:  # some are no end: TLS may have to hear the peer first
+                done += getattr(error, "sent", 0)
+                raise
+            return done == self.size
+
+        try:
+            await send_yielding(target, turn)
+        except BaseException as error:
+            note_sent(error, done - start)
+            raise
+        return done - start
+
+    def _check_start(self, start: int) -> None:
+        if not 0 <= whole("start", start) <= self.size:
+            raise ValueError(f"start={start}: the slice has {self.size} bytes")
+
+    def send_part(self, target: HasFileno, start: int, size: int) -> int:
+        """`size` bytes from byte `start` on, or as many of them as the target takes."""
+        file = self._file
+        if type(start) is not int or type(size) is not int or start < 0 or not 0 <= size <= self.size - start:
+            self._check_part(start, size)
+        if file is None or size == 0:
+            check_target(target)
+            return 0
+        try:
+            sent = send_slice(
+                target, file, self.position.position + start, size, None if self._log is None else self._log._sends
+            )
+        except EOFError as error:
+            cut = CorruptBatch(
+                f"the file ends before the {self.size} bytes of the slice do: the log was truncated",
+                path=file.path,
+                position=self.position.position,
+                offset=self.offset,
+            )
+            cut.sent = error.sent  # type: ignore[attr-defined]
+            raise cut from None
+        except OSError as error:
+            if error.filename == file.path:  # the target's own names no file
+                self._failed(error)
+            raise
+        if sent:
+            self._read()
+        return sent
+
+    def _check_part(self, start: int, size: int) -> None:
+        start, size = whole("start", start, 0), whole("size", size, 0)
+        if size > self.size - start:
+            raise ValueError(f"start={start}, size={size}: the slice has {self.size} bytes")
+
+    def _failed(self, error: OSError) -> None:
+        """F20: the disk did not give its bytes. Several in a row take the log offline."""
+        if self._log is not None:
+            self._log._read_failed(error)
+
+    def _read(self) -> None:
+        if self._log is not None:
+            self._log._reads_failed = 0
+
+
+def note_sent(error: BaseException, sent: int) -> None:
+    """Let an error say how much of all went, where it knew that of its own part alone."""
+    if isinstance(error, PeerGone):
+        error.__init__(error.errno, sent)  # type: ignore[misc]
+    elif isinstance(error, SendTimeout):
+        error.__init__(error.seconds, sent)  # type: ignore[misc]
+    else:
+        error.sent = sent  # type: ignore[attr-defined]
+        if isinstance(error, OSError) and str(error.strerror).endswith(_HAD_BEEN_SENT):
+            error.strerror = f"{os.strerror(error.errno or 0)}: {sent}{_HAD_BEEN_SENT}"
+
+
+def unknown_isolation(given: object) -> TypeError | ValueError:
+    """What to raise for an isolation that is none."""
+    try:
+        chosen("isolation", given, ISOLATIONS)
+    except (TypeError, ValueError) as error:
+        return error
+    raise AssertionError(given)
+
+
+def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
+    """What Log.fetch documents."""
+    if not 0 <= max_bytes <= LONG_MAX:
+        raise ValueError(f"max_bytes={max_bytes}: not negative, and no more than 63 bits")
+    # F1. The end first: what is appended from here on is beyond it.
+    start, end = log.log_start_offset, log.log_end_offset
+    high_watermark, stable = min(log.high_watermark, end), log.last_stable_offset
+    bound = {"log_end": end, "high_watermark": high_watermark, "read_committed": min(stable, high_watermark)}
+    if not isinstance(isolation, str) or isolation not in bound:
+        raise unknown_isolation(isolation)
+    if not start <= offset <= end:
+        raise OffsetOutOfRange(offset, start, end, log.name)
+    found = FetchData(offset, high_watermark, stable, start, end, OffsetMetadata(offset))
+    segments = log._segments
+    read_up_to(found, segments, place_of(segments, bound[isolation], end), max_bytes, min_one)
+    found._log = log
+    if found._file is not None and log._home is not None:
+        log._home.sampler.probe(found._file, found.position.position, found.size)
+    if isolation == "read_committed" and found.size:
+        found.aborted_transactions = _aborted(log, segments, found, end)
+    return found
+
+
+def read_up_to(
+    found: FetchData, segments: Sequence[Segment], bound: OffsetMetadata, max_bytes: int, min_one: bool
+) -> None:
+    """Fill in the slice for found.offset, of these segments and below a bound whose byte is known.
+
+    A bound that is only an offset lets nothing through but what lies below it without doubt: nothing is read towards
+    an end that nobody has found. Kafka: LocalLog.read.
+    """
+    offset = found.offset
+    if offset == bound.offset:
+        found.position = bound
+        return
+    if offset > bound.offset:
+        found.position = place_of(segments, offset, found.log_end_offset)
+        return
+    for segment in segments[number_of(segments, offset) :]:
+        size = segment.size
+        if bound.is_message_only or segment.base_offset > bound.segment_base_offset:
+            break
+        limit = size if segment.base_offset < bound.segment_base_offset else min(bound.position, size)
+        header = segment.locate(offset) if size else None
+        if header is None:
+            continue
+        found.position = OffsetMetadata(offset, segment.base_offset, header.position)
+        if header.position < limit:
+            file = segment.file
+            first, found.size = span(file, header.position, limit, max_bytes)
+            if found.size == 0 and first:
+                found.first_entry_incomplete = not min_one
+                found.size = first if min_one else 0
+            found._file = file if found.size else None
+        return
+    found.position = place_of(segments, offset, found.log_end_offset)
+
+
+def place_of(segments: Sequence[Segment], offset: int, end: int) -> OffsetMetadata:
+    """Where the first batch that reaches `offset` begins; where the last one below `end` ends, if there is none."""
+    for segment in segments[number_of(segments, offset) :]:
+        size = segment.size  # before next_offset: an append moves them in the other order
+        if size and segment.next_offset > offset:
+            header = segment.locate(offset)
+            if header is not None:
+                return OffsetMetadata(offset, segment.base_offset, header.position)
+        if segment is segments[-1] and offset <= end:
+            return OffsetMetadata(offset, segment.base_offset, size)
+    return OffsetMetadata(offset)
+
+
+def _aborted(log: LogView, segments: Sequence[Segment], found: FetchData, end: int) -> tuple[AbortedTransaction, ...]:
+    """Aborted transactions that may have records in the slice: the offset index knows an upper bound of what it holds.
+
+    Kafka: LocalLog.addAbortedTransactions.
+    """
+    number = number_of(segments, found.position.segment_base_offset)
+    upper = segments[number].index.upper_bound(found.position.position + found.size)
+    if upper is None:
+        upper = segments[number + 1].base_offset if number + 1 < len(segments) else end
+    return tuple(log._aborted(segments, found.offset, upper, log._has_producers()))

@@ -1,0 +1,218 @@
+"""Offsets that a word or a time stands for, and how many records lie between two: what the indexes and headers answer.
+
+An answer takes no lock, and rests on one Readable: what can be read at one moment. The newest segments may hold more,
+of an append that is not through, which may be taken back.
+
+Kafka: UnifiedLog.fetchOffsetByTimestamp and legacyFetchOffsetsBefore, ListOffsetsRequest for the numbers, Partition for
+what an isolation does to "latest". Tiered answers are those of a log without tiers.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from klog.arguments import LONG_MAX
+from klog.errors import CorruptBatch
+from klog.log.read.fetch import Isolation
+from klog.log.read.positions import Position, resolve, whole_number
+from klog.log.state.segments import number_of
+from klog.record import iter_records
+from klog.segment import FoundByTime, Segment, count_records
+
+if TYPE_CHECKING:
+    from klog.log.view import LogView
+
+NONE = -1
+_NUMBERS = {
+    -1: "latest",
+    -2: "earliest",
+    -3: "max_timestamp",
+    -4: "earliest_local",
+    -5: "latest_tiered",
+    -6: "earliest_pending_upload",
+}
+
+
+class ListedOffset(NamedTuple):
+    """An offset, the timestamp of its record, the leader epoch that it was written in; -1: has none, or unknown."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by time."""
+
+    timestamp: int
+    offset: int
+
+
+class NewestBefore:
+    """Which segment of a log is the first that reaches a time, by a binary search: the newest timestamp of each closed
+    segment and those before it is remembered, for one tuple of segments, as far as somebody has asked. Any thread."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Sequence[Segment], int, list[int]] = ((), 0, [])
+
+    def reaching(self, segments: Sequence[Segment], first: int, ms: int) -> int:
+        """Number of the first closed segment from `first` on with a timestamp of at least ms, else that of the newest.
+
+        Where the log start has moved since, it may be an earlier one than the first that counts.
+        """
+        of, origin, newest = self._known
+        if of is not segments or first < origin:
+            origin, newest = first, []
+        if not newest or newest[-1] < ms:
+            newest = newest.copy()  # who looks at the other just now has its own
+            for segment in segments[origin + len(newest) : -1]:
+                newest.append(max(segment.max_timestamp if segment.size else NONE, newest[-1] if newest else NONE))
+                if newest[-1] >= ms:
+                    break
+            self._known = segments, origin, newest
+        return max(first, origin + bisect.bisect_left(newest, ms))
+
+
+class Readable(NamedTuple):
+    """What can be read of a log at one moment: offsets [start, end), all of them in these segments; below `bound` an
+    isolation shows them."""
+
+    segments: Sequence[Segment]
+    start: int
+    end: int
+    bound: int
+
+
+def _readable(log: LogView, isolation: Isolation = "log_end") -> Readable:
+    while True:
+        start, end = log.log_start_offset, log.log_end_offset
+        found = Readable(log._segments, start, end, log.bound(isolation))
+        if (start, end) == (log.log_start_offset, log.log_end_offset):
+            return found
+
+
+def _with_epochs(log: LogView, offset: Callable[[], int]) -> tuple[int, list[tuple[int, int]]]:
+    """An offset, and the leader epochs of the same moment."""
+    while True:
+        epochs, found = log.leader_epochs, offset()
+        if epochs == log.leader_epochs:
+            return found, epochs
+
+
+def _first_reaching(log: LogView, readable: Readable, ms: int) -> FoundByTime | None:
+    """The first record with a timestamp of at least ms."""
+    segments, start, end, _ = readable
+    first = number_of(segments, start)
+    if ms > 0:
+        first = log._newest.reaching(segments, first, ms)
+    for segment in segments[first:]:
+        if segment.size:
+            if segment.max_timestamp < ms and ms > 0:  # a lone record of 1970 looks like an empty time index
+                continue
+            found = segment.find_timestamp(ms, start)
+            if found is not None:
+                return found if found.offset < end else None
+    return None
+
+
+def offset_for_timestamp(log: LogView, ms: int) -> TimestampOffset | None:
+    """What Log.offset_for_timestamp documents."""
+    found = _first_reaching(log, _readable(log), ms)
+    return None if found is None else TimestampOffset(found.timestamp, found.offset)
+
+
+def count(log: LogView, start: Position | None, stop: Position | None) -> int:
+    """What Log.count documents."""
+    now = log.clock.wall_ms()
+    low, high = resolve(log, start, 0, now), resolve(log, stop, LONG_MAX, now, "stop")
+    readable = _readable(log)
+    low, high = max(low, readable.start), min(high, readable.end)
+    total = 0
+    for segment in readable.segments:
+        if segment.base_offset >= high or not segment.size or (segment.next_offset <= low):
+            continue
+        located = segment.locate(low) if low > segment.base_offset else None
+        position = located.position if located is not None else 0
+        records, crossing, end, reason = count_records(
+            segment.file, position, segment.size, low, high, segment.next_offset
+        )
+        if reason:
+            raise CorruptBatch(
+                "no batch begins here: run `klog verify` on the directory", path=segment.path, position=end
+            )
+        total += records
+        for header in crossing:
+            data = segment.file.read(header.position, header.size)
+            records_in = iter_records(
+                data, start=low, stop=high, path=segment.path, file_position=header.position, lazy=True
+            )
+            total += sum(1 for _ in records_in)
+    return total
+
+
+def list_offset(log: LogView, target: str | int, isolation: Isolation) -> ListedOffset | None:
+    """What Log.list_offset documents."""
+    word = target
+    if not isinstance(target, str):
+        number = whole_number("target", target)
+        if number >= 0:
+            return _at_time(log, number, isolation)
+        word = _NUMBERS.get(number, number)
+    if word == "latest":
+        bound, epochs = _with_epochs(log, lambda: log.bound(isolation))
+        return ListedOffset(NONE, bound, epochs[-1][0] if epochs else NONE)
+    if word in ("earliest", "earliest_local"):
+        start, epochs = _with_epochs(log, lambda: log.log_start_offset)
+        number = bisect.bisect_right(epochs, start, key=lambda entry: entry[1])
+        return ListedOffset(NONE, start, epochs[number - 1][0] if number else NONE)
+    if word == "max_timestamp":
+        return _youngest(log, isolation)
+    if word in ("latest_tiered", "earliest_pending_upload"):
+        return ListedOffset(NONE, NONE, NONE)
+    raise ValueError(f"target={target!r}: a time in ms, or one of {', '.join(map(repr, _NUMBERS.values()))}")
+
+
+def offsets_before(log: LogView, ms: int, count: int) -> list[int]:
+    """What Log.legacy_fetch_offsets_before documents."""
+    found: list[tuple[int, int]] = []
+    for segment in log.segments:
+        with contextlib.suppress(FileNotFoundError):  # retention, beside us
+            modified = os.stat(segment.path).st_mtime_ns // 1_000_000
+            found.append((max(segment.base_offset, log.log_start_offset), modified))
+    if log.segments and log.segments[-1].size:
+        found.append((log.log_end_offset, log.clock.wall_ms()))
+    if ms == -1:
+        last = len(found)
+    elif ms == -2:
+        last = min(len(found), 1)
+    else:
+        last = max((number for number, (_, modified) in enumerate(found, 1) if modified <= ms), default=0)
+    return sorted((offset for offset, _ in found[max(last - count, 0) : last]), reverse=True)
+
+
+def _listed(found: FoundByTime | None, readable: Readable) -> ListedOffset | None:
+    if found is None or found.offset >= readable.bound:
+        return None  # Kafka: Partition.fetchOffsetForTimestamp
+    return ListedOffset(*found)
+
+
+def _at_time(log: LogView, ms: int, isolation: Isolation) -> ListedOffset | None:
+    readable = _readable(log, isolation)
+    return _listed(_first_reaching(log, readable, ms), readable)
+
+
+def _youngest(log: LogView, isolation: Isolation) -> ListedOffset | None:
+    """The first record with the greatest timestamp of all."""
+    readable = _readable(log, isolation)
+    segments, start, end, _ = readable
+    first, youngest = number_of(segments, start), NONE
+    for segment, following in zip(segments[first:], [*segments[first + 1 :], None], strict=False):
+        if segment.size and segment.base_offset < end:
+            # Where records that can be read follow in another segment, it takes no appends any more.
+            whole = segment.base_offset >= start and following is not None and following.base_offset < end
+            youngest = max(youngest, segment.max_timestamp if whole else segment.youngest_in(start, end))
+    return _listed(_first_reaching(log, readable, youngest), readable) if youngest >= 0 else None

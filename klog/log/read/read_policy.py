@@ -1,0 +1,133 @@
+"""How stored batches come from the disk to a reader: the reading half of a log's IoPolicy.
+
+R1  a chunk from the cache is what a read of the file would have given. It is kept under its segment, its place and
+    the log's generation, which a truncation moves before it cuts; and only when all of it lies below the log end, so
+    that nothing of an append that may be taken back is ever kept
+R2  plain records are kept under the checksum, size and place of the batch that they were decompressed from: whoever
+    asks has that batch before him, and its checksum checked
+R3  bounds are the reader's: what is kept knows of no high watermark, and every reader cuts it at its own
+R4  a scan keeps nothing and drops behind what it brought in: it is not coming back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from klog.disk import AlignedBuffer
+from klog.disk.drop_behind import DropBehind
+from klog.disk.read_ahead import ReadAhead
+from klog.disk.read_cache import CacheCounts, ReadCache
+from klog.segment import Segment
+
+if TYPE_CHECKING:
+    from klog.log.view import LogView
+
+_NO_COUNTS = CacheCounts(0, 0, 0, 0, 0, 0)
+
+
+class Payloads:
+    """Plain records of one segment's compressed batches: what the record room asks before it decompresses (R2)."""
+
+    __slots__ = ("_cache", "_segment")
+
+    def __init__(self, cache: ReadCache, segment: Segment) -> None:
+        self._cache = cache
+        self._segment = segment
+
+    def find(self, position: int, size: int, crc: int) -> Any:
+        """The records of the batch at this byte of the file, None if they are not kept."""
+        return self._cache.find(self._segment, (position, size, crc))
+
+    def keep(self, position: int, size: int, crc: int, plain: Any) -> None:
+        """These are its records."""
+        self._cache.keep(self._segment, (position, size, crc), plain, len(plain))
+
+
+class Reading:
+    """What one log's readers share. Any thread."""
+
+    def __init__(self) -> None:
+        self._cache: ReadCache | None = None
+        self._limits = (0, 0)  # of the cache
+        self._of: tuple[int, object] = (0, ())  # generation and segments that the cache has values of
+
+    def behind(self, log: LogView, segment: Segment) -> DropBehind | None:
+        """For a scan that is about to look for its place in a segment: the look alone brings pages in."""
+        io = log.config.io
+        if not io.scan_drop_behind or io.read == "direct":
+            return None
+        return DropBehind(segment.file, 0, segment.size)
+
+    def way(self, log: LogView, segment: Segment, scan: bool, behind: DropBehind | None) -> Way:
+        """For one reader that goes through a segment, and what behind() was for it."""
+        return Way(log, segment, None if scan else self.cache(log), behind)
+
+    def cache(self, log: LogView) -> ReadCache | None:
+        """What has been read, without anything that is there no more; None where the policy is to keep nothing."""
+        io = log.config.io
+        limits = io.read_cache_bytes, io.read_cache_ms
+        if limits != self._limits:
+            self._cache = ReadCache(*limits, log.clock) if limits[0] else None
+            self._limits = limits
+        cache = self._cache
+        if cache is not None and self._of != (of := (log._generation, log._segments)):
+            if of[0] != self._of[0]:
+                cache.clear()
+            cache.retain(set(log._segments))
+            self._of = of
+        return cache
+
+    def counts(self, log: LogView) -> CacheCounts:
+        """Of the cache."""
+        cache = self.cache(log)
+        return _NO_COUNTS if cache is None else cache.counts()
+
+
+class Way:
+    """One reader in one segment: reads chunks in order. A context manager; one thread."""
+
+    def __init__(self, log: LogView, segment: Segment, cache: ReadCache | None, behind: DropBehind | None) -> None:
+        io = log.config.io
+        self._log = log
+        self._segment = segment
+        self._generation = log._generation
+        self._cache = cache
+        self._read: Callable[[int, int], AlignedBuffer] | None = None
+        self._ahead: ReadAhead | None = None
+        self._behind = behind
+        if io.read == "direct":
+            self._read = segment.open_direct().read
+            return
+        if io.read_ahead_bytes:
+            self._ahead = ReadAhead(segment.file, segment.size, io.read_ahead_bytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._behind is not None:
+            self._behind.finish()
+
+    @property
+    def payloads(self) -> Payloads | None:
+        """For the readers of records."""
+        return None if self._cache is None else Payloads(self._cache, self._segment)
+
+    def chunk(self, position: int, max_bytes: int) -> tuple[AlignedBuffer, int]:
+        """What Segment.read_chunk answers."""
+        if self._behind is not None:
+            self._behind.passed(position)
+        if self._ahead is not None:
+            self._ahead.before(position, min(max_bytes, self._segment.size - position))
+        if self._read is None or self._cache is None:  # nothing that the page cache would not keep better
+            return self._segment.read_chunk(position, max_bytes, self._read)
+        key = self._generation, position, max_bytes
+        found: tuple[AlignedBuffer, int] | None = self._cache.find(self._segment, key)
+        if found is None or 2 * len(found[0]) < min(max_bytes, self._segment.size - position):
+            # Nothing, or little: it was the end of the segment, which has grown.
+            found = self._segment.read_chunk(position, max_bytes, self._read)
+            if found[1] <= self._log.log_end_offset and self._log._generation == self._generation:
+                kept = found[0].to_keep()
+                self._cache.keep(self._segment, key, (kept, found[1]), kept.held_bytes)
+        return found

@@ -1,0 +1,187 @@
+"""Reading ranges of a log: as records, as batches, as Arrow columns, as raw bytes.
+
+Everything goes by chunks of about 1 MiB of whole batches, read into memory of our own: a reader never sees a file that
+changes under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from klog import record as record_room
+from klog.arguments import LONG_MAX, whole
+from klog.disk import AlignedBuffer
+from klog.errors import CorruptBatch
+from klog.log.read.fetch import Isolation
+from klog.log.read.read_policy import Payloads
+from klog.record import Record, RecordBatch
+from klog.segment import AbortedTransaction
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from klog.log.view import LogView
+
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedChunk:
+    """Whole batches as stored, and what of them was asked for: records with start <= offset < stop.
+
+    path and file_position say where the bytes lie. aborted: transactions whose records do not count.
+    """
+
+    buffer: AlignedBuffer
+    path: str
+    file_position: int
+    start: int
+    stop: int
+    aborted: tuple[tuple[int, int, int], ...] = ()
+    payloads: Payloads | None = None  # where plain records of compressed batches are kept
+
+    def records(self, *, include_control: bool = False) -> Iterator[Record]:
+        """What was asked for, as lazy records."""
+        return record_room.iter_records(
+            self.buffer,
+            start=self.start,
+            stop=self.stop,
+            include_control=include_control,
+            aborted=self.aborted,
+            path=self.path,
+            file_position=self.file_position,
+            lazy=True,
+            payloads=self.payloads,
+        )
+
+
+class LogReader:
+    """A range of one or several logs, read lazily and as often as you like. Any thread; one thread per iteration.
+
+    Iterating gives Record; .batches() RecordBatch; .to_arrow() a pyarrow.Table; any library that takes Arrow streams
+    (polars, duckdb, pandas) takes the reader itself.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[LogView, int, int]],
+        isolation: Isolation,
+        include_control: bool,
+        scan: bool = False,
+    ) -> None:
+        self._parts = tuple(parts)
+        self._isolation = isolation
+        self._include_control = include_control
+        self._scan = scan
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{log.name}[{start}:{stop}]" for log, start, stop in self._parts)
+        return f"<LogReader {parts} {self._isolation}>"
+
+    def __iter__(self) -> Iterator[Record]:
+        for log, chunk in self._chunks(CHUNK_BYTES):
+            offset = chunk.start
+            try:
+                for record in chunk.records(include_control=self._include_control):
+                    offset = record.offset + 1
+                    yield record
+            except CorruptBatch as error:
+                log._note_next_offset(error, offset)
+                raise
+
+    @property
+    def parts(self) -> tuple[tuple[LogView, int, int], ...]:
+        """(log, start, stop) of each range, in reading order."""
+        return self._parts
+
+    def chunks(self, max_bytes: int = CHUNK_BYTES) -> Iterator[FetchedChunk]:
+        """The raw bytes of the range, for columnar readers."""
+        if type(max_bytes) is not int or not 0 < max_bytes <= LONG_MAX:
+            max_bytes = whole("max_bytes", max_bytes, 1)
+        for _, chunk in self._chunks(max_bytes):
+            yield chunk
+
+    def _chunks(self, max_bytes: int) -> Iterator[tuple[LogView, FetchedChunk]]:
+        for log, start, stop in self._parts:
+            for chunk in log.chunks(start, stop, self._isolation, max_bytes, scan=self._scan):
+                yield log, chunk
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """Record batches that hold something of the range; the first and last may reach beyond it."""
+        for log, chunk in self._chunks(CHUNK_BYTES):
+            offset = chunk.start
+            try:
+                for batch in record_room.decode(
+                    chunk.buffer,
+                    path=chunk.path,
+                    file_position=chunk.file_position,
+                    lazy=True,
+                    payloads=chunk.payloads,
+                ):
+                    if batch.last_offset >= chunk.start and batch.base_offset < chunk.stop:
+                        offset = batch.next_offset
+                        yield batch
+            except CorruptBatch as error:
+                log._note_next_offset(error, offset)
+                raise
+
+    def columns(self, fields: Sequence[str] | None = None, *, views: bool = False) -> Iterator[record_room.Columns]:
+        """The range as Arrow arrays, one per chunk, none of them empty.
+
+        views: keys and values are not copied out of the chunks, which live as long as anything that was made of them.
+        """
+        for _, columns in self.columns_of_chunks(fields, views=views):
+            yield columns
+
+    def columns_of_chunks(
+        self, fields: Sequence[str] | None = None, *, views: bool = False
+    ) -> Iterator[tuple[FetchedChunk, record_room.Columns]]:
+        """The same, each beside the chunk that it was made of."""
+        for log, chunk in self._chunks(CHUNK_BYTES):
+            damage, whole = None, memoryview(chunk.buffer)
+            try:
+                columns = self._columns_of(chunk, whole, fields, views)
+            except CorruptBatch as error:
+                damage = error
+                log._note_next_offset(error, chunk.start)
+                if error.position is None or error.next_offset is None:
+                    raise
+                columns = self._columns_of(chunk, whole[: error.position - chunk.file_position], fields, views)
+            if columns.num_rows:
+                yield chunk, columns
+            if damage is not None:
+                raise damage
+
+    def _columns_of(
+        self, chunk: FetchedChunk, buffer: memoryview, fields: Sequence[str] | None, views: bool
+    ) -> record_room.Columns:
+        return record_room.columns(
+            buffer,
+            start=chunk.start,
+            stop=chunk.stop,
+            include_control=self._include_control,
+            aborted=chunk.aborted,
+            path=chunk.path,
+            file_position=chunk.file_position,
+            fields=fields,
+            views=views,
+            payloads=chunk.payloads,
+        )
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return record_room.ArrowStream(self.columns()).__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """The range as one pyarrow.Table. Needs pyarrow: pip install 'klog[arrow]'."""
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise ImportError("to_arrow() needs pyarrow: pip install 'klog[arrow]'") from error
+        return pyarrow.table(self)
+
+
+def aborted_ranges(aborted: Sequence[AbortedTransaction]) -> tuple[tuple[int, int, int], ...]:
+    """(producer id, first offset, last offset) of each, as the record room takes them."""
+    return tuple((entry.producer_id, entry.first_offset, entry.last_offset) for entry in aborted)

@@ -1,0 +1,142 @@
+"""What goes to one peer, piece after piece: bytes, fetched slices and ranges, in the order that they are given.
+
+  O1  `sent` is what the peer has taken, however a call ended: a call goes on from there, in this way or the other
+  O2  a slice is opened when its turn comes, so a range of any number of segments takes one descriptor
+  O3  what stands between slices does not leave in a packet of its own: the socket is corked until the last byte
+
+One thread. A Fetch response is one: header, slice, header, slice. Kafka: MultiRecordsSend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from klog.arguments import wrong_type
+from klog.disk import YIELD_BYTES, HasFileno, Target, check_target, cork, send_bytes, send_yielding
+from klog.log.read.fetch import FetchData, note_sent
+from klog.log.read.fetch_range import FetchRange
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_MORE_THAN_EVER = 1 << 62
+
+
+class Outgoing:
+    """Parts on their way to a peer: `size` bytes in all, `sent` of them gone."""
+
+    __slots__ = ("_at", "_corked", "_many", "_number", "_of_range", "_part", "_pieces", "sent", "size")
+
+    def __init__(self, parts: Iterable[Buffer | FetchData | FetchRange]) -> None:
+        if isinstance(parts, str | bytes) or not hasattr(parts, "__iter__"):
+            raise wrong_type("parts", parts, "an iterable of buffers, FetchData and FetchRange")
+        pieces = [part if isinstance(part, (FetchData, FetchRange)) else _bytes_of(part) for part in parts]
+        self.size = sum(part.nbytes if isinstance(part, memoryview) else part.size for part in pieces)
+        self.sent = 0
+        # One packet less than parts is no gain for bytes before one slice: they say themselves that more will follow.
+        self._many = len(pieces) > 2 or any(isinstance(part, FetchRange) for part in pieces)
+        self._corked = False
+        self._pieces = pieces
+        self._number = self._of_range = 0  # the piece whose turn comes next, and the slice of it that does
+        self._part: memoryview | FetchData = memoryview(b"")
+        self._at = 0
+
+    @property
+    def done(self) -> bool:
+        """Is all of it gone?"""
+        return self.sent == self.size
+
+    def send_to(self, target: HasFileno) -> int:
+        """Send what the target takes: all that is left, unless it does not block. The number of bytes.
+
+        Raises what FetchData.send_to does, and OffsetOutOfRange where a segment was deleted before its turn.
+        """
+        check_target(target)
+        return self._send(target, _MORE_THAN_EVER)
+
+    async def send_to_async(self, target: HasFileno) -> int:
+        """The same to a target that does not block, in the running event loop: all that is left, once it returns.
+
+        Other tasks have their turn in between. After a cancellation `sent` says how much went: what was begun can be
+        gone on with, or the connection is closed.
+        """
+        before = self.sent
+
+        def turn() -> bool:
+            self._send(target, YIELD_BYTES)
+            return self.done
+
+        try:
+            await send_yielding(target, turn)
+        except BaseException as error:
+            note_sent(error, self.sent - before)
+            raise
+        return self.sent - before
+
+    def _send(self, target: HasFileno, limit: int) -> int:
+        before, stop = self.sent, min(self.size, self.sent + limit)
+        if self._many and not self._corked and stop > before:
+            cork(target, True)
+            self._corked = True
+        try:
+            while self.sent < stop and self._send_part(target, stop - self.sent):
+                pass
+        except BaseException as error:
+            self._advance(getattr(error, "sent", 0))
+            note_sent(error, self.sent - before)
+            self._uncork(target)
+            raise
+        if self.done:
+            self._uncork(target)
+        return self.sent - before
+
+    def _send_part(self, target: HasFileno, limit: int) -> bool:
+        """Does the target take more?"""
+        part = self._part
+        while self._at == (size := part.nbytes if isinstance(part, memoryview) else part.size):
+            part = self._part = self._next_part()
+            self._at = 0
+        wanted = min(size - self._at, limit)
+        if isinstance(part, memoryview):
+            more = self.sent + size - self._at < self.size
+            sent = send_bytes(target, part[self._at : self._at + wanted], more)
+        else:
+            sent = part.send_part(target, self._at, wanted)
+        self._advance(sent)
+        return sent == wanted
+
+    def _next_part(self) -> memoryview | FetchData:
+        """O2. One that cannot be opened now is the next one still."""
+        while True:
+            piece = self._pieces[self._number]
+            if not isinstance(piece, FetchRange):
+                self._number += 1
+                return piece
+            if self._of_range < len(piece):
+                found = piece.slice(self._of_range)
+                self._of_range += 1
+                return found
+            self._number, self._of_range = self._number + 1, 0
+
+    def _advance(self, sent: int) -> None:
+        self._at += sent
+        self.sent += sent
+
+    def _uncork(self, target: HasFileno) -> None:
+        if self._corked:
+            cork(target, False)
+            self._corked = False
+
+
+def _bytes_of(part: Buffer) -> memoryview:
+    try:
+        return memoryview(part).cast("B")
+    except TypeError:
+        raise wrong_type("parts", part, "a buffer, a FetchData or a FetchRange in it") from None
+
+
+def check_waits(target: HasFileno) -> None:
+    """ValueError for a target that does not block."""
+    if Target(target).timeout == 0:
+        raise ValueError("the target does not block: make an Outgoing, and send that as often as it takes")

@@ -1,0 +1,119 @@
+"""Records as they arrive, for `for` and `async for`: a tail sleeps until its log has news.
+
+A log that is open for writing rings a bell for its tails; beside another process's writer the kernel tells of changes
+in the directory. A clock that is not the machine's has nobody to wake a sleeper: there the tail sleeps on the clock, in
+pauses that double up to 50 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from os import path
+from typing import TYPE_CHECKING
+
+from klog.clock import SystemClock
+from klog.disk import Waiter
+from klog.errors import CorruptBatch
+from klog.log.read.fetch import Isolation
+from klog.record import Record
+
+if TYPE_CHECKING:
+    from klog.log.view import LogView
+
+_CHUNK_BYTES = 1 << 20
+_PAUSE_MIN, _PAUSE_MAX = 0.001, 0.05
+
+
+def waiter_for(logs: Iterable[LogView]) -> Waiter:
+    """What wakes somebody who waits for news of these logs, which are all read-only or all not."""
+    bells, directories, named = [], set(), set()
+    for log in logs:
+        if log.read_only:
+            directories.add(log.path)
+            named.add(path.dirname(log.path))
+        else:
+            bells.append(log._bell)
+    return Waiter(bells, directories, named)
+
+
+class LogTail:
+    """Records of a log from an offset on, as they arrive; sleeps meanwhile. Ends after `timeout` quiet seconds.
+
+    One iteration at a time. Raises OffsetOutOfRange when what comes next was deleted before it was read, or the log was
+    truncated below it; LogClosed once the log is closed.
+    """
+
+    def __init__(self, log: LogView, start: int, timeout: float | None, isolation: Isolation) -> None:
+        self._log = log
+        self._offset = start
+        self._timeout = timeout
+        self._isolation = isolation
+        self._pause = _PAUSE_MIN
+
+    def _ready(self) -> list[Record]:
+        """What has arrived since the last look, at most a chunk of it."""
+        log = self._log
+        log.refresh()
+        log.check_held(self._offset)
+        for chunk in log.chunks(self._offset, log.bound(self._isolation), self._isolation, _CHUNK_BYTES):
+            records = []
+            try:
+                for record in chunk.records():
+                    records.append(record)
+                self._offset = chunk.stop
+            except CorruptBatch as error:  # met again, after what came before it
+                if not records:
+                    log._note_next_offset(error, self._offset)
+                    raise
+                self._offset = records[-1].offset + 1
+            if records:
+                self._pause = _PAUSE_MIN
+                return records
+        return []
+
+    def _left(self, quiet_since: float) -> float | None:
+        """Seconds until it gives up: None for never, 0 or less for now."""
+        return None if self._timeout is None else self._timeout - (self._log.clock.monotonic() - quiet_since)
+
+    def _next_pause(self) -> float:
+        pause, self._pause = self._pause, min(self._pause * 2, _PAUSE_MAX)
+        return pause
+
+    def __iter__(self) -> Iterator[Record]:
+        clock = self._log.clock
+        with waiter_for([self._log]) as waiter:
+            quiet_since = clock.monotonic()
+            while True:
+                records = self._ready()
+                if records:
+                    yield from records
+                    quiet_since = clock.monotonic()
+                    continue
+                left = self._left(quiet_since)
+                if left is not None and left <= 0:
+                    return
+                if isinstance(clock, SystemClock):
+                    waiter.wait(left)
+                else:
+                    clock.sleep(self._next_pause())
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        import asyncio  # a fifth of the time of `import klog`, for a door that few use
+
+        clock = self._log.clock
+        with waiter_for([self._log]) as waiter:
+            quiet_since = clock.monotonic()
+            while True:
+                records = await asyncio.to_thread(self._ready)
+                if records:
+                    for record in records:
+                        yield record
+                    quiet_since = clock.monotonic()
+                    continue
+                left = self._left(quiet_since)
+                if left is not None and left <= 0:
+                    return
+                if isinstance(clock, SystemClock):
+                    await waiter.wait_async(left)
+                else:
+                    await asyncio.sleep(self._next_pause())

@@ -1,0 +1,211 @@
+"""Leader epoch -> first offset written in it: the cache behind `leader-epoch-checkpoint`.
+
+  E1  epochs and start offsets rise strictly from entry to entry
+  E2  the file holds a new epoch before the first batch of it is acknowledged
+
+Changes under the log's lock, questions from any thread. Kafka: LeaderEpochFileCache.
+"""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import os
+
+from klog.disk import Files, read_whole
+from klog.errors import CorruptCheckpoint
+from klog.log.directory.checkpoint import format_epochs, parse_epochs
+from klog.scheduler import Scheduler
+from klog.segment import names
+
+_log = logging.getLogger("klog.log")
+UNDEFINED = (-1, -1)
+
+
+class LeaderEpochCache:
+    """The epochs of one partition, in memory and, through flush(), on disk.
+
+    scheduler: what writes the file after a truncation. Without one (while a log is loaded) its owner does.
+    """
+
+    def __init__(self, directory: str, files: Files, scheduler: Scheduler | None = None) -> None:
+        self.path = os.path.join(directory, names.EPOCHS)
+        self._files = files
+        self.scheduler = scheduler
+        self._entries: list[tuple[int, int]] = []
+        self._stored: list[tuple[int, int]] | None = None
+        self._detached = False
+        self.problem: CorruptCheckpoint | None = None
+        self.fell = False  # did the file's entries not rise?
+        self.default = 0  # what an append is stamped with that nobody gave an epoch, where none is known
+
+    def load(self) -> None:
+        """Read the file. One that cannot be read counts as empty; `problem` then says why."""
+        try:
+            entries = parse_epochs(read_whole(self.path), self.path)
+        except FileNotFoundError:
+            return
+        except CorruptCheckpoint as error:
+            _log.warning("event=epochs_unreadable path=%s reason=%s", self.path, error)
+            self.problem = error
+            return
+        self._stored = entries
+        for epoch, start in entries:
+            self._put(epoch, start)
+        self.fell = self._entries != entries
+
+    # ---- what is known ---------------------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """[(epoch, start offset), ...]"""
+        return list(self._entries)
+
+    @property
+    def latest(self) -> int | None:
+        """The newest epoch, None if there is none."""
+        return self._entries[-1][0] if self._entries else None
+
+    @property
+    def earliest_entry(self) -> tuple[int, int] | None:
+        """The oldest entry, None if there is none."""
+        return self._entries[0] if self._entries else None
+
+    def _at(self, epoch: int) -> int:
+        """Where an entry of this epoch stands, or would."""
+        return bisect.bisect_left(self._entries, epoch, key=_epoch_of)
+
+    def epoch_entry(self, epoch: int) -> tuple[int, int] | None:
+        """The entry of this epoch itself."""
+        at = self._at(epoch)
+        return self._entries[at] if at < len(self._entries) and self._entries[at][0] == epoch else None
+
+    def previous_entry(self, epoch: int) -> tuple[int, int] | None:
+        """The entry below this epoch."""
+        at = self._at(epoch)
+        return self._entries[at - 1] if at else None
+
+    def previous_epoch(self, epoch: int) -> int | None:
+        """The epoch below this one."""
+        entry = self.previous_entry(epoch)
+        return None if entry is None else entry[0]
+
+    def next_epoch(self, epoch: int) -> int | None:
+        """The epoch above this one."""
+        at = self._at(epoch + 1)
+        return self._entries[at][0] if at < len(self._entries) else None
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(the largest known epoch at or below this one, the offset where it ended): how far two replicas can agree.
+
+        The latest epoch ends at the log end. Below the first entry: the epoch asked for, and where the first entry
+        begins. (-1, -1) for -1, for an epoch above the latest, and where nothing is known.
+        """
+        if epoch == -1 or not self._entries or epoch > self._entries[-1][0]:
+            return UNDEFINED
+        if epoch == self._entries[-1][0]:
+            return epoch, log_end_offset
+        above = self._at(epoch + 1)
+        floor = epoch if above == 0 else self._entries[above - 1][0]
+        return floor, self._entries[above][1]
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch that an offset was written in, None if it is unknown."""
+        at = bisect.bisect_right(self._entries, offset, key=_start_of)
+        return self._entries[at - 1][0] if at else None
+
+    def epoch_at(self, offset: int) -> int:
+        """The same, -1 if it is unknown."""
+        epoch = self.epoch_for_offset(offset)
+        return -1 if epoch is None else epoch
+
+    def entries_in_range(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The entries that offsets [start, stop) need, the first of them beginning no earlier than start."""
+        first = max(bisect.bisect_right(self._entries, start, key=_start_of) - 1, 0)
+        last = bisect.bisect_left(self._entries, stop, key=_start_of)
+        return [(epoch, max(begin, start)) for epoch, begin in self._entries[first:last]]
+
+    # ---- changes ---------------------------------------------------------------------------------------------------
+
+    def _put(self, epoch: int, start: int) -> None:
+        """Add an entry; those that it contradicts go (truncation: a later entry that starts earlier wins)."""
+        entries = list(self._entries)  # a new list: readers hold no lock
+        while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start):
+            entries.pop()
+        self._entries = [*entries, (epoch, start)]
+
+    def assign(self, epoch: int, start: int) -> bool:
+        """A batch of this epoch begins at start. True if that is news; then flush() before the batch counts (E2)."""
+        if epoch < 0 or start < 0:
+            raise ValueError(f"epoch {epoch} from offset {start}: neither may be negative")
+        if self._entries:
+            latest, latest_start = self._entries[-1]
+            if epoch == latest and start >= latest_start:
+                return False
+        self._put(epoch, start)
+        return True
+
+    def learn(self, epoch: int, start: int) -> None:
+        """What recovery sees in a batch: only an epoch above the latest is news."""
+        if epoch >= 0 and (not self._entries or epoch > self._entries[-1][0]):
+            self._put(epoch, start)
+
+    def put_back(self, entries: list[tuple[int, int]]) -> None:
+        """They are again what they were before something that has not come about, in memory."""
+        self._entries = entries
+
+    def truncate_from_end(self, offset: int) -> None:
+        """Drop the entries that start at or above offset; a negative one is none."""
+        kept = bisect.bisect_left(self._entries, offset, key=_start_of)
+        if offset >= 0 and kept < len(self._entries):
+            self._entries = self._entries[:kept]
+            self._flush_later()
+
+    def truncate_from_start(self, offset: int) -> None:
+        """Drop the entries below offset, save that the last of them now starts there."""
+        kept = bisect.bisect_right(self._entries, offset, key=_start_of)
+        if kept and offset > self._entries[0][1]:
+            self._entries = [(self._entries[kept - 1][0], offset), *self._entries[kept:]]
+            self._flush_later()
+
+    def clear(self) -> None:
+        """No epochs, in memory."""
+        self._entries = []
+
+    def clear_and_flush(self) -> None:
+        """No epochs, neither here nor in the file."""
+        self.clear()
+        self.flush()
+
+    # ---- the file --------------------------------------------------------------------------------------------------
+
+    def _flush_later(self) -> None:
+        if self.scheduler is None:
+            return
+        self.scheduler.schedule("leader-epoch-cache-flush", self.flush)
+
+    def flush(self) -> None:
+        """Write the file if it says something else, or is not there."""
+        if not self._detached and (self._stored != self._entries or self.problem is not None):
+            entries = list(self._entries)
+            self._files.replace(self.path, format_epochs(entries))
+            self._stored = entries
+            self.problem = None
+
+    def with_checkpoint(self, directory: str) -> LeaderEpochCache:
+        """The same entries over the file of another directory: of a log that was renamed."""
+        moved = LeaderEpochCache(directory, self._files, self.scheduler)
+        moved._entries, moved._stored, moved.problem = list(self._entries), self._stored, self.problem
+        return moved
+
+    def detach(self) -> None:
+        """Leave the file alone from here on: its directory is on its way out."""
+        self._detached = True
+
+
+def _epoch_of(entry: tuple[int, int]) -> int:
+    return entry[0]
+
+
+def _start_of(entry: tuple[int, int]) -> int:
+    return entry[1]

@@ -1,0 +1,188 @@
+"""Producer snapshots: `N.snapshot` is what was known of each producer after all batches below offset N.
+
+    file  := version:i16=1 crc:u32 count:i32 entry*             crc-32c over everything behind it
+    entry := producer_id:i64 epoch:i16 last_sequence:i32 last_offset:i64 offset_delta:i32 timestamp:i64
+             coordinator_epoch:i32 current_txn_first_offset:i64                                      46 bytes
+
+  N1  a cache: recomputed from the batches whenever it is missing or bad
+  N2  of a producer's batches only the last one is kept
+  N3  entries stand in the order in which Kafka would write them, so that equal states are equal bytes
+
+Kafka: ProducerStateManager (writeSnapshot, readSnapshot), SnapshotFile.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import logging
+import os
+import struct
+from collections.abc import Collection, Mapping
+
+from klog.codec import crc32c
+from klog.disk import Files, read_whole
+from klog.errors import CorruptSnapshot
+from klog.log.state.producer_entry import ProducerState
+from klog.segment import names
+
+_log = logging.getLogger("klog.log")
+_HEAD = struct.Struct(">hIi")
+_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+def parse_snapshot(data: bytes, path: str) -> dict[int, ProducerState]:
+    """The producers of a snapshot's bytes. Raises CorruptSnapshot."""
+    if len(data) < _HEAD.size:
+        raise CorruptSnapshot(f"{len(data)} bytes are too few for a snapshot", path=path, position=0)
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != 1:
+        raise CorruptSnapshot(f"snapshot version {version}, 1 expected", path=path, position=0)
+    if crc32c(data[6:]) != crc:
+        raise CorruptSnapshot("checksum does not match", path=path, position=2)
+    if len(data) != _HEAD.size + count * _ENTRY.size:
+        raise CorruptSnapshot(f"{count} entries announced in {len(data)} bytes", path=path, position=6)
+    producers = {}
+    for position in range(_HEAD.size, len(data), _ENTRY.size):
+        pid, epoch, sequence, offset, delta, timestamp, coordinator, txn = _ENTRY.unpack_from(data, position)
+        producers[pid] = ProducerState(epoch, sequence, offset, delta, timestamp, coordinator, None if txn < 0 else txn)
+    return producers
+
+
+def is_snapshot_size(size: int) -> bool:
+    """Can a snapshot be that many bytes long?"""
+    return size >= _HEAD.size and (size - _HEAD.size) % _ENTRY.size == 0
+
+
+def format_snapshot(producers: Mapping[int, ProducerState]) -> bytes:
+    """The bytes of a snapshot."""
+    body = struct.pack(">i", len(producers)) + b"".join(
+        _ENTRY.pack(
+            pid,
+            state.epoch,
+            state.last_sequence,
+            state.last_offset,
+            state.offset_delta,
+            state.timestamp,
+            state.coordinator_epoch,
+            -1 if state.current_txn_first_offset is None else state.current_txn_first_offset,
+        )
+        for pid, state in _in_kafkas_order(producers)
+    )
+    return struct.pack(">hI", 1, crc32c(body)) + body
+
+
+def _in_kafkas_order(producers: Mapping[int, ProducerState]) -> list[tuple[int, ProducerState]]:
+    """N3: the order of a java.util.HashMap<Long, ...> that has grown to this size: by bucket, then by arrival."""
+    capacity = 16
+    while len(producers) > capacity * 3 // 4:
+        capacity *= 2
+
+    def bucket(item: tuple[int, ProducerState]) -> int:
+        hashed = (item[0] ^ item[0] >> 32) & 0xFFFFFFFF
+        return (hashed ^ hashed >> 16) & capacity - 1
+
+    return sorted(producers.items(), key=bucket)
+
+
+def snapshot_offsets(directory: str) -> list[int]:
+    """Offsets of the producer snapshots there, ascending."""
+    found = (names.parse_name(name) for name in os.listdir(directory) if name.endswith(names.SNAPSHOT))
+    return sorted(offset for offset, _ in filter(None, found))
+
+
+def read_snapshot(directory: str, offset: int) -> dict[int, ProducerState]:
+    """The producers of one snapshot. Raises CorruptSnapshot."""
+    path = names.file_path(directory, offset, names.SNAPSHOT)
+    return parse_snapshot(read_whole(path), path)
+
+
+def _holds(path: str, data: bytes) -> bool:
+    try:
+        return read_whole(path) == data
+    except FileNotFoundError:
+        return False
+
+
+class Snapshots:
+    """The snapshot files of one log, which nobody else writes. Under the log's lock."""
+
+    def __init__(self, directory: str, files: Files) -> None:
+        self._directory = directory
+        self._files = files
+        self._offsets = snapshot_offsets(directory)
+
+    @property
+    def offsets(self) -> list[int]:
+        """Of all that are there, ascending."""
+        return list(self._offsets)
+
+    @property
+    def oldest(self) -> int | None:
+        """Offset of the first one."""
+        return self._offsets[0] if self._offsets else None
+
+    @property
+    def latest(self) -> int | None:
+        """Offset of the last one."""
+        return self._offsets[-1] if self._offsets else None
+
+    def path(self, offset: int) -> str | None:
+        """The file of one that is there."""
+        return names.file_path(self._directory, offset, names.SNAPSHOT) if self._there(offset) else None
+
+    def move_to(self, directory: str) -> None:
+        """The directory has been renamed."""
+        self._directory = directory
+
+    def relist(self) -> None:
+        """Look at the directory again."""
+        self._offsets = snapshot_offsets(self._directory)
+
+    def write(self, offset: int, producers: Mapping[int, ProducerState]) -> None:
+        """Write one, whole or not at all, and durably. A file that says the same already stays as it is: recovery comes
+        to the snapshots of every segment that it checks, and they are cheaper to read than to sync."""
+        path, data = names.file_path(self._directory, offset, names.SNAPSHOT), format_snapshot(producers)
+        if not (self._there(offset) and _holds(path, data)):
+            self._files.replace(path, data)
+        if not self._there(offset):
+            bisect.insort(self._offsets, offset)
+
+    def _there(self, offset: int) -> bool:
+        at = bisect.bisect_left(self._offsets, offset)
+        return at < len(self._offsets) and self._offsets[at] == offset
+
+    def read(self, offset: int) -> dict[int, ProducerState]:
+        """The producers of one. Raises CorruptSnapshot."""
+        return read_snapshot(self._directory, offset)
+
+    def delete(self, offset: int) -> None:
+        """Unlink one; a file that is gone is no error."""
+        self._files.unlink(names.file_path(self._directory, offset, names.SNAPSHOT))
+        self._forget(offset)
+
+    def mark_for_deletion(self, offset: int) -> str | None:
+        """Rename one to .deleted, for whoever deletes its segment later. Its path then, or None if it was not there."""
+        path = self.path(offset)
+        if path is None:
+            return None
+        self._forget(offset)
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rename(path, path + names.DELETED)
+            return path + names.DELETED
+        _log.warning("event=snapshot_gone path=%s", path)
+        return None
+
+    def remove_strays(self, segment_bases: Collection[int]) -> None:
+        """Delete those that no segment begins at, but for the last one of them if it lies above every segment's base:
+        a clean stop has written it."""
+        self.relist()
+        strays = [offset for offset in self._offsets if offset not in segment_bases]
+        if strays and strays[-1] > max(segment_bases, default=-1):
+            strays.pop()
+        for offset in strays:
+            self.delete(offset)
+
+    def _forget(self, offset: int) -> None:
+        with contextlib.suppress(ValueError):
+            self._offsets.remove(offset)

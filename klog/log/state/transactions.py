@@ -1,0 +1,148 @@
+"""The transactions of one log that decide how far read_committed sees.
+
+  ongoing        data, no marker yet
+  unreplicated   decided, but the marker does not lie below the high watermark yet
+
+Each is known by its first offset. The least of all is the first unstable offset. Under the log's lock.
+Kafka: ProducerStateManager (ongoingTxns, unreplicatedTxns), TxnMetadata, CompletedTxn.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from klog.log.state.high_watermark_rules import OffsetMetadata
+
+
+class Transaction(NamedTuple):
+    """A transaction that began. last_offset is that of its marker, -1 while there is none."""
+
+    producer_id: int
+    first: OffsetMetadata
+    last_offset: int = -1
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of its first batch."""
+        return self.first.offset
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction with data that a marker at last_offset has ended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class _ByFirstOffset:
+    """Transactions in the order of their first offsets, and in the order they came in.
+
+    Ctrl-C in the middle of a change leaves at most an offset without its transaction, which is passed over.
+    """
+
+    __slots__ = ("_of", "_offsets")
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[int, Transaction] = OrderedDict()
+        self._offsets: list[int] = []
+
+    def put(self, transaction: Transaction) -> None:
+        first = transaction.first.offset
+        at = bisect.bisect_left(self._offsets, first)
+        if at == len(self._offsets) or self._offsets[at] != first:
+            self._offsets.insert(at, first)
+        self._of[first] = transaction
+
+    def get(self, first: int) -> Transaction | None:
+        return self._of.get(first)
+
+    def drop(self, first: int) -> None:
+        if self._of.pop(first, None) is not None:
+            del self._offsets[bisect.bisect_left(self._offsets, first)]
+
+    def least(self) -> Transaction | None:
+        return next(self.all(), None)
+
+    def all(self) -> Iterator[Transaction]:
+        return (self._of[first] for first in self._offsets if first in self._of)
+
+    def eldest(self) -> Transaction | None:
+        return next(iter(self._of.values()), None)
+
+
+class Transactions:
+    """Those of one log: begun, ended, replicated.
+
+    first_unstable: where the oldest begins that is ongoing or unreplicated, None if there is none. Any thread.
+    Markers come in the order of the log, so the unreplicated ones came in in the order of their markers.
+    """
+
+    __slots__ = ("_ongoing", "_unreplicated", "first_unstable")
+
+    def __init__(self) -> None:
+        self._ongoing = _ByFirstOffset()
+        self._unreplicated = _ByFirstOffset()
+        self.first_unstable: OffsetMetadata | None = None
+
+    def begin(self, transaction: Transaction) -> None:
+        """Its first batch is in the log."""
+        self._ongoing.put(transaction)
+        self._changed()
+
+    def complete(self, completed: CompletedTransaction) -> None:
+        """Its marker is in the log. ValueError for one that did not begin here."""
+        begun = self._ongoing.get(completed.first_offset)
+        if begun is None:
+            raise ValueError(f"a transaction that did not begin here was completed: {completed}")
+        self._unreplicated.put(begun._replace(last_offset=completed.last_offset))
+        self._ongoing.drop(completed.first_offset)
+        self._changed()
+
+    def take_back(self, begun: Iterable[Transaction], completed: Iterable[CompletedTransaction]) -> None:
+        """What begin() and complete() have done with these, wholly, in part or not at all, has not happened."""
+        for ended in completed:
+            found = self._unreplicated.get(ended.first_offset)
+            if found is not None:
+                self._ongoing.put(found._replace(last_offset=-1))
+                self._unreplicated.drop(ended.first_offset)
+        for transaction in begun:
+            self._ongoing.drop(transaction.first_offset)
+        self._changed()
+
+    def forget_below(self, offset: int) -> None:
+        """Markers below offset are replicated, or their records gone."""
+        if self.first_unstable is not None:
+            while (eldest := self._unreplicated.eldest()) is not None and eldest.last_offset < offset:
+                self._unreplicated.drop(eldest.first_offset)
+            self._changed()
+
+    def stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """The last stable offset right behind a marker, replication aside. To be asked before complete().
+
+        Transactions that begin behind the marker, in the same append, do not count: so a follower's index says what the
+        leader's does. Kafka lets them, and its followers' indexes may say more.
+        """
+        for transaction in self._ongoing.all():
+            first = transaction.first_offset
+            if first != completed.first_offset:
+                if first < completed.last_offset:
+                    return first
+                break
+        return completed.last_offset + 1
+
+    @property
+    def first_undecided(self) -> Transaction | None:
+        """The oldest that is ongoing."""
+        return self._ongoing.least()
+
+    def _changed(self) -> None:
+        ongoing, unreplicated = self._ongoing.least(), self._unreplicated.least()
+        if ongoing is None or (unreplicated is not None and unreplicated.first.offset < ongoing.first.offset):
+            self.first_unstable = None if unreplicated is None else unreplicated.first
+        else:
+            self.first_unstable = ongoing.first

@@ -1,0 +1,1 @@
+"""write: appends, commits, flushes and truncations."""

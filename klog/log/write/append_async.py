@@ -1,0 +1,41 @@
+"""Appending from tasks: many of one event loop share a commit, and none of them needs a thread.
+
+What waits for the disk is one worker of the loop's executor, whatever the number of tasks; the loop hears of a whole
+group by one call. A thread per appender would take Python's lock twice for each append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from klog.config.table import LONG_MAX
+from klog.log._core import AppendInfo
+from klog.log.options import Compression
+from klog.log.write._commit import Ticket
+from klog.record import Records
+
+if TYPE_CHECKING:
+    from klog.log.log import Log
+
+
+async def append_async(log: Log, records: Records, compression: Compression) -> AppendInfo:
+    """What Log.append_async documents."""
+    commits = log._commits
+    if commits is None:
+        if may_flush(log):
+            return await asyncio.to_thread(log.append, records, compression=compression)
+        return log.append(records, compression=compression)
+    loop = asyncio.get_running_loop()
+    info: AppendInfo | None = None
+    for group, now in log._groups(records, compression):
+        appended = await commits.submit(log, Ticket(group, now), loop)
+        info = appended if info is None else info.joined(appended)
+    log._options.scheduler.run_due()
+    return log._nothing() if info is None else info
+
+
+def may_flush(log: Log) -> bool:
+    """Can an append be the one that has to flush?"""
+    config = log.config
+    return bool(config.flush_ms != LONG_MAX or config.flush_messages != LONG_MAX or config.klog_flush_bytes)

@@ -1,0 +1,301 @@
+"""The way of encoded batches into a log, step by step as Kafka goes it, so that each refusal leaves what Kafka leaves.
+
+  A1  the buffer's whole batches, each checked                      outside the log's lock; of a leader, see A3
+  A2  is the log open, writable, online?
+  A3  leader: offsets, epoch and times are given, every record is looked at     follower: offsets are compared
+  A4  leader epochs      A5  segment.bytes      A6  roll             a leader's stay, whatever comes of the rest
+  A7  producers: a duplicate ends here, and well
+  A8  the bytes           A9  producers, transaction index           A10  the log end, and what follows it
+  A11 flush.messages
+
+What raises before A8 has written nothing, and what raises in A8 is taken back. Kafka shows the log end before A9 and
+the readers of a leader wait for its high watermark; here the high watermark may follow the log end at once, so A9 is
+done by then: no reader takes a transaction for decided that has just begun. If the transaction index cannot be written,
+the batch stays, the log is offline, the last stable offset stands still; the next load works it out.
+
+In a commit of durability="sync" A10 and A11 are done once for all its appends, behind the fdatasync: until then each
+begins where the last one ended, `_append_end`, and nobody else sees that.
+
+A1 to A3 are in _append, and a short way for batches that need nothing of the rest but A8 and A10; this is the long one.
+Under the log's lock from A2 on. Kafka: UnifiedLog.append, analyzeAndValidateProducerState.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from klog.errors import (
+    InvalidRecord,
+    RecordBatchTooLarge,
+    SegmentOffsetOverflow,
+    StorageOffline,
+    UnexpectedAppendOffset,
+)
+from klog.log._core import AppendInfo, followed, led
+from klog.log.load.overflow import RELATIVE_OFFSET_MAX
+from klog.log.state.high_watermark_rules import OffsetMetadata
+from klog.log.state.producer_append import ProducerAppend
+from klog.log.state.producer_entry import DataBatch, last_sequence_of
+from klog.log.state.segments import check_reached
+from klog.log.state.transactions import CompletedTransaction
+from klog.log.write.flush import flush_if_due_locked
+from klog.record import BatchTable, EncodedBatches, ValidatedBatch, decode
+from klog.record.control import marker_coordinator_epoch
+from klog.segment import AbortedTransaction, Header, Segment, producing
+
+if TYPE_CHECKING:
+    from klog.log.log import Log
+
+Origin = Literal["client", "replication", "coordinator", "raft"]
+
+
+def lead_locked(log: Log, batch: ValidatedBatch | None, epoch: int, origin: str, now: int) -> AppendInfo:
+    """What a leader has made of a request, which begins at the log end: A4 to A11."""
+    if batch is None:
+        return _nothing(log)
+    end, last = log._append_end, batch.last_offset
+    if log._epochs.assign(epoch, end):
+        log._guard(log._epochs.flush)
+    duplicate = _append_locked(log, batch, end, last, batch.max_timestamp, batch.producer_id >= 0, origin, now)
+    if duplicate is not None:
+        return _duplicate(log, batch, duplicate, epoch)
+    log._metrics.messages_in += batch.count
+    log._metrics.bytes_in += batch.nbytes
+    _flush_if_due(log, now)
+    return led(batch, epoch, log._log_start_offset)
+
+
+def follow_locked(log: Log, batches: EncodedBatches, origin: str, now: int) -> AppendInfo:
+    """Batches as a leader has numbered them: A3 to A11."""
+    if batches.n == 0:
+        return _nothing(log)
+    end, first, last = log._append_end, batches.first_offset, batches.last_offset
+    begins = first if first >= 0 else batches.last_offset_of_first_batch
+    if begins < end or (origin == "raft" and begins != end):
+        raise UnexpectedAppendOffset(batches.base_offset, last, end, log.name)
+    known = log._epochs._entries  # replaced at each change, never changed
+    base_offset = max(first if first >= 0 else last - RELATIVE_OFFSET_MAX, end)
+    try:
+        _assign_epochs(log, batches)
+        _append_locked(
+            log, batches, base_offset, last, batches.max_timestamp, batches.has_producers, "replication", now
+        )
+    except BaseException:
+        if log._append_end == end:  # or an epoch would begin beyond it, and what is appended next be part of it
+            take_back_epochs(log, known)
+        raise
+    log._metrics.replicated_bytes_in += batches.nbytes
+    _flush_if_due(log, now)
+    return followed(batches, log._log_start_offset)
+
+
+def _flush_if_due(log: Log, now: int) -> None:
+    """A11; a commit does it once, behind all its appends."""
+    if log._written_end < 0:
+        flush_if_due_locked(log, now)
+
+
+def _nothing(log: Log) -> AppendInfo:
+    """What an append without a whole batch answers; it has done nothing."""
+    end = log._append_end
+    return AppendInfo(end, end - 1, 0, -1, -1, log_start_offset=log._log_start_offset)
+
+
+def _duplicate(log: Log, batch: ValidatedBatch, found: DataBatch, epoch: int) -> AppendInfo:
+    """The answer of then."""
+    return AppendInfo(
+        found.first_offset,
+        found.last_offset,
+        found.offset_delta + 1,
+        batch.max_timestamp,
+        found.timestamp,
+        shallow_offset_of_max_timestamp=batch.shallow_offset_of_max_timestamp,
+        log_start_offset=log._log_start_offset,
+        valid_bytes=batch.source_size,
+        last_offset_of_first_batch=found.last_offset,
+        last_leader_epoch=epoch,
+        is_duplicate=True,
+        source_compression=batch.source_compression,
+    )
+
+
+def _assign_epochs(log: Log, batches: EncodedBatches) -> None:
+    """A4 for a follower. Batches without an epoch, of a log that was made by hand, leave the epochs as they are; old
+    messages, which cannot have one, end what is known of them."""
+    epochs = log._epochs
+    if batches.one_leader_epoch and not batches.has_legacy:
+        news = batches.last_leader_epoch >= 0 and epochs.assign(batches.last_leader_epoch, batches.first_offset)
+    else:
+        news = False
+        for epoch, start in batches.epoch_starts():
+            if epoch is None:
+                news = news or epochs.latest is not None
+                epochs.clear()
+            elif epoch >= 0:
+                news = epochs.assign(epoch, start) or news
+    if news:
+        log._guard(epochs.flush)
+
+
+def take_back_epochs(log: Log, known: list[tuple[int, int]]) -> None:
+    """A4 of batches that did not get in."""
+    if log._epochs._entries is not known:
+        log._epochs.put_back(known)
+        if log._offline is None:
+            log._guard(log._epochs.flush)
+
+
+def _append_locked(
+    log: Log,
+    batches: BatchTable,
+    base_offset: int,
+    last_offset: int,
+    max_timestamp: int,
+    has_producers: bool,
+    origin: str,
+    now: int,
+) -> DataBatch | None:
+    """A5 to A10; the remembered batch if this one is a duplicate. base_offset: of a segment that begins with these."""
+    size, end = batches.nbytes, log._append_end
+    if size > log._config.segment_size:
+        raise RecordBatchTooLarge(
+            f"{size} bytes for a segment of segment.bytes={log._config.segment_size}: send smaller batches, or raise it"
+        )
+    before = log._segments
+    active = before[-1]
+    savepoint = log._savepoint_locked()
+    pending = None
+    try:
+        if active.must_roll(last_offset, max_timestamp, size, now):
+            active = _roll(log, base_offset, last_offset)
+        if has_producers:
+            pending = Pending(log, active, origin)
+            duplicate = pending.check(batches)
+            if duplicate is not None:
+                return duplicate
+    except BaseException as error:
+        if log._segments is not before and log._segments[-1].base_offset > end:
+            log._undo_locked(before, savepoint, error)  # a segment that only these batches could go on with
+        raise
+    check_reached(log.name, active, base_offset)
+    if active is not before[-1]:
+        before, savepoint = log._segments, active.savepoint()
+    next_offset = last_offset + 1
+    try:
+        active.append(batches, 0, batches.n)
+        active.appended_ms = now
+        if pending is not None:
+            pending.apply(next_offset)
+        else:
+            log._producers.end_offset = next_offset
+        log._appended_locked(next_offset, pending)
+    except BaseException as error:  # Ctrl-C, too, leaves all of it or nothing
+        if log._append_end == end:
+            log._undo_locked(before, savepoint, error)
+            if pending is not None:
+                pending.take_back()
+        else:
+            log._producers.on_high_watermark_updated(log.high_watermark)  # of which it may have been kept
+        raise
+    return None
+
+
+def _roll(log: Log, base_offset: int, last_offset: int) -> Segment:
+    """A6."""
+    active = log._segments[-1]
+    if active.size or base_offset > active.base_offset or active.index_full:
+        active = log._roll_or_undo_locked(base_offset)
+    if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
+        raise SegmentOffsetOverflow(
+            f"{log.name}: offset {last_offset} is more than 2^31-1 from {active.base_offset}, where its segment begins"
+        )
+    return active
+
+
+class Pending:
+    """What the batches of an append do to producers and transactions, checked and not yet done."""
+
+    def __init__(self, log: Log, segment: Segment, origin: str) -> None:
+        self._log = log
+        self._segment = segment
+        self._origin = origin
+        self._appends: dict[int, ProducerAppend] = {}
+        self._completed: list[CompletedTransaction] = []
+        self._indexed = False  # may the transaction index have one of them?
+
+    def check(self, batches: BatchTable) -> DataBatch | None:
+        """A7."""
+        producers, origin = self._log._producers, self._origin
+        for header in producing(batches):
+            producer_id, epoch = header.producer_id, header.producer_epoch
+            last_sequence = last_sequence_of(header.base_sequence, header.last_offset_delta)
+            append = self._appends.get(producer_id)
+            if append is None:
+                entry = producers.entries.get(producer_id)
+                if origin == "client" and entry is not None:
+                    duplicate = entry.duplicate(epoch, header.base_sequence, last_sequence)
+                    if duplicate is not None:
+                        return duplicate
+                append = self._appends[producer_id] = ProducerAppend(producer_id, entry, origin)
+            if header.is_control:
+                self._check_marker(append, header, batches)
+                continue
+            first = None
+            if header.is_transactional:
+                segment = self._segment
+                first = OffsetMetadata(header.base_offset, segment.base_offset, segment.size + header.position)
+            append.append_data(
+                epoch,
+                header.base_sequence,
+                last_sequence,
+                header.max_timestamp,
+                header.base_offset,
+                header.last_offset,
+                first,
+            )
+        return None
+
+    def _check_marker(self, append: ProducerAppend, header: Header, batches: BatchTable) -> None:
+        at = header.position
+        for record in next(decode(memoryview(batches)[at : at + header.size])):
+            if record.control_type not in ("abort", "commit"):
+                raise InvalidRecord(f"a control record {record.control_type!r} of producer {header.producer_id}")
+            completed = append.append_marker(
+                header.producer_epoch,
+                marker_coordinator_epoch(record.value),
+                header.base_offset,
+                record.timestamp,
+                record.control_type == "abort",
+            )
+            if completed is not None:
+                self._completed.append(completed)
+            return  # without a record the cleaner has emptied it: it decides nothing any more
+
+    def apply(self, next_offset: int) -> None:
+        """A9, once the bytes are there."""
+        log, producers = self._log, self._log._producers
+        for append in self._appends.values():
+            producers.update(append)
+        for completed in self._completed:
+            stable = producers.last_stable_offset(completed)
+            if completed.is_aborted:
+                entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+                self._indexed = True
+                try:
+                    self._segment.txn_index.append(entry)
+                except OSError as error:
+                    log._go_offline(f"{self._segment.txn_index.path} cannot be written: {error}")
+                    log._appended_locked(next_offset, self)
+                    raise StorageOffline(
+                        f"{log.name} is offline, its transaction index cannot be written: {error}"
+                    ) from error
+            producers.complete(completed)
+        producers.end_offset = next_offset
+
+    def take_back(self) -> None:
+        """apply() may have begun, and the bytes are gone again: nothing of it has happened."""
+        log = self._log
+        log._producers.take_back(self._appends.values(), self._completed)
+        if self._indexed and log._offline is None:
+            index, end = self._segment.txn_index, log._append_end
+            log._finally(lambda: index.write([entry for entry in index.entries if entry.last_offset < end]))
