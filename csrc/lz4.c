@@ -46,24 +46,33 @@ int64_t kl_lz4_plain_max(const uint8_t *payload, size_t size) {
     return -1;
 }
 
-int64_t kl_lz4_unpack(const kl_lz4_t *lz4, const uint8_t *payload, size_t size, uint8_t *to) {
-    uint8_t *start = to;
-    if (kl_lz4_plain_max(payload, size) < 0)
+int64_t kl_lz4_unpack(const kl_lz4_t *lz4, const uint8_t *payload, size_t size, uint8_t *to, int64_t capacity) {
+    int64_t total = 0;
+    if (size < HEADER || memcmp(payload, header, HEADER) != 0)
         return -1;
-    const uint8_t *at = payload + HEADER;
-    for (uint32_t word; (word = load(at)) != 0; at += word & ~stored) {
+    for (size_t at = HEADER; size - at >= WORD;) {
+        uint32_t word = load(payload + at), bytes = word & ~stored;
+        int64_t left = capacity - total;
         at += WORD;
-        if (word & stored) {
-            memcpy(to, at, word & ~stored);
-            to += word & ~stored;
-            continue;
-        }
-        int made = lz4->decompress((const char *)at, (char *)to, (int)word, plain_max(word));
-        if (made < 0)
+        if (word == 0)
+            return total;
+        if (bytes > BLOCK || bytes > size - at)
             return -1;
-        to += made;
+        if (word & stored) {
+            if (bytes > left)
+                return -1;
+            memcpy(to + total, payload + at, bytes);
+            total += bytes;
+        } else {
+            int most = left < plain_max(word) ? (int)left : plain_max(word);
+            int made = lz4->decompress((const char *)payload + at, (char *)to + total, (int)bytes, most);
+            if (made < 0)
+                return -1;
+            total += made;
+        }
+        at += bytes;
     }
-    return to - start;
+    return -1;
 }
 
 int64_t kl_lz4_packed_max(int64_t size) { return HEADER + size + (size / BLOCK + 1) * (WORD + GROWTH) + WORD; }

@@ -23,9 +23,9 @@ typedef struct {
 /* The most bytes that can come out of a payload, by the blocks that are there; -1 for one that is refused. */
 int64_t kl_lz4_plain_max(const uint8_t *payload, size_t size);
 
-/* Write what comes out of a payload, which must not change meanwhile, at to, where kl_lz4_plain_max(payload) bytes have room:
- * how many they are, or -1. */
-int64_t kl_lz4_unpack(const kl_lz4_t *lz4, const uint8_t *payload, size_t size, uint8_t *to);
+/* Decompress a payload to to[0..capacity). Returns the number of bytes, or -1 if the payload is refused or does not fit:
+ * kl_lz4_plain_max(payload) bytes are enough. Stays within both buffers even if another thread changes the payload. */
+int64_t kl_lz4_unpack(const kl_lz4_t *lz4, const uint8_t *payload, size_t size, uint8_t *to, int64_t capacity);
 
 /* The room that kl_lz4_pack needs for size bytes. */
 int64_t kl_lz4_packed_max(int64_t size);

@@ -35,7 +35,7 @@ static int64_t unpacked(const uint8_t *payload, size_t size, const uint8_t *plai
         uint8_t *out = malloc((size_t)room + (room == 0));
         if (out == NULL)
             abort();
-        made = kl_lz4_unpack(&lz4, exact, size, out);
+        made = kl_lz4_unpack(&lz4, exact, size, out, room);
         CHECK(made <= room);
         if (plain != NULL)
             CHECK(made >= 0 && memcmp(out, plain, (size_t)made) == 0);

@@ -8,6 +8,6 @@ cdef extern from "lz4.h" nogil:
         kl_lz4_block_t compress
 
     int64_t kl_lz4_plain_max(const uint8_t *payload, size_t size)
-    int64_t kl_lz4_unpack(const kl_lz4_t *lz4, const uint8_t *payload, size_t size, uint8_t *to)
+    int64_t kl_lz4_unpack(const kl_lz4_t *lz4, const uint8_t *payload, size_t size, uint8_t *to, int64_t capacity)
     int64_t kl_lz4_packed_max(int64_t size)
     int64_t kl_lz4_pack(const kl_lz4_t *lz4, const uint8_t *plain, int64_t size, uint8_t *to)

@@ -1,19 +1,27 @@
 # cython: auto_pickle=False
-"""The way to a codec that does not lead through Python: the C functions inside the package that klog depends on, by name.
+"""Direct calls of the lz4 library, without Python between, into memory that is kept from call to call.
 
-Whoever goes through many small payloads outside the GIL (the cleaner) pays for a batch of 16 KiB what lz4 takes, 3 µs; the
-door of compress.py costs 2 more, and the GIL. It stays the one that knows every frame and says what is wrong. Where a
-package hides its functions there is that door alone.
+  D1  the functions are those of the package that klog depends on anyway, found by name in its shared library. Where it
+      hides them, or a payload is not of the common form, unpack() returns None, and compress.py decompresses by the
+      package's Python API: it knows every frame and names every error.
+  D2  what comes out lies in pooled memory: fresh memory costs one page fault for each 4 KiB, which takes longer than lz4.
+      A result that is small, or fills little of its buffer, is a copy of its own (`bytes`), so that an object that is kept
+      never holds much more memory than its size.
+  D3  no memory outside of the payload and of the result is touched, even if another thread changes the payload.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromObject
 from klog._c.lz4 cimport kl_lz4_block_t, kl_lz4_pack, kl_lz4_packed_max, kl_lz4_plain_max, kl_lz4_t, kl_lz4_unpack
+from klog._c.pool cimport KL_POOL_BUFFER_MIN, kl_pool_give, kl_pool_t, kl_pool_take
 from libc.stdint cimport int64_t, uint8_t
 
 import os
 
 try:
-    from lz4.block import _block    # a name of its own business, which a later version may change
+    from lz4.block import _block    # a private name, which a later version may change
 except ImportError:
     _block = None
 
@@ -24,8 +32,13 @@ cdef extern from "dlfcn.h" nogil:
     void *dlopen(const char *path, int flags)
     void *dlsym(void *library, const char *name)
 
+cdef enum:
+    NOGIL_MIN = 16 << 10    # bytes of result: taking the GIL back may cost more than less work
+    WASTE_MAX = 4           # times its size that a result may hold
+
 cdef kl_lz4_t lz4
 cdef bint found = False, wanted = True
+cdef kl_pool_t pool     # no object owns it: the last result may come back at exit
 
 
 cdef int find_lz4() except -1:
@@ -35,8 +48,8 @@ cdef int find_lz4() except -1:
     if getattr(_block, "__file__", None) is None:
         return 0
     path = os.fsencode(_block.__file__)
-    library = dlopen(path, RTLD_NOW | RTLD_NOLOAD)      # it is there already, and never goes
-    if library != NULL:     # or it brings the library along, where the functions are found, too
+    library = dlopen(path, RTLD_NOW | RTLD_NOLOAD)      # it is loaded already, and stays
+    if library != NULL:     # it has the functions itself, or they are found in the library that it loads
         lz4.decompress = <kl_lz4_block_t>dlsym(library, "LZ4_decompress_safe")
         lz4.compress = <kl_lz4_block_t>dlsym(library, "LZ4_compress_default")
         found = lz4.decompress != NULL and lz4.compress != NULL
@@ -51,31 +64,70 @@ cdef const kl_lz4_t *direct_lz4() noexcept nogil:
 
 
 def use_direct(bint on, /):
-    """Is there a direct way to lz4, and is it taken from now on? Off serves to check the other one."""
+    """Use the direct calls from now on, or not, to test the other way. Returns whether lz4 has one."""
     global wanted
     wanted = on
     return direct_lz4() != NULL
 
 
-def unpack(payload, /):
-    """What comes out of an lz4 payload, or None where it is not for this way."""
+@cython.final
+cdef class Result:
+    """size bytes in pooled memory: a read-only buffer. Any thread may read it."""
+
+    cdef uint8_t *data
+    cdef size_t capacity
+    cdef Py_ssize_t size
+
+    def __dealloc__(self):
+        kl_pool_give(&pool, self.data, self.capacity)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, True, flags)
+
+
+cdef Result result_of(int64_t size):
+    """Memory for a result of at most size bytes."""
+    cdef Result result = Result.__new__(Result)
+    result.data = <uint8_t *>kl_pool_take(&pool, <size_t>max(size, 1), &result.capacity)
+    if result.data == NULL:
+        raise MemoryError(f"{size} bytes for a decompressed payload")
+    return result
+
+
+cdef object finish(Result result, int64_t size):
+    """D2."""
+    if size < KL_POOL_BUFFER_MIN or result.capacity > <size_t>(WASTE_MAX * size):
+        return PyBytes_FromStringAndSize(<const char *>result.data, <Py_ssize_t>size)
+    result.size = <Py_ssize_t>size
+    return PyMemoryView_FromObject(result)
+
+
+def unpack(payload, int64_t bytes_max, /):
+    """Decompress an lz4 payload. None if it is not of the common form, is damaged, or may become more than bytes_max."""
     cdef Py_buffer view
-    cdef bytearray out
+    cdef const kl_lz4_t *functions = direct_lz4()
+    cdef Result result
     cdef int64_t size
+    if functions == NULL:
+        return None
     PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
     try:
         size = kl_lz4_plain_max(<const uint8_t *>view.buf, <size_t>view.len)
-        if size < 0 or direct_lz4() == NULL:
+        if not 0 <= size <= bytes_max:
             return None
-        out = bytearray(size)
-        size = kl_lz4_unpack(direct_lz4(), <const uint8_t *>view.buf, <size_t>view.len, <uint8_t *><char *>out)
-        return bytes(out[:size]) if size >= 0 else None
+        result = result_of(size)
+        if size >= NOGIL_MIN:
+            with nogil:
+                size = kl_lz4_unpack(functions, <const uint8_t *>view.buf, <size_t>view.len, result.data, size)
+        else:
+            size = kl_lz4_unpack(functions, <const uint8_t *>view.buf, <size_t>view.len, result.data, size)
+        return finish(result, size) if size >= 0 else None
     finally:
         PyBuffer_Release(&view)
 
 
 def pack(data, /):
-    """An lz4 payload of data, or None where there is no direct way."""
+    """An lz4 payload of data, or None without a direct way."""
     cdef Py_buffer view
     cdef bytearray out
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)

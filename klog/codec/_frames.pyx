@@ -13,18 +13,11 @@ what a frame claims, and take one that is cut short for one that has ended.
 In C because it is paid per batch: one of 16 KiB is decoded in 4 µs, and a walk in Python takes 1.5 to 2.5.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.memoryview cimport PyMemoryView_FromMemory
-from cpython.ref cimport PyObject, Py_XDECREF
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from klog.errors import CorruptBatch
-
-cdef extern from "Python.h":
-    PyObject *PyBytes_FromStringAndSize(char *bytes, Py_ssize_t size) except NULL
-    int _PyBytes_Resize(PyObject **bytes, Py_ssize_t size) except -1
 
 cdef enum:
     LZ4_MAGIC = 0x184D2204
@@ -51,25 +44,6 @@ cdef inline uint64_t load(const uint8_t *at, int size) noexcept nogil:
     cdef uint64_t value = 0
     memcpy(&value, at, <size_t>size)
     return value
-
-
-def fill(function, source, Py_ssize_t room, /):
-    """What function(source, target) writes to the front of target, room bytes of nothing yet; it answers how many these
-    are, and keeps neither. A codec that answers bytes has a copy behind it, this has none."""
-    cdef PyObject *target = PyBytes_FromStringAndSize(NULL, room)
-    cdef Py_ssize_t size
-    try:
-        view = PyMemoryView_FromMemory(PyBytes_AS_STRING(<object>target), room, PyBUF_WRITE)
-        try:
-            size = function(source, view)
-        finally:
-            view.release()  # a traceback may keep the view, but not what was under it
-        if not 0 <= size <= room:
-            raise ValueError(f"{size} bytes where there is room for {room}")
-        _PyBytes_Resize(&target, size)  # without memory it raises, and target is NULL
-        return <object>target
-    finally:
-        Py_XDECREF(target)
 
 
 def lz4_frame(payload, /):

@@ -28,7 +28,8 @@ import lz4.block
 import lz4.frame
 import zstandard
 
-from klog.codec._frames import fill, lz4_frame, zstd_frame
+from klog.codec._direct import unpack
+from klog.codec._frames import lz4_frame, zstd_frame
 from klog.errors import CorruptBatch, DecompressionLimit, InvalidConfig, UnsupportedCompression
 
 __all__ = [
@@ -320,19 +321,13 @@ def lz4_with_header_checksum(payload: Buffer) -> Buffer:
     return b"".join((view[:at], bytes((_lz4_header_checksum(view[4:at]),)), view[at + 1 :]))
 
 
-def _lz4_block_into(block: memoryview, target: memoryview) -> int:
-    return cramjam.lz4.decompress_block_into(block, target, len(target))
-
-
-def _lz4_decompress(payload: memoryview, bytes_max: int) -> bytes:
+def _lz4_decompress(payload: memoryview, bytes_max: int) -> Buffer:
     """reads: one frame of independent blocks of any size, its block and header checksums checked; content size and
     content checksum are skipped, and so is all that follows the end mark."""
-    blocks, end, block_max, bound = lz4_frame(payload)
-    if blocks == 1 and bound <= bytes_max and payload[10] < _LZ4_STORED >> 24 and payload[:7] == _LZ4_HEADER:
-        try:  # a batch of up to 64 KiB from Kafka, or from here: its one block, without the frame library's buffers
-            return fill(_lz4_block_into, payload[11 : end - 4], bound)
-        except cramjam.DecompressionError as error:
-            raise CorruptBatch(f"lz4 payload: {error}") from None
+    direct = unpack(payload, bytes_max)
+    if direct is not None:
+        return direct
+    _, end, block_max, bound = lz4_frame(payload)
     frame: Buffer = payload if end == len(payload) else payload[:end]
     if payload[4] & (_FLG_SIZE | _FLG_CHECKSUM):
         frame = _lz4_without_extras(payload, end)

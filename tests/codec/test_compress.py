@@ -25,7 +25,6 @@ from klog.codec import (
     lz4_with_header_checksum,
     parse_compression,
 )
-from klog.codec._frames import fill
 from klog.codec.compress import _lz4_header_checksum
 from klog.errors import CorruptBatch, DecompressionLimit, InvalidConfig, UnsupportedCompression
 from tests.support.damage import flip
@@ -264,26 +263,6 @@ def test_lz4_stores_what_does_not_shrink() -> None:
         assert frame == bytes.fromhex("04224d18604082") + struct.pack("<I", size | 1 << 31) + data + bytes(4)
         assert decompress(LZ4, frame, size) == data
     assert len(bytes(compress(LZ4, TEXT[:65_536]))) < 65_536 // 2
-
-
-def test_fill_answers_what_was_written() -> None:
-    seen = []
-
-    def write(source: bytes, target: memoryview) -> int:
-        seen.append(target)
-        target[: len(source)] = source
-        return len(source)
-
-    assert fill(write, b"", 1) == b""
-    assert fill(write, b"abc", 3) == b"abc"
-    assert fill(write, b"abc", 70_000) == b"abc"
-    with pytest.raises(ValueError, match="room for 3"):
-        fill(lambda source, target: 4, b"", 3)
-    with pytest.raises(ZeroDivisionError):
-        fill(lambda source, target: seen.append(target) or 1 // 0, b"", 3)
-    for view in seen:
-        with pytest.raises(ValueError, match="released"):
-            len(view)
 
 
 def test_lz4_content_size_is_skipped() -> None:

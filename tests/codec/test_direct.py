@@ -1,74 +1,141 @@
-"""The way to lz4 around Python gives what the door gives, or leaves it to that."""
+"""Direct calls of lz4 give what its Python package gives, or leave the payload to it."""
 
 from __future__ import annotations
 
+import gc
 import random
+import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import lz4.frame
 import pytest
 
 from klog.codec import CODECS, compress, decompress
 from klog.codec._direct import pack, unpack, use_direct
+from klog.errors import CorruptBatch
 from tests.support.damage import flip
 
 LZ4 = CODECS.index("lz4")
 MANY = 1 << 26
-TEXT = b"".join(b"flight %d from EWR to %s;" % (n * 7919 % 1000, (b"ORD", b"LAX")[n % 2]) for n in range(20_000))
+TEXT = b"".join(b"flight %d from EWR to %s;" % (n * 7919 % 1000, (b"ORD", b"LAX")[n % 2]) for n in range(40_000))
 SIZES = [1, 12, 13, 100, 4096, 65_535, 65_536, 65_537, 131_072, 300_000]
 
 
-@pytest.fixture
-def other_door() -> Iterator[None]:
+@contextmanager
+def packages_only() -> Iterator[None]:
     use_direct(False)
-    yield
-    use_direct(True)
+    try:
+        yield
+    finally:
+        use_direct(True)
 
 
-def test_there_is_one() -> None:
-    """In the package of every machine that runs these tests; where it hides its functions, klog works without."""
+def by_package(payload: bytes) -> bytes | None:
+    """What the package's Python API makes of a payload, None if it refuses it."""
+    with packages_only():
+        try:
+            return bytes(decompress(LZ4, payload, MANY))
+        except CorruptBatch:
+            return None
+
+
+def test_the_libraries_are_found() -> None:
+    """On every machine that runs these tests. Where a package hides its functions, klog works without."""
     assert use_direct(True)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_both_ways_are_the_same(size: int) -> None:
+def test_the_result_is_the_same(size: int) -> None:
+    for data in (TEXT[:size], random.Random(size).randbytes(size), bytes(size)):
+        payload = bytes(compress(LZ4, data))
+        assert unpack(payload, size + 65_536) == data == by_package(payload)
+        assert decompress(LZ4, payload, MANY) == data
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_lz4_is_packed_as_by_the_package(size: int) -> None:
     for data in (TEXT[:size], random.Random(size).randbytes(size), bytes(size)):
         packed = pack(data)
-        assert packed is not None
-        assert bytes(decompress(LZ4, packed, MANY)) == data
-        assert unpack(packed) == unpack(compress(LZ4, data)) == data
-        assert unpack(packed + b"what follows is nobody's") == data
+        assert packed is not None and by_package(packed) == data
+        assert unpack(packed + b"bytes after the frame", MANY) == data
         assert packed[:7] == bytes(compress(LZ4, data)[:7])
         assert len(packed) <= len(compress(LZ4, data)) + size // 100
 
 
-def test_frames_of_others_are_left_to_the_door() -> None:
+def test_other_frames_are_left_to_the_package() -> None:
     for more in ({"store_size": True}, {"content_checksum": True}, {"block_checksum": True}, {"block_linked": True}):
-        assert unpack(lz4.frame.compress(TEXT, **({"store_size": False} | more))) is None
-    for payload in (b"", b"\x04\x22\x4d\x18", compress(LZ4, TEXT)[:-1], compress(LZ4, TEXT)[:-4], b"\0" * 40):
-        assert unpack(payload) is None
-    assert unpack(compress(LZ4, TEXT)[:7] + b"\x01\x00\x01\x80" + bytes(65_537) + bytes(4)) is None  # 64 KiB and 1
+        assert unpack(lz4.frame.compress(TEXT, **({"store_size": False} | more)), MANY) is None
+    payload = bytes(compress(LZ4, TEXT))
+    for bad in (b"", b"\x04\x22\x4d\x18", payload[:-1], payload[:-4], b"\0" * 40):
+        assert unpack(bad, MANY) is None
+    assert unpack(payload[:7] + b"\x01\x00\x01\x80" + bytes(65_537) + bytes(4), MANY) is None  # more than 64 KiB
 
 
-def test_nothing_comes_out_that_the_door_refuses() -> None:
+def test_a_bound_holds() -> None:
+    payload = bytes(compress(LZ4, TEXT))
+    assert unpack(payload, len(TEXT) - 1) is None
+    assert unpack(payload, len(TEXT) + 65_536) == TEXT
+
+
+def test_damage_gives_the_packages_result_or_none() -> None:
     chance = random.Random(1)
     taken = 0
-    for round_ in range(1500):
-        payload = bytearray(compress(LZ4, TEXT[: chance.randrange(1, 3000)] if round_ % 10 else TEXT))
+    for number in range(1500):
+        payload = bytearray(compress(LZ4, TEXT[: chance.randrange(1, 3000)] if number % 10 else TEXT))
         for _ in range(chance.randrange(1, 4)):
             payload = bytearray(flip(bytes(payload), chance.randrange(7, len(payload)), chance.randrange(8)))
-        if round_ % 3 == 0:
+        if number % 3 == 0:
             del payload[chance.randrange(7, len(payload)) :]
-        out = unpack(payload)
-        if out is not None:
+        found = unpack(bytes(payload), 1 << 22)
+        if found is not None:
             taken += 1
-            assert out == bytes(decompress(LZ4, bytes(payload), MANY))
+            assert found == by_package(bytes(payload))
     assert 0 < taken < 1500
 
 
-def test_klog_works_where_the_package_keeps_its_functions_to_itself() -> None:
+def test_memory_is_kept_from_call_to_call() -> None:
+    """Fresh memory would be a page fault for each of the 256 pages of a result."""
+    data = TEXT[: 1 << 20]
+    payload = bytes(compress(LZ4, data))
+    for _ in range(20):
+        assert decompress(LZ4, payload, MANY) == data
+    gc.collect()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(100):
+        decompress(LZ4, payload, MANY)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 100
+
+
+def test_a_result_stays_as_it_is_while_it_is_held() -> None:
+    """Also beside threads that take and give memory back."""
+    texts = [TEXT[n * 1000 :][:100_000] for n in range(20)]
+    payloads = [bytes(compress(LZ4, text)) for text in texts]
+
+    def work() -> None:
+        for _ in range(20):
+            held = [decompress(LZ4, payload, MANY) for payload in payloads]
+            wrong.extend(n for n, result in enumerate(held) if result != texts[n])
+
+    wrong: list[int] = []
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_result_that_fills_little_of_its_memory_is_a_copy() -> None:
+    """A list of records from many small batches must not hold 64 KiB for each."""
+    assert type(decompress(LZ4, compress(LZ4, TEXT[:1000]), MANY)) is bytes
+    assert type(decompress(LZ4, compress(LZ4, TEXT[: 1 << 20]), MANY)) is memoryview
+
+
+def test_klog_works_where_the_package_hides_its_functions() -> None:
     program = """
 import sys, types, lz4.block
 hidden = types.ModuleType("lz4.block")
@@ -83,6 +150,7 @@ assert decompress(3, compress(3, b"abc" * 9), 100) == b"abc" * 9
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_off_is_off(other_door: None) -> None:
-    assert pack(TEXT) is None
-    assert unpack(compress(LZ4, TEXT)) is None
+def test_the_direct_calls_can_be_switched_off() -> None:
+    with packages_only():
+        assert pack(TEXT) is None
+        assert unpack(compress(LZ4, TEXT), MANY) is None

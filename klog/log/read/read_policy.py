@@ -41,7 +41,9 @@ class Payloads:
 
     def keep(self, position: int, size: int, crc: int, plain: Any) -> None:
         """These are its records."""
-        self._cache.keep(self._segment, (position, size, crc), plain, len(plain))
+        self._cache.keep(
+            self._segment, (position, size, crc), bytes(plain), len(plain)
+        )  # pooled memory is for less long
 
 
 class Reading:
