@@ -3,7 +3,7 @@ magic 0 and 1 are read, never written.
 
 Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` batches to write and records to read.
 
-    decode, iter_records, validate      out of bytes
+    decode, iter_records, pairs         out of bytes; validate: check every field
     encode, Encoder, BatchGroup         into bytes, many records at once
     BatchBuilder                        the same record by record
     validate_append, ValidatedBatch     what a leader makes of bytes that a producer sent; RecordError: or why not
@@ -13,7 +13,7 @@ Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` 
     Record, RecordBatch, TimestampType  what goes in and comes out; Records: the types of all that goes in
 """
 
-from klog.record._batch import Record, RecordBatch, decode, iter_records, validate
+from klog.record._batch import Record, RecordBatch, decode, iter_records, pairs, validate
 from klog.record._builder import BatchBuilder, BatchGroup, Encoder, encode, join_groups
 from klog.record._columns import FIELDS, ArrowStream, Columns, columns
 from klog.record._encoded import EncodedBatches
@@ -49,6 +49,7 @@ __all__ = [
     "is_arrow",
     "iter_records",
     "join_groups",
+    "pairs",
     "validate",
     "validate_append",
 ]

@@ -94,6 +94,8 @@ cdef class RecordIterator:
     cdef int32_t done               # records of the batch read so far
     cdef int64_t start
     cdef int64_t stop
+    cdef int64_t passed             # the offset after the last record returned
+    cdef object on_damage           # is called with a CorruptBatch and `passed`, before it is raised; or None
     cdef const uint8_t *records
     cdef const uint8_t *records_end
 
@@ -102,6 +104,10 @@ cdef class RecordIterator:
     cdef bint open_next(self) except -1
     cdef Record read_next(self)
     cdef Record read_slowly(self)
+
+
+cdef class PairIterator(RecordIterator):
+    pass
 
 
 cdef class RecordBatch:

@@ -1,9 +1,10 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from typing import Any, Never, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
+from klog.errors import CorruptBatch
 from klog.record.payloads import Payloads
 from klog.record.timestamps import TimestampType
 
@@ -57,10 +58,16 @@ class Record:
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
 
-@final
+@disjoint_base
 class RecordIterator:
     def __iter__(self) -> RecordIterator: ...
     def __next__(self) -> Record: ...
+    def close(self) -> None: ...
+
+@final
+class PairIterator:
+    def __iter__(self) -> PairIterator: ...
+    def __next__(self) -> tuple[bytes | None, bytes | None]: ...
     def close(self) -> None: ...
 
 @final
@@ -141,5 +148,19 @@ def iter_records(
     verify_crc: bool = True,
     lazy: bool | None = None,
     payloads: Payloads | None = None,
+    on_damage: Callable[[CorruptBatch, int], object] | None = None,
 ) -> RecordIterator: ...
+def pairs(
+    buffer: Buffer,
+    *,
+    start: int = 0,
+    stop: int = ...,
+    include_control: bool = False,
+    aborted: Iterable[tuple[int, int, int]] = (),
+    path: str | PathLike[str] | None = None,
+    file_position: int = 0,
+    verify_crc: bool = True,
+    payloads: Payloads | None = None,
+    on_damage: Callable[[CorruptBatch, int], object] | None = None,
+) -> PairIterator: ...
 def validate(buffer: Buffer, *, path: str | PathLike[str] | None = None, file_position: int = 0) -> int: ...

@@ -6,8 +6,9 @@ changes under it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from klog import record as record_room
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from klog.log.view import LogView
 
 CHUNK_BYTES = 1 << 20
+Pair = tuple[bytes | None, bytes | None]
+OnDamage = Callable[[CorruptBatch, int], object] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class FetchedChunk:
     aborted: tuple[tuple[int, int, int], ...] = ()
     payloads: Payloads | None = None  # where plain records of compressed batches are kept
 
-    def records(self, *, include_control: bool = False) -> Iterator[Record]:
+    def records(self, *, include_control: bool = False, on_damage: OnDamage = None) -> Iterator[Record]:
         """What was asked for, as lazy records."""
         return record_room.iter_records(
             self.buffer,
@@ -54,14 +57,29 @@ class FetchedChunk:
             file_position=self.file_position,
             lazy=True,
             payloads=self.payloads,
+            on_damage=on_damage,
+        )
+
+    def pairs(self, *, include_control: bool = False, on_damage: OnDamage = None) -> Iterator[Pair]:
+        """The same records as (key, value)."""
+        return record_room.pairs(
+            self.buffer,
+            start=self.start,
+            stop=self.stop,
+            include_control=include_control,
+            aborted=self.aborted,
+            path=self.path,
+            file_position=self.file_position,
+            payloads=self.payloads,
+            on_damage=on_damage,
         )
 
 
 class LogReader:
     """A range of one or several logs, read lazily and as often as you like. Any thread; one thread per iteration.
 
-    Iterating gives Record; .batches() RecordBatch; .to_arrow() a pyarrow.Table; any library that takes Arrow streams
-    (polars, duckdb, pandas) takes the reader itself.
+    Iterating returns Record, .pairs() (key, value), .batches() RecordBatch, .to_arrow() a pyarrow.Table. Any library
+    that takes Arrow streams (polars, duckdb, pandas) takes the reader itself.
     """
 
     def __init__(
@@ -81,15 +99,21 @@ class LogReader:
         return f"<LogReader {parts} {self._isolation}>"
 
     def __iter__(self) -> Iterator[Record]:
-        for log, chunk in self._chunks(CHUNK_BYTES):
-            offset = chunk.start
-            try:
-                for record in chunk.records(include_control=self._include_control):
-                    offset = record.offset + 1
-                    yield record
-            except CorruptBatch as error:
-                log._note_next_offset(error, offset)
-                raise
+        # No Python frame for each record: chain goes from the iterator of one chunk to that of the next in C.
+        return chain.from_iterable(
+            chunk.records(include_control=self._include_control, on_damage=log._note_next_offset)
+            for log, chunk in self._chunks(CHUNK_BYTES)
+        )
+
+    def pairs(self) -> Iterator[Pair]:
+        """Iterate (key, value) of the records, bytes or None each: the fastest way through them in Python.
+
+        Raises what iterating records raises.
+        """
+        return chain.from_iterable(
+            chunk.pairs(include_control=self._include_control, on_damage=log._note_next_offset)
+            for log, chunk in self._chunks(CHUNK_BYTES)
+        )
 
     @property
     def parts(self) -> tuple[tuple[LogView, int, int], ...]:
