@@ -13,6 +13,26 @@ def test_no_import_points_up() -> None:
     assert sorted(set(check_layers.breaches())) == []
 
 
+def test_circles_inside_packages_only_get_fewer() -> None:
+    assert sorted(check_layers.wrong_counts()) == []
+
+
+def test_a_circle_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "klog" / "disk"
+    directory.mkdir(parents=True)
+    for name, line in (
+        ("a", "from klog.disk import b"),
+        ("b", "from klog.disk.c import x"),
+        ("c", "import klog.disk.a"),
+    ):
+        (directory / f"{name}.py").write_text(f"def f():\n    {line}\n")
+    (directory / "d.py").write_text("from klog.disk import a\n")
+    monkeypatch.setattr(check_layers, "ROOT", tmp_path)
+    assert [module[-1] + target[-1] for module, target in check_layers.circles()] == ["ab", "bc", "ca"]
+    monkeypatch.setattr(check_layers, "CIRCLES", {"disk": 2})
+    assert ["disk: 3" in line for line in check_layers.wrong_counts()] == [True]
+
+
 def test_every_room_has_its_place() -> None:
     rooms = {path.name for path in (check_layers.ROOT / "klog").iterdir() if (path / "__init__.py").exists()}
     assert rooms <= {*check_layers.ORDER, *check_layers.EVERYWHERE}
