@@ -23,6 +23,7 @@ from klog.record import decode, encode
 from klog.record.control import marker as marker_record
 from tests.support.batches import marker, transactional
 from tests.support.child import in_child
+from tests.support.faulty_io import FaultyIo
 from tests.support.logs import one_log
 
 T = 1_700_000_000_000
@@ -627,3 +628,28 @@ def test_a_tls_socket_is_served_from_memory(large: klog.Log, monkeypatch: pytest
         assert data.send_to(ours) == data.size
         thread.join()
         assert got == [bytes(data.memory())]
+
+
+def test_the_first_fetch_of_a_reader_costs_what_a_fetch_costs(tmp_path: Path) -> None:
+    """The last stable offset may need a replay of the whole log: only read_committed, or who asks for it, waits."""
+    with klog.Log.open(tmp_path / "t-0", config={"segment.bytes": 300}) as log:
+        for _ in range(100):
+            log.append_batches(single(0))
+        log.append_batches(transactional(1, 0, 0))
+        open_from = log.log_end_offset - 1
+        log.append_batches(single(0))
+    for path in (tmp_path / "t-0").glob("*.snapshot"):
+        path.unlink()
+    with FaultyIo() as io:
+
+        def reads() -> int:
+            return io.calls("pread") + io.calls("preadv2")
+
+        with klog.Log.open(tmp_path / "t-0", read_only=True, files=RealFiles(table=io.table)) as reader:
+            before = reads()
+            found = reader.fetch(5)
+            assert 0 < reads() - before <= 6
+            before = reads()
+            assert (found.log_end_offset, found.last_stable_offset) == (log.log_end_offset, open_from)
+            assert reads() - before >= len(reader.segments) > 20
+            assert reader.fetch(open_from, isolation="read_committed").size == 0

@@ -46,7 +46,7 @@ class FetchData:
 
     offset: int
     high_watermark: int
-    last_stable_offset: int
+    _last_stable_offset: int | None
     log_start_offset: int
     log_end_offset: int
     position: OffsetMetadata
@@ -55,6 +55,15 @@ class FetchData:
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
     _file: LogFile | None = field(default=None, repr=False)
     _log: LogView | None = field(default=None, repr=False, compare=False)  # may files be mapped? counts sends
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Exclusive bound of read_committed. A reader beside a writer works it out when it is first asked for, which
+        may need a replay of all batches: other isolation levels do not wait for it."""
+        if self._last_stable_offset is None:
+            assert self._log is not None
+            self._last_stable_offset = min(self._log.last_stable_offset, self.high_watermark)
+        return self._last_stable_offset
 
     def memory(self) -> memoryview:
         """The batches, read-only, valid as long as you keep it.
@@ -201,15 +210,17 @@ def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_o
         raise ValueError(f"max_bytes={max_bytes}: not negative, and no more than 63 bits")
     # F1. The end first: what is appended from here on is beyond it.
     start, end = log.log_start_offset, log.log_end_offset
-    high_watermark, stable = min(log.high_watermark, end), log.last_stable_offset
-    bound = {"log_end": end, "high_watermark": high_watermark, "read_committed": min(stable, high_watermark)}
-    if not isinstance(isolation, str) or isolation not in bound:
+    high_watermark = min(log.high_watermark, end)
+    stable = min(log.last_stable_offset, high_watermark) if isolation == "read_committed" or not log.read_only else None
+    bounds = {"log_end": end, "high_watermark": high_watermark, "read_committed": stable}
+    bound = bounds.get(isolation) if isinstance(isolation, str) else None
+    if bound is None:
         raise unknown_isolation(isolation)
     if not start <= offset <= end:
         raise OffsetOutOfRange(offset, start, end, log.name)
     found = FetchData(offset, high_watermark, stable, start, end, OffsetMetadata(offset))
     segments = log._segments
-    read_up_to(found, segments, place_of(segments, bound[isolation], end), max_bytes, min_one)
+    read_up_to(found, segments, place_of(segments, bound, end), max_bytes, min_one)
     found._log = log
     if found._file is not None and log._home is not None:
         log._home.sampler.probe(found._file, found.position.position, found.size)

@@ -104,7 +104,7 @@ class FetchRange:
         return FetchData(
             piece.offset,
             log.high_watermark,
-            log.last_stable_offset,
+            None if log.read_only else log.last_stable_offset,
             log.log_start_offset,
             log.log_end_offset,
             OffsetMetadata(piece.offset, segment.base_offset, piece.position),
