@@ -277,7 +277,7 @@ def test_fill_answers_what_was_written() -> None:
     assert fill(write, b"", 1) == b""
     assert fill(write, b"abc", 3) == b"abc"
     assert fill(write, b"abc", 70_000) == b"abc"
-    with pytest.raises(ValueError, match="room for 3"):
+    with pytest.raises(ValueError, match="do not fit into 3"):
         fill(lambda source, target: 4, b"", 3)
     with pytest.raises(ZeroDivisionError):
         fill(lambda source, target: seen.append(target) or 1 // 0, b"", 3)
