@@ -16,7 +16,7 @@ enum {
 static inline int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static inline int64_t wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 
-/* The one place that decides about a record. */
+/* The only function that judges a record. */
 static kl_refused_t judge(const kl_leader_rules_t *rules, int has_key, int64_t timestamp) {
     if (rules->key_required && !has_key)
         return KL_REFUSED_KEY;
@@ -44,9 +44,9 @@ static int32_t note(const kl_leader_rules_t *rules, int has_key, int64_t timesta
 
 /* Magic 2 ------------------------------------------------------------------------------------------------------------ */
 
-/* age lies in [-after_max, before_max] if age + after_max, unsigned, is at most before_max + after_max: one comparison a
- * record, without a branch.  It may suspect what judge() lets pass (no time at all, the one age that has no negative), and
- * never the other way round. */
+/* age lies in [-after_max, before_max] if age + after_max, unsigned, is at most before_max + after_max: one comparison
+ * a record, without a branch.  It may suspect a record that judge() accepts (no time at all, the one age that has no
+ * negative), and never the reverse. */
 int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
                    const kl_leader_rules_t *rules, kl_findings_t *out, int32_t *bad) {
     const uint8_t *at = payload, *end = payload + size;
@@ -86,7 +86,7 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
         .disorder = -1,
         .suspects = (int)suspect | (rules->key_required && keys < 0) | (rules->stamped != 0),
     };
-    if (disorder != 0) { /* seldom enough to look for it again */
+    if (disorder != 0) { /* rare, so finding it takes another walk */
         at = payload;
         for (int32_t i = 0; i < count; i++) {
             kl_record_t record;
@@ -118,7 +118,7 @@ int32_t kl_leader_refusals(const uint8_t *payload, size_t size, int32_t count, i
     return n;
 }
 
-/* What goes into the new record but its headers, which are measured here and written by who writes. */
+/* The fields of the new record except its headers, which are measured here and written by the caller. */
 static void renewed(const kl_record_t *record, const uint8_t *behind, int32_t number, int64_t shift,
                     kl_record_in_t *out) {
     int64_t headers_size = 0;
@@ -144,7 +144,7 @@ static void renewed(const kl_record_t *record, const uint8_t *behind, int32_t nu
     };
 }
 
-/* How far deltas move when the first record's time becomes the base. */
+/* The change of all deltas when the first record's time becomes the base. */
 static int64_t shift_of(const uint8_t *payload, size_t size) {
     kl_record_t record;
     size_t used = 0;
@@ -206,7 +206,7 @@ static int64_t message_size(const kl_set_t *set, size_t from) {
     return (size_t)size > left - KL_MESSAGE_PREFIX ? 0 : (int64_t)size + KL_MESSAGE_PREFIX;
 }
 
-/* Before any message of a wrapper is looked at, all of them are there, and stand before it. */
+/* Check the frames of a wrapper's messages before any message: all of them are whole and below the wrapper's offset. */
 static int check_frames(const kl_set_t *set, int32_t *bad) {
     int64_t size, last = 0;
     size_t from = 0;

@@ -1,4 +1,4 @@
-/* Columns that are shared, columns of views, and what those pin. */
+/* Shared columns, columns of views, and what those pin. */
 #include "selftest/selftest.h"
 
 #include <stdlib.h>
@@ -52,7 +52,7 @@ void test_columns_shared(void) {
 
 static void count_release(void *owner) { ++*(int *)owner; }
 
-/* Views say what copies say, of two payloads taken in turns, and let go of them once, at the very end. */
+/* Views have the same content as copies, for two alternating payloads, and release them once, at the very end. */
 void test_columns_views(void) {
     kl_columns_t *copies = NULL, *views = NULL;
     CHECK(kl_columns_new(&pool, every_kind, KL_COLUMN_KINDS, 0, &copies) == KL_OK);
@@ -105,7 +105,7 @@ void test_columns_views(void) {
     free(payloads[1]);
 }
 
-/* Bytes out of the reach of a view's offset get a slot of their own, in the same pin. */
+/* Bytes beyond the range of a view's offset get their own slot, in the same pin. */
 void test_views_far_away(void) {
     enum { BEHIND = 700 };
     size_t reach = ((size_t)1 << 31) - BEHIND, room = reach + 16384;
@@ -127,7 +127,7 @@ void test_views_far_away(void) {
     CHECK(kl_columns_export(views, &array) == KL_OK);
     kl_columns_drop(views);
     int64_t slots = array.children[4]->n_buffers - 3, used = 0;
-    CHECK(slots >= 2 && slots <= 3); /* keys may begin one behind the first values */
+    CHECK(slots >= 2 && slots <= 3); /* keys may begin one after the first values */
     for (int column = 3; column <= 4; column++) {
         const void **buffers = array.children[column]->buffers;
         const int64_t *sizes = buffers[2 + slots];

@@ -1,4 +1,4 @@
-/* The frame around lz4 blocks comes back as it went, and a broken one stays inside what it was given. */
+/* The frame around lz4 blocks round-trips, and an invalid one never leads outside its buffers. */
 #include "selftest/selftest.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "lz4.h"
 
-/* A codec for the frame around it: every byte twice, if nothing odd is in the way. */
+/* A simple codec for the test: every byte twice, if possible. */
 static int half(const char *from, char *to, int size, int room) {
     if (size % 2 != 0 || size / 2 > room)
         return 0;
@@ -26,7 +26,7 @@ static int twofold(const char *from, char *to, int size, int room) {
     return 2 * size;
 }
 
-/* What comes out of an exact copy, into room that is as large as was said: -1 for nothing. */
+/* Decompress an exact copy into a buffer of the stated size; -1 for a refused payload. */
 static int64_t unpacked(const uint8_t *payload, size_t size, const uint8_t *plain) {
     static const kl_lz4_t lz4 = {twofold, half};
     uint8_t *exact = exact_copy(payload, size);

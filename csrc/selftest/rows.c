@@ -9,7 +9,7 @@
 #include "rows.h"
 #include "status.h"
 
-/* A struct of value (binary, two rows behind its own offset) and key (views), sliced once more by the parent. */
+/* A struct of value (binary, offset by two rows) and key (views), sliced once more by the parent. */
 void test_rows(void) {
     static const int32_t ends[] = {0, 3, 3, 5, 6};
     static const uint8_t value_bits[] = {0x0d}; /* row 1 is null */
@@ -36,7 +36,7 @@ void test_rows(void) {
     CHECK(kl_rows_point(&rows, &array, message) == KL_OK && rows.length == 2);
     CHECK(kl_rows_bytes(&rows, 0) > 0);
 
-    /* Room grows byte by byte: what is written is right, and never a byte behind the room (the block is that long). */
+    /* The space grows byte by byte: what is written is right, and no byte after the space is (the block ends there). */
     kl_rows_rules_t rules = {.batch_bytes_max = 1000, .message_bytes_max = 1000, .timestamp_default = 7,
                              .timestamp_max = 9};
     int done = 0;
@@ -65,7 +65,7 @@ void test_rows(void) {
     }
     CHECK(done);
 
-    /* Types and buffers that are not taken. */
+    /* Unsupported types and buffers. */
     static const char *const wrong[] = {"l", "+s", "", "w:", "w:-1", "vzz"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         value_schema.format = wrong[i];

@@ -1,4 +1,4 @@
-/* The short way, the walk and the columns take the same payloads, whatever is in them. */
+/* The fast path, the walk and the columns accept the same payloads, whatever is in them. */
 #include "selftest/selftest.h"
 
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 
 static kl_pool_t pool;
 
-/* Whatever the short way accepts is what kl_record_next makes of it; answers how many records went the short way. */
+/* kl_record_next gives the same result for all that the fast path accepts. Returns how many records took the fast path.
+ * */
 static int32_t scan(const uint8_t *payload, size_t size, int32_t count) {
     const uint8_t *at = payload, *end = payload + size;
     int32_t scanned = 0;
@@ -36,7 +37,7 @@ static int32_t scan(const uint8_t *payload, size_t size, int32_t count) {
     return scanned;
 }
 
-/* Walk a payload by both readers; they agree about what is good. */
+/* Walk a payload by both readers; they agree about what is valid. */
 static int walk(const uint8_t *payload, size_t size, int32_t count) {
     uint8_t *at = exact_copy(payload, size);
     scan(at, size, count);
@@ -76,7 +77,7 @@ void test_hostile(void) {
         uint8_t *payload = out + KL_BATCH_HEADER;
         size -= KL_BATCH_HEADER;
         CHECK(walk(payload, size, count) == KL_OK);
-        CHECK(scan(payload, size, count) >= count - KL_SCAN_MIN / KL_RECORD_MIN - 1); /* the last ones are too near the end */
+        CHECK(scan(payload, size, count) >= count - KL_SCAN_MIN / KL_RECORD_MIN - 1); /* the last are too near the end */
         CHECK(walk(payload, size, count + 1) == KL_ECOUNT);
         CHECK(walk(payload, size, count - 1) == (count == 1 ? KL_OK : KL_ESLACK));
         CHECK(walk(payload, size, INT32_MAX) == KL_ECOUNT);
@@ -106,7 +107,7 @@ void test_hostile(void) {
     free(out);
 }
 
-/* A checksum taken along a walk is that of the whole batch, whatever the walk finds and wherever it ends. */
+/* A checksum computed during a walk is that of the whole batch, whatever the walk finds and wherever it ends. */
 void test_summed(void) {
     static uint8_t out[1 << 15];
     for (int round = 0; round < 200; round++) {
