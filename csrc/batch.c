@@ -202,15 +202,15 @@ __attribute__((always_inline)) static inline int validate(const uint8_t *payload
         if (sum != NULL && at >= sum->at)
             kl_sum_reach(sum, at);
         int status;
-        const uint8_t *behind = kl_walk_record(at, end, &record, &status);
-        if (behind == NULL) {
+        const uint8_t *after = kl_walk_record(at, end, &record, &status);
+        if (after == NULL) {
             *bad = i;
             return status;
         }
         if ((record.offset_delta <= before || record.offset_delta > last_offset_delta) && disorder < 0)
             disorder = i;
         before = record.offset_delta;
-        at = behind;
+        at = after;
     }
     if (at != end) {
         *bad = count;

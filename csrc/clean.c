@@ -12,8 +12,8 @@
  * *bad set. */
 static inline const uint8_t *walk(const kl_batch_t *b, int32_t i, const uint8_t *at, const uint8_t *end,
                                   kl_record_t *record, int *status, int32_t *bad) {
-    const uint8_t *behind = kl_walk_record(at, end, record, status);
-    if (behind == NULL) {
+    const uint8_t *after = kl_walk_record(at, end, record, status);
+    if (after == NULL) {
         *bad = i;
         return NULL;
     }
@@ -22,7 +22,7 @@ static inline const uint8_t *walk(const kl_batch_t *b, int32_t i, const uint8_t 
         *bad = i;
         return NULL;
     }
-    return behind;
+    return after;
 }
 
 /* Check that no bytes are left after the last record. A batch without records is not checked. */
@@ -179,7 +179,8 @@ static inline const uint8_t *pass_by(const uint8_t *at, const uint8_t *end) {
 }
 
 /* Choose among the records of a batch that is_noted, without reading their keys.  Offsets rise from record to record,
- * as pass 1 has checked: if there are as many records as offsets, the i-th has the i-th offset. Stale ones are skipped. */
+ * as pass 1 has checked: if there are as many records as offsets, the i-th has the i-th offset. Stale ones are
+ * skipped. */
 static int choose_noted(chooser_t *c, const uint8_t *records, const uint8_t *end, int32_t *bad) {
     const kl_batch_t *b = c->b;
     const uint8_t *at = records;
@@ -188,19 +189,19 @@ static int choose_noted(chooser_t *c, const uint8_t *records, const uint8_t *end
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *behind;
-        if (dense && kl_keymap_stale(c->rules->map, b->base_offset + i) && (behind = pass_by(at, end)) != NULL) {
-            at = behind;
+        const uint8_t *after;
+        if (dense && kl_keymap_stale(c->rules->map, b->base_offset + i) && (after = pass_by(at, end)) != NULL) {
+            at = after;
             continue;
         }
-        if ((behind = walk(b, i, at, end, &record, &status, bad)) == NULL)
+        if ((after = walk(b, i, at, end, &record, &status, bad)) == NULL)
             return status;
         d.offsets[0] = b->base_offset + record.offset_delta;
         d.deltas[0] = record.timestamp_delta;
         d.from[0] = (uint32_t)(at - records);
-        d.to[0] = (uint32_t)(behind - records);
+        d.to[0] = (uint32_t)(after - records);
         d.tombstone[0] = record.value == NULL;
-        at = behind;
+        at = after;
         if (record.key == NULL)
             c->out->keyless++;
         else if (!kl_keymap_stale(c->rules->map, d.offsets[0]) && (!d.tombstone[0] || c->tombstones_stay))
@@ -219,16 +220,16 @@ static int choose_any(chooser_t *c, const uint8_t *records, const uint8_t *end, 
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *behind = walk(b, i, at, end, &record, &status, bad);
-        if (behind == NULL)
+        const uint8_t *after = walk(b, i, at, end, &record, &status, bad);
+        if (after == NULL)
             return status;
         d.keys[d.n] = (kl_key_t){record.key, record.key == NULL ? 0 : (size_t)record.key_size};
         d.offsets[d.n] = b->base_offset + record.offset_delta;
         d.deltas[d.n] = record.timestamp_delta;
         d.from[d.n] = (uint32_t)(at - records);
-        d.to[d.n] = (uint32_t)(behind - records);
+        d.to[d.n] = (uint32_t)(after - records);
         d.tombstone[d.n] = record.value == NULL;
-        at = behind;
+        at = after;
         if (++d.n == KL_KEYMAP_GROUP)
             judge(c, &d);
     }
@@ -287,22 +288,22 @@ int64_t kl_clean_write(const kl_batch_t *b, const uint8_t *records, const kl_cle
             size_t used = 0;
             kl_varint_decode(at, (size_t)(end - at), &length, &used);
             at += used;
-            const uint8_t *behind = at + length;
+            const uint8_t *after = at + length;
             uint8_t attributes = *at++;
-            kl_varlong_decode(at, (size_t)(behind - at), &delta, &used);
+            kl_varlong_decode(at, (size_t)(after - at), &delta, &used);
             at += used;
-            kl_varint_decode(at, (size_t)(behind - at), &offset_delta, &used);
+            kl_varint_decode(at, (size_t)(after - at), &offset_delta, &used);
             at += used;
             delta = stamped ? add64(out->max_timestamp, -out->base_timestamp) : add64(delta, shift);
             offset_delta -= moved;
-            size_t rest = (size_t)(behind - at);
+            size_t rest = (size_t)(after - at);
             to += kl_varint_encode(to, (int32_t)(1 + kl_varlong_size(delta) + kl_varint_size(offset_delta) + rest));
             *to++ = attributes;
             to += kl_varlong_encode(to, delta);
             to += kl_varint_encode(to, offset_delta);
             memcpy(to, at, rest);
             to += rest;
-            at = behind;
+            at = after;
         }
     }
     return to - start;
@@ -346,17 +347,17 @@ int kl_clean_find(kl_found_t *found, const kl_batch_t *b, const uint8_t *records
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *behind = walk(b, i, at, end, &record, &status, bad);
-        if (behind == NULL)
+        const uint8_t *after = walk(b, i, at, end, &record, &status, bad);
+        if (after == NULL)
             return status;
         if (record.key != NULL && same_key((kl_key_t){record.key, (size_t)record.key_size}, found->key)) {
             int64_t offset = b->base_offset + record.offset_delta;
             if (found->records++ == 0)
                 found->first_offset = offset;
             found->last_offset = offset;
-            found->bytes += behind - at;
+            found->bytes += after - at;
         }
-        at = behind;
+        at = after;
     }
     return walked(b, at, end, bad);
 }

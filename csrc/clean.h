@@ -15,8 +15,8 @@
 /* Pass 1: put the key of each record at or above start into the map, except records without a key.
  * KL_OK | KL_EFULL (the map; records after *latest have not been noted) | any code of kl_payload_validate
  * (*bad is set): KL_EORDER for an offset outside its batch, which would make older records look like the newest ones.
- * If offsets do not rise within their batch, stale ones are no longer tracked.  Records without a key or without a value are marked.
- * *latest is the offset of the last key that was put, unchanged if there was none. */
+ * If offsets do not rise within their batch, stale ones are no longer tracked.  Records without a key or a value are
+ * marked. *latest is the offset of the last key that was put, unchanged if there was none. */
 int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records, size_t size, int64_t start,
                   int64_t *latest, int32_t *bad);
 
@@ -80,7 +80,7 @@ int64_t kl_clean_write(const kl_batch_t *b, const uint8_t *records, const kl_cle
 void kl_clean_seal(const kl_batch_t *b, const kl_cleaned_t *cleaned, int64_t base_offset, int codec, int64_t size,
                    uint8_t *at);
 
-/* Write the 61 bytes of a batch that has lost all records and stays for its offsets and its producer's last sequence. */
+/* Write the 61 bytes of a batch that has lost all records and stays for its offsets and its producer's sequence. */
 void kl_clean_empty(const kl_batch_t *b, uint8_t *at);
 
 /* Result so far of a search for one key. */

@@ -62,7 +62,7 @@ typedef struct {
 /* Slots grow together, because Arrow requires their addresses and their sizes in one array each. */
 typedef struct {
     int count;
-    int room;
+    int space;
     int current; /* the slot of the next payload */
     const uint8_t **at;
     int64_t *size;
@@ -276,8 +276,8 @@ void kl_columns_drop(kl_columns_t *c) {
     free(c);
 }
 
-static int grow(void **items, int room, size_t item) {
-    void *more = realloc(*items, (size_t)room * item);
+static int grow(void **items, int space, size_t item) {
+    void *more = realloc(*items, (size_t)space * item);
     if (more == NULL)
         return -ENOMEM;
     *items = more;
@@ -286,13 +286,13 @@ static int grow(void **items, int room, size_t item) {
 
 int kl_columns_pin(kl_columns_t *c, const uint8_t *bytes, size_t size, void (*release)(void *), void *owner) {
     slots_t *s = &c->slots;
-    if (s->count == s->room) {
-        int room = 2 * s->room + 4;
-        if (grow((void **)&s->at, room, sizeof *s->at) != KL_OK ||
-            grow((void **)&s->size, room, sizeof *s->size) != KL_OK ||
-            grow((void **)&s->pins, room, sizeof *s->pins) != KL_OK)
+    if (s->count == s->space) {
+        int space = 2 * s->space + 4;
+        if (grow((void **)&s->at, space, sizeof *s->at) != KL_OK ||
+            grow((void **)&s->size, space, sizeof *s->size) != KL_OK ||
+            grow((void **)&s->pins, space, sizeof *s->pins) != KL_OK)
             return -ENOMEM;
-        s->room = room;
+        s->space = space;
     }
     s->at[s->count] = bytes;
     s->size[s->count] = (int64_t)size;
@@ -337,14 +337,14 @@ static int parse_block(const kl_batch_t *b, const uint8_t **at, const uint8_t *e
     int status = KL_OK;
     for (; i < b->count && n < BLOCK; i++) {
         kl_record_t r;
-        const uint8_t *behind = kl_walk_record(from, end, &r, &status);
-        if (behind == NULL)
+        const uint8_t *after = kl_walk_record(from, end, &r, &status);
+        if (after == NULL)
             break;
         if (control && !control_key_ok(&r)) {
             status = KL_ELENGTH;
             break;
         }
-        from = behind;
+        from = after;
         uint64_t offset = base_offset + (uint64_t)(int64_t)r.offset_delta;
         block->offset[n] = (int64_t)offset;
         block->timestamp[n] = (int64_t)(base_timestamp + ((uint64_t)r.timestamp_delta & deltas));
@@ -355,7 +355,7 @@ static int parse_block(const kl_batch_t *b, const uint8_t **at, const uint8_t *e
         block->header_count[n] = r.header_count;
         if (r.header_count != 0) {
             block->headers[n] = r.headers;
-            block->headers_end[n] = behind;
+            block->headers_end[n] = after;
         }
         /* The next record overwrites one that is not selected. */
         int wanted = offset - start < span;
@@ -547,9 +547,9 @@ static int copy_headers(kl_columns_t *c, const uint8_t *at, const uint8_t *end, 
         if (status != KL_OK)
             return status;
         buffer_t *keys = &c->header_key.data, *values = &c->header_value.data;
-        size_t room = keys->capacity - keys->size;
-        size_t made = kl_utf8_repair(h.key, (size_t)h.key_size, keys->data + keys->size, room);
-        if (made > room)
+        size_t space = keys->capacity - keys->size;
+        size_t made = kl_utf8_repair(h.key, (size_t)h.key_size, keys->data + keys->size, space);
+        if (made > space)
             return KL_ELENGTH;
         keys->size += made;
         put_i32(&c->header_key.offsets, (int32_t)keys->size);

@@ -223,11 +223,12 @@ const char *kl_keyhash_init(kl_keyhash_t *hash, const uint8_t secret[16], int ke
 
 static inline int64_t tail_of(int64_t slots) { return slots < KL_KEYMAP_TAIL ? slots : KL_KEYMAP_TAIL; }
 
-static inline int64_t room_of(int64_t slots) { return slots + tail_of(slots); } /* without the slot that stays empty */
+/* Without the slot that stays empty. */
+static inline int64_t all_slots_of(int64_t slots) { return slots + tail_of(slots); }
 
 enum { LOOKED_AT = 4 }; /* entries compared at a time, of which one is empty at the latest */
 
-size_t kl_keymap_bytes(int64_t slots_max) { return (size_t)(room_of(slots_max) + LOOKED_AT) * sizeof(kl_entry_t); }
+size_t kl_keymap_bytes(int64_t slots_max) { return (size_t)(all_slots_of(slots_max) + LOOKED_AT) * sizeof(kl_entry_t); }
 
 /* Set the table to one of its sizes: slots_max halved this many times.  So each size is at least twice the previous. */
 static void set_size(kl_keymap_t *map, int halvings) {
@@ -321,17 +322,17 @@ static inline int holds(const kl_entry_t *e, const kl_hash_t *hash) {
 static void grow(kl_keymap_t *map) {
     static const kl_entry_t empty;
     kl_entry_t *entries = map->entries;
-    int64_t old_room = room_of(map->slots), n = 0;
-    for (int64_t i = 0; i < old_room; i++) {
+    int64_t old_slots = all_slots_of(map->slots), n = 0;
+    for (int64_t i = 0; i < old_slots; i++) {
         entries[n] = entries[i];
         n += entries[i].offset_1 != 0;
     }
     set_size(map, map->halvings - 1);
-    int64_t row = room_of(map->slots) - n;
+    int64_t row = all_slots_of(map->slots) - n;
     kl_entry_t *from = entries + row;
     memmove(from, entries, (size_t)n * sizeof *entries);
     /* The rest of the old table before the row.  No slot after it has ever been written. */
-    memset(entries, 0, (size_t)(old_room < row ? old_room : row) * sizeof *entries);
+    memset(entries, 0, (size_t)(old_slots < row ? old_slots : row) * sizeof *entries);
     int64_t at = 0; /* below this the new table is complete */
     for (int64_t i = 0; i < n; i++) {
         kl_entry_t entry = from[i];
@@ -352,7 +353,7 @@ static inline int put_one(kl_keymap_t *map, const kl_hash_t *hash, int64_t offse
     }
     while (free->offset_1 != 0)
         free++;
-    if (free == map->entries + room_of(map->slots))
+    if (free == map->entries + all_slots_of(map->slots))
         return 1;
     if (free != e)
         memmove(e + 1, e, (size_t)(free - e) * sizeof *e);

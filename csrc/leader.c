@@ -33,11 +33,11 @@ static kl_refused_t judge(const kl_leader_rules_t *rules, int has_key, int64_t t
 }
 
 static int32_t note(const kl_leader_rules_t *rules, int has_key, int64_t timestamp, int32_t number, int32_t n,
-                    kl_refusal_t *to, int32_t room) {
+                    kl_refusal_t *to, int32_t space) {
     kl_refused_t why = judge(rules, has_key, timestamp);
     if (why == KL_REFUSED_NOT)
         return n;
-    if (n < room)
+    if (n < space)
         to[n] = (kl_refusal_t){.timestamp = timestamp, .number = number, .why = why};
     return n + 1;
 }
@@ -60,8 +60,8 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
     for (int32_t i = 0; i < count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *behind = kl_walk_record(at, end, &record, &status);
-        if (behind == NULL) {
+        const uint8_t *after = kl_walk_record(at, end, &record, &status);
+        if (after == NULL) {
             *bad = i;
             return status;
         }
@@ -73,7 +73,7 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
             max_timestamp = timestamp;
         if (i == 0)
             first_timestamp = timestamp;
-        at = behind;
+        at = after;
     }
     if (at != end) {
         *bad = count;
@@ -104,7 +104,7 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
 }
 
 int32_t kl_leader_refusals(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
-                           const kl_leader_rules_t *rules, kl_refusal_t *to, int32_t room) {
+                           const kl_leader_rules_t *rules, kl_refusal_t *to, int32_t space) {
     const uint8_t *at = payload, *end = payload + size;
     int32_t n = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -112,21 +112,21 @@ int32_t kl_leader_refusals(const uint8_t *payload, size_t size, int32_t count, i
         size_t used = 0;
         if (kl_record_next(at, (size_t)(end - at), &record, &used) != KL_OK)
             break;
-        n = note(rules, record.key_size >= 0, wrap_add(base_timestamp, record.timestamp_delta), i, n, to, room);
+        n = note(rules, record.key_size >= 0, wrap_add(base_timestamp, record.timestamp_delta), i, n, to, space);
         at += used;
     }
     return n;
 }
 
 /* The fields of the new record except its headers, which are measured here and written by the caller. */
-static void renewed(const kl_record_t *record, const uint8_t *behind, int32_t number, int64_t shift,
+static void renewed(const kl_record_t *record, const uint8_t *after, int32_t number, int64_t shift,
                     kl_record_in_t *out) {
     int64_t headers_size = 0;
     const uint8_t *at = record->headers;
     for (int32_t i = 0; i < record->header_count; i++) {
         kl_record_header_t header;
         size_t used = 0;
-        if (kl_record_header_next(at, (size_t)(behind - at), &header, &used) != KL_OK)
+        if (kl_record_header_next(at, (size_t)(after - at), &header, &used) != KL_OK)
             break;
         headers_size += (int64_t)kl_varint_size(header.key_size) + header.key_size +
                         (int64_t)kl_varint_size(header.value_size) + (header.value_size > 0 ? header.value_size : 0);
@@ -284,7 +284,7 @@ int kl_set_scan(const kl_set_t *set, const kl_leader_rules_t *rules, kl_findings
 }
 
 int32_t kl_set_refusals(const kl_set_t *set, int32_t count, const kl_leader_rules_t *rules, kl_refusal_t *to,
-                        int32_t room) {
+                        int32_t space) {
     int32_t n = 0;
     size_t from = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -294,9 +294,9 @@ int32_t kl_set_refusals(const kl_set_t *set, int32_t count, const kl_leader_rule
         if (size <= 0 || check_message(set, set->at + from, size, &m, &foreign) != KL_OK)
             break;
         if (!foreign) {
-            n = note(rules, m.key_size >= 0, m.timestamp, i, n, to, room);
+            n = note(rules, m.key_size >= 0, m.timestamp, i, n, to, space);
         } else {
-            if (n < room)
+            if (n < space)
                 to[n] = (kl_refusal_t){.timestamp = -1, .number = i, .why = KL_REFUSED_MAGIC};
             n++;
         }

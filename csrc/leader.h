@@ -56,9 +56,9 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
                    const kl_leader_rules_t *rules, kl_findings_t *out, int32_t *bad);
 
 /* List the records that the rules refuse, in a payload that kl_leader_scan has accepted.  Returns the number of all of
- * them; the first room ones are written to to, in their order. */
+ * them; the first `space` of them are written to to, in their order. */
 int32_t kl_leader_refusals(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
-                           const kl_leader_rules_t *rules, kl_refusal_t *to, int32_t room);
+                           const kl_leader_rules_t *rules, kl_refusal_t *to, int32_t space);
 
 /* Rewrite the records as a leader does: offset deltas 0, 1, 2 ..., timestamps from the first one on, no attributes,
  * every number in its shortest form.  kl_leader_rewrite_size returns the size, kl_leader_rewrite needs it. */
@@ -85,7 +85,7 @@ int kl_set_scan(const kl_set_t *set, const kl_leader_rules_t *rules, kl_findings
 
 /* See kl_leader_refusals, for the first count messages. */
 int32_t kl_set_refusals(const kl_set_t *set, int32_t count, const kl_leader_rules_t *rules, kl_refusal_t *to,
-                        int32_t room);
+                        int32_t space);
 
 /* Write the payload of findings->size bytes; only after a scan that has refused nothing. */
 void kl_set_write(const kl_set_t *set, const kl_findings_t *findings, uint8_t *to);

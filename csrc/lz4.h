@@ -14,7 +14,7 @@
 
 /* LZ4_decompress_safe and LZ4_compress_default: (from, to, bytes at from, space at to) -> bytes written, not above 0 on
  * failure (0 also means no bytes).  Neither reads or writes beyond its arguments. */
-typedef int (*kl_lz4_block_t)(const char *from, char *to, int size, int room);
+typedef int (*kl_lz4_block_t)(const char *from, char *to, int size, int space);
 
 typedef struct {
     kl_lz4_block_t decompress, compress;

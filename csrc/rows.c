@@ -28,7 +28,8 @@ static int bind_bytes(const struct ArrowSchema *schema, const char *name, kl_byt
     } else if (strncmp(format, "w:", 2) == 0) {
         int width = -1;
         if (sscanf(format, "w:%d", &width) != 1 || width < 0)
-            return refuse(KL_EMAGIC, message, "column '%.60s' has an unknown width (Arrow format '%.40s')", name, format);
+            return refuse(KL_EMAGIC, message, "column '%.60s' has an unknown width (Arrow format '%.40s')", name,
+                          format);
         column->kind = KL_BYTES_FIXED;
         column->width = width;
     } else if (strcmp(format, "n") == 0) {
@@ -102,7 +103,7 @@ static int passed_over(const char *name) {
 
 int kl_rows_bind(const struct ArrowSchema *schema, kl_rows_t *rows, char *message) {
     if (strcmp(schema->format, "+s") != 0 || schema->dictionary != NULL)
-        return refuse(KL_EMAGIC, message, "%s need columns, as a struct or table; not one column (Arrow format '%.40s')",
+        return refuse(KL_EMAGIC, message, "%s need columns: a struct or a table, not one column (Arrow format '%.40s')",
                       "records", schema->format);
     memset(rows, 0, sizeof *rows);
     rows->key_child = rows->value_child = rows->timestamp_child = rows->headers_child = -1;

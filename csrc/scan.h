@@ -122,9 +122,9 @@ static inline const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *en
 /* Read the record at at[0 .. end - at), of any kind.  Returns its end, or NULL with *status set: any code of
  * kl_record_next, or KL_ECOUNT if no byte is left. */
 static inline const uint8_t *kl_walk_record(const uint8_t *at, const uint8_t *end, kl_record_t *out, int *status) {
-    const uint8_t *behind = kl_scan_record(at, end, out);
-    if (behind != NULL)
-        return behind;
+    const uint8_t *after = kl_scan_record(at, end, out);
+    if (after != NULL)
+        return after;
     kl_record_t rare; /* separate, so that *out can stay in registers */
     size_t used = 0;
     *status = at == end ? KL_ECOUNT : kl_record_next(at, (size_t)(end - at), &rare, &used);

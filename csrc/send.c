@@ -132,8 +132,8 @@ static int64_t by_copy(const kl_io_t *io, int to, int from, kl_send_t *s) {
     if (s->memory == NULL)
         return NO_MEMORY;
     if (s->held == 0) {
-        size_t shift = (size_t)s->at & MISALIGN, room = s->memory_size - shift;
-        size_t size = room < COPY_BYTES ? room : COPY_BYTES;
+        size_t shift = (size_t)s->at & MISALIGN, space = s->memory_size - shift;
+        size_t size = space < COPY_BYTES ? space : COPY_BYTES;
         int64_t got = kl_pread(io, from, s->memory + shift, s->left < (int64_t)size ? (size_t)s->left : size, s->at);
         if (got <= 0)
             return got;

@@ -55,15 +55,15 @@ static inline size_t kl_utf8_repaired_size(const uint8_t *at, size_t size) {
     return out;
 }
 
-/* Write it to out, which has space for room bytes.  Returns the size, or room + 1 if that is not enough. */
-static inline size_t kl_utf8_repair(const uint8_t *at, size_t size, uint8_t *out, size_t room) {
+/* Write it to out, of `space` bytes.  Returns the size, or space + 1 if that is not enough. */
+static inline size_t kl_utf8_repair(const uint8_t *at, size_t size, uint8_t *out, size_t space) {
     size_t done = 0;
     while (size != 0) {
         int step = kl_utf8_step(at, size);
         size_t used = (size_t)(step > 0 ? step : -step);
         size_t made = step > 0 ? used : 3;
-        if (made > room - done)
-            return room + 1;
+        if (made > space - done)
+            return space + 1;
         memcpy(out + done, step > 0 ? at : (const uint8_t *)"\xef\xbf\xbd", made);
         done += made;
         at += used;

@@ -97,9 +97,9 @@ static void plain_hash(const kl_keyhash_t *hash, const kl_key_t *keys, int32_t n
 }
 
 static void check_table(const kl_keymap_t *map) {
-    int64_t room = map->slots + (map->slots < KL_KEYMAP_TAIL ? map->slots : KL_KEYMAP_TAIL), seen = 0;
+    int64_t space = map->slots + (map->slots < KL_KEYMAP_TAIL ? map->slots : KL_KEYMAP_TAIL), seen = 0;
     const kl_entry_t *last = NULL;
-    for (int64_t i = 0; i < room; i++) {
+    for (int64_t i = 0; i < space; i++) {
         const kl_entry_t *e = map->entries + i;
         if (e->offset_1 == 0)
             continue;
@@ -111,7 +111,7 @@ static void check_table(const kl_keymap_t *map) {
         last = e;
         seen++;
     }
-    CHECK(map->entries[room].offset_1 == 0); /* K3 */
+    CHECK(map->entries[space].offset_1 == 0); /* K3 */
     CHECK(seen == map->size);
 }
 

@@ -45,20 +45,20 @@ void test_rows(void) {
         if (out == NULL)
             abort();
         kl_batch_t b = {.max_timestamp = -1};
-        kl_rows_out_t room = {.at = out, .size = KL_BATCH_HEADER, .capacity = capacity};
+        kl_rows_out_t into = {.at = out, .size = KL_BATCH_HEADER, .capacity = capacity};
         int64_t row = 0;
-        kl_rows_end_t end = kl_rows_write(&rows, &rules, &row, &b, &room);
-        CHECK(end == KL_ROWS_DONE || (end == KL_ROWS_SPACE && room.more > capacity - room.size));
-        CHECK(room.size <= capacity && row == b.count);
+        kl_rows_end_t end = kl_rows_write(&rows, &rules, &row, &b, &into);
+        CHECK(end == KL_ROWS_DONE || (end == KL_ROWS_SPACE && into.more > capacity - into.size));
+        CHECK(into.size <= capacity && row == b.count);
         if (end == KL_ROWS_DONE) {
             kl_record_t r;
             size_t used;
             done = 1;
             CHECK(b.count == 2 && b.base_timestamp == 7 && b.max_timestamp == 7);
-            CHECK(kl_record_next(out + KL_BATCH_HEADER, room.size - KL_BATCH_HEADER, &r, &used) == KL_OK);
+            CHECK(kl_record_next(out + KL_BATCH_HEADER, into.size - KL_BATCH_HEADER, &r, &used) == KL_OK);
             CHECK(r.key_size == 21 && memcmp(r.key, block, 21) == 0);
             CHECK(r.value_size == 2 && memcmp(r.value, "de", 2) == 0 && r.offset_delta == 0);
-            CHECK(kl_record_next(out + KL_BATCH_HEADER + used, room.size - KL_BATCH_HEADER - used, &r, &used) == KL_OK);
+            CHECK(kl_record_next(out + KL_BATCH_HEADER + used, into.size - KL_BATCH_HEADER - used, &r, &used) == KL_OK);
             CHECK(r.key_size == 0 && r.value_size == 1 && r.value[0] == 'f' && r.offset_delta == 1);
         }
         free(out);

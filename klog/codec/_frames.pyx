@@ -53,20 +53,20 @@ cdef inline uint64_t load(const uint8_t *at, int size) noexcept nogil:
     return value
 
 
-def fill(function, source, Py_ssize_t room, /):
-    """Return the bytes that function(source, target) writes to the front of target, an uninitialized buffer of `room`
+def fill(function, source, Py_ssize_t space, /):
+    """Return the bytes that function(source, target) writes to the front of target, an uninitialized buffer of `space`
     bytes. The function returns their number and must keep neither argument. This avoids the copy of codecs that return
     bytes."""
-    cdef PyObject *target = PyBytes_FromStringAndSize(NULL, room)
+    cdef PyObject *target = PyBytes_FromStringAndSize(NULL, space)
     cdef Py_ssize_t size
     try:
-        view = PyMemoryView_FromMemory(PyBytes_AS_STRING(<object>target), room, PyBUF_WRITE)
+        view = PyMemoryView_FromMemory(PyBytes_AS_STRING(<object>target), space, PyBUF_WRITE)
         try:
             size = function(source, view)
         finally:
             view.release()  # a traceback may keep the view, but not its buffer
-        if not 0 <= size <= room:
-            raise ValueError(f"{size} bytes do not fit into {room}")
+        if not 0 <= size <= space:
+            raise ValueError(f"{size} bytes do not fit into {space}")
         _PyBytes_Resize(&target, size)  # if memory runs out, it raises and target is NULL
         return <object>target
     finally:

@@ -558,19 +558,19 @@ cdef class RecordIterator:
 
     def __next__(self):
         cdef kl_record_t r
-        cdef const uint8_t *behind
+        cdef const uint8_t *after
         cdef int64_t offset
         # Plain records are read here in one step each; read_next handles everything else and all errors.
         while self.done < self.batch.count and not self.batch.attributes & KL_ATTR_CONTROL:
-            behind = kl_scan_record(self.records, self.records_end, &r)
-            if behind == NULL:
+            after = kl_scan_record(self.records, self.records_end, &r)
+            if after == NULL:
                 break
-            self.records = behind
+            self.records = after
             self.done += 1
-            prefetch(behind + PREFETCH)
+            prefetch(after + PREFETCH)
             offset = record_offset(&self.batch, &r)
             if self.start <= offset < self.stop:
-                return make_record(&r, behind, &self.batch, offset, self.pin)
+                return make_record(&r, after, &self.batch, offset, self.pin)
         return self.read_slowly()
 
     cdef Record read_slowly(self):

@@ -63,7 +63,7 @@ cdef class RecordInput:
 ctypedef struct rows_run_t:
     kl_batch_t batch                    # the one being written
     size_t start                        # its position
-    kl_rows_out_t room
+    kl_rows_out_t space
     int64_t bytes_max                   # of the group
     int64_t count                       # records of the batches before
     bint is_open

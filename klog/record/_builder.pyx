@@ -69,7 +69,7 @@ cdef enum:
     ARENA_MIN = 1 << 16
     CRC_NOGIL_MIN = 1 << 20
     ROWS_NOGIL_MIN = 1 << 19    # bytes of rows that take about 50 µs
-    GROUP_ROOM = 8 << 20        # the largest space to allocate ahead
+    GROUP_SPACE = 8 << 20        # the largest space to allocate ahead
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------
@@ -474,21 +474,21 @@ cdef int refuse_size(int64_t number, int64_t size, int64_t message_bytes_max) ex
 
 
 cdef int refuse_row(kl_rows_end_t end, Rows rows, int64_t row, const kl_rows_rules_t *rules,
-                    const kl_rows_out_t *room) except -1:
+                    const kl_rows_out_t *space) except -1:
     """Raise the same error as for other forms of this record."""
     cdef int64_t number = rows.first + kl_rows_at(&rows.rows, row)
     if end == KL_ROWS_KEY:
         refuse_keyless(number)
     if end == KL_ROWS_NEGATIVE or end == KL_ROWS_TIMESTAMP:
-        refuse_timestamp(number, room.timestamp, rules.timestamp_min, rules.timestamp_max)
+        refuse_timestamp(number, space.timestamp, rules.timestamp_min, rules.timestamp_max)
     if end == KL_ROWS_OVERFLOW:
         raise InvalidTimestamp(f"record {number}: the timestamp does not fit into 64 bits of milliseconds")
     if end == KL_ROWS_HEADER_KEY:
         raise InvalidRecord(f"record {number}: a header has no key; an empty key is allowed")
-    return refuse_size(number, room.more, rules.message_bytes_max)
+    return refuse_size(number, space.more, rules.message_bytes_max)
 
 
-cdef size_t rows_room(Rows rows, int64_t row, int64_t bytes_max) noexcept:
+cdef size_t rows_space(Rows rows, int64_t row, int64_t bytes_max) noexcept:
     """Estimate the space that the remaining rows need as records, up to bytes_max."""
     cdef int64_t n = rows.rows.length - row
     return <size_t>max(<int64_t>0, min(kl_rows_bytes(&rows.rows, row) + 16 * n + 1024, bytes_max))
@@ -695,8 +695,8 @@ cdef class Encoder:
                 self.row = 0
                 if self.rows is None:
                     break
-            left = min(<int64_t>rows_room(self.rows, self.row, 2 * GROUP_ROOM), bytes_max)
-            reserve(out, <size_t>min(left, <int64_t>GROUP_ROOM) + KL_BATCH_HEADER, True)
+            left = min(<int64_t>rows_space(self.rows, self.row, 2 * GROUP_SPACE), bytes_max)
+            reserve(out, <size_t>min(left, <int64_t>GROUP_SPACE) + KL_BATCH_HEADER, True)
             reserve(table, 64 * sizeof(kl_batch_t))
             if left >= ROWS_NOGIL_MIN and self.codec == 0:
                 with nogil:
@@ -704,14 +704,14 @@ cdef class Encoder:
             else:
                 end = self.run_rows(&run, out, table)
             if end == KL_ROWS_SPACE:
-                reserve(out, run.room.more, True)
+                reserve(out, run.space.more, True)
             elif end == KL_ROWS_FULL:
                 if run.is_open:
                     self.close_rows(&run, out, table)
                 if <int64_t>out.size >= bytes_max:
                     return 0
             elif end != KL_ROWS_DONE:
-                refuse_row(end, self.rows, self.row, &self.rules, &run.room)
+                refuse_row(end, self.rows, self.row, &self.rules, &run.space)
         if run.is_open:
             self.close_rows(&run, out, table)
         return 0
@@ -723,18 +723,18 @@ cdef class Encoder:
         while True:
             if not run.is_open:
                 if out.capacity - out.size < KL_BATCH_HEADER or table.capacity - table.size < sizeof(kl_batch_t):
-                    run.room.more = KL_BATCH_HEADER
+                    run.space.more = KL_BATCH_HEADER
                     return KL_ROWS_SPACE
                 blank_header(&run.batch)
                 run.batch.base_offset = run.count
                 run.start = out.size
                 out.size += KL_BATCH_HEADER
                 run.is_open = True
-            run.room.at = out.data + run.start
-            run.room.size = out.size - run.start
-            run.room.capacity = out.capacity - run.start
-            end = kl_rows_write(&self.rows.rows, &self.rules, &self.row, &run.batch, &run.room)
-            out.size = run.start + run.room.size
+            run.space.at = out.data + run.start
+            run.space.size = out.size - run.start
+            run.space.capacity = out.capacity - run.start
+            end = kl_rows_write(&self.rows.rows, &self.rules, &self.row, &run.batch, &run.space)
+            out.size = run.start + run.space.size
             if end != KL_ROWS_FULL or self.codec != 0:
                 return end
             self.finish_header(&run.batch)
@@ -988,7 +988,7 @@ cdef class BatchBuilder:
     cdef int add_rows(self, RowSource source) except -1:
         cdef Rows rows
         cdef kl_rows_rules_t rules
-        cdef kl_rows_out_t room
+        cdef kl_rows_out_t space
         cdef kl_rows_end_t end
         cdef int64_t row
         cdef size_t left
@@ -1002,24 +1002,24 @@ cdef class BatchBuilder:
         while (rows := source.next_rows()) is not None:
             row = 0
             while True:
-                left = rows_room(rows, row, INT32_MAX)
+                left = rows_space(rows, row, INT32_MAX)
                 reserve(&self.out, left, True)
-                room.at = self.out.data
-                room.size = self.out.size
-                room.capacity = self.out.capacity
+                space.at = self.out.data
+                space.size = self.out.size
+                space.capacity = self.out.capacity
                 if left >= ROWS_NOGIL_MIN:
                     with nogil:
-                        end = kl_rows_write(&rows.rows, &rules, &row, &self.header, &room)
+                        end = kl_rows_write(&rows.rows, &rules, &row, &self.header, &space)
                 else:
-                    end = kl_rows_write(&rows.rows, &rules, &row, &self.header, &room)
-                self.out.size = room.size
+                    end = kl_rows_write(&rows.rows, &rules, &row, &self.header, &space)
+                self.out.size = space.size
                 if end == KL_ROWS_DONE:
                     break
                 if end == KL_ROWS_SIZE:
                     raise RecordTooLarge(f"record {rows.first + kl_rows_at(&rows.rows, row)}: the batch exceeds 2 GiB")
                 if end != KL_ROWS_SPACE:
-                    refuse_row(end, rows, row, &rules, &room)
-                reserve(&self.out, room.more, True)
+                    refuse_row(end, rows, row, &rules, &space)
+                reserve(&self.out, space.more, True)
         self.next_delta = self.header.count
         return 0
 

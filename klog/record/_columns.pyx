@@ -185,7 +185,7 @@ cdef void unpin(void *owner) noexcept nogil:
 
 
 cdef int pin(kl_columns_t *columns, Source bytes_of) except -1:
-        """The following views point into this source, which is held."""
+    """The following views point into this source, which is held."""
     cdef int number = kl_columns_pin(columns, bytes_of.data, <size_t>bytes_of.size, unpin, <void *>bytes_of)
     if number < 0:
         raise MemoryError

@@ -122,7 +122,7 @@ cdef class ValidatedBatch(BatchTable):
     def __dealloc__(self):
         kl_pool_give(&pool, self.bytes_at, self.capacity)
 
-    cdef int room(self, Py_ssize_t size) except -1:
+    cdef int allocate(self, Py_ssize_t size) except -1:
         """Allocate memory for size bytes, once."""
         self.bytes_at = <uint8_t *>kl_pool_take(&pool, <size_t>max(size, 1), &self.capacity)
         if self.bytes_at == NULL:
@@ -198,8 +198,8 @@ ctypedef struct frames_t:
     int codec               # the last that is not none, as Kafka's sourceCompression
 
 
-cdef int refuse(str text, str meter) except -1:
-    raise InvalidRecord(text, meters={meter: 1} if meter else None)
+cdef int refuse(str text, str metric) except -1:
+    raise InvalidRecord(text, meters={metric: 1} if metric else None)
 
 
 cdef int corrupt(str text, Py_ssize_t position, kind=None) except -1:
@@ -390,7 +390,7 @@ cdef ValidatedBatch draft(int64_t payload_size):
     cdef ValidatedBatch batch = ValidatedBatch.__new__(ValidatedBatch)
     if payload_size > INT32_MAX - KL_BATCH_HEADER:
         raise RecordTooLarge(f"a batch of {payload_size} bytes of records exceeds 2 GiB; send smaller ones")
-    batch.room(<Py_ssize_t>payload_size + KL_BATCH_HEADER)
+    batch.allocate(<Py_ssize_t>payload_size + KL_BATCH_HEADER)
     return batch
 
 
@@ -654,7 +654,7 @@ cdef ValidatedBatch lead(buffer, AppendPolicy policy, int64_t now, str origin, r
     check_buffer("buffer", buffer)
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
-        source.room(view.len)
+        source.allocate(view.len)
         if view.len >= NOGIL_MIN:
             with nogil:
                 memcpy(source.bytes_at, view.buf, <size_t>view.len)

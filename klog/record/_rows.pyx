@@ -169,8 +169,8 @@ cdef class RowSource:
         raise ValueError(f"Arrow records: {text}")
 
     cdef int fail(self, int status) except -1:
-        cdef const char *said = self.stream.get_last_error(&self.stream)
-        text = (<bytes>said).decode("utf-8", "replace") if said != NULL else "no reason given"
+        cdef const char *reason = self.stream.get_last_error(&self.stream)
+        text = (<bytes>reason).decode("utf-8", "replace") if reason != NULL else "no reason given"
         if status == ENOMEM:
             raise MemoryError(f"the Arrow stream failed: {text}")
         if status == EINVAL:

@@ -13,7 +13,7 @@ from typing import Final, overload
 
 MAGIC, KEY, STAMPED, TIMESTAMP, NEGATIVE = range(1, 6)  # csrc/leader.h, kl_refused_t
 
-METERS: Final = {MAGIC: "InvalidMagicNumberRecordsPerSec", KEY: "NoKeyCompactedTopicRecordsPerSec"}
+METRICS: Final = {MAGIC: "InvalidMagicNumberRecordsPerSec", KEY: "NoKeyCompactedTopicRecordsPerSec"}
 
 _REFUSAL: Final = struct.Struct("=qii")  # csrc/leader.h, kl_refusal_t: timestamp, number, why
 _SHOWN_MAX: Final = 3
@@ -74,7 +74,7 @@ class RecordErrors(Sequence[RecordError]):
     @property
     def meters(self) -> dict[str, int]:
         reasons = [why for _, _, why in _REFUSAL.iter_unpack(self.packed)]
-        return {meter: reasons.count(why) for why, meter in METERS.items() if why in reasons}
+        return {metric: reasons.count(why) for why, metric in METRICS.items() if why in reasons}
 
     @property
     def by_timestamp(self) -> bool:
