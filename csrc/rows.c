@@ -103,7 +103,7 @@ static int passed_over(const char *name) {
 
 int kl_rows_bind(const struct ArrowSchema *schema, kl_rows_t *rows, char *message) {
     if (strcmp(schema->format, "+s") != 0 || schema->dictionary != NULL)
-        return refuse(KL_EMAGIC, message, "%s need columns: a struct or a table, not one column (Arrow format '%.40s')",
+        return refuse(KL_EMAGIC, message, "%s need columns: a struct or table, not one column (Arrow format '%.40s')",
                       "records", schema->format);
     memset(rows, 0, sizeof *rows);
     rows->key_child = rows->value_child = rows->timestamp_child = rows->headers_child = -1;

@@ -979,7 +979,7 @@ cdef class BatchBuilder:
                 delta = source.offset - self.header.base_offset
                 if not self.next_delta <= delta <= INT32_MAX:
                     raise ValueError(
-                        f"record {source.number}: offset {source.offset} is not above "
+                        f"record {source.number}: offset {source.offset} does not rise above "
                         f"{self.header.base_offset + self.next_delta - 1} in a batch at {self.header.base_offset}"
                     )
             self.add(&source.fields, source.timestamp if source.has_timestamp else -1, delta)

@@ -127,7 +127,7 @@ cdef class IndexPair:
                                path=path, position=map.found // width * width, kind=kind)
         for i in range(entries * width, min(map.size, map.found)):
             if map.data[i]:
-                raise CorruptIndex("an entry is not above the previous one",
+                raise CorruptIndex("an entry does not rise above the previous one",
                                    path=path, position=i // width * width, kind=kind)
 
     @property

@@ -83,7 +83,7 @@ def test_nothing_appended_is_no_append(tmp_path: Path) -> None:
         (5, "an iterable of"),
         ([(b"k", b"v", 1.5)], "int of milliseconds"),
         ([(b"k", b"v", "now")], "int of milliseconds"),
-        ([(b"k", b"v", None, [(b"h", b"v")])], "header key is str, not bytes"),
+        ([(b"k", b"v", None, [(b"h", b"v")])], "header key must be str, not bytes"),
         ([(b"k", b"v", None, [("h", "v")])], "header"),
         ([(b"k", b"v", None, [("h",)])], "header"),
     ],

@@ -268,7 +268,7 @@ def test_forms_of_a_record() -> None:
         ((b"k", b"v", "now"), "record 1: the timestamp must be an int"),
         ((b"k", b"v", T, {"h": b"1"}), r"record 1: headers must be pairs .* use \.items\(\)"),
         ((b"k", b"v", T, [b"h"]), "record 1: a header must be a pair"),
-        ((b"k", b"v", T, [(b"h", b"1")]), "record 1: a header key is str, not bytes"),
+        ((b"k", b"v", T, [(b"h", b"1")]), "record 1: a header key must be str, not bytes"),
         ((b"k", b"v", T, [("h", "1")]), r"record 1: the value of a header is str, not bytes; use \.encode\(\)"),
     ],
 )

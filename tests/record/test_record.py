@@ -38,7 +38,7 @@ def test_buffers_become_bytes() -> None:
         ((b"k", b"v", 1.5), "timestamp must be an int of milliseconds or None, not float"),
         ((b"k", b"v", "now"), "timestamp must be an int"),
         ((b"k", b"v", None, [b"h"]), "a header must be a pair"),
-        ((b"k", b"v", None, [(b"h", b"1")]), "a header key is str, not bytes"),
+        ((b"k", b"v", None, [(b"h", b"1")]), "a header key must be str, not bytes"),
         ((b"k", b"v", None, [("h", "1")]), r"a header value must be bytes or None, not str; use \.encode\(\)"),
     ],
 )
