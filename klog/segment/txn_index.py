@@ -145,7 +145,7 @@ class TxnIndex:
         entries = self.entries
         if entries and entry.last_offset <= entries[-1].last_offset:
             raise ValueError(
-                f"an aborted transaction ends at {entry.last_offset}, not above the previous one, {entries[-1].last_offset}"
+                f"an aborted transaction ends at {entry.last_offset}, not above the last one, {entries[-1].last_offset}"
             )
         file = self._files.open(self.path, write=True, create=True)
         try:

@@ -257,7 +257,9 @@ def test_a_wrapper_around_messages_of_the_other_magic() -> None:
         pytest.param(encode_message(Message(1, 2**63 - 1, None, None)), "offsets", id="no next offset"),
         pytest.param(seal(9, b"\x01\0" + b"\0" * 12), "magic 1: a length", id="too short for magic 1"),
         pytest.param(seal(9, b"\0\0" + b"\0\0\0\1" * 2), "magic 0: a length", id="value cut"),
-        pytest.param(encode_message(Message(-1, 9, None, None)), "magic -1 is not a record format", id="negative magic"),
+        pytest.param(
+            encode_message(Message(-1, 9, None, None)), "magic -1 is not a record format", id="negative magic"
+        ),
     ],
 )
 def test_it_is_refused_with_its_place(data: bytes, words: str) -> None:
