@@ -15,7 +15,7 @@
 #define PIPE_BYTES (1 << 20)        /* the default limit for a user without privileges */
 #define COPY_BYTES ((size_t)1 << 18) /* read and sent while it is in the L2 cache */
 #define UNSEEN ((int64_t)1 << 24)    /* the most to send in small steps without checking for a signal */
-#define MISALIGN 63                 /* memory keeps the file position's offset in a cache line: see klog.disk, D5 */
+#define MISALIGN 63                 /* memory keeps the file position's offset in a cache line */
 
 static int64_t now_ns(void) {
     struct timespec t;
