@@ -1,8 +1,9 @@
-/* The Arrow C data and stream interfaces: three structs that are the whole contract between two libraries in one process.
+/* The Arrow C data and stream interfaces: three structs, the whole contract between two libraries in one process.
  * https://arrow.apache.org/docs/format/CDataInterface.html, /CStreamInterface.html
  *
- * The producer fills a struct; the consumer may move it by a plain copy (and marks the old one released, release = NULL)
- * and calls release once when done, from any thread.  A child can be moved out of its parent, so it owns its own share.
+ * The producer fills a struct.  The consumer may move it by a plain copy, which marks the old one released (release =
+ * NULL), and calls release once when done, from any thread.  A child can be moved out of its parent, so it has its own
+ * share of the data.
  */
 #ifndef KL_ARROW_H
 #define KL_ARROW_H

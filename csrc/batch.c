@@ -58,7 +58,7 @@ int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out) {
     int64_t base_offset = (int64_t)kl_load_u64(at);
     int32_t last_offset_delta = (int32_t)kl_load_u32(at + AT_LAST_OFFSET_DELTA);
     int32_t count = (int32_t)kl_load_u32(at + AT_COUNT);
-    /* next_offset is last_offset + 1, and must be a number too: hence >= */
+    /* next_offset is last_offset + 1 and must be representable too: hence >= */
     if (count < 0 || last_offset_delta < 0 || base_offset < 0 || base_offset >= INT64_MAX - last_offset_delta)
         return KL_ELENGTH;
     kl_batch_fields(at, out);
@@ -99,8 +99,8 @@ uint32_t kl_batch_crc(const uint8_t *at, int32_t size) {
     return kl_crc32c(0, at + KL_BATCH_CRC_FROM, (size_t)size - KL_BATCH_CRC_FROM);
 }
 
-/* A length and that many bytes behind it.  Any negative length is null when nullable, as in Kafka; *size is -1 then.
- * Inside a record, whose own length is known to fit, running out of bytes means that a length lies. */
+/* Read a length and that many bytes after it.  Any negative length is null when nullable, as in Kafka; *size is then
+ * -1. Inside a record, whose own length is known to fit, running out of bytes means that a length is wrong. */
 static inline int sized_bytes(const uint8_t *at, size_t left, int nullable, const uint8_t **bytes, int32_t *size,
                               size_t *used) {
     int32_t n;
@@ -151,7 +151,7 @@ int kl_record_next(const uint8_t *at, size_t left, kl_record_t *out, size_t *use
         return KL_ETRUNCATED;
     size_t whole = k + (size_t)length;
 
-    const uint8_t *from = at + k + 1; /* behind the record's attributes, which nobody reads */
+    const uint8_t *from = at + k + 1; /* after the record's attributes, which are not used */
     left = (size_t)length - 1;
     status = kl_varlong_decode(from, left, &record.timestamp_delta, &k);
     if (status != KL_OK)
@@ -190,27 +190,27 @@ int kl_record_next(const uint8_t *at, size_t left, kl_record_t *out, size_t *use
     return KL_OK;
 }
 
-/* Inlined, so that who has no sum is not asked for it at each record. */
+/* Inlined, so that callers without a sum do not test for it at each record. */
 __attribute__((always_inline)) static inline int validate(const uint8_t *payload, size_t size, int32_t count,
                                                           int32_t last_offset_delta, kl_sum_t *sum, int32_t *bad) {
     const uint8_t *at = payload, *end = payload + size;
     int32_t before = -1, disorder = -1;
-    if (count == 0) /* what the cleaner leaves behind; Kafka does not look at bytes after it */
+    if (count == 0) /* left by the cleaner; Kafka does not check the bytes after it */
         return KL_OK;
     for (int32_t i = 0; i < count; i++) {
         kl_record_t record;
         if (sum != NULL && at >= sum->at)
             kl_sum_reach(sum, at);
         int status;
-        const uint8_t *behind = kl_walk_record(at, end, &record, &status);
-        if (behind == NULL) {
+        const uint8_t *after = kl_walk_record(at, end, &record, &status);
+        if (after == NULL) {
             *bad = i;
             return status;
         }
         if ((record.offset_delta <= before || record.offset_delta > last_offset_delta) && disorder < 0)
             disorder = i;
         before = record.offset_delta;
-        at = behind;
+        at = after;
     }
     if (at != end) {
         *bad = count;

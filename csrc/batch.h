@@ -5,7 +5,7 @@
  *   producer_id:i64 producer_epoch:i16 base_sequence:i32 count:i32           40 bytes
  *   payload                                                                  records, or one codec stream
  *
- * length counts the bytes behind itself, so a batch has length + 12 bytes.  Big-endian throughout.
+ * length counts the bytes after itself, so a batch has length + 12 bytes.  Big-endian throughout.
  * Kafka: DefaultRecordBatch, DefaultRecord.
  */
 #ifndef KL_BATCH_H
@@ -15,10 +15,10 @@
 #include <stdint.h>
 
 enum {
-    KL_BATCH_PREFIX = 12,     /* base_offset and length: what length does not count */
+    KL_BATCH_PREFIX = 12,     /* base_offset and length, which length does not count */
     KL_BATCH_HEADER = 61,
-    KL_BATCH_SEEN = 18,       /* fewer bytes at an end are not looked at: up to the magic and one more, as in Kafka */
-    KL_BATCH_CRC_FROM = 21,   /* first byte under the crc */
+    KL_BATCH_SEEN = 18,       /* fewer bytes at an end are ignored: up to the magic and one more, as in Kafka */
+    KL_BATCH_CRC_FROM = 21,   /* first byte that the crc covers */
     KL_BATCH_LENGTH_MIN = 49, /* header without prefix */
     KL_LEGACY_LENGTH_MIN = 14,
     KL_RECORD_MIN = 7,        /* length, attributes, two deltas, two lengths, header count */
@@ -35,7 +35,7 @@ enum {
 };
 
 typedef struct {
-    int64_t position;     /* of the batch's first byte, in whatever the caller counts in */
+    int64_t position;     /* of the batch's first byte, from the caller's origin */
     int64_t base_offset;
     int64_t base_timestamp;
     int64_t max_timestamp;
@@ -56,44 +56,44 @@ static inline int64_t kl_batch_last_offset(const kl_batch_t *b) {
 }
 
 /* Read the header at at[0..left).  Only KL_BATCH_HEADER bytes need to be there; position is not set.
- * KL_OK | KL_ETRUNCATED (fewer bytes than the fields asked for) | KL_ELENGTH (length below 49, or count or
- * last_offset_delta negative, or base_offset negative or the next offset past 2^63-1, or length + 12 past 2^31-1)
+ * KL_OK | KL_ETRUNCATED (too few bytes for the fields) | KL_ELENGTH (length below 49, or count or last_offset_delta
+ * negative, or base_offset negative or the next offset past 2^63-1, or length + 12 past 2^31-1)
  * | KL_EMAGIC (magic below 2; size and magic ARE set in *out then, when length >= 14)
- * A magic above 2 is read as 2, as Kafka does: the byte lies outside the crc, which still has to match.
+ * A magic above 2 is read as 2, as in Kafka: the byte is outside the crc, which still has to match.
  */
 int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out);
 
-/* The fields of the 61 bytes at at, whatever they say; position is not set. */
+/* Read the fields of the 61 bytes at at without checks; position is not set. */
 void kl_batch_fields(const uint8_t *at, kl_batch_t *out);
 
-/* Write the 61-byte header of *b, whose crc and size are set by the caller. */
+/* Write the 61-byte header of *b, in which the caller has set crc and size. */
 void kl_batch_header_store(uint8_t *at, const kl_batch_t *b);
 
 /* CRC-32C over bytes 21 .. size of the batch at at. */
 uint32_t kl_batch_crc(const uint8_t *at, int32_t size);
 
-/* The checksum of a batch, taken as a walk over its records goes on: just ahead of it, so that each byte comes from memory
- * once for both. */
+/* The checksum of a batch, computed during a walk over its records: slightly ahead of the walk, so that each byte is
+ * loaded from memory once for both. */
 typedef struct {
-    const uint8_t *at; /* of the bytes before, the sum is here */
+    const uint8_t *at; /* the sum covers the bytes before this */
     const uint8_t *end;
-    size_t step; /* how far ahead at once */
+    size_t step; /* how far it advances at a time */
     uint32_t crc;
 } kl_sum_t;
 
-/* Begin with the batch of size bytes at at; its records may be walked before anybody knows whether they are true. */
+/* Begin with the batch of size bytes at at; its records may be walked before the checksum is known to match. */
 static inline kl_sum_t kl_sum_begin(const uint8_t *at, int32_t size, size_t step) {
     return (kl_sum_t){.at = at + KL_BATCH_CRC_FROM, .end = at + size, .step = step};
 }
 
-/* Take it on past at, or to the end. */
+/* Advance it past at, or to the end. */
 void kl_sum_reach(kl_sum_t *sum, const uint8_t *at);
 
-/* Take it to the end: the same as kl_batch_crc. */
+/* Advance it to the end: the same as kl_batch_crc. */
 uint32_t kl_sum_end(kl_sum_t *sum);
 
-/* One record of an uncompressed payload.  key and value are NULL where null; headers is the first header's
- * first byte; header lengths have been checked. */
+/* One record of an uncompressed payload.  key and value are NULL for null; headers is the first header's first byte;
+ * header lengths have been checked. */
 typedef struct {
     const uint8_t *key;
     const uint8_t *value;
@@ -105,31 +105,31 @@ typedef struct {
     int32_t header_count;
 } kl_record_t;
 
-/* Read the record at at[0..left) and check every length in it; *used is its whole size.  Any negative key or value length
- * is null, as in Kafka, and comes out as -1.
- * KL_OK | KL_ETRUNCATED (the record goes on behind at[left]) | KL_EOVERLONG | KL_ELENGTH (a length that its record
- * cannot hold, a negative header count or header key length) | KL_ESLACK (bytes behind the last field) */
+/* Read the record at at[0..left) and check every length in it; *used is its whole size.  Any negative key or value
+ * length is null, as in Kafka, and is returned as -1.
+ * KL_OK | KL_ETRUNCATED (the record continues after at[left]) | KL_EOVERLONG | KL_ELENGTH (a length that its record
+ * cannot hold, a negative header count or header key length) | KL_ESLACK (bytes after the last field) */
 int kl_record_next(const uint8_t *at, size_t left, kl_record_t *out, size_t *used);
 
 /* One header of a record that kl_record_next has accepted. */
 typedef struct {
     const uint8_t *key;
-    const uint8_t *value; /* NULL where null */
+    const uint8_t *value; /* NULL for null */
     int32_t key_size;
     int32_t value_size;   /* -1 for null */
 } kl_record_header_t;
 int kl_record_header_next(const uint8_t *at, size_t left, kl_record_header_t *out, size_t *used);
 
-/* Walk a whole payload of count records: every field, no slack behind.  With count 0 nothing is looked at, as in Kafka.
- * last_offset_delta: the offset deltas have to rise from record to record, inside 0 .. last_offset_delta.  Readers do not
- * ask (Kafka's do not either), verification does; negative is not to ask.
- * KL_OK, or the first failure, with *bad set to the number of the record that failed: what kl_record_next says,
- * KL_ECOUNT (the bytes end before the last record begins) or KL_ESLACK (bytes behind the last record, *bad == count).
- * KL_EORDER only where nothing else is wrong anywhere: an offset is worth a look in records that make sense.
+/* Walk a whole payload of count records: every field, and no bytes left over.  With count 0 no check, as in Kafka.
+ * last_offset_delta: the offset deltas must rise from record to record, inside 0 .. last_offset_delta.  Verification
+ * checks this; readers do not, as in Kafka, and pass a negative number.
+ * KL_OK, or the first failure, with *bad set to the number of the record that failed: any code of kl_record_next,
+ * KL_ECOUNT (the bytes end before the last record begins) or KL_ESLACK (bytes after the last record, *bad == count).
+ * KL_EORDER only if there is no other failure anywhere: offsets matter only in records that are valid otherwise.
  */
 int kl_payload_validate(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta, int32_t *bad);
 
-/* The same, and sum is taken along; whatever comes out means nothing if kl_sum_end says that the bytes are not true. */
+/* The same, with sum computed during the walk; if kl_sum_end shows a wrong checksum, the result is meaningless. */
 int kl_payload_validate_summed(const uint8_t *payload, size_t size, int32_t count, int32_t last_offset_delta,
                                kl_sum_t *sum, int32_t *bad);
 

@@ -1,4 +1,4 @@
-/* Big-endian load and store at any alignment.  Bounds are the caller's business. */
+/* Big-endian load and store at any alignment.  The caller checks bounds. */
 #ifndef KL_BYTES_H
 #define KL_BYTES_H
 

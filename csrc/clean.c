@@ -8,12 +8,12 @@
 #include "status.h"
 #include "varint.h"
 
-/* Read the i-th record of a batch, whose offset must be one of the batch. Answers where it ends, or NULL with *status and
+/* Read the i-th record of a batch, whose offset must be one of the batch. Returns its end, or NULL with *status and
  * *bad set. */
 static inline const uint8_t *walk(const kl_batch_t *b, int32_t i, const uint8_t *at, const uint8_t *end,
                                   kl_record_t *record, int *status, int32_t *bad) {
-    const uint8_t *behind = kl_walk_record(at, end, record, status);
-    if (behind == NULL) {
+    const uint8_t *after = kl_walk_record(at, end, record, status);
+    if (after == NULL) {
         *bad = i;
         return NULL;
     }
@@ -22,10 +22,10 @@ static inline const uint8_t *walk(const kl_batch_t *b, int32_t i, const uint8_t 
         *bad = i;
         return NULL;
     }
-    return behind;
+    return after;
 }
 
-/* Behind the last record nothing is left. Of a batch without records nothing is asked. */
+/* Check that no bytes are left after the last record. A batch without records is not checked. */
 static inline int walked(const kl_batch_t *b, const uint8_t *at, const uint8_t *end, int32_t *bad) {
     if (b->count == 0 || at == end)
         return KL_OK;
@@ -33,7 +33,7 @@ static inline int walked(const kl_batch_t *b, const uint8_t *at, const uint8_t *
     return KL_ESLACK;
 }
 
-/* Keys on their way to the map. */
+/* Keys to put into the map together. */
 typedef struct {
     kl_key_t keys[KL_KEYMAP_GROUP];
     int64_t offsets[KL_KEYMAP_GROUP];
@@ -78,7 +78,7 @@ int kl_clean_note(kl_keymap_t *map, const kl_batch_t *b, const uint8_t *records,
     return group.n != 0 && note_group(map, &group, latest) ? KL_EFULL : KL_OK;
 }
 
-/* Records whose fate is not known yet. */
+/* Records not yet decided. */
 typedef struct {
     kl_key_t keys[KL_KEYMAP_GROUP];
     int64_t offsets[KL_KEYMAP_GROUP];
@@ -151,8 +151,8 @@ static void keep_all(chooser_t *c, doubt_t *d) {
     d->n = 0;
 }
 
-/* Has pass 1 noted every record of a batch, so that the map knows which are stale?  Whether it has noted a transaction's
- * depends on how that ended.  Waste is counted by keys, and a purge asks for nothing else. */
+/* Has pass 1 noted every record of a batch, so that the map knows which are stale?  Whether it has noted a
+ * transaction's records depends on how that ended.  Waste is counted by keys, and a purge uses no other rule. */
 static inline int is_noted(const kl_clean_rules_t *rules, const kl_batch_t *b) {
     int64_t last = kl_batch_last_offset(b);
     return b->magic >= 2 && !(b->attributes & (KL_ATTR_CONTROL | KL_ATTR_TRANSACTIONAL)) &&
@@ -169,7 +169,7 @@ kl_fate_t kl_clean_fate(const kl_clean_rules_t *rules, const kl_batch_t *b) {
     return stale == 0 && !kl_keymap_is_marked(rules->map, b->base_offset, b->count) ? KL_FATE_INTACT : KL_FATE_UNKNOWN;
 }
 
-/* Behind a record of which nothing but the length is asked; NULL where it is not of the common kind. */
+/* Skip a record by its length alone; NULL if it is not of the common kind. */
 static inline const uint8_t *pass_by(const uint8_t *at, const uint8_t *end) {
     uint32_t length;
     if (end - at < KL_SCAN_MIN || (at = kl_scan_varint(at, end, &length)) == NULL || length & 1)
@@ -178,8 +178,9 @@ static inline const uint8_t *pass_by(const uint8_t *at, const uint8_t *end) {
     return (ptrdiff_t)length > end - at ? NULL : at + length;
 }
 
-/* Choose among the records of a batch that is_noted, without looking for their keys.  Offsets rise from record to record, as
- * pass 1 has seen: where there are as many records as offsets, the i-th is the i-th, and a stale one is passed by. */
+/* Choose among the records of a batch that is_noted, without reading their keys.  Offsets rise from record to record,
+ * as pass 1 has checked: if there are as many records as offsets, the i-th has the i-th offset. Stale ones are
+ * skipped. */
 static int choose_noted(chooser_t *c, const uint8_t *records, const uint8_t *end, int32_t *bad) {
     const kl_batch_t *b = c->b;
     const uint8_t *at = records;
@@ -188,19 +189,19 @@ static int choose_noted(chooser_t *c, const uint8_t *records, const uint8_t *end
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *behind;
-        if (dense && kl_keymap_stale(c->rules->map, b->base_offset + i) && (behind = pass_by(at, end)) != NULL) {
-            at = behind;
+        const uint8_t *after;
+        if (dense && kl_keymap_stale(c->rules->map, b->base_offset + i) && (after = pass_by(at, end)) != NULL) {
+            at = after;
             continue;
         }
-        if ((behind = walk(b, i, at, end, &record, &status, bad)) == NULL)
+        if ((after = walk(b, i, at, end, &record, &status, bad)) == NULL)
             return status;
         d.offsets[0] = b->base_offset + record.offset_delta;
         d.deltas[0] = record.timestamp_delta;
         d.from[0] = (uint32_t)(at - records);
-        d.to[0] = (uint32_t)(behind - records);
+        d.to[0] = (uint32_t)(after - records);
         d.tombstone[0] = record.value == NULL;
-        at = behind;
+        at = after;
         if (record.key == NULL)
             c->out->keyless++;
         else if (!kl_keymap_stale(c->rules->map, d.offsets[0]) && (!d.tombstone[0] || c->tombstones_stay))
@@ -209,7 +210,7 @@ static int choose_noted(chooser_t *c, const uint8_t *records, const uint8_t *end
     return walked(b, at, end, bad);
 }
 
-/* The same among any records: all, or those that the map says. */
+/* The same for other batches: keep all records, or those that the map selects. */
 static int choose_any(chooser_t *c, const uint8_t *records, const uint8_t *end, int all, int32_t *bad) {
     const kl_batch_t *b = c->b;
     const uint8_t *at = records;
@@ -219,16 +220,16 @@ static int choose_any(chooser_t *c, const uint8_t *records, const uint8_t *end, 
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *behind = walk(b, i, at, end, &record, &status, bad);
-        if (behind == NULL)
+        const uint8_t *after = walk(b, i, at, end, &record, &status, bad);
+        if (after == NULL)
             return status;
         d.keys[d.n] = (kl_key_t){record.key, record.key == NULL ? 0 : (size_t)record.key_size};
         d.offsets[d.n] = b->base_offset + record.offset_delta;
         d.deltas[d.n] = record.timestamp_delta;
         d.from[d.n] = (uint32_t)(at - records);
-        d.to[d.n] = (uint32_t)(behind - records);
+        d.to[d.n] = (uint32_t)(after - records);
         d.tombstone[d.n] = record.value == NULL;
-        at = behind;
+        at = after;
         if (++d.n == KL_KEYMAP_GROUP)
             judge(c, &d);
     }
@@ -256,14 +257,14 @@ int kl_clean_choose(const kl_clean_rules_t *rules, const kl_batch_t *b, const ui
     out->sets_horizon = b->magic >= 2 && !timed && !purges && (c.has_tombstone || marker_done);
     out->whole = out->count == b->count && !out->sets_horizon && (b->magic >= 2 || purges);
     if (b->attributes & KL_ATTR_LOG_APPEND_TIME)
-        out->base_timestamp = out->max_timestamp = b->max_timestamp; /* what readers take for every record's time */
+        out->base_timestamp = out->max_timestamp = b->max_timestamp; /* readers use it as every record's time */
     else
         out->max_timestamp = c.max_timestamp;
     if (out->sets_horizon)
         out->base_timestamp = rules->new_horizon;
     else if (timed)
         out->base_timestamp = b->base_timestamp;
-    /* Each number may become as long as it can be. */
+    /* Each number may take its longest encoding. */
     out->bytes_max = (int64_t)size + (int64_t)out->count * (KL_VARINT_MAX + KL_VARLONG_MAX + KL_VARINT_MAX);
     return KL_OK;
 }
@@ -282,27 +283,27 @@ int64_t kl_clean_write(const kl_batch_t *b, const uint8_t *records, const kl_cle
             continue;
         }
         while (at != end) {
-            int32_t length = 0, offset_delta = 0; /* what has been walked over once decodes again */
+            int32_t length = 0, offset_delta = 0; /* bytes walked over before decode without errors */
             int64_t delta = 0;
             size_t used = 0;
             kl_varint_decode(at, (size_t)(end - at), &length, &used);
             at += used;
-            const uint8_t *behind = at + length;
+            const uint8_t *after = at + length;
             uint8_t attributes = *at++;
-            kl_varlong_decode(at, (size_t)(behind - at), &delta, &used);
+            kl_varlong_decode(at, (size_t)(after - at), &delta, &used);
             at += used;
-            kl_varint_decode(at, (size_t)(behind - at), &offset_delta, &used);
+            kl_varint_decode(at, (size_t)(after - at), &offset_delta, &used);
             at += used;
             delta = stamped ? add64(out->max_timestamp, -out->base_timestamp) : add64(delta, shift);
             offset_delta -= moved;
-            size_t rest = (size_t)(behind - at);
+            size_t rest = (size_t)(after - at);
             to += kl_varint_encode(to, (int32_t)(1 + kl_varlong_size(delta) + kl_varint_size(offset_delta) + rest));
             *to++ = attributes;
             to += kl_varlong_encode(to, delta);
             to += kl_varint_encode(to, offset_delta);
             memcpy(to, at, rest);
             to += rest;
-            at = behind;
+            at = after;
         }
     }
     return to - start;
@@ -346,17 +347,17 @@ int kl_clean_find(kl_found_t *found, const kl_batch_t *b, const uint8_t *records
     for (int32_t i = 0; i < b->count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *behind = walk(b, i, at, end, &record, &status, bad);
-        if (behind == NULL)
+        const uint8_t *after = walk(b, i, at, end, &record, &status, bad);
+        if (after == NULL)
             return status;
         if (record.key != NULL && same_key((kl_key_t){record.key, (size_t)record.key_size}, found->key)) {
             int64_t offset = b->base_offset + record.offset_delta;
             if (found->records++ == 0)
                 found->first_offset = offset;
             found->last_offset = offset;
-            found->bytes += behind - at;
+            found->bytes += after - at;
         }
-        at = behind;
+        at = after;
     }
     return walked(b, at, end, bad);
 }

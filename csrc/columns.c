@@ -12,11 +12,11 @@
 
 enum {
     ALIGNMENT = KL_POOL_ALIGNMENT,
-    AHEAD_MAX = KL_POOL_BUFFER_MAX, /* bytes taken at first because more of the same may come */
-    BLOCK = 256,   /* records parsed before they are copied: few enough to stay in the nearest cache */
-    STRIDE = 32,   /* bytes copied at once where there is room for as many */
+    AHEAD_MAX = KL_POOL_BUFFER_MAX, /* limit on bytes allocated ahead at first */
+    BLOCK = 256,   /* records parsed before they are copied: few enough to stay in the L1 cache */
+    STRIDE = 32,   /* bytes copied at a time if the source and the target have them */
     VIEW_INLINE = 12,
-    SUM_STEP = 256 << 10, /* bytes that the next cache keeps beside what is written */
+    SUM_STEP = 256 << 10, /* bytes that the L2 cache keeps beside what is written */
 };
 
 typedef struct {
@@ -25,7 +25,7 @@ typedef struct {
     size_t capacity;
 } buffer_t;
 
-/* Which entries are there.  No bits before the first null: until then all are. */
+/* Which entries are valid.  No bits before the first null: until then all are. */
 typedef struct {
     buffer_t bits;
     int64_t nulls;
@@ -42,7 +42,7 @@ typedef struct {
 typedef struct {
     int32_t size;
     union {
-        uint8_t bytes[VIEW_INLINE]; /* up to as many, zeros behind */
+        uint8_t bytes[VIEW_INLINE]; /* up to as many, followed by zeros */
         struct {
             uint8_t prefix[4];
             int32_t slot;
@@ -53,17 +53,17 @@ typedef struct {
 
 _Static_assert(sizeof(view_t) == 16, "Arrow's layout");
 
-/* Bytes that views point into; offsets have 31 bits, so large ones take several slots, the first of which owns. */
+/* Bytes that views point into; offsets have 31 bits, so large ones take several slots, the first of which owns them. */
 typedef struct {
     void (*release)(void *);
     void *owner; /* NULL: none */
 } pin_t;
 
-/* Slots grow together, since Arrow wants their addresses and their sizes each in a row. */
+/* Slots grow together, because Arrow requires their addresses and their sizes in one array each. */
 typedef struct {
     int count;
-    int room;
-    int current; /* where the next payload lies */
+    int space;
+    int current; /* the slot of the next payload */
     const uint8_t **at;
     int64_t *size;
     pin_t *pins;
@@ -91,30 +91,30 @@ struct kl_columns {
     binary_t header_value;
 };
 
-/* Keys or values of a block: where they are, and their sizes, -1 for null. */
+/* Keys or values of a block: their addresses, and their sizes, -1 for null. */
 typedef struct {
     const uint8_t *at[BLOCK];
     int32_t size[BLOCK];
 } runs_t;
 
-/* The wanted ones of up to BLOCK records, parsed and checked.  What is here is not read again: in a shared mapping bytes
- * may change between two looks. */
+/* The selected ones of up to BLOCK records, parsed and checked.  The fields here are not read again: in a shared
+ * mapping bytes may change between two reads. */
 typedef struct {
     int n;
-    int with_headers;   /* is there a header at all? */
-    const uint8_t *end; /* of the payload: nothing is read there or behind */
+    int with_headers;   /* 1 if there is any header */
+    const uint8_t *end; /* of the payload: nothing is read there or after it */
     int64_t offset[BLOCK];
     int64_t timestamp[BLOCK];
     runs_t key;
     runs_t value;
     int32_t header_count[BLOCK];
-    const uint8_t *headers[BLOCK]; /* set only where there are any */
+    const uint8_t *headers[BLOCK]; /* set only if there are any */
     const uint8_t *headers_end[BLOCK];
 } block_t;
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Room for more bytes.  The first time, room for hint times as much; pages that nobody touches cost nothing. */
+/* Reserve space for more bytes.  The first time, hint times as much; pages that are never touched cost nothing. */
 static int reserve(kl_columns_t *c, buffer_t *b, uint64_t more, double hint) {
     if (b->capacity - b->size >= more)
         return KL_OK;
@@ -161,7 +161,7 @@ static void set_bits(buffer_t *b, int64_t at, int64_t count) {
         set_bit(b, at++);
 }
 
-/* Bits for entries at .. at + more, for who will mark nulls among them; all those before are there. */
+/* Reserve bits for entries at .. at + more, of which some will be null; all those before have bits. */
 static int reserve_bits(kl_columns_t *c, validity_t *v, int64_t at, int64_t more, double hint) {
     size_t size = ((size_t)(at + more) + 7) / 8;
     int first = v->bits.size == 0;
@@ -177,7 +177,7 @@ static int reserve_bits(kl_columns_t *c, validity_t *v, int64_t at, int64_t more
     return KL_OK;
 }
 
-/* Append count entries behind those before at, nulls of them null: where is_null says so. */
+/* Append the validity of count entries after the first at; is_null lists the nulls. */
 #define PUT_VALIDITY(status, c, v, at, count, null_count, hint, is_null)                     \
     do {                                                                                     \
         int64_t nulls_ = (null_count);                                                       \
@@ -207,7 +207,7 @@ static int begin_binary(kl_columns_t *c, binary_t *b) {
     return status != KL_OK ? status : reserve(c, &b->data, ALIGNMENT, 1);
 }
 
-/* Room for more entries of bytes in all, and for a stride too many. */
+/* Reserve more entries of bytes in all, and one extra stride. */
 static int reserve_binary(kl_columns_t *c, binary_t *b, int64_t more, uint64_t bytes, double hint) {
     if (bytes > (uint64_t)INT32_MAX - b->data.size)
         return KL_ESPACE;
@@ -244,7 +244,7 @@ int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int views, 
         status = begin_binary(c, &c->header_value);
     if (status == KL_OK)
         status = begin_offsets(c, &c->header_offsets);
-    /* Fixed-width columns: no consumer should meet a null pointer, not even for no rows. */
+    /* Fixed-width columns: consumers must not get a null pointer, even for zero rows. */
     buffer_t *fixed[] = {&c->offset, &c->timestamp, &c->timestamp_type, &c->leader_epoch};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed && status == KL_OK; i++)
         status = reserve(c, fixed[i], ALIGNMENT, 1);
@@ -276,8 +276,8 @@ void kl_columns_drop(kl_columns_t *c) {
     free(c);
 }
 
-static int grow(void **items, int room, size_t item) {
-    void *more = realloc(*items, (size_t)room * item);
+static int grow(void **items, int space, size_t item) {
+    void *more = realloc(*items, (size_t)space * item);
     if (more == NULL)
         return -ENOMEM;
     *items = more;
@@ -286,13 +286,13 @@ static int grow(void **items, int room, size_t item) {
 
 int kl_columns_pin(kl_columns_t *c, const uint8_t *bytes, size_t size, void (*release)(void *), void *owner) {
     slots_t *s = &c->slots;
-    if (s->count == s->room) {
-        int room = 2 * s->room + 4;
-        if (grow((void **)&s->at, room, sizeof *s->at) != KL_OK ||
-            grow((void **)&s->size, room, sizeof *s->size) != KL_OK ||
-            grow((void **)&s->pins, room, sizeof *s->pins) != KL_OK)
+    if (s->count == s->space) {
+        int space = 2 * s->space + 4;
+        if (grow((void **)&s->at, space, sizeof *s->at) != KL_OK ||
+            grow((void **)&s->size, space, sizeof *s->size) != KL_OK ||
+            grow((void **)&s->pins, space, sizeof *s->pins) != KL_OK)
             return -ENOMEM;
-        s->room = room;
+        s->space = space;
     }
     s->at[s->count] = bytes;
     s->size[s->count] = (int64_t)size;
@@ -323,7 +323,7 @@ int64_t kl_columns_nbytes(const kl_columns_t *c) {
 static inline int control_key_ok(const kl_record_t *r) { return r->key_size >= 4 && (r->key[0] & 0x80) == 0; }
 
 /* Parse records from *at on until the block is full or *next is count; keep those with start <= offset < start + span.
- * Every one of them is checked, wanted or not. */
+ * Every record is checked, selected or not. */
 static int parse_block(const kl_batch_t *b, const uint8_t **at, const uint8_t *end, uint64_t start, uint64_t span,
                        int32_t *next, block_t *block) {
     const uint8_t *from = *at;
@@ -337,14 +337,14 @@ static int parse_block(const kl_batch_t *b, const uint8_t **at, const uint8_t *e
     int status = KL_OK;
     for (; i < b->count && n < BLOCK; i++) {
         kl_record_t r;
-        const uint8_t *behind = kl_walk_record(from, end, &r, &status);
-        if (behind == NULL)
+        const uint8_t *after = kl_walk_record(from, end, &r, &status);
+        if (after == NULL)
             break;
         if (control && !control_key_ok(&r)) {
             status = KL_ELENGTH;
             break;
         }
-        from = behind;
+        from = after;
         uint64_t offset = base_offset + (uint64_t)(int64_t)r.offset_delta;
         block->offset[n] = (int64_t)offset;
         block->timestamp[n] = (int64_t)(base_timestamp + ((uint64_t)r.timestamp_delta & deltas));
@@ -355,9 +355,9 @@ static int parse_block(const kl_batch_t *b, const uint8_t **at, const uint8_t *e
         block->header_count[n] = r.header_count;
         if (r.header_count != 0) {
             block->headers[n] = r.headers;
-            block->headers_end[n] = behind;
+            block->headers_end[n] = after;
         }
-        /* The next record overwrites one that nobody wants. */
+        /* The next record overwrites one that is not selected. */
         int wanted = offset - start < span;
         with_headers |= wanted && r.header_count != 0;
         n += wanted;
@@ -408,7 +408,7 @@ static int put_leader_epochs(kl_columns_t *c, const kl_batch_t *b, const block_t
     return KL_OK;
 }
 
-/* Copy size bytes, in strides where the source goes on far enough; behind to there is room for a stride too many. */
+/* Copy size bytes, in strides if the source has enough bytes after them; to has space for one extra stride. */
 static inline void copy_run(uint8_t *to, const uint8_t *from, size_t size, const uint8_t *end) {
     if ((size_t)(end - from) >= size + STRIDE && size <= 16 * STRIDE) {
         size_t done = 0;
@@ -450,7 +450,7 @@ static int put_runs(kl_columns_t *c, binary_t *b, const runs_t *runs, const bloc
     return KL_OK;
 }
 
-/* The bytes themselves, zeros behind: in two loads where the payload goes on far enough. */
+/* Copy the bytes, followed by zeros: in two loads if the payload has enough bytes after them. */
 static inline void view_near(view_t *v, const uint8_t *from, int32_t size, const uint8_t *end) {
     memset(v->bytes, 0, VIEW_INLINE);
     if (end - from < VIEW_INLINE) {
@@ -497,7 +497,7 @@ static int put_views(kl_columns_t *c, binary_t *b, const runs_t *runs, const blo
             view_near(&to[i], at, size, block->end);
             continue;
         }
-        /* Out of the reach of the slot's offsets, or before it, where a key has just begun one: a slot that begins here. */
+        /* Beyond the slot's 31-bit offsets, or before the slot, if a key has just begun one: begin a slot here. */
         if ((uint64_t)(at - from) > (uint64_t)(INT32_MAX - size)) {
             const slots_t *s = &c->slots;
             status = kl_columns_pin(c, at, (size_t)(s->size[s->current] - (at - from)), NULL, NULL);
@@ -513,7 +513,7 @@ static int put_views(kl_columns_t *c, binary_t *b, const runs_t *runs, const blo
     return KL_OK;
 }
 
-/* What the headers of a block take. */
+/* Sizes of a block's headers. */
 typedef struct {
     int64_t count;
     int64_t nulls;
@@ -537,8 +537,8 @@ static int measure_headers(const uint8_t *at, const uint8_t *end, int32_t count,
     return KL_OK;
 }
 
-/* Append the headers of a record.  They were measured, but in a shared mapping bytes may change between two looks: room
- * is asked for again, and with_bits says whether there are bits to mark. */
+/* Append the headers of a record.  They were measured, but in a shared mapping bytes may change between two reads: so
+ * space is reserved again, and with_bits tells whether the validity has bits. */
 static int copy_headers(kl_columns_t *c, const uint8_t *at, const uint8_t *end, int32_t count, int with_bits) {
     for (int32_t i = 0; i < count; i++) {
         kl_record_header_t h;
@@ -547,9 +547,9 @@ static int copy_headers(kl_columns_t *c, const uint8_t *at, const uint8_t *end, 
         if (status != KL_OK)
             return status;
         buffer_t *keys = &c->header_key.data, *values = &c->header_value.data;
-        size_t room = keys->capacity - keys->size;
-        size_t made = kl_utf8_repair(h.key, (size_t)h.key_size, keys->data + keys->size, room);
-        if (made > room)
+        size_t space = keys->capacity - keys->size;
+        size_t made = kl_utf8_repair(h.key, (size_t)h.key_size, keys->data + keys->size, space);
+        if (made > space)
             return KL_ELENGTH;
         keys->size += made;
         put_i32(&c->header_key.offsets, (int32_t)keys->size);
@@ -676,7 +676,7 @@ static void release_schema(struct ArrowSchema *s) {
     s->release = NULL;
 }
 
-/* A node with room for n children, each of them empty and released. */
+/* Make a node with space for n children, each of them empty and released. */
 static int begin_schema(struct ArrowSchema *s, const char *format, const char *name, int64_t n) {
     memset(s, 0, sizeof *s);
     if (n != 0) {
@@ -726,7 +726,7 @@ int kl_columns_schema(const kl_column_t *kinds, int n, int views, struct ArrowSc
     int status = begin_schema(&root, "+s", "", n);
     if (status != KL_OK)
         return status;
-    root.flags = 0; /* rows are there or not: a record cannot be null */
+    root.flags = 0; /* a record is never null */
     for (int i = 0; i < n && status == KL_OK; i++) {
         kl_column_t kind = kinds[i];
         int viewed = views && (kind == KL_COLUMN_KEY || kind == KL_COLUMN_VALUE);
@@ -744,7 +744,7 @@ int kl_columns_schema(const kl_column_t *kinds, int n, int views, struct ArrowSc
 
 /* --- arrays out ------------------------------------------------------------------------------------------------------ */
 
-/* What an exported array owns: its pointers and a share of the columns. */
+/* The private data of an exported array: its pointers and a share of the columns. */
 typedef struct {
     kl_columns_t *columns;
     const void *buffers[];
@@ -794,7 +794,7 @@ static int begin_array(struct ArrowArray *a, kl_columns_t *c, int64_t length, in
     return KL_OK;
 }
 
-/* The bitmap that Arrow wants: none where nothing is null. */
+/* Export the bitmap as Arrow requires: none if there are no nulls. */
 static void export_validity(struct ArrowArray *a, const validity_t *v) {
     a->null_count = v->nulls;
     a->buffers[0] = v->nulls != 0 ? v->bits.data : NULL;
@@ -825,7 +825,7 @@ static int export_binary(struct ArrowArray *a, kl_columns_t *c, const binary_t *
     return KL_OK;
 }
 
-/* Validity, views, what they point into, and how large each of that is. */
+/* Validity, views, the buffers they point into, and the sizes of those. */
 static int export_views(struct ArrowArray *a, kl_columns_t *c, const binary_t *b) {
     static const int64_t no_size;
     const slots_t *s = &c->slots;

@@ -3,15 +3,16 @@
  *   offset          int64
  *   timestamp       timestamp[ms, UTC], null for -1
  *   timestamp_type  int8: 0 create, 1 log append, -1 none (magic 0)
- *   key, value      binary, nullable: int32 offsets into one run of bytes; or, as views, binary_view: 16 bytes each, which
- *                   hold up to 12 bytes themselves and point to longer ones, where they lie
+ *   key, value      binary, nullable: int32 offsets into one run of bytes; or, as views, binary_view: 16 bytes each,
+ *                   which contain up to 12 bytes or point to longer ones in the payload
  *   headers         list<item: struct<key: string, value: binary>>
  *   leader_epoch    int32
  *
- * A kl_columns_t grows batch by batch and is then exported, as often as wanted.  Exported arrays share it: it is counted,
- * and the last release, on whatever thread, gives its buffers back to their pool.  No record bytes are referred to once
- * append has returned, but by views: these keep what they point into (kl_columns_pin) until that last release.
- * Buffers are 64-byte aligned.  A header key that is no UTF-8 is repaired (utf8.h), since Arrow's consumers trust strings.
+ * A kl_columns_t grows batch by batch and is then exported, any number of times.  Exported arrays share it: it is
+ * reference-counted, and the last release, on any thread, gives its buffers back to their pool.  No record bytes are
+ * referred to once append has returned, except by views: these keep their bytes (kl_columns_pin) until that last
+ * release. Buffers are 64-byte aligned.  A header key that is not UTF-8 is repaired (utf8.h), because Arrow's consumers
+ * do not check strings.
  */
 #ifndef KL_COLUMNS_H
 #define KL_COLUMNS_H
@@ -36,35 +37,36 @@ typedef enum {
 
 typedef struct kl_columns kl_columns_t;
 
-/* Empty columns of n different kinds, in this order, out of buffers of the pool.  views: keys and values as views.
+/* Make empty columns of n different kinds, in this order, with buffers of the pool.  views: keys and values as views.
  * KL_OK | -ENOMEM */
 int kl_columns_new(kl_pool_t *pool, const kl_column_t *kinds, int n, int views, kl_columns_t **out);
 
-/* Give up one share; the last one frees. NULL is fine. */
+/* Release one share; the last one frees. NULL is allowed. */
 void kl_columns_drop(kl_columns_t *columns);
 
-/* Before views: the payloads to come lie in bytes[0 .. size), which stay until release(owner), called once, by the last
- * share to go.  Answers the number to give to kl_columns_from, which goes back to what was pinned before, or -ENOMEM,
- * and then the owner is still the caller's. */
+/* Before views: the following payloads are in bytes[0 .. size), which stay until release(owner), called once, with the
+ * last share.  Returns the number to pass to kl_columns_from, which returns to what was pinned before; or -ENOMEM, and
+ * the owner then remains the caller's. */
 int kl_columns_pin(kl_columns_t *columns, const uint8_t *bytes, size_t size, void (*release)(void *), void *owner);
 void kl_columns_from(kl_columns_t *columns, int pinned);
 
-/* Append those records of a batch with start <= offset < stop, from its uncompressed payload of size bytes.
- * All of it is checked.  It goes block by block, parsed first and then copied, column by column.  hint is about how many
- * times as much is still to come, for the size of a first allocation.
- * KL_OK | what kl_payload_validate says but for the order, with *bad | KL_ELENGTH for a control record without a control key
- * | KL_ESPACE (2 GiB of keys, values or headers in one set of columns) | -ENOMEM.  After a failure only drop is left. */
+/* Append the records of a batch with start <= offset < stop, from its uncompressed payload of size bytes.
+ * All of it is checked.  Blocks are parsed first and then copied, column by column.  hint: about how many times as much
+ * is still to come, for the size of a first allocation.
+ * KL_OK | any code of kl_payload_validate except for the order, with *bad | KL_ELENGTH for a control record without a
+ * control key | KL_ESPACE (2 GiB of keys, values or headers in one set of columns) | -ENOMEM.  After a failure only
+ * drop is allowed. */
 int kl_columns_append(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *payload, size_t size, int64_t start,
                       int64_t stop, double hint, int32_t *bad);
 
-/* The same for an uncompressed batch at batch whose checksum nobody has looked at: KL_ECRC if it is wrong, whatever else
- * is. */
+/* The same for an uncompressed batch at batch whose checksum has not been checked: KL_ECRC if it is wrong, whatever
+ * other failure there is. */
 int kl_columns_append_unverified(kl_columns_t *columns, const kl_batch_t *b, const uint8_t *batch, int64_t start,
                                  int64_t stop, double hint, int32_t *bad);
 
 int64_t kl_columns_rows(const kl_columns_t *columns);
 
-/* Bytes of all buffers; not of what views point to. */
+/* Bytes of all buffers; not of those that views point to. */
 int64_t kl_columns_nbytes(const kl_columns_t *columns);
 
 /* The schema of such columns: a struct with a nullable field for each.  KL_OK | -ENOMEM */

@@ -1,16 +1,16 @@
-/* CRC-32C in four kernels: slicing-by-8 tables for any machine, three interleaved streams of the SSE4.2 instruction, and
- * folds by carry-less multiplication in registers of 256 and 512 bits.
+/* CRC-32C in four kernels: slicing-by-8 tables for any machine, three interleaved streams of the SSE4.2 instruction,
+ * and folding by carry-less multiplication in registers of 256 and 512 bits.
  *
  * crc32 has a latency of three cycles and a throughput of one, so a single chain uses a third of the unit.  The SSE4.2
  * kernel cuts a block in three, runs three chains side by side, and joins them: a crc over A|B is the crc of A moved
  * past |B| zero bytes, xor the crc of B.  Moving past n zero bytes is multiplication by x^(8n) modulo the polynomial,
  * which is linear, so four 256-entry tables do it.
  *
- * A fold moves 16 bytes past n more in the same way, but without the modulo: both halves, times a constant, give 16 bytes
- * again that leave the same remainder, and these are xor'ed to the 16 bytes that stand n further on.  What is left at the
- * end is 16 bytes, whose crc is that of all before (make_fold has the arithmetic).
+ * A fold moves 16 bytes past n more in the same way, but without the modulo: both halves, times a constant, give 16
+ * bytes with the same remainder, and these are xor'ed with the 16 bytes that are n further on.  In the end 16 bytes are
+ * left, whose crc is that of all bytes before (see make_fold for the arithmetic).
  *
- * All tables and constants are computed once, when the library is loaded, before any thread can ask.
+ * All tables and constants are computed once, when the library is loaded, before any thread can use them.
  */
 #include "crc32c.h"
 
@@ -19,7 +19,7 @@
 #include "bytes.h"
 
 enum {
-    LONG_PART = 4096, /* bytes per stream and join; the joins cost some 10 ns each */
+    LONG_PART = 4096, /* bytes per stream and join; a join costs about 10 ns */
     SHORT_PART = 256,
 };
 
@@ -30,7 +30,7 @@ static uint32_t long_shift[4][256];
 static uint32_t short_shift[4][256];
 static kl_crc32c_fn best;
 
-/* What moves 16 bytes past so many: a factor for their first half and one for the second. */
+/* Constants that move 16 bytes by a distance: a factor for their first half and one for the second. */
 typedef struct {
     uint64_t first, second;
 } fold_t;
@@ -68,7 +68,7 @@ static inline uint64_t load64(const uint8_t *at) {
     return v;
 }
 
-/* The rest, a chain behind the running (inverted) crc. */
+/* The remaining bytes, one chain that continues the running (inverted) crc. */
 __attribute__((target("sse4.2"))) static inline uint32_t one_stream(uint64_t crc, const uint8_t *data, size_t size) {
     for (; size >= 8; data += 8, size -= 8)
         crc = _mm_crc32_u64(crc, load64(data));
@@ -77,7 +77,7 @@ __attribute__((target("sse4.2"))) static inline uint32_t one_stream(uint64_t crc
     return (uint32_t)crc;
 }
 
-/* One block of three parts behind the running (inverted) crc. */
+/* One block of three parts that continues the running (inverted) crc. */
 __attribute__((target("sse4.2"))) static inline uint64_t three_parts(uint64_t crc, const uint8_t *data, size_t part,
                                                                      uint32_t tables[4][256]) {
     uint64_t second = 0, third = 0;
@@ -108,7 +108,7 @@ __attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t start, cons
 #define WIDE_256 __attribute__((target("avx2,vpclmulqdq,sse4.2")))
 #define WIDE_512 __attribute__((target("avx512f,vpclmulqdq,sse4.2")))
 
-/* Behind the folds: 16 bytes that stand for all before, and the fewer than 64 that follow. */
+/* After the folds: 16 bytes that represent all before, and the remaining bytes, fewer than 64. */
 __attribute__((target("sse4.2"))) static inline uint32_t finish(__m128i folded, const uint8_t *data, size_t size) {
     uint64_t crc = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(folded));
     crc = _mm_crc32_u64(crc, (uint64_t)_mm_extract_epi64(folded, 1));
@@ -126,7 +126,7 @@ WIDE_256 static inline __m256i move256(__m256i from, __m256i factors, __m256i to
                             _mm256_clmulepi64_epi128(from, factors, 0x11));
 }
 
-/* Four registers, 128 bytes a turn. */
+/* Four registers, 128 bytes per iteration. */
 WIDE_256 static uint32_t crc_vpclmul256(uint32_t start, const uint8_t *data, size_t size) {
     if (size < 128)
         return crc_sse42(start, data, size);
@@ -167,7 +167,7 @@ WIDE_512 static inline __m512i move512(__m512i from, __m512i factors, __m512i to
                                      _mm512_clmulepi64_epi128(from, factors, 0x11), XOR_OF_THREE);
 }
 
-/* Four registers, 256 bytes a turn. */
+/* Four registers, 256 bytes per iteration. */
 WIDE_512 static uint32_t crc_vpclmul512(uint32_t start, const uint8_t *data, size_t size) {
     if (size < 256)
         return crc_vpclmul256(start, data, size);
@@ -216,12 +216,12 @@ static uint32_t x_power(size_t n) {
     return power;
 }
 
-/* Factors that move 16 bytes past n more, so by N = 8n powers of x.
+/* Factors that move 16 bytes past n more, that is by N = 8n powers of x.
  *
- * Bit 0 of the 16 bytes is x^127, and bit 0 of each half is x^63 of that half: they stand for first * x^64 + second, and
- * shall become first * x^(64+N) + second * x^N.  The factors are remainders of 32 bits in the same order, so they go
- * to the upper end of 64 bits, where bit 63 is x^0.  The product of two halves has 127 bits, of which the highest power,
- * x^126, is bit 0 again: read as 128 bits it is the product times x.  The factors make up for it. */
+ * Bit 0 of the 16 bytes is x^127, and bit 0 of each half is x^63 of that half: they represent first * x^64 + second,
+ * and must become first * x^(64+N) + second * x^N.  The factors are remainders of 32 bits in the same order, so they go
+ * to the upper end of 64 bits, where bit 63 is x^0.  The product of two halves has 127 bits, of which the highest
+ * power, x^126, is bit 0 again: read as 128 bits it is the product times x.  The factors compensate for it. */
 static fold_t make_fold(size_t n) {
     return (fold_t){.first = (uint64_t)x_power(8 * n + 64 - 1) << 32, .second = (uint64_t)x_power(8 * n - 1) << 32};
 }
@@ -232,7 +232,7 @@ static void fill_shift(uint32_t tables[4][256], size_t part) {
     for (unsigned k = 0; k < 4; k++) {
         tables[k][0] = 0;
         for (unsigned byte = 1; byte < 256; byte++) {
-            unsigned low = byte & (0u - byte); /* linear: all but the lowest bit are there already */
+            unsigned low = byte & (0u - byte); /* linear: all but the lowest bit are already computed */
             tables[k][byte] = low == byte ? multiply(power, (uint32_t)byte << (8 * k))
                                           : tables[k][byte ^ low] ^ tables[k][low];
         }

@@ -1,4 +1,4 @@
-/* Write one record of an uncompressed payload; batch.h reads it back.  The caller brings the room.
+/* Write one record of an uncompressed payload; batch.h reads it.  The caller provides the space.
  *
  *   length:varint attributes:i8 timestamp_delta:varlong offset_delta:varint
  *   key_size:varint key value_size:varint value header_count:varint header*
@@ -13,7 +13,7 @@
 
 #include "varint.h"
 
-/* What goes into a record; headers are headers_size bytes that kl_header_write has made. */
+/* The fields of a record; headers are headers_size bytes written by kl_header_write. */
 typedef struct {
     const uint8_t *key;     /* NULL and key_size -1 for null */
     const uint8_t *value;
@@ -26,7 +26,7 @@ typedef struct {
     int32_t header_count;
 } kl_record_in_t;
 
-/* Bytes behind the length field.  May be past what int32 holds: ask before writing. */
+/* Bytes after the length field.  May exceed int32: check before writing. */
 static inline int64_t kl_record_body_size(const kl_record_in_t *r) {
     return 1 + (int64_t)kl_varlong_size(r->timestamp_delta) + (int64_t)kl_varint_size(r->offset_delta) +
            (int64_t)kl_varlong_size(r->key_size) + (r->key_size > 0 ? r->key_size : 0) +
@@ -57,8 +57,8 @@ static inline uint8_t *kl_sized_write(uint8_t *at, const uint8_t *bytes, int64_t
     return at;
 }
 
-/* Write the record, whose body has body_size bytes, at at, which has room for body_size + KL_VARINT_MAX bytes.
- * Answers the byte behind it. */
+/* Write the record, whose body has body_size bytes, at at, which has space for body_size + KL_VARINT_MAX bytes.
+ * Returns the byte after it. */
 static inline uint8_t *kl_record_write(uint8_t *at, const kl_record_in_t *r, int64_t body_size) {
     at += kl_varlong_encode(at, body_size);
     *at++ = 0;
@@ -74,7 +74,7 @@ static inline uint8_t *kl_record_write(uint8_t *at, const kl_record_in_t *r, int
     return at;
 }
 
-/* One header; the room is 2 * KL_VARINT_MAX bytes more than its key and value. */
+/* Write one header; it needs space for 2 * KL_VARINT_MAX bytes more than its key and value. */
 static inline uint8_t *kl_header_write(uint8_t *at, const uint8_t *key, int64_t key_size, const uint8_t *value,
                                        int64_t value_size) {
     return kl_sized_write(kl_sized_write(at, key, key_size), value, value_size);

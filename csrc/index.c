@@ -38,8 +38,8 @@ int32_t kl_time_index_sound(const uint8_t *e, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         int64_t time = time_at(e, i);
         int32_t offset = time_offset_at(e, i);
-        /* A first entry of timestamp 0 at relative offset 0 is legal bytes but looks like an unused slot: leaving it
-         * out costs a longer scan, taking a zero tail for entries would date the segment to 1970. */
+        /* A first entry of timestamp 0 at relative offset 0 is valid but looks like an unused slot: ignoring it costs a
+         * longer scan; accepting a zero tail as entries would date the segment to 1970. */
         if (time <= last_time || offset < last_offset || (time == 0 && offset == 0))
             return i;
         last_time = time;
@@ -50,10 +50,10 @@ int32_t kl_time_index_sound(const uint8_t *e, int32_t n) {
 
 /* ---- look-ups ------------------------------------------------------------------------------------------------------
  *
- * Keys of an index rise almost evenly: equal batches give a straight line.  So the first probe is where the target lies
- * between the first and the last key, and from there the search gallops: 1, 2, 4, ... slots, until the target is between
- * two probes, which a binary search then closes in on.  Even keys take two or three probes in one cache line; whatever
- * the keys, it is at most about twice a binary search.  One body for three indexes, inlined with its key.
+ * Keys of an index rise almost evenly: equal batches give a straight line.  So the first probe interpolates between the
+ * first and the last key, and from there the search gallops: 1, 2, 4, ... slots, until the target is between two
+ * probes; a binary search then finds it.  Even keys take two or three probes in one cache line; for any keys it takes
+ * at most about twice as many probes as a binary search.  One body for three indexes, inlined with its key.
  */
 typedef int64_t (*kl_key_fn)(const uint8_t *e, int32_t i);
 
@@ -61,7 +61,7 @@ static inline int64_t offset_key(const uint8_t *e, int32_t i) { return offset_at
 static inline int64_t position_key(const uint8_t *e, int32_t i) { return position_at(e, i); }
 static inline int64_t time_key(const uint8_t *e, int32_t i) { return time_at(e, i); }
 
-/* Where a target would stand, first <= target < last: never past n - 2, however the division rounds. */
+/* The interpolated slot of a target, first <= target < last: never past n - 2, however the division rounds. */
 static inline int32_t guess(int64_t first, int64_t last, int32_t n, int64_t target) {
     double part = (double)((uint64_t)target - (uint64_t)first) / (double)((uint64_t)last - (uint64_t)first);
     int32_t slot = (int32_t)(part * (double)(n - 1));
@@ -182,7 +182,7 @@ int kl_indexer_must_roll(const kl_indexer_t *x, const kl_batch_t *b, int64_t siz
     int64_t relative = kl_batch_last_offset(b) - x->base_offset;
     if (relative < 0 || relative > INT32_MAX)
         return 1;
-    if (size == 0) /* nothing to close, unless the indexes have no room at all; a batch above segment_bytes is the caller's error */
+    if (size == 0) /* nothing to close, unless the indexes have no space; a larger batch is the caller's error */
         return x->offset_capacity == 0 || x->time_capacity <= 1;
     if (size > segment_bytes - b->size)
         return 1;

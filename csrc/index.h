@@ -15,7 +15,7 @@
 
 enum { KL_OFFSET_ENTRY = 8, KL_TIME_ENTRY = 12 };
 
-/* Number of sound entries among the first n: the prefix whose keys rise as the format says and whose slots are not
+/* Number of valid entries among the first n: the prefix whose keys rise as the format requires and whose slots are not
  * zeros (position 0 never has an entry in .index; a 0/0 slot ends .timeindex). */
 int32_t kl_offset_index_sound(const uint8_t *entries, int32_t n);
 int32_t kl_time_index_sound(const uint8_t *entries, int32_t n);
@@ -27,7 +27,7 @@ int32_t kl_offset_index_position(const uint8_t *entries, int32_t n, int32_t targ
 /* Largest slot whose timestamp <= target, or -1. */
 int32_t kl_time_index_floor(const uint8_t *entries, int32_t n, int64_t target);
 
-/* What a segment remembers to keep its indexes in step with its .log.  Plain values: copying one and adding to the copy
+/* The state that keeps a segment's indexes consistent with its .log.  Plain values: copying it and adding to a copy
  * with null entries is a rehearsal. */
 typedef struct {
     uint8_t *offset_entries; /* null in a rehearsal */
@@ -47,15 +47,15 @@ typedef struct {
 
 void kl_indexer_init(kl_indexer_t *x, int64_t base_offset, int32_t interval);
 
-/* Note a batch that begins at position: one offset and one time entry when more than interval bytes have passed since
- * the last ones.  A full index takes no further entry (it stays sparse, the next append rolls), and none takes an offset that
- * does not fit into it. */
+/* Index a batch that begins at position: one offset and one time entry if more than interval bytes have passed since
+ * the last ones.  A full index gets no more entries (it stays sparse, the next append rolls), and no index gets an
+ * offset that does not fit. */
 void kl_indexer_add(kl_indexer_t *x, const kl_batch_t *b, int64_t position);
 
 /* The closing time entry of a segment, which may use the reserved last slot.  Returns 1 if one was added. */
 int kl_indexer_close(kl_indexer_t *x);
 
-/* Must the segment of size bytes roll before b is appended?  segment_ms already has the jitter taken off; waited_ms is
+/* Must the segment of size bytes roll before b is appended?  segment_ms is already reduced by the jitter; waited_ms is
  * the segment's age by the wall clock, used while its first batch has no timestamp. */
 int kl_indexer_must_roll(const kl_indexer_t *x, const kl_batch_t *b, int64_t size, int64_t segment_bytes,
                          int64_t segment_ms, int64_t waited_ms);

@@ -30,7 +30,7 @@ static inline uint32_t load32(const uint8_t *at) {
     return v;
 }
 
-/* size < 8 bytes as a number, little-endian, without a byte beyond them. */
+/* Load size < 8 bytes as a number, little-endian, without reading beyond them. */
 static inline uint64_t load_few(const uint8_t *at, size_t size) {
     if (size >= 4)
         return load32(at) | (uint64_t)load32(at + size - 4) << (8 * (size - 4));
@@ -85,7 +85,7 @@ static void sip_many(const kl_keyhash_t *hash, const kl_key_t *keys, int32_t n, 
 #define AES __attribute__((target("aes,sse4.1,ssse3")))
 #define AES_INLINE __attribute__((target("aes,sse4.1,ssse3"), always_inline)) static inline
 
-enum { LANES = 4 }; /* a round waits 4 cycles for the one before; as many keys at once keep the unit busy */
+enum { LANES = 4 }; /* a round waits 4 cycles for the previous one; this many keys at once keep the unit busy */
 
 AES_INLINE __m128i next_round_key(__m128i key, __m128i assisted) {
     assisted = _mm_shuffle_epi32(assisted, 0xff);
@@ -111,7 +111,7 @@ AES_INLINE __m128i last_block(const kl_keyhash_t *hash, const uint8_t *at, size_
                              _mm_loadu_si128((const __m128i *)hash->whole));
     uint64_t low, high = 0;
     if (size > left)
-        at += size - left; /* not of a key that is nowhere, which has no bytes */
+        at += size - left; /* not for a NULL key, which has no bytes */
     if (left >= 8) {
         low = load64(at);
         high = left == 8 ? 0 : load64(at + left - 8) >> (8 * (16 - left));
@@ -129,7 +129,7 @@ AES_INLINE void store_hash(__m128i x, kl_hash_t *out) {
 
 AES_INLINE size_t blocks_of(size_t size) { return size == 0 ? 1 : (size + 15) / 16; }
 
-/* Lanes of as many blocks each. */
+/* Hash keys in lanes of as many blocks each. */
 AES_INLINE void cmac(const kl_keyhash_t *hash, const kl_key_t *keys, int lanes, size_t blocks, kl_hash_t *out) {
     __m128i x[LANES];
     for (int i = 0; i < lanes; i++)
@@ -223,17 +223,18 @@ const char *kl_keyhash_init(kl_keyhash_t *hash, const uint8_t secret[16], int ke
 
 static inline int64_t tail_of(int64_t slots) { return slots < KL_KEYMAP_TAIL ? slots : KL_KEYMAP_TAIL; }
 
-static inline int64_t room_of(int64_t slots) { return slots + tail_of(slots); } /* without the slot that stays empty */
+/* Without the slot that stays empty. */
+static inline int64_t all_slots_of(int64_t slots) { return slots + tail_of(slots); }
 
-enum { LOOKED_AT = 4 }; /* entries, from any slot on, that one is empty */
+enum { LOOKED_AT = 4 }; /* entries compared at a time, of which one is empty at the latest */
 
-size_t kl_keymap_bytes(int64_t slots_max) { return (size_t)(room_of(slots_max) + LOOKED_AT) * sizeof(kl_entry_t); }
+size_t kl_keymap_bytes(int64_t slots_max) { return (size_t)(all_slots_of(slots_max) + LOOKED_AT) * sizeof(kl_entry_t); }
 
-/* The table at one of its sizes: slots_max, halved so many times.  So each size is at least twice the one before. */
+/* Set the table to one of its sizes: slots_max halved this many times.  So each size is at least twice the previous. */
 static void set_size(kl_keymap_t *map, int halvings) {
     map->halvings = halvings;
     map->slots = map->slots_max >> halvings;
-    /* At three quarters a search that finds nothing passes two slots, one that is to be put moves as many. */
+    /* At three quarters an unsuccessful search passes two slots, and an insertion moves as many. */
     map->grow_at = halvings == 0 ? map->limit : map->slots / 4 * 3;
 }
 
@@ -294,12 +295,12 @@ static inline int64_t home_of(const kl_keymap_t *map, uint64_t high) {
     return (int64_t)((unsigned __int128)high * (uint64_t)map->slots >> 64);
 }
 
-/* The first entry at or behind a hash's home that is not before it in order: the hash's own place. An empty slot, whose
+/* The first entry at or after a hash's home that is not before it in order: the hash's own place. An empty slot, whose
  * order is 0, ends the search by itself. */
 static inline kl_entry_t *place_of(const kl_keymap_t *map, const kl_hash_t *hash) {
     kl_entry_t *e = map->entries + home_of(map, hash->high);
     uint64_t order = ~hash->high;
-    for (;;) { /* four at a time: how many are passed is anybody's guess, and a wrong guess costs more than the four */
+    for (;;) { /* four at a time: the number passed is unpredictable, and a mispredicted branch costs more */
         int passed = (e[0].order > order) + (e[1].order > order) + (e[2].order > order) + (e[3].order > order);
         e += passed;
         if (passed < 4)
@@ -314,25 +315,25 @@ static inline int holds(const kl_entry_t *e, const kl_hash_t *hash) {
     return e->order == ~hash->high && e->low == hash->low && e->offset_1 != 0;
 }
 
-/* Twice the slots, in the same memory: all entries, which are in order, go to the end of the new table side by side, and
- * from there, first to last, to their new places.  Such a place never lies behind where the entry is read from: the
+/* Double the slots, in the same memory: all entries, which are in order, are moved side by side to the end of the new
+ * table and from there, first to last, to their new places.  A new place is never after the position that is read: the
  * entries from there on fit between their first one's home and the old table's end, and that distance has not shrunk.
- * Which slots are taken and how far apart homes lie is anybody's guess: neither loop asks. */
+ * Which slots are taken and how far apart homes are is unpredictable, so neither loop branches on it. */
 static void grow(kl_keymap_t *map) {
     static const kl_entry_t empty;
     kl_entry_t *entries = map->entries;
-    int64_t old_room = room_of(map->slots), n = 0;
-    for (int64_t i = 0; i < old_room; i++) {
+    int64_t old_slots = all_slots_of(map->slots), n = 0;
+    for (int64_t i = 0; i < old_slots; i++) {
         entries[n] = entries[i];
         n += entries[i].offset_1 != 0;
     }
     set_size(map, map->halvings - 1);
-    int64_t row = room_of(map->slots) - n;
+    int64_t row = all_slots_of(map->slots) - n;
     kl_entry_t *from = entries + row;
     memmove(from, entries, (size_t)n * sizeof *entries);
-    /* What the old table has left before the row.  Behind it no slot has ever been written. */
-    memset(entries, 0, (size_t)(old_room < row ? old_room : row) * sizeof *entries);
-    int64_t at = 0; /* below it the new table is done */
+    /* The rest of the old table before the row.  No slot after it has ever been written. */
+    memset(entries, 0, (size_t)(old_slots < row ? old_slots : row) * sizeof *entries);
+    int64_t at = 0; /* below this the new table is complete */
     for (int64_t i = 0; i < n; i++) {
         kl_entry_t entry = from[i];
         int64_t home = home_of(map, ~entry.order);
@@ -342,7 +343,7 @@ static void grow(kl_keymap_t *map) {
     }
 }
 
-/* Put one key; 0, or 1 where the table's tail has no room left. */
+/* Put one key; returns 0, or 1 if the table's tail is full. */
 static inline int put_one(kl_keymap_t *map, const kl_hash_t *hash, int64_t offset) {
     kl_entry_t *e = place_of(map, hash), *free = e;
     if (holds(e, hash)) {
@@ -352,7 +353,7 @@ static inline int put_one(kl_keymap_t *map, const kl_hash_t *hash, int64_t offse
     }
     while (free->offset_1 != 0)
         free++;
-    if (free == map->entries + room_of(map->slots))
+    if (free == map->entries + all_slots_of(map->slots))
         return 1;
     if (free != e)
         memmove(e + 1, e, (size_t)(free - e) * sizeof *e);
@@ -363,7 +364,7 @@ static inline int put_one(kl_keymap_t *map, const kl_hash_t *hash, int64_t offse
 
 enum { STEP = 4 }; /* keys that are hashed at once */
 
-/* The hashes of a group, and on the way their slots: the first ones arrive while the last ones are hashed. */
+/* Hash a group and prefetch its slots: the first ones arrive while the last keys are hashed. */
 static inline void hash_ahead(const kl_keymap_t *map, const kl_key_t *keys, int32_t n, kl_hash_t *hashes) {
     for (int32_t i = 0; i < n; i += STEP) {
         int32_t step = n - i < STEP ? n - i : STEP;
@@ -371,7 +372,7 @@ static inline void hash_ahead(const kl_keymap_t *map, const kl_key_t *keys, int3
         for (int32_t j = i; j < i + step; j++) {
             const kl_entry_t *e = map->entries + home_of(map, hashes[j].high);
             __builtin_prefetch(e);
-            __builtin_prefetch((const uint8_t *)e + 63); /* a search goes on into the next line more often than not */
+            __builtin_prefetch((const uint8_t *)e + 63); /* most searches continue into the next line */
         }
     }
 }

@@ -1,21 +1,20 @@
-/* What the cleaner knows of keys: a keyed 128-bit hash of each -> the last offset seen for it, in memory that the caller
- * brings.
+/* The cleaner's map of keys: a keyed 128-bit hash of each -> the last offset seen for it, in the caller's memory.
  *
  *   table := entry{slots + tail + 1}          entry := ~high:u64 low:u64 offset+1:u64     24 bytes, zeros where empty
  *
- *   K1  entries stand in the order of their hashes, each at or behind its home, home = high * slots / 2^64; between its
- *       home and itself no slot is empty
- *   K2  so a search for a key that is not there ends at the first larger hash, long before the first empty slot
+ *   K1  entries are in the order of their hashes, each at or after its home, home = high * slots / 2^64; no slot
+ *       between its home and its place is empty
+ *   K2  so a search for a missing key ends at the first larger hash, long before the first empty slot
  *   K3  the last slot of the table is always empty: no search needs a bound
- *   K4  the table begins small and doubles in place, as it fills, up to slots_max: few keys stay in the processor's cache
+ *   K4  the table begins small and doubles in place, as it fills, up to slots_max: few keys fit into the CPU cache
  *
- * The hash is keyed with a secret of the run.  Whoever writes keys without knowing it cannot make two of them one, which
- * would lose records: a seeded hash such as XXH3 does not promise that.  Equal hashes are taken for equal keys; among 10^8
- * honest keys two collide with a chance of 10^-22.
+ * The hash is keyed with a secret of the run.  A writer of keys that does not know it cannot make two keys collide,
+ * which would lose records: a seeded hash such as XXH3 does not guarantee that.  Equal hashes are treated as equal
+ * keys; among 10^8 random keys two collide with a probability of 10^-22.
  *
- * While keys are put in the order of their offsets, the map can also keep a bit for each offset: has a later one been put for
- * the same key?  Whoever then comes by the records a second time need not hash their keys again.  And a bit for each 64
- * offsets: has somebody marked one of them?  Where neither bit is set, they need not even be looked at.
+ * If keys are put in the order of their offsets, the map can also keep a bit for each offset: has a later offset been
+ * put for the same key?  A second pass over the records then need not hash their keys again.  And a bit for each 64
+ * offsets: has one of them been marked?  If neither bit is set, the records need not be read.
  *
  * One writer at a time.  Kafka: SkimpyOffsetMap (MD5, double hashing, fixed size).
  */
@@ -27,13 +26,13 @@
 
 enum {
     KL_KEYMAP_ENTRY = 24,
-    KL_KEYMAP_GROUP = 16, /* keys in flight at once: while one hash is made, the slots of those before come from memory */
+    KL_KEYMAP_GROUP = 16, /* keys in flight at once: while one is hashed, the slots of earlier ones are loaded */
     KL_KEYMAP_SLOTS_FIRST = 4096, /* at most, at the beginning */
-    KL_KEYMAP_TAIL = 8192, /* slots behind the last home; fewer in a table of fewer slots */
+    KL_KEYMAP_TAIL = 8192, /* slots after the last home; fewer in a table of fewer slots */
 };
 
 typedef struct {
-    const uint8_t *at; /* may be NULL where size is 0 */
+    const uint8_t *at; /* may be NULL if size is 0 */
     size_t size;
 } kl_key_t;
 
@@ -51,15 +50,15 @@ struct kl_keyhash {
     kl_keyhash_fn many;
 };
 
-/* Ready to hash under a 16-byte secret by one kernel: 0 SipHash-1-3-128, 1 AES-128-CMAC (RFC 4493); -1 the fastest here.
- * Answers the kernel's name, NULL (and *hash untouched) for one that this processor cannot run. */
+/* Prepare hashing with a 16-byte secret by one kernel: 0 SipHash-1-3-128, 1 AES-128-CMAC (RFC 4493); -1 the fastest
+ * here. Returns the kernel's name; NULL (and *hash untouched) for a kernel that this processor cannot run. */
 const char *kl_keyhash_init(kl_keyhash_t *hash, const uint8_t secret[16], int kernel);
 
 /* SipHash with any number of rounds: for checking against the vectors of its authors. out has 16 bytes. */
 void kl_siphash128(const uint8_t secret[16], const uint8_t *at, size_t size, int rounds, int last_rounds, uint8_t *out);
 
 typedef struct {
-    uint64_t order; /* ~high: the larger, the earlier, and an empty slot behind all */
+    uint64_t order; /* ~high: the larger, the earlier, and empty slots come last */
     uint64_t low;
     uint64_t offset_1;
 } kl_entry_t;
@@ -67,26 +66,26 @@ typedef struct {
 typedef struct {
     kl_keyhash_t hash;
     kl_entry_t *entries;
-    int64_t slots;     /* homes there are now */
+    int64_t slots;     /* homes at present */
     int64_t slots_max;
     int64_t limit;     /* keys at most */
     int64_t size;      /* keys */
-    int64_t grow_at;   /* keys that make it double */
-    int halvings;      /* how often it still can */
+    int64_t grow_at;   /* number of keys at which it doubles */
+    int halvings;      /* how often it can still double */
     uint64_t *stale;   /* a bit for each offset of [stale_first, stale_first + stale_count) */
     uint64_t *marked;  /* a bit for each 64 of them */
     int64_t stale_first, stale_count;
 } kl_keymap_t;
 
-/* Bytes that a table of at most so many slots takes, zeroed by the caller. */
+/* Bytes of a table of at most this many slots, zeroed by the caller. */
 size_t kl_keymap_bytes(int64_t slots_max);
 
-/* An empty map in zeroed memory.  slots_max >= 1, 0 <= limit <= slots_max. hash has been set by kl_keyhash_init. */
+/* Make an empty map in zeroed memory.  slots_max >= 1, 0 <= limit <= slots_max. kl_keyhash_init has set hash. */
 void kl_keymap_init(kl_keymap_t *map, void *memory, int64_t slots_max, int64_t limit);
 
-/* From here on remember of count offsets, from first on, which of them are stale: count / 64 zeroed words, rounded up, and a
- * 64th of that for marks.  Only of an offset that has been put it says something, and only until kl_keymap_forget_stale, as
- * if it had never begun: for offsets that turn out not to rise. */
+/* From now on track which of count offsets, starting with first, are stale.  words: count / 64 zeroed words, rounded
+ * up; marked: a 64th of that.  A bit is valid only for an offset that has been put, and only until
+ * kl_keymap_forget_stale, which ends the tracking: for offsets that turn out not to rise. */
 void kl_keymap_track_stale(kl_keymap_t *map, uint64_t *words, uint64_t *marked, int64_t first, int64_t count);
 void kl_keymap_forget_stale(kl_keymap_t *map);
 
@@ -102,10 +101,10 @@ static inline int kl_keymap_stale(const kl_keymap_t *map, int64_t offset) {
     return (int)(map->stale[at >> 6] >> (at & 63) & 1);
 }
 
-/* How many of n offsets from this one on, all tracked, are stale. */
+/* Count the stale ones of n offsets from this one on, all tracked. */
 int64_t kl_keymap_count_stale(const kl_keymap_t *map, int64_t offset, int64_t n);
 
-/* Mark an offset; nothing happens where it is not tracked. */
+/* Mark an offset; does nothing if it is not tracked. */
 static inline void kl_keymap_mark(kl_keymap_t *map, int64_t offset) {
     if (kl_keymap_tracks(map, offset, 1)) {
         uint64_t at = (uint64_t)(offset - map->stale_first) >> 6;
@@ -113,14 +112,15 @@ static inline void kl_keymap_mark(kl_keymap_t *map, int64_t offset) {
     }
 }
 
-/* May one of n >= 1 offsets from this one on, all tracked, have been marked?  Never no where one has. */
+/* May one of n >= 1 offsets from this one on, all tracked, have been marked?  Always true if one has. */
 int kl_keymap_is_marked(const kl_keymap_t *map, int64_t offset, int64_t n);
 
-/* Note n <= KL_KEYMAP_GROUP keys in order, each with its offset (>= 0); for a key that is there already the new offset
- * counts.  Answers how many went in: fewer than n where the map is full before that key, known or not, as in Kafka. */
+/* Put n <= KL_KEYMAP_GROUP keys in order, each with its offset (>= 0); for a key that is there already the new offset
+ * replaces the old.  Returns how many went in: fewer than n if the map is full before that key, known or not, as in
+ * Kafka. */
 int32_t kl_keymap_put(kl_keymap_t *map, const kl_key_t *keys, const int64_t *offsets, int32_t n);
 
-/* The offsets of n <= KL_KEYMAP_GROUP keys, -1 for one that is not there. */
+/* Get the offsets of n <= KL_KEYMAP_GROUP keys, -1 for one that is missing. */
 void kl_keymap_get(const kl_keymap_t *map, const kl_key_t *keys, int32_t n, int64_t *offsets);
 
 #endif

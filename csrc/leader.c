@@ -16,7 +16,7 @@ enum {
 static inline int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static inline int64_t wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 
-/* The one place that decides about a record. */
+/* The only function that judges a record. */
 static kl_refused_t judge(const kl_leader_rules_t *rules, int has_key, int64_t timestamp) {
     if (rules->key_required && !has_key)
         return KL_REFUSED_KEY;
@@ -33,20 +33,20 @@ static kl_refused_t judge(const kl_leader_rules_t *rules, int has_key, int64_t t
 }
 
 static int32_t note(const kl_leader_rules_t *rules, int has_key, int64_t timestamp, int32_t number, int32_t n,
-                    kl_refusal_t *to, int32_t room) {
+                    kl_refusal_t *to, int32_t space) {
     kl_refused_t why = judge(rules, has_key, timestamp);
     if (why == KL_REFUSED_NOT)
         return n;
-    if (n < room)
+    if (n < space)
         to[n] = (kl_refusal_t){.timestamp = timestamp, .number = number, .why = why};
     return n + 1;
 }
 
 /* Magic 2 ------------------------------------------------------------------------------------------------------------ */
 
-/* age lies in [-after_max, before_max] if age + after_max, unsigned, is at most before_max + after_max: one comparison a
- * record, without a branch.  It may suspect what judge() lets pass (no time at all, the one age that has no negative), and
- * never the other way round. */
+/* age lies in [-after_max, before_max] if age + after_max, unsigned, is at most before_max + after_max: one comparison
+ * a record, without a branch.  It may suspect a record that judge() accepts (no time at all, the one age that has no
+ * negative), and never the reverse. */
 int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
                    const kl_leader_rules_t *rules, kl_findings_t *out, int32_t *bad) {
     const uint8_t *at = payload, *end = payload + size;
@@ -60,8 +60,8 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
     for (int32_t i = 0; i < count; i++) {
         kl_record_t record;
         int status;
-        const uint8_t *behind = kl_walk_record(at, end, &record, &status);
-        if (behind == NULL) {
+        const uint8_t *after = kl_walk_record(at, end, &record, &status);
+        if (after == NULL) {
             *bad = i;
             return status;
         }
@@ -73,7 +73,7 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
             max_timestamp = timestamp;
         if (i == 0)
             first_timestamp = timestamp;
-        at = behind;
+        at = after;
     }
     if (at != end) {
         *bad = count;
@@ -86,7 +86,7 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
         .disorder = -1,
         .suspects = (int)suspect | (rules->key_required && keys < 0) | (rules->stamped != 0),
     };
-    if (disorder != 0) { /* seldom enough to look for it again */
+    if (disorder != 0) { /* rare, so finding it takes another walk */
         at = payload;
         for (int32_t i = 0; i < count; i++) {
             kl_record_t record;
@@ -104,7 +104,7 @@ int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t b
 }
 
 int32_t kl_leader_refusals(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
-                           const kl_leader_rules_t *rules, kl_refusal_t *to, int32_t room) {
+                           const kl_leader_rules_t *rules, kl_refusal_t *to, int32_t space) {
     const uint8_t *at = payload, *end = payload + size;
     int32_t n = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -112,21 +112,21 @@ int32_t kl_leader_refusals(const uint8_t *payload, size_t size, int32_t count, i
         size_t used = 0;
         if (kl_record_next(at, (size_t)(end - at), &record, &used) != KL_OK)
             break;
-        n = note(rules, record.key_size >= 0, wrap_add(base_timestamp, record.timestamp_delta), i, n, to, room);
+        n = note(rules, record.key_size >= 0, wrap_add(base_timestamp, record.timestamp_delta), i, n, to, space);
         at += used;
     }
     return n;
 }
 
-/* What goes into the new record but its headers, which are measured here and written by who writes. */
-static void renewed(const kl_record_t *record, const uint8_t *behind, int32_t number, int64_t shift,
+/* The fields of the new record except its headers, which are measured here and written by the caller. */
+static void renewed(const kl_record_t *record, const uint8_t *after, int32_t number, int64_t shift,
                     kl_record_in_t *out) {
     int64_t headers_size = 0;
     const uint8_t *at = record->headers;
     for (int32_t i = 0; i < record->header_count; i++) {
         kl_record_header_t header;
         size_t used = 0;
-        if (kl_record_header_next(at, (size_t)(behind - at), &header, &used) != KL_OK)
+        if (kl_record_header_next(at, (size_t)(after - at), &header, &used) != KL_OK)
             break;
         headers_size += (int64_t)kl_varint_size(header.key_size) + header.key_size +
                         (int64_t)kl_varint_size(header.value_size) + (header.value_size > 0 ? header.value_size : 0);
@@ -144,7 +144,7 @@ static void renewed(const kl_record_t *record, const uint8_t *behind, int32_t nu
     };
 }
 
-/* How far deltas move when the first record's time becomes the base. */
+/* The change of all deltas when the first record's time becomes the base. */
 static int64_t shift_of(const uint8_t *payload, size_t size) {
     kl_record_t record;
     size_t used = 0;
@@ -206,7 +206,7 @@ static int64_t message_size(const kl_set_t *set, size_t from) {
     return (size_t)size > left - KL_MESSAGE_PREFIX ? 0 : (int64_t)size + KL_MESSAGE_PREFIX;
 }
 
-/* Before any message of a wrapper is looked at, all of them are there, and stand before it. */
+/* Check the frames of a wrapper's messages before any message: all of them are whole and below the wrapper's offset. */
 static int check_frames(const kl_set_t *set, int32_t *bad) {
     int64_t size, last = 0;
     size_t from = 0;
@@ -284,7 +284,7 @@ int kl_set_scan(const kl_set_t *set, const kl_leader_rules_t *rules, kl_findings
 }
 
 int32_t kl_set_refusals(const kl_set_t *set, int32_t count, const kl_leader_rules_t *rules, kl_refusal_t *to,
-                        int32_t room) {
+                        int32_t space) {
     int32_t n = 0;
     size_t from = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -294,9 +294,9 @@ int32_t kl_set_refusals(const kl_set_t *set, int32_t count, const kl_leader_rule
         if (size <= 0 || check_message(set, set->at + from, size, &m, &foreign) != KL_OK)
             break;
         if (!foreign) {
-            n = note(rules, m.key_size >= 0, m.timestamp, i, n, to, room);
+            n = note(rules, m.key_size >= 0, m.timestamp, i, n, to, space);
         } else {
-            if (n < room)
+            if (n < space)
                 to[n] = (kl_refusal_t){.timestamp = -1, .number = i, .why = KL_REFUSED_MAGIC};
             n++;
         }

@@ -1,9 +1,9 @@
-/* What a partition's leader asks of the records that a producer sends, and the payloads it writes where it cannot take
- * the producer's: from another codec, or from messages of magic 0 and 1.
+/* A partition leader's checks of a producer's records, and the payloads that it writes if it cannot keep the
+ * producer's: from another codec, or from messages of magic 0 and 1.
  *
- * A scan goes over every record once and remembers no more than that something is wrong; the lists of what is wrong are
- * made by walking again, by the few who need them.  Who scans and then writes does it over bytes that nobody changes in
- * between.  Nothing here allocates.
+ * A scan goes over every record once and stores only that something is wrong; the list of what is wrong is made by
+ * another walk, for the few callers that need it.  Between scan and write the bytes must not change.  Nothing
+ * here allocates.
  * Kafka: LogValidator.
  */
 #ifndef KL_LEADER_H
@@ -14,21 +14,21 @@
 
 #include "batch.h"
 
-/* What is asked of each record.  Times in ms; differences wrap in 64 bits, as Java's do. */
+/* The rules for each record.  Times in ms; differences wrap in 64 bits, as in Java. */
 typedef struct {
     int64_t now;
-    int64_t before_max;   /* how far a timestamp may lie before now, and after it; both at least 0 */
+    int64_t before_max;   /* how far a timestamp may be before now, and after it; both at least 0 */
     int64_t after_max;
-    int range_checked;    /* the topic keeps the producers' times.  -1, no time, is always fine */
-    int negative_refused; /* no other negative time either: it would be written anew, which takes no such */
+    int range_checked;    /* the topic keeps the producers' times.  -1, no time, is always allowed */
+    int negative_refused; /* no other negative time either: the batch is rewritten, which does not accept one */
     int key_required;     /* the topic is compacted */
-    int stamped;          /* the batch says LogAppendTime, which is not for a producer to say */
+    int stamped;          /* the batch is LogAppendTime, which a producer must not set */
 } kl_leader_rules_t;
 
 typedef enum {
     KL_REFUSED_NOT,
-    KL_REFUSED_MAGIC,     /* a message in a wrapper, of another magic */
-    KL_REFUSED_KEY,       /* none, and the topic is compacted */
+    KL_REFUSED_MAGIC,     /* a message in a wrapper of a different magic */
+    KL_REFUSED_KEY,       /* no key, and the topic is compacted */
     KL_REFUSED_STAMPED,
     KL_REFUSED_TIMESTAMP, /* outside the range */
     KL_REFUSED_NEGATIVE,
@@ -40,7 +40,7 @@ typedef struct {
     int32_t why;          /* kl_refused_t */
 } kl_refusal_t;
 
-/* What a scan found. */
+/* Result of a scan. */
 typedef struct {
     int64_t max_timestamp;   /* -1 for none */
     int64_t first_timestamp;
@@ -50,22 +50,22 @@ typedef struct {
     int32_t suspects;        /* 1: the list of refusals may have entries, 0: it has none */
 } kl_findings_t;
 
-/* The payload of a batch of magic 2 with the producer's base_timestamp and count.
- * KL_OK, or what kl_payload_validate says about its bytes, with *bad set. */
+/* Scan the payload of a batch of magic 2 with the producer's base_timestamp and count.
+ * KL_OK, or any code of kl_payload_validate for its bytes, with *bad set. */
 int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
                    const kl_leader_rules_t *rules, kl_findings_t *out, int32_t *bad);
 
-/* The records of a payload that kl_leader_scan has taken which the rules refuse: the number of them all; the first room of
- * them are written to to, in their order. */
+/* List the records that the rules refuse, in a payload that kl_leader_scan has accepted.  Returns the number of all of
+ * them; the first `space` of them are written to to, in their order. */
 int32_t kl_leader_refusals(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
-                           const kl_leader_rules_t *rules, kl_refusal_t *to, int32_t room);
+                           const kl_leader_rules_t *rules, kl_refusal_t *to, int32_t space);
 
-/* The same records as a leader writes them: offset deltas 0, 1, 2 ..., timestamps from the first one on, no attributes,
- * every number in its shortest form.  kl_leader_rewrite_size gives the size, kl_leader_rewrite needs that much room. */
+/* Rewrite the records as a leader does: offset deltas 0, 1, 2 ..., timestamps from the first one on, no attributes,
+ * every number in its shortest form.  kl_leader_rewrite_size returns the size, kl_leader_rewrite needs it. */
 int64_t kl_leader_rewrite_size(const uint8_t *payload, size_t size, int32_t count);
 void kl_leader_rewrite(const uint8_t *payload, size_t size, int32_t count, uint8_t *to);
 
-/* A set of messages of magic 0 or 1, back to back: those in a wrapper, or, where wrapped is 0, produced ones as they came,
+/* A set of messages of magic 0 or 1, back to back: those in a wrapper or, if wrapped is 0, produced ones as received,
  * each a batch of its own. */
 typedef struct {
     const uint8_t *at;
@@ -75,19 +75,19 @@ typedef struct {
     int wrapped;
 } kl_set_t;
 
-/* In a wrapper a message cut short at the end is passed by, checksums are compared, and a message of another magic is one
- * of the refused, at which nothing else is looked at.  Without one, the scan ends at the first refused message: count is
- * one more than its number.
- * KL_OK, or the first failure with *bad set to the number of its message: KL_ELENGTH, KL_ECRC, KL_ECODEC (a message in a
- * wrapper has a codec), KL_EORDER (a wrapper of magic 1, not at 0, before its last message), KL_ECOUNT (no message),
- * KL_EMAGIC (another magic, without a wrapper). */
+/* Scan a set.  In a wrapper a message cut short at the end is ignored, checksums are compared, and a message of a
+ * different magic is refused without further checks.  Without a wrapper, the scan ends at the first refused message:
+ * count is one more than its number.
+ * KL_OK, or the first failure with *bad set to the number of its message: KL_ELENGTH, KL_ECRC, KL_ECODEC (a message in
+ * a wrapper has a codec), KL_EORDER (a wrapper of magic 1, not at 0, before its last message), KL_ECOUNT (no message),
+ * KL_EMAGIC (a different magic, without a wrapper). */
 int kl_set_scan(const kl_set_t *set, const kl_leader_rules_t *rules, kl_findings_t *out, int32_t *bad);
 
-/* As kl_leader_refusals, of the first count messages. */
+/* See kl_leader_refusals, for the first count messages. */
 int32_t kl_set_refusals(const kl_set_t *set, int32_t count, const kl_leader_rules_t *rules, kl_refusal_t *to,
-                        int32_t room);
+                        int32_t space);
 
-/* Write the payload of findings->size bytes; only after a scan that found nothing to refuse. */
+/* Write the payload of findings->size bytes; only after a scan that has refused nothing. */
 void kl_set_write(const kl_set_t *set, const kl_findings_t *findings, uint8_t *to);
 
 #endif

@@ -17,7 +17,7 @@ enum {
     SIZE_MIN_1 = KL_LEGACY_LENGTH_MIN + 8,
 };
 
-/* A size and its bytes out of at[0..left); any negative size is null. */
+/* Read a size and its bytes from at[0..left); any negative size is null. */
 static int take_sized(const uint8_t *at, size_t left, const uint8_t **bytes, int32_t *size, size_t *used) {
     if (left < 4)
         return KL_ELENGTH;
@@ -101,7 +101,7 @@ int kl_legacy_header(const uint8_t *at, size_t left, kl_batch_t *out) {
     return KL_OK;
 }
 
-/* Four bits at a time: old logs are read once, on their way to something newer. */
+/* Four bits at a time: slow but small, because old logs are read only once, to be converted. */
 uint32_t kl_message_crc(const uint8_t *at, int32_t size) {
     static const uint32_t of_nibble[16] = {
         0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
@@ -126,7 +126,7 @@ static int inner_next(const uint8_t *set, size_t size, size_t at, const kl_messa
     return (m->attributes & KL_ATTR_CODEC) != 0 ? KL_ECODEC : KL_OK;
 }
 
-/* A LogAppendTime wrapper speaks for all within. */
+/* In a LogAppendTime wrapper all messages have its time. */
 static int64_t time_of(const kl_message_t *m, const kl_message_t *wrapper) {
     int stamped = wrapper != NULL && wrapper->magic == 1 && (wrapper->attributes & KL_ATTR_LOG_APPEND_TIME) != 0;
     return stamped ? wrapper->timestamp : m->timestamp;
@@ -149,7 +149,7 @@ static int as_record(const kl_message_t *m, const kl_message_t *wrapper, const k
     return KL_OK;
 }
 
-/* First pass: every message is sound, and what the last one's offset is. */
+/* First pass: check that every message is valid, and find the last one's offset. */
 static int check_set(const uint8_t *set, size_t size, const kl_message_t *wrapper, kl_legacy_t *shape, int64_t *last,
                      int32_t *bad) {
     kl_message_t m;
@@ -178,8 +178,8 @@ static int check_set(const uint8_t *set, size_t size, const kl_message_t *wrappe
     return KL_OK;
 }
 
-/* Where the records stand: in magic 1 the last one at the wrapper's offset.  A wrapper at 0 holds produce data that no
- * broker has numbered yet: its messages stay where they say, and the last one's offset is the set's. */
+/* Compute the records' offsets: in magic 1 the last one has the wrapper's offset.  A wrapper at 0 holds produced data
+ * without offsets from a broker: its messages keep theirs, and the last one's offset is the set's. */
 static int place(const kl_message_t *wrapper, int64_t last_inner, kl_legacy_t *shape) {
     int numbered = wrapper != NULL && wrapper->offset != 0;
     int64_t last = numbered ? wrapper->offset : last_inner;

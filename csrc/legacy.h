@@ -1,13 +1,13 @@
-/* Messages of magic 0 and 1, what Kafka wrote before 0.11, made into the payload of a batch of magic 2 that holds the same.
+/* Converts messages of magic 0 and 1, Kafka's formats before 0.11, to the payload of the equivalent batch of magic 2.
  *
  *   message := offset:i64 size:i32 crc:u32 magic:i8 attributes:i8 [timestamp:i64, magic 1] key_size:i32 key
  *              value_size:i32 value
  *
- * size counts the bytes behind itself; crc is zlib's CRC-32 of all behind it.  Any negative size of a key or value is null.
- * attributes: bits 0 to 2 codec, bit 3 LogAppendTime (magic 1).  A message without a codec is a batch of one record.  One
- * with a codec is a wrapper: its value is the codec stream of whole messages without codec.  Their offsets are absolute in
- * magic 0; in magic 1 they count from anywhere, and the last of them stands at the wrapper's own offset.  Big-endian.
- * Kafka: LegacyRecord, AbstractLegacyRecordBatch.
+ * size counts the bytes after itself; crc is zlib's CRC-32 of all bytes after it.  Any negative size of a key or value
+ * is null.  attributes: bits 0 to 2 codec, bit 3 LogAppendTime (magic 1).  A message without a codec is a batch of one
+ * record.  One with a codec is a wrapper: its value is the codec stream of whole messages without codec.  Their offsets
+ * are absolute in magic 0; in magic 1 they are relative, and the last of them has the wrapper's own offset. 
+ * Big-endian. Kafka: LegacyRecord, AbstractLegacyRecordBatch.
  */
 #ifndef KL_LEGACY_H
 #define KL_LEGACY_H
@@ -18,61 +18,61 @@
 #include "batch.h"
 
 enum {
-    KL_MESSAGE_PREFIX = 12,       /* offset and size: what size does not count */
-    KL_MESSAGE_CRC_FROM = 16,     /* first byte under the crc */
+    KL_MESSAGE_PREFIX = 12,       /* offset and size, which size does not count */
+    KL_MESSAGE_CRC_FROM = 16,     /* first byte that the crc covers */
     KL_MESSAGE_MIN = 26,          /* a message of magic 0, key and value null */
 };
 
 typedef struct {
-    const uint8_t *key;   /* NULL where null */
+    const uint8_t *key;   /* NULL for null */
     const uint8_t *value;
     int64_t offset;
     int64_t timestamp;    /* -1 in magic 0 */
     int32_t key_size;     /* -1 for null */
     int32_t value_size;
     int32_t size;         /* of the whole message, prefix too */
-    int32_t slack;        /* bytes behind the value, which Kafka does not look at */
+    int32_t slack;        /* bytes after the value, which Kafka ignores */
     uint32_t crc;
     int8_t magic;
     uint8_t attributes;
 } kl_message_t;
 
 /* Read the message at at[0..left) and check every length in it.
- * KL_OK | KL_ETRUNCATED (it goes on behind at[left]) | KL_EMAGIC (neither 0 nor 1) | KL_ELENGTH */
+ * KL_OK | KL_ETRUNCATED (it continues after at[left]) | KL_EMAGIC (neither 0 nor 1) | KL_ELENGTH */
 int kl_message_next(const uint8_t *at, size_t left, kl_message_t *out);
 
-/* The outside of the message at at[0..left) as the header of a batch, for walks over a file, which undo no codec; the
- * fields of its first 26 bytes are enough.  base_offset is the message's own offset with a delta of 0: of a wrapper that
- * is its last record's, and count is -1, for nobody knows yet.  The timestamp of a wrapper is the largest in it.
- * KL_OK | KL_ETRUNCATED (fewer bytes than the fields asked for) | KL_EMAGIC (neither 0 nor 1) | KL_ELENGTH (a size too
- * small for the format, or a negative offset, or the last there is) */
+/* Read the outer fields of the message at at[0..left) as a batch header, for walks over a file, which do not
+ * decompress; its first 26 bytes are enough.  base_offset is the message's own offset with a delta of 0: for a wrapper
+ * that is its last record's, and count is -1, unknown.  The timestamp of a wrapper is the largest in it.
+ * KL_OK | KL_ETRUNCATED (too few bytes for the fields) | KL_EMAGIC (neither 0 nor 1) | KL_ELENGTH (a size too small for
+ * the format, or a negative offset, or the largest possible one) */
 int kl_legacy_header(const uint8_t *at, size_t left, kl_batch_t *out);
 
 /* CRC-32 of bytes 16 .. size of the message at at. */
 uint32_t kl_message_crc(const uint8_t *at, int32_t size);
 
-/* What the records of a set make as a batch of magic 2. */
+/* The records of a set as a batch of magic 2. */
 typedef struct {
     int64_t base_offset;      /* of the first record */
-    int64_t last_offset;      /* of the set: the wrapper's where there is one, not at 0 */
+    int64_t last_offset;      /* of the set: the wrapper's if there is one, not at 0 */
     int64_t base_timestamp;   /* of the first record */
-    int64_t shift;            /* what makes an inner offset absolute */
+    int64_t shift;            /* added to an inner offset to make it absolute */
     int64_t payload_size;
     int32_t count;
     int32_t bad_crc;          /* number of the first message whose checksum does not match, -1 for none */
-    int32_t loose;            /* 1: bytes that Kafka's reader passes by, behind a value or behind the last whole message */
+    int32_t loose;            /* 1: bytes that Kafka's reader ignores, after a value or after the last whole message */
 } kl_legacy_t;
 
-/* Look at every message of a set of size bytes: the decompressed value of *wrapper, or, where wrapper is NULL, one message
- * itself.  A message cut short at the end is passed by, as in Kafka.  One of another magic than the wrapper's is taken:
- * cleaners of Kafka 0.10 left some (KAFKA-4298).  The wrapper's magic says what its offset counts from.
- * KL_OK, or the first failure with *bad set to the number of its message: what kl_message_next says, KL_ECODEC (a message
- * inside a wrapper has a codec), KL_ECOUNT (no message at all), KL_EORDER (offsets no batch can have: negative, more than
- * 2^31-1 apart, or the wrapper's below that of its first or, in magic 1, its last message). */
+/* Check every message of a set of size bytes: the decompressed value of *wrapper or, if wrapper is NULL, one message
+ * itself.  A message cut short at the end is ignored, as in Kafka.  One of a different magic than the wrapper's is
+ * accepted: cleaners of Kafka 0.10 left some (KAFKA-4298).  The wrapper's magic decides if offsets are relative.
+ * KL_OK, or the first failure with *bad set to the number of its message: any code of kl_message_next, KL_ECODEC (a
+ * message inside a wrapper has a codec), KL_ECOUNT (no message), KL_EORDER (offsets impossible in a batch: negative,
+ * more than 2^31-1 apart, or the wrapper's below that of its first or, in magic 1, its last message). */
 int kl_legacy_measure(const uint8_t *set, size_t size, const kl_message_t *wrapper, kl_legacy_t *out, int32_t *bad);
 
-/* Write the records of that set to to, which has room for shape->payload_size bytes.
- * KL_OK | KL_ELENGTH: the bytes are no longer those that were measured, as may happen in a shared mapping. */
+/* Write the records of that set to to, which has space for shape->payload_size bytes.
+ * KL_OK | KL_ELENGTH: the bytes have changed since they were measured, as may happen in a shared mapping. */
 int kl_legacy_write(const uint8_t *set, size_t size, const kl_message_t *wrapper, const kl_legacy_t *shape, uint8_t *to);
 
 #endif

@@ -37,7 +37,7 @@ int64_t kl_lz4_plain_max(const uint8_t *payload, size_t size) {
         uint32_t word = load(payload + at), bytes = word & ~stored;
         at += WORD;
         if (word == 0)
-            return bound; /* what lies behind it is nobody's */
+            return bound; /* bytes after it are ignored */
         if (bytes > BLOCK || bytes > size - at)
             return -1;
         bound += plain_max(word);

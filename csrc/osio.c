@@ -13,7 +13,7 @@
 #define FALLOC_FL_KEEP_SIZE 0x01
 #endif
 #ifndef SYS_cachestat
-#define SYS_cachestat 451 /* of every architecture, as all calls above 424 */
+#define SYS_cachestat 451 /* the same on every architecture, like all calls above 424 */
 #endif
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT 0x08
@@ -106,7 +106,7 @@ int kl_pwrite(const kl_io_t *io, int fd, const void *buf, size_t size, int64_t a
     return 0;
 }
 
-/* Take n bytes off the front of the parts: those that are used up leave, empty ones with them. */
+/* Remove n bytes from the front of the parts: used parts are dropped, and so are empty ones. */
 static void use_up(struct iovec **parts, int *count, size_t n) {
     while (*count > 0 && n >= (*parts)->iov_len) {
         n -= (*parts)->iov_len;
@@ -201,7 +201,7 @@ int64_t kl_pwrite_direct(const kl_io_t *io, int direct, int fd, const void *buf,
             return -errno;
         if (n > 0) {
             done += (size_t)n;
-            if (done % KL_DIRECT_ALIGN) { /* a part of a block is not to be gone on from: it is written again */
+            if (done % KL_DIRECT_ALIGN) { /* a partial block cannot be continued: it is written again */
                 done -= done % KL_DIRECT_ALIGN;
                 break;
             }
@@ -215,7 +215,8 @@ int64_t kl_pwrite_direct(const kl_io_t *io, int direct, int fd, const void *buf,
     return (int64_t)done;
 }
 
-/* EINTR from fsync would leave the pages in doubt; Linux does not answer it for regular files.  No retry (S2). */
+/* EINTR from fsync would leave the state of the pages unknown; Linux does not return it for regular files.
+ * No retry (S2). */
 int kl_fsync(const kl_io_t *io, int fd) {
     return io->fsync(fd) < 0 ? -errno : 0;
 }
@@ -224,7 +225,7 @@ int kl_fdatasync(const kl_io_t *io, int fd) {
     return io->fdatasync(fd) < 0 ? -errno : 0;
 }
 
-/* No retry here either: the wait takes an error away from whoever asks next (S4). */
+/* No retry here either: the kernel reports the error to one waiter only (S4). */
 int kl_write_behind(const kl_io_t *io, int fd, int64_t at, int64_t size, int wait) {
     unsigned flags = SYNC_FILE_RANGE_WRITE;
     if (wait)

@@ -1,7 +1,7 @@
-/* Every kernel call of the engine that moves or keeps bytes goes through one table, handed in: the real one is
- * kl_io_libc, tests bring tables that fail, tear and delay.
+/* Every kernel call of the engine that moves or keeps bytes goes through a table, passed as argument: the real one is
+ * kl_io_libc, tests use tables that fail, tear and delay.
  *
- * The wrappers below continue after EINTR and after short counts, and answer -errno.
+ * The wrappers below continue after EINTR and after short counts, and return -errno.
  */
 #ifndef KL_OSIO_H
 #define KL_OSIO_H
@@ -11,7 +11,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* What of a range of a file is in the page cache, in pages.  The kernel's struct cachestat. */
+/* Pages of a range of a file in the page cache.  The kernel's struct cachestat. */
 typedef struct kl_cached {
     uint64_t cached;
     uint64_t dirty;
@@ -21,7 +21,7 @@ typedef struct kl_cached {
 } kl_cached_t;
 
 #define KL_DIRECT_ALIGN 4096 /* of address, position and size: enough for every disk */
-#define KL_DONTCACHE 0x80    /* RWF_DONTCACHE: write back at once, and let go of the pages */
+#define KL_DONTCACHE 0x80    /* RWF_DONTCACHE: write back at once, and drop the pages */
 
 typedef struct kl_io {
     ssize_t (*pread)(int fd, void *buf, size_t size, off_t at);
@@ -33,12 +33,12 @@ typedef struct kl_io {
     int (*sync_file_range)(int fd, off_t at, off_t size, unsigned flags);
     int (*ftruncate)(int fd, off_t size);
     int (*fallocate)(int fd, int mode, off_t at, off_t size);
-    int (*fadvise)(int fd, off_t at, off_t size, int advice); /* answers errno, as posix_fadvise does */
+    int (*fadvise)(int fd, off_t at, off_t size, int advice); /* returns errno, as posix_fadvise does */
     ssize_t (*sendfile)(int to, int from, off_t *at, size_t size);
     ssize_t (*splice)(int from, off_t *from_at, int to, off_t *to_at, size_t size, unsigned flags);
-    ssize_t (*send)(int to, const void *data, size_t size, int flags); /* flags are for sockets: others are written to */
+    ssize_t (*send)(int to, const void *data, size_t size, int flags); /* flags: only for sockets; others use write */
     int (*cachestat)(int fd, int64_t at, int64_t size, kl_cached_t *found);
-    int (*mincore)(int fd, off_t at, size_t size, unsigned char *pages); /* maps the range for as long as it looks */
+    int (*mincore)(int fd, off_t at, size_t size, unsigned char *pages); /* maps the range during the call */
 } kl_io_t;
 
 extern const kl_io_t kl_io_libc;
@@ -53,53 +53,53 @@ int64_t kl_pread(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at);
 int kl_pwrite(const kl_io_t *io, int fd, const void *buf, size_t size, int64_t at);
 
 /* Read into n parts, one after the other, until they are full or the file ends: the number of bytes read, or -errno.
- * The parts are used up: none of them is what it was. */
+ * The array of parts is modified. */
 int64_t kl_preadv(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int flags);
 
-/* Write n parts, one after the other: 0 or -errno.  On failure any part of them may have been written, and in any case
- * the parts are used up.  flags: RWF_DONTCACHE and its like; -EOPNOTSUPP where the file system does not know them. */
+/* Write n parts, one after the other: 0 or -errno.  On failure any part of them may have been written.  The array of
+ * parts is modified.  flags: RWF_DONTCACHE and similar; -EOPNOTSUPP if the file system does not support them. */
 int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int flags);
 
 /* Write zeros to [at, at + size): 0 or -errno. */
 int kl_write_zeros(const kl_io_t *io, int fd, int64_t at, int64_t size);
 
 /* kl_pread past the page cache: direct is the same file with O_DIRECT; buf, size and at are aligned.  What the direct
- * descriptor will not do, the end of the file above all, goes through fd. */
+ * descriptor cannot read, mainly the end of the file, is read by fd. */
 int64_t kl_pread_direct(const kl_io_t *io, int direct, int fd, void *buf, size_t size, int64_t at);
 
-/* kl_pwrite past the page cache, likewise: how many bytes went past it, or -errno.  Less than size: the direct descriptor
- * refused, and the rest has gone through fd. */
+/* kl_pwrite past the page cache, likewise: the number of bytes written directly, or -errno.  If less than size, the
+ * direct descriptor refused, and the rest was written by fd. */
 int64_t kl_pwrite_direct(const kl_io_t *io, int direct, int fd, const void *buf, size_t size, int64_t at);
 
 int kl_fsync(const kl_io_t *io, int fd);
 int kl_fdatasync(const kl_io_t *io, int fd);
 
-/* Begin to write a range to the disk, or wait until it is there.  An error of the wait is that of an fsync: final. */
+/* Start writing a range to the disk, or wait until it is there.  An error of the wait is final, as for fsync. */
 int kl_write_behind(const kl_io_t *io, int fd, int64_t at, int64_t size, int wait);
 
 int kl_ftruncate(const kl_io_t *io, int fd, int64_t size);
 
-/* Give blocks to [at, at + size).  keep_size: the file's length stays.  A file system that cannot is no failure: 0. */
+/* Allocate blocks for [at, at + size).  keep_size: the file's length stays.  If the file system cannot do it: 0. */
 int kl_fallocate(const kl_io_t *io, int fd, int keep_size, int64_t at, int64_t size);
 
-/* posix_fadvise: 0 or -errno.  Only ever advice. */
+/* posix_fadvise: 0 or -errno. */
 int kl_fadvise(const kl_io_t *io, int fd, int64_t at, int64_t size, int advice);
 
 /* One sendfile, continued after EINTR only: the number of bytes that went, 0 at the end of the file, or -errno. */
 int64_t kl_sendfile(const kl_io_t *io, int to, int from, int64_t at, size_t size);
 
-/* One splice, continued after EINTR only.  from_at, to_at: -1 for a pipe or a socket, which have no place. */
+/* One splice, continued after EINTR only.  from_at, to_at: -1 for a pipe or a socket, which have no position. */
 int64_t kl_splice(const kl_io_t *io, int from, int64_t from_at, int to, int64_t to_at, size_t size, unsigned flags);
 
 /* size 0: to the end of the file.  -ENOSYS on kernels before 6.5, -EOPNOTSUPP on file systems without a page cache. */
 int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found);
 
-/* One byte for each page of a range that begins on a page boundary: bit 0 says that the page is in the page cache.
- * 0 or -errno.  Where the caller may not write the file the kernel says so of every page. */
+/* One byte for each page of a range that begins on a page boundary: bit 0 is set if the page is in the page cache.
+ * 0 or -errno.  If the caller may not write the file, the kernel sets it for every page. */
 int kl_mincore(const kl_io_t *io, int fd, int64_t at, size_t size, unsigned char *pages);
 
-/* Read what is in the page cache, up to the first byte that is not: how many bytes those were, or -errno.  It never
- * waits for the disk, but may ask it to read ahead.  -EAGAIN: not even the first byte; -EOPNOTSUPP: cannot tell. */
+/* Read what is in the page cache, up to the first byte that is not: the number of those bytes, or -errno.  It never
+ * waits for the disk, but may start read-ahead.  -EAGAIN: not even the first byte; -EOPNOTSUPP: not supported. */
 int64_t kl_pread_cached(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at);
 
 #endif

@@ -14,13 +14,13 @@
 
 enum {
     PAGE = 4096,
-    WASTE_MAX = 2, /* times as large as asked for: more would keep it from somebody who needs it */
+    WASTE_MAX = 2, /* times as large as requested: more would withhold it from a call that needs it */
 };
 
 static int enter(kl_pool_t *pool) { return atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire) == 0; }
 static void leave(kl_pool_t *pool) { atomic_store_explicit(&pool->busy, 0, memory_order_release); }
 
-/* Four to eight sizes to each doubling, so that the buffer of one call fits the next one, which asks for a little more. */
+/* Four to eight sizes to each doubling, so that the buffer of one call fits the next one, which needs slightly more. */
 static size_t rounded(size_t size) {
     size_t step = KL_POOL_ALIGNMENT;
     if (size >= KL_POOL_BUFFER_MIN)
@@ -38,7 +38,7 @@ static void *fresh(size_t size, size_t *capacity) {
     return memory;
 }
 
-/* Take buffer i out of its row. */
+/* Remove buffer i from the list. */
 static kl_pool_buffer_t remove_at(kl_pool_t *pool, int i) {
     kl_pool_buffer_t found = pool->buffers[i];
     pool->count--;
@@ -52,7 +52,7 @@ static void *take(kl_pool_t *pool, size_t size, int largest, size_t *capacity) {
     kl_pool_buffer_t found = {NULL, 0};
     if (size >= KL_POOL_BUFFER_MIN && size <= KL_POOL_BUFFER_MAX && enter(pool)) {
         int best = -1;
-        for (int i = pool->count - 1; i >= 0; i--) { /* of equals the newest: it may still be in the cache */
+        for (int i = pool->count - 1; i >= 0; i--) { /* of equal ones the newest: it may still be in the cache */
             size_t has = pool->buffers[i].capacity;
             if (has < size || (!largest && has > WASTE_MAX * size))
                 continue;
@@ -79,7 +79,7 @@ void kl_pool_give(kl_pool_t *pool, void *data, size_t capacity) {
         free(data);
         return;
     }
-    kl_pool_buffer_t old[KL_POOL_SLOTS]; /* freed outside: that may take a call to the kernel */
+    kl_pool_buffer_t old[KL_POOL_SLOTS]; /* freed outside the lock: that may be a system call */
     int n = 0;
     while (pool->count == KL_POOL_SLOTS || pool->bytes + capacity > KL_POOL_BYTES_MAX)
         old[n++] = remove_at(pool, 0);

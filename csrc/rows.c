@@ -28,7 +28,8 @@ static int bind_bytes(const struct ArrowSchema *schema, const char *name, kl_byt
     } else if (strncmp(format, "w:", 2) == 0) {
         int width = -1;
         if (sscanf(format, "w:%d", &width) != 1 || width < 0)
-            return refuse(KL_EMAGIC, message, "column '%.60s' is of no known width (Arrow format '%.40s')", name, format);
+            return refuse(KL_EMAGIC, message, "column '%.60s' has an unknown width (Arrow format '%.40s')", name,
+                          format);
         column->kind = KL_BYTES_FIXED;
         column->width = width;
     } else if (strcmp(format, "n") == 0) {
@@ -63,7 +64,7 @@ static int bind_time(const struct ArrowSchema *schema, kl_time_column_t *column,
 
 static int bind_headers(const struct ArrowSchema *schema, kl_list_column_t *column, char *message) {
     static const char *const wanted =
-        "column '%s' is no list<struct<key: string, value: binary>> and no map (Arrow format '%.40s')";
+        "column '%s' is neither list<struct<key: string, value: binary>> nor a map (Arrow format '%.40s')";
     memset(column, 0, sizeof *column);
     int map = strcmp(schema->format, "+m") == 0;
     if (schema->dictionary == NULL && strcmp(schema->format, "n") == 0)
@@ -76,7 +77,7 @@ static int bind_headers(const struct ArrowSchema *schema, kl_list_column_t *colu
         schema->children[0]->n_children != 2)
         return refuse(KL_EMAGIC, message, wanted, "headers", schema->format);
     const struct ArrowSchema *item = schema->children[0];
-    column->key_child = 0; /* a map's go by their place */
+    column->key_child = 0; /* a map's children are found by position */
     column->value_child = 1;
     if (!map) {
         const char *first = item->children[0]->name, *second = item->children[1]->name;
@@ -95,14 +96,14 @@ static int bind_headers(const struct ArrowSchema *schema, kl_list_column_t *colu
     return status;
 }
 
-/* What klog's own columns have besides, and a record of its own reading too: a new record gets its own. */
+/* Other columns of klog's own tables, and of its readers: a new record gets its own values. */
 static int passed_over(const char *name) {
     return strcmp(name, "offset") == 0 || strcmp(name, "timestamp_type") == 0 || strcmp(name, "leader_epoch") == 0;
 }
 
 int kl_rows_bind(const struct ArrowSchema *schema, kl_rows_t *rows, char *message) {
     if (strcmp(schema->format, "+s") != 0 || schema->dictionary != NULL)
-        return refuse(KL_EMAGIC, message, "%s have columns, a struct or a table; this is one column (Arrow format '%.40s')",
+        return refuse(KL_EMAGIC, message, "%s need columns: a struct or table, not one column (Arrow format '%.40s')",
                       "records", schema->format);
     memset(rows, 0, sizeof *rows);
     rows->key_child = rows->value_child = rows->timestamp_child = rows->headers_child = -1;
@@ -123,7 +124,7 @@ int kl_rows_bind(const struct ArrowSchema *schema, kl_rows_t *rows, char *messag
                           "");
         }
         if (*place >= 0)
-            return refuse(KL_ELENGTH, message, "column '%.60s' is there twice%s", name, "");
+            return refuse(KL_ELENGTH, message, "column '%.60s' occurs twice%s", name, "");
         *place = i;
         int status = place == &rows->key_child     ? bind_bytes(child, name, &rows->key, message)
                      : place == &rows->value_child ? bind_bytes(child, name, &rows->value, message)
@@ -146,10 +147,10 @@ static kl_valid_t valid_of(const struct ArrowArray *array, int64_t first) {
 }
 
 static int shapeless(char *message, const char *name) {
-    return refuse(KL_ELENGTH, message, "column '%.60s' has not the buffers of its Arrow type%s", name, "");
+    return refuse(KL_ELENGTH, message, "column '%.60s' does not have the buffers of its Arrow type%s", name, "");
 }
 
-/* first: of the parent's row 0, in the child's own count of rows. */
+/* first: of the parent's row 0, as an index of the child's rows. */
 static int point_bytes(kl_bytes_column_t *column, const struct ArrowArray *array, int64_t first, const char *name,
                        char *message) {
     first += array->offset;
@@ -161,7 +162,7 @@ static int point_bytes(kl_bytes_column_t *column, const struct ArrowArray *array
     column->valid = valid_of(array, first);
     column->entries = array->buffers[1];
     if (array->length == 0)
-        return KL_OK; /* the buffers may not even be there */
+        return KL_OK; /* the buffers may be missing */
     switch (column->kind) {
     case KL_BYTES_32:
         column->entries += 4 * first;
@@ -251,7 +252,7 @@ static int64_t span(const kl_bytes_column_t *column, int64_t from, int64_t lengt
     }
     if (column->kind == KL_BYTES_FIXED)
         return column->width * (length - from);
-    size = 0; /* of views and nulls nobody knows without looking: take a few */
+    size = 0; /* unknown for views and nulls without reading them: sample a few */
     if (column->kind == KL_BYTES_VIEW) {
         for (int64_t i = from; i < length && i < from + 16; i++) {
             int64_t one;
@@ -275,7 +276,7 @@ int64_t kl_rows_bytes(const kl_rows_t *rows, int64_t from) {
 
 /* --- records ------------------------------------------------------------------------------------------------------- */
 
-/* The headers of a row: from and to in the list's items. */
+/* The range of a row's headers in the list's items. */
 static void headers_range(const kl_list_column_t *column, int64_t i, int64_t *from, int64_t *to) {
     *from = *to = 0;
     if (column->kind == KL_LIST_NULL || !kl_valid_at(column->valid, i))
@@ -293,7 +294,7 @@ static void headers_range(const kl_list_column_t *column, int64_t i, int64_t *fr
     }
 }
 
-/* Bytes that items from..to take, -1 where one has no key, INT64_MAX where one is too large. */
+/* Bytes that items from..to take, -1 if one has no key, INT64_MAX if one is too large. */
 static int64_t headers_size(const kl_list_column_t *column, int64_t from, int64_t to) {
     int64_t sum = 0;
     for (int64_t i = from; i < to; i++) {
@@ -324,7 +325,7 @@ static uint8_t *headers_write(uint8_t *at, const kl_list_column_t *column, int64
 
 static inline int64_t divide_down(int64_t value, int64_t by) { return value / by - (value % by < 0); }
 
-/* Milliseconds of row i; 0 where they do not fit. */
+/* Milliseconds of row i; returns 0 if they do not fit. */
 static inline int time_at(const kl_time_column_t *column, int64_t i, int64_t missing, int64_t *out) {
     if (column->kind == KL_TIME_NULL || !kl_valid_at(column->valid, i)) {
         *out = missing;
@@ -414,7 +415,7 @@ kl_rows_end_t kl_rows_write(const kl_rows_t *rows, const kl_rows_rules_t *rules,
             break;
         }
         const int64_t headers = r.headers_size;
-        r.headers_size = 0; /* they come out of columns, not of bytes */
+        r.headers_size = 0; /* they come from columns, not from bytes */
         at = kl_record_write(at, &r, body_size);
         if (headers != 0)
             at = headers_write(at, &rows->headers, from, to);

@@ -1,12 +1,12 @@
-/* Rows of Arrow columns, wherever they lie, written as records of a batch: encode.h with columns for its source.
+/* Rows of Arrow columns in any memory, written as records of a batch: encode.h with columns as its source.
  *
  *   key, value   binary, string, their large and view forms, fixed_size_binary, null
  *   timestamp    of any unit, or int64 of milliseconds; finer ones are rounded down
  *   headers      list, large list or map of a struct of key and value
  *
- * kl_rows_bind looks at the types once per schema, kl_rows_point sets the pointers once per array: behind it a row costs
- * no look at a type's name.  Offsets, sizes and pointers inside an array are the producer's word, as the Arrow C
- * interface has it; what a kl_rows_t points to must stay alive and unchanged as long as it is used.
+ * kl_rows_bind checks the types once per schema, kl_rows_point sets the pointers once per array: after that a row needs
+ * no type check.  Offsets, sizes and pointers inside an array are trusted, as in the Arrow C interface; what a
+ * kl_rows_t points to must stay alive and unchanged as long as it is used.
  * Nothing here allocates or touches Python.
  */
 #ifndef KL_ROWS_H
@@ -41,7 +41,7 @@ typedef enum {
     KL_LIST_64,
 } kl_list_kind_t;
 
-/* A bitmap: NULL where everything is valid, else bit first + i says whether row i is. */
+/* A bitmap: NULL if all rows are valid, else bit first + i tells whether row i is. */
 typedef struct {
     const uint8_t *bits;
     int64_t first;
@@ -53,7 +53,7 @@ typedef struct {
     const uint8_t *entries;        /* of row 0: offsets, views, or the fixed bytes themselves */
     const uint8_t *bytes;
     const uint8_t *const *blocks;  /* that views point into */
-    int64_t width;                 /* of fixed ones */
+    int64_t width;                 /* of fixed-size rows */
 } kl_bytes_column_t;
 
 typedef struct {
@@ -82,55 +82,55 @@ typedef struct {
 } kl_rows_t;
 
 enum {
-    KL_ROWS_MESSAGE = 200, /* room for what bind and point say on failure */
+    KL_ROWS_MESSAGE = 200, /* space for the messages of bind and point */
 };
 
-/* Find the columns in a schema.  KL_OK | KL_EMAGIC (a type that is not taken) | KL_ELENGTH (a column too many or too
- * few), with a message.  Of rows, only what points nowhere is set. */
+/* Find the columns in a schema.  KL_OK | KL_EMAGIC (an unsupported type) | KL_ELENGTH (an unknown or a missing column),
+ * with a message.  In rows, only the fields that are not pointers are set. */
 int kl_rows_bind(const struct ArrowSchema *schema, kl_rows_t *rows, char *message);
 
-/* Let rows that were bound to its schema point into an array.  KL_OK | KL_ELENGTH with a message where children or
- * buffers are not those of the type. */
+/* Let rows that were bound to its schema point into an array.  KL_OK | KL_ELENGTH with a message if children or buffers
+ * are not those of the type. */
 int kl_rows_point(kl_rows_t *rows, const struct ArrowArray *array, char *message);
 
-/* About the bytes of keys and values from row `from` on, without a look at all of them: for the size of a buffer. */
+/* Estimate the bytes of keys and values from row `from` on, without reading all of them: for the size of a buffer. */
 int64_t kl_rows_bytes(const kl_rows_t *rows, int64_t from);
 
-/* Why kl_rows_write came to its end. */
+/* Why kl_rows_write ended. */
 typedef enum {
     KL_ROWS_DONE,       /* no more rows */
-    KL_ROWS_FULL,       /* the next row is for another batch */
-    KL_ROWS_SPACE,      /* it needs `more` bytes behind size */
+    KL_ROWS_FULL,       /* the next row belongs to another batch */
+    KL_ROWS_SPACE,      /* it needs `more` bytes after size */
     KL_ROWS_SIZE,       /* it is larger than a batch may be: `more` bytes of batch */
     KL_ROWS_KEY,        /* it has no key, and must */
     KL_ROWS_NEGATIVE,   /* its timestamp is negative and not -1 */
     KL_ROWS_TIMESTAMP,  /* its timestamp is out of range */
     KL_ROWS_OVERFLOW,   /* its timestamp does not fit into 64 bits of milliseconds */
-    KL_ROWS_HEADER_KEY, /* a header of it has no key */
+    KL_ROWS_HEADER_KEY, /* one of its headers has no key */
 } kl_rows_end_t;
 
-/* What a batch may hold. */
+/* The limits of a batch. */
 typedef struct {
-    int64_t batch_bytes_max;   /* one record alone may go past it ... */
+    int64_t batch_bytes_max;   /* a single record may exceed it ... */
     int64_t message_bytes_max; /* ... but not past this */
     int64_t timestamp_default; /* for null */
-    int64_t timestamp_min;     /* the range for those that are not -1 */
+    int64_t timestamp_min;     /* the range for timestamps other than -1 */
     int64_t timestamp_max;
     int key_required;
-    int base_given;            /* the batch's base_timestamp is set already, else the first record's is taken */
+    int base_given;            /* the batch's base_timestamp is set already, else the first record's is used */
 } kl_rows_rules_t;
 
-/* Bytes of a batch: size of capacity are there, the header's room among them. */
+/* The bytes of a batch: size of capacity are used, including the space for the header. */
 typedef struct {
     uint8_t *at;
     size_t size;
     size_t capacity;
     size_t more;
-    int64_t timestamp; /* the one complained of */
+    int64_t timestamp; /* the invalid one */
 } kl_rows_out_t;
 
-/* Write rows from *row on behind out->size; *row goes on to the first that was not written, b->count, base_timestamp
- * and max_timestamp with them. */
+/* Write rows from *row on after out->size.  Advances *row to the first row not written, and b->count, base_timestamp
+ * and max_timestamp with it. */
 kl_rows_end_t kl_rows_write(const kl_rows_t *rows, const kl_rows_rules_t *rules, int64_t *row, kl_batch_t *b,
                             kl_rows_out_t *out);
 
@@ -170,12 +170,12 @@ static inline const uint8_t *kl_bytes_at(const kl_bytes_column_t *column, int64_
     }
 }
 
-/* The row of the array that is the i-th to take. */
+/* The array's row that is the i-th of those selected. */
 static inline int64_t kl_rows_at(const kl_rows_t *rows, int64_t i) {
     return rows->picked != NULL ? rows->picked[i] : i;
 }
 
-/* A stream's own calls, for who cannot call a pointer: they may run for long, and want Python's lock themselves. */
+/* A stream's functions, for callers that cannot call a pointer: they may run for long, and may take the GIL. */
 static inline int kl_stream_schema(struct ArrowArrayStream *stream, struct ArrowSchema *out) {
     return stream->get_schema(stream, out);
 }

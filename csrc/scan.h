@@ -1,7 +1,7 @@
-/* The record that nearly all records are, read inline: every number in few bytes, every length inside.
+/* Reads the common kind of record inline: every number in few bytes, every length inside the record.
  *
- * Anything else, broken or merely rare, is NULL here and the business of kl_record_next, so that there is one place
- * that says what is wrong.  What is accepted here, kl_record_next accepts with the same outcome (selftest/scan.c).
+ * Any other record, invalid or only rare, is NULL here and left to kl_record_next, so that only one function reports
+ * what is wrong.  kl_record_next accepts what is accepted here, with the same result (selftest/scan.c).
  */
 #ifndef KL_SCAN_H
 #define KL_SCAN_H
@@ -14,12 +14,12 @@
 
 enum {
     /* Bytes that the numbers before the key can take here: length 3, attributes 1, timestamp 10, offset 3, key size 3.
-     * With as many left, they are read before anybody knows whether the record goes that far. */
+     * If as many are left, they are read before the record's end is known. */
     KL_SCAN_MIN = 20,
 };
 
-/* The raw bits of a varint of up to three bytes, sizes and deltas to a million; NULL for a longer one.  The third byte is
- * only read if it lies before limit. */
+/* The raw bits of a varint of up to three bytes, sizes and deltas to a million; NULL for a longer one.  The third byte
+ * is only read if it is before limit. */
 static inline const uint8_t *kl_scan_varint(const uint8_t *at, const uint8_t *limit, uint32_t *out) {
     uint32_t bits = at[0];
     if (bits < 0x80) {
@@ -37,7 +37,7 @@ static inline const uint8_t *kl_scan_varint(const uint8_t *at, const uint8_t *li
     return at + 3;
 }
 
-/* Walk count headers with sizes below 64, as long as they go on before end; behind the last one, or NULL. */
+/* Walk count headers with sizes below 64, if they end before end.  Returns the byte after the last one, or NULL. */
 static inline const uint8_t *kl_scan_headers(const uint8_t *at, const uint8_t *end, int32_t count) {
     for (int32_t i = 0; i < count; i++) {
         if (end - at < 2 || at[0] & 0x81 || (at[0] >> 1) + 2 > end - at)
@@ -51,8 +51,8 @@ static inline const uint8_t *kl_scan_headers(const uint8_t *at, const uint8_t *e
     return at;
 }
 
-/* Read the record at at[0 .. end - at) if it is of the common kind.  Answers where it ends, or NULL.
- * A zigzag number is negative where its lowest bit is set: an error for the record, null for key and value. */
+/* Read the record at at[0 .. end - at) if it is of the common kind.  Returns its end, or NULL.
+ * A zigzag number is negative if its lowest bit is set: an error for the record, null for key and value. */
 static inline const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *end, kl_record_t *out) {
     uint32_t length, offset, size;
     if (end - at < KL_SCAN_MIN || (at = kl_scan_varint(at, end, &length)) == NULL || length & 1)
@@ -61,7 +61,7 @@ static inline const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *en
     if ((ptrdiff_t)length > end - at)
         return NULL;
     const uint8_t *whole = at + length;
-    at++; /* attributes, which nobody reads */
+    at++; /* attributes, which are not used */
     uint64_t stamp = at[0];
     if (stamp < 0x80) {
         at++;
@@ -83,7 +83,7 @@ static inline const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *en
     if ((at = kl_scan_varint(at, end, &offset)) == NULL || (at = kl_scan_varint(at, end, &size)) == NULL)
         return NULL;
     out->offset_delta = kl_unzigzag32(offset);
-    /* From here on nothing is read at or behind the end of the record: a size and a count are to come, one byte each. */
+    /* From here on nothing is read at or after the end of the record: a size and a count follow, one byte each. */
     if (size & 1) {
         out->key = NULL;
         out->key_size = -1;
@@ -119,13 +119,13 @@ static inline const uint8_t *kl_scan_record(const uint8_t *at, const uint8_t *en
     return kl_scan_headers(at + 1, whole, out->header_count) == whole ? whole : NULL;
 }
 
-/* Read the record at at[0 .. end - at), of whatever kind.  Answers where it ends, or NULL with *status set: what
- * kl_record_next says, KL_ECOUNT where no byte is left. */
+/* Read the record at at[0 .. end - at), of any kind.  Returns its end, or NULL with *status set: any code of
+ * kl_record_next, or KL_ECOUNT if no byte is left. */
 static inline const uint8_t *kl_walk_record(const uint8_t *at, const uint8_t *end, kl_record_t *out, int *status) {
-    const uint8_t *behind = kl_scan_record(at, end, out);
-    if (behind != NULL)
-        return behind;
-    kl_record_t rare; /* apart, so that *out can stay in registers */
+    const uint8_t *after = kl_scan_record(at, end, out);
+    if (after != NULL)
+        return after;
+    kl_record_t rare; /* separate, so that *out can stay in registers */
     size_t used = 0;
     *status = at == end ? KL_ECOUNT : kl_record_next(at, (size_t)(end - at), &rare, &used);
     if (*status != KL_OK)

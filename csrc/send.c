@@ -11,11 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STEP ((int64_t)1 << 30)     /* of what one call may move, somewhat less than the kernel's 2 GiB */
-#define PIPE_BYTES (1 << 20)        /* the largest that a user without rights may ask for, where nobody said less */
-#define COPY_BYTES ((size_t)1 << 18) /* read and sent while it is in the processor's second cache */
-#define UNSEEN ((int64_t)1 << 24)    /* of what goes in small steps until a signal that cut none of them short is seen */
-#define MISALIGN 63                 /* memory keeps the file's place within a cache line: see klog.disk, D5 */
+#define STEP ((int64_t)1 << 30)     /* the most for one call, somewhat less than the kernel's 2 GiB */
+#define PIPE_BYTES (1 << 20)        /* the default limit for a user without privileges */
+#define COPY_BYTES ((size_t)1 << 18) /* read and sent while it is in the L2 cache */
+#define UNSEEN ((int64_t)1 << 24)    /* the most to send in small steps without checking for a signal */
+#define MISALIGN 63                 /* memory keeps the file position's offset in a cache line */
 
 static int64_t now_ns(void) {
     struct timespec t;
@@ -52,23 +52,24 @@ static void guard_off(const guard_t *guard) {
     sigset_t set;
     if (!guard->blocked)
         return;
-    if (!guard->was_pending) { /* ours, if there is one: a call that had moved bytes before says so in no other way */
+    if (!guard->was_pending) { /* raised by this call, if any: one that had moved bytes reports it in no other way */
         only_sigpipe(&set);
         sigtimedwait(&set, NULL, &at_once);
     }
     pthread_sigmask(SIG_SETMASK, &guard->before, NULL);
 }
 
-/* ---- one step of each way: bytes that went, 0 at the end of the file, -errno, or one of these --------------------- */
+/* ---- one step of each method: bytes sent, 0 at the end of the file, -errno, or one of these -------------- */
 
 enum { NOT_SO = -100000, NO_MEMORY = -100001 };
 
-/* Does this errno say that the kernel cannot do it in this way, and nothing of the file or the target? */
+/* Does this errno mean that the kernel does not support this method, rather than an error of the file or the target? */
 static int refused(int error) {
     return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP || error == ESPIPE || error == EXDEV;
 }
 
-/* Whose is the EIO of a call that reads and sends? No socket gives one; anything else did if the file can be read. */
+/* Did an EIO of a call that reads and sends come from the target? A socket never returns one; another target did if the
+ * file can be read. */
 static int target_failed(const kl_io_t *io, int to, int from, int64_t at) {
     struct stat target;
     char byte;
@@ -97,7 +98,7 @@ static int open_pipe(kl_send_t *s) {
         if (pipe2(s->pipe, O_CLOEXEC) < 0)
             return 0;
         s->pipe_open = 1;
-        (void)fcntl(s->pipe[1], F_SETPIPE_SZ, PIPE_BYTES); /* what it is otherwise will do too */
+        (void)fcntl(s->pipe[1], F_SETPIPE_SZ, PIPE_BYTES); /* the default size works too */
     }
     return 1;
 }
@@ -131,8 +132,8 @@ static int64_t by_copy(const kl_io_t *io, int to, int from, kl_send_t *s) {
     if (s->memory == NULL)
         return NO_MEMORY;
     if (s->held == 0) {
-        size_t shift = (size_t)s->at & MISALIGN, room = s->memory_size - shift;
-        size_t size = room < COPY_BYTES ? room : COPY_BYTES;
+        size_t shift = (size_t)s->at & MISALIGN, space = s->memory_size - shift;
+        size_t size = space < COPY_BYTES ? space : COPY_BYTES;
         int64_t got = kl_pread(io, from, s->memory + shift, s->left < (int64_t)size ? (size_t)s->left : size, s->at);
         if (got <= 0)
             return got;
@@ -140,7 +141,7 @@ static int64_t by_copy(const kl_io_t *io, int to, int from, kl_send_t *s) {
         s->held_at = shift;
     }
     s->asked = (int64_t)s->held;
-    s->of_target = 1; /* whatever goes wrong from here on */
+    s->of_target = 1; /* any failure from here on */
     n = io->send(to, s->memory + s->held_at, s->held, MSG_NOSIGNAL | ((int64_t)s->held < s->left ? MSG_MORE : 0));
     if (n < 0)
         return -errno;
@@ -165,7 +166,7 @@ static int64_t step(const kl_io_t *io, int to, int from, kl_send_t *s) {
 
 /* ---- the whole ----------------------------------------------------------------------------------------------------- */
 
-/* 0: the target may take more. */
+/* Returns 0 if the target may take more. */
 static int wait_for(int to, int64_t wait_ns, int64_t *waited_ns) {
     struct pollfd target = {.fd = to, .events = POLLOUT};
     int64_t left = wait_ns - *waited_ns, began;
@@ -194,7 +195,7 @@ static int send_all(const kl_io_t *io, int to, int from, kl_send_t *s) {
             s->waited_ns = 0;
             unseen += n;
             if (s->wait_ns < 0 && (n < s->asked || unseen >= UNSEEN))
-                return -EINTR; /* a signal cuts short a call that waits, and the next one would wait on */
+                return -EINTR; /* a signal interrupts a call that waits, and the next call would wait again */
             continue;
         }
         if (n == 0)

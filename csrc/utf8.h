@@ -1,7 +1,7 @@
-/* Well-formed UTF-8 out of bytes that should be it: what is malformed becomes U+FFFD, as in Java's decoder.
+/* Repair of UTF-8: malformed bytes become U+FFFD, as in Java's decoder.
  *
- * One replacement for each maximal part of a sequence that began well (Unicode 3.9, "substitution of maximal subparts").
- * A replacement has three bytes, and may stand for one, so the result is at most three times as long.
+ * One replacement for each maximal valid prefix of a sequence (Unicode 3.9, "substitution of maximal subparts").
+ * A replacement has three bytes, and may replace one, so the result is at most three times as long.
  */
 #ifndef KL_UTF8_H
 #define KL_UTF8_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Bytes of the sequence at at[0..left), left > 0: positive when it is well-formed, negative the bytes to replace. */
+/* Bytes of the sequence at at[0..left), left > 0: positive if it is well-formed, negative: the bytes to replace. */
 static inline int kl_utf8_step(const uint8_t *at, size_t left) {
     uint8_t lead = at[0];
     if (lead < 0x80)
@@ -42,7 +42,7 @@ static inline int kl_utf8_step(const uint8_t *at, size_t left) {
     return more + 1;
 }
 
-/* How long the repaired text is. */
+/* The size of the repaired text. */
 static inline size_t kl_utf8_repaired_size(const uint8_t *at, size_t size) {
     size_t out = 0;
     while (size != 0) {
@@ -55,15 +55,15 @@ static inline size_t kl_utf8_repaired_size(const uint8_t *at, size_t size) {
     return out;
 }
 
-/* Write it to out, which has room for room bytes; answers the size, or room + 1 where that is not enough. */
-static inline size_t kl_utf8_repair(const uint8_t *at, size_t size, uint8_t *out, size_t room) {
+/* Write it to out, of `space` bytes.  Returns the size, or space + 1 if that is not enough. */
+static inline size_t kl_utf8_repair(const uint8_t *at, size_t size, uint8_t *out, size_t space) {
     size_t done = 0;
     while (size != 0) {
         int step = kl_utf8_step(at, size);
         size_t used = (size_t)(step > 0 ? step : -step);
         size_t made = step > 0 ? used : 3;
-        if (made > room - done)
-            return room + 1;
+        if (made > space - done)
+            return space + 1;
         memcpy(out + done, step > 0 ? at : (const uint8_t *)"\xef\xbf\xbd", made);
         done += made;
         at += used;

@@ -3,8 +3,8 @@
  *   zigzag: 0 -1 1 -2 2 ... become 0 1 2 3 4 ..., so small numbers of either sign stay short
  *   LEB128: seven bits a byte, lowest first, bit 7 set on every byte but the last
  *
- * At most 5 (10) bytes; a continuation bit in the last of them is an error.  Longer encodings than needed are legal on
- * the way in, and bits past the 32nd (64th) fall away, as in Kafka; writers emit the shortest form.
+ * At most 5 (10) bytes; a continuation bit in the last of them is an error.  Readers accept longer encodings than
+ * needed and ignore bits past the 32nd (64th), as in Kafka; writers write the shortest form.
  */
 #ifndef KL_VARINT_H
 #define KL_VARINT_H
@@ -67,7 +67,7 @@ static inline int kl_varlong_decode(const uint8_t *at, size_t left, int64_t *out
     return KL_EOVERLONG;
 }
 
-/* Bytes that encoding v takes: ceil(significant bits / 7), at least one.  (9 * bits + 64) / 64 is just that up to 64. */
+/* Bytes that encoding v takes: ceil(significant bits / 7), at least one.  (9 * bits + 64) / 64 equals that up to 64. */
 static inline size_t kl_varlong_size(int64_t v) {
     unsigned bits = 64 - (unsigned)__builtin_clzll(kl_zigzag64(v) | 1);
     return (9 * bits + 64) / 64;
@@ -75,7 +75,7 @@ static inline size_t kl_varlong_size(int64_t v) {
 
 static inline size_t kl_varint_size(int32_t v) { return kl_varlong_size(v); }
 
-/* Encode v at at, which has room for KL_VARLONG_MAX bytes (KL_VARINT_MAX for the range of int32); answers the size. */
+/* Encode v at at, which has space for KL_VARLONG_MAX bytes (KL_VARINT_MAX for int32).  Returns the size. */
 static inline size_t kl_varlong_encode(uint8_t *at, int64_t v) {
     uint64_t z = kl_zigzag64(v);
     if (z < 0x80) { /* most lengths and deltas: one byte, or two */

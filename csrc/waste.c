@@ -16,7 +16,7 @@ static inline void swap(int64_t *a, int64_t *b) {
     *b = kept;
 }
 
-/* The middle one of n numbers, which change places. */
+/* The median of n numbers, which are reordered. */
 static int64_t median(int64_t *numbers, int64_t n) {
     int64_t low = 0, high = n - 1, wanted = n / 2;
     while (low < high) {

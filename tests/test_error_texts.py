@@ -49,7 +49,7 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Path], object]]] 
     "a record without a value": (TypeError, "has no value: ", lambda _logs, _path: klog_.Record(b"k")),
     "a record of text": (
         TypeError,
-        r"value is bytes or None, not str; use .encode\(\)",
+        r"value must be bytes or None, not str; use .encode\(\)",
         lambda _l, _p: klog_.Record(None, "v"),
     ),
     "a negative timeout": (

@@ -85,7 +85,7 @@ void test_header(void) {
     }
     uint8_t copy[KL_BATCH_HEADER];
     memcpy(copy, out, sizeof copy);
-    kl_store_u64(copy, INT64_MAX - 2); /* last offset 2^63-1: the next one is no number */
+    kl_store_u64(copy, INT64_MAX - 2); /* last offset 2^63-1: the next one is not representable */
     CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_ELENGTH);
     kl_store_u64(copy, INT64_MAX - 3);
     CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_OK);
@@ -93,7 +93,7 @@ void test_header(void) {
     CHECK(kl_batch_header(copy, sizeof copy, &b) == KL_EMAGIC && b.magic == 1 && (size_t)b.size == size);
 }
 
-/* Fields of one record that no record may have. */
+/* Invalid fields of one record. */
 void test_record_fields(void) {
     static const struct {
         const char *bytes;
@@ -104,7 +104,7 @@ void test_record_fields(void) {
         {"\x0c\x00\x00\x00\x0d\x0d\x00", 7, KL_OK},         /* any negative length is null */
         {"\x0e\x00\x00\x00\x01\x01\x00\x00", 8, KL_ESLACK},
         {"\x0c\x00\x00\x00\x01\x01\x01", 7, KL_ELENGTH},     /* header count -1 */
-        {"\x0c\x00\x00\x00\x01\x01\x02", 7, KL_ELENGTH},     /* a header that is not there */
+        {"\x0c\x00\x00\x00\x01\x01\x02", 7, KL_ELENGTH},     /* a missing header */
         {"\x10\x00\x00\x00\x01\x01\x02\x01\x01", 9, KL_ELENGTH}, /* a null header key */
         {"\x10\x00\x00\x00\x01\x01\x02\x00\x01", 9, KL_OK},
         {"\x0a\x00\x00\x00\x01\x01", 6, KL_ELENGTH},         /* too short for any record */
@@ -130,7 +130,7 @@ void test_offsets(void) {
     CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size, 4, 2, &bad) == KL_EORDER && bad == 3);
     CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size, 3, 1, &bad) == KL_ESLACK && bad == 3);
     CHECK(kl_payload_validate(out + KL_BATCH_HEADER, size - 1, 4, 2, &bad) == KL_ETRUNCATED && bad == 3);
-    size_t half = size; /* the same four again: their offsets begin anew */
+    size_t half = size; /* the same four again: their offsets start again */
     memcpy(out + KL_BATCH_HEADER + half, out + KL_BATCH_HEADER, half);
     CHECK(kl_payload_validate(out + KL_BATCH_HEADER, 2 * half, 8, 7, &bad) == KL_EORDER && bad == 4);
 }

@@ -1,4 +1,4 @@
-/* Both passes of a compaction, and a purge, over sound batches and damaged ones. */
+/* Both passes of a compaction, and a purge, over valid and damaged batches. */
 #include "selftest/selftest.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "scan.h"
 #include "status.h"
 
-/* One batch through both passes, out of blocks that end where they may. Answers the status of the first pass that fails. */
+/* One batch through both passes, in blocks of exact size. Returns the status of the first pass that fails. */
 static int clean_once(const kl_batch_t *b, const uint8_t *payload, size_t size, int attributes, int check) {
     kl_batch_t header = *b;
     header.attributes = (int16_t)attributes;
@@ -33,10 +33,10 @@ static int clean_once(const kl_batch_t *b, const uint8_t *payload, size_t size, 
                               .keep_legacy_tombstones = 1};
     kl_cleaned_t cleaned, again = {0};
     int all = random_below(8) == 0, marker_done = random_below(8) == 0;
-    if (status != KL_OK) /* what is stale is known of batches that have been noted as a whole */
+    if (status != KL_OK) /* stale offsets are known only for batches that have been noted as a whole */
         kl_keymap_forget_stale(&map);
     int second = kl_clean_choose(&rules, &header, records, size, all, marker_done, runs, &cleaned, &bad);
-    /* Whoever knows what is stale chooses as one who looks for each key. */
+    /* Choosing by stale offsets gives the same result as looking for each key. */
     kl_clean_run_t *others = malloc(kl_clean_runs_max(b->count) * sizeof *others);
     if (others == NULL)
         abort();
@@ -51,7 +51,7 @@ static int clean_once(const kl_batch_t *b, const uint8_t *payload, size_t size, 
         for (int32_t i = 0; i < again.runs; i++)
             CHECK(others[i].from == runs[i].from && others[i].to == runs[i].to);
     }
-    /* Whoever looks for the first record's key finds as many as a purge of it takes away. */
+    /* A search for the first record's key finds as many records as a purge of it removes. */
     kl_record_t first;
     int walked;
     if (b->count > 0 && kl_walk_record(records, records + size, &first, &walked) != NULL && first.key != NULL) {
@@ -82,7 +82,7 @@ static int clean_once(const kl_batch_t *b, const uint8_t *payload, size_t size, 
         CHECK(kl_batch_crc(out, left.size) == left.crc);
         CHECK(kl_payload_validate(out + KL_BATCH_HEADER, (size_t)written, left.count, check ? left.last_offset_delta : -1,
                                   &bad) == KL_OK);
-        /* Each survivor says what it said, at the time at which it said it. */
+        /* Each survivor has its old fields and its old time. */
         const uint8_t *at = out + KL_BATCH_HEADER, *end = at + written, *from = records;
         int32_t number = 0;
         while (at != end) {

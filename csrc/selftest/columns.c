@@ -1,4 +1,4 @@
-/* Columns that are shared, columns of views, and what those pin. */
+/* Shared columns, columns of views, and what those pin. */
 #include "selftest/selftest.h"
 
 #include <stdlib.h>
@@ -52,7 +52,7 @@ void test_columns_shared(void) {
 
 static void count_release(void *owner) { ++*(int *)owner; }
 
-/* Views say what copies say, of two payloads taken in turns, and let go of them once, at the very end. */
+/* Views have the same content as copies, for two alternating payloads, and release them once, at the very end. */
 void test_columns_views(void) {
     kl_columns_t *copies = NULL, *views = NULL;
     CHECK(kl_columns_new(&pool, every_kind, KL_COLUMN_KINDS, 0, &copies) == KL_OK);
@@ -85,12 +85,12 @@ void test_columns_views(void) {
         const int32_t *offsets = plain->buffers[1];
         for (int64_t i = 0; i < view->length; i++) {
             const uint8_t *at = (const uint8_t *)view->buffers[1] + 16 * i;
-            int32_t said[4];
-            memcpy(said, at, sizeof said);
-            const uint8_t *bytes = said[0] <= 12 ? at + 4 : (const uint8_t *)view->buffers[2 + said[2]] + said[3];
-            CHECK(said[0] == offsets[i + 1] - offsets[i]);
-            CHECK(memcmp(bytes, (const uint8_t *)plain->buffers[2] + offsets[i], (size_t)said[0]) == 0);
-            for (int32_t k = said[0]; k < 12; k++)
+            int32_t word[4];
+            memcpy(word, at, sizeof word);
+            const uint8_t *bytes = word[0] <= 12 ? at + 4 : (const uint8_t *)view->buffers[2 + word[2]] + word[3];
+            CHECK(word[0] == offsets[i + 1] - offsets[i]);
+            CHECK(memcmp(bytes, (const uint8_t *)plain->buffers[2] + offsets[i], (size_t)word[0]) == 0);
+            for (int32_t k = word[0]; k < 12; k++)
                 CHECK(at[4 + k] == 0);
         }
     }
@@ -105,11 +105,11 @@ void test_columns_views(void) {
     free(payloads[1]);
 }
 
-/* Bytes out of the reach of a view's offset get a slot of their own, in the same pin. */
+/* Bytes beyond the range of a view's offset get their own slot, in the same pin. */
 void test_views_far_away(void) {
-    enum { BEHIND = 700 };
-    size_t reach = ((size_t)1 << 31) - BEHIND, room = reach + 16384;
-    uint8_t *bytes = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    enum { AFTER = 700 };
+    size_t reach = ((size_t)1 << 31) - AFTER, space = reach + 16384;
+    uint8_t *bytes = mmap(NULL, space, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(bytes != MAP_FAILED);
     uint8_t out[16384];
     size_t size = make_batch(out, 50);
@@ -121,32 +121,32 @@ void test_views_far_away(void) {
     int released = 0;
     int32_t bad;
     CHECK(kl_columns_new(&pool, every_kind, KL_COLUMN_KINDS, 1, &views) == KL_OK);
-    CHECK(kl_columns_pin(views, bytes, room, count_release, &released) == 0);
+    CHECK(kl_columns_pin(views, bytes, space, count_release, &released) == 0);
     CHECK(kl_columns_append(views, &b, bytes + reach, size, INT64_MIN, INT64_MAX, 1, &bad) == KL_OK);
     struct ArrowArray array;
     CHECK(kl_columns_export(views, &array) == KL_OK);
     kl_columns_drop(views);
     int64_t slots = array.children[4]->n_buffers - 3, used = 0;
-    CHECK(slots >= 2 && slots <= 3); /* keys may begin one behind the first values */
+    CHECK(slots >= 2 && slots <= 3); /* keys may begin one after the first values */
     for (int column = 3; column <= 4; column++) {
         const void **buffers = array.children[column]->buffers;
         const int64_t *sizes = buffers[2 + slots];
-        CHECK(sizes[0] == (int64_t)room);
+        CHECK(sizes[0] == (int64_t)space);
         for (int64_t i = 1; i < slots; i++)
-            CHECK((const uint8_t *)buffers[2 + i] + sizes[i] == bytes + room);
+            CHECK((const uint8_t *)buffers[2 + i] + sizes[i] == bytes + space);
         for (int64_t i = 0; i < array.length; i++) {
-            int32_t said[4];
-            memcpy(said, (const uint8_t *)buffers[1] + 16 * i, sizeof said);
-            if (said[0] <= 12)
+            int32_t word[4];
+            memcpy(word, (const uint8_t *)buffers[1] + 16 * i, sizeof word);
+            if (word[0] <= 12)
                 continue;
-            CHECK(said[2] >= 0 && said[2] < slots && said[3] >= 0 && (int64_t)said[3] + said[0] <= sizes[said[2]]);
-            CHECK((int64_t)said[3] + said[0] <= INT32_MAX);
-            CHECK(memcmp(said + 1, (const uint8_t *)buffers[2 + said[2]] + said[3], 4) == 0);
-            used |= (int64_t)1 << said[2];
+            CHECK(word[2] >= 0 && word[2] < slots && word[3] >= 0 && (int64_t)word[3] + word[0] <= sizes[word[2]]);
+            CHECK((int64_t)word[3] + word[0] <= INT32_MAX);
+            CHECK(memcmp(word + 1, (const uint8_t *)buffers[2 + word[2]] + word[3], 4) == 0);
+            used |= (int64_t)1 << word[2];
         }
     }
     CHECK((used & (used - 1)) != 0); /* more than one */
     array.release(&array);
     CHECK(released == 1);
-    munmap(bytes, room);
+    munmap(bytes, space);
 }

@@ -9,7 +9,7 @@
 #include "keymap.h"
 
 void test_key_hashes(void) {
-    /* The key 00 01 .. 0f over the bytes 00 01 ..: of SipHash-2-4-128 the authors' own vectors. */
+    /* The key 00 01 .. 0f over the bytes 00 01 ..: for SipHash-2-4-128 the authors' own vectors. */
     static const struct {
         size_t size;
         const char *published, *used;
@@ -64,12 +64,12 @@ void test_key_hashes(void) {
             uint8_t *data = exact_copy(message, cmac[i].size);
             for (int j = 0; j < KL_KEYMAP_GROUP; j++)
                 keys[j] = (kl_key_t){data, cmac[i].size};
-            hash.many(&hash, keys, 7, made); /* one lot of lanes, and three alone */
+            hash.many(&hash, keys, 7, made); /* one group of lanes, and three single keys */
             for (int j = 0; j < 7; j++)
                 CHECK(memcmp(made + j, cmac[i].mac, 16) == 0);
             free(data);
         }
-    /* Lanes and singles, of every size, from the end of their own memory. */
+    /* Lanes and single keys, of every size, at the end of their own memory. */
     for (int kernel = 0; kernel < 2; kernel++) {
         if (kl_keyhash_init(&hash, rfc_secret, kernel) == NULL)
             continue;
@@ -89,7 +89,7 @@ void test_key_hashes(void) {
     }
 }
 
-/* The hashes of a table in which everything lands where the test wants it: of 8 bytes, high is what they say. */
+/* Hashes that put every key where the test needs it: for a key of 8 bytes, high is its value. */
 static void plain_hash(const kl_keyhash_t *hash, const kl_key_t *keys, int32_t n, kl_hash_t *out) {
     (void)hash;
     for (int32_t i = 0; i < n; i++)
@@ -97,9 +97,9 @@ static void plain_hash(const kl_keyhash_t *hash, const kl_key_t *keys, int32_t n
 }
 
 static void check_table(const kl_keymap_t *map) {
-    int64_t room = map->slots + (map->slots < KL_KEYMAP_TAIL ? map->slots : KL_KEYMAP_TAIL), seen = 0;
+    int64_t space = map->slots + (map->slots < KL_KEYMAP_TAIL ? map->slots : KL_KEYMAP_TAIL), seen = 0;
     const kl_entry_t *last = NULL;
-    for (int64_t i = 0; i < room; i++) {
+    for (int64_t i = 0; i < space; i++) {
         const kl_entry_t *e = map->entries + i;
         if (e->offset_1 == 0)
             continue;
@@ -111,7 +111,7 @@ static void check_table(const kl_keymap_t *map) {
         last = e;
         seen++;
     }
-    CHECK(map->entries[room].offset_1 == 0); /* K3 */
+    CHECK(map->entries[space].offset_1 == 0); /* K3 */
     CHECK(seen == map->size);
 }
 
@@ -121,7 +121,7 @@ void test_key_map(void) {
     random_fill(secret, sizeof secret);
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         for (int hostile = 0; hostile < 3; hostile++) {
-            if (hostile && sizes[k] > 9001) /* each step would pass thousands */
+            if (hostile && sizes[k] > 9001) /* each step would pass thousands of slots */
                 continue;
             int64_t slots = sizes[k], limit = hostile ? slots : slots * 9 / 10;
             kl_keymap_t map;
@@ -142,7 +142,7 @@ void test_key_map(void) {
             kl_keymap_track_stale(&map, words, marked, first, tracked);
             for (int64_t i = 0; i < 2 * slots; i++) {
                 model[i] = -1;
-                /* at random; all behind the last home; all at the first */
+                /* random; all after the last home; all at the first */
                 names[i] = __builtin_bswap64(hostile == 1 ? UINT64_MAX - (uint64_t)i : hostile == 2 ? (uint64_t)i : random_u64());
             }
             int full = 0;
@@ -188,7 +188,7 @@ void test_key_map(void) {
             }
             int64_t mark = (int64_t)random_below((size_t)(4 * slots)) - 5;
             kl_keymap_mark(&map, mark);
-            for (int64_t i = first; i < first + tracked; i++) { /* a mark counts for the 64 offsets that it is among */
+            for (int64_t i = first; i < first + tracked; i++) { /* a mark covers the 64 offsets of its word */
                 int64_t n = 1 + (int64_t)random_below((size_t)(first + tracked - i));
                 int64_t from = i - (i - first) % 64, to = i + n - 1 - (i + n - 1 - first) % 64 + 64;
                 CHECK(kl_keymap_is_marked(&map, i, n) == (kl_keymap_tracks(&map, mark, 1) && mark >= from && mark < to));

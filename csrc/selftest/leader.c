@@ -1,4 +1,4 @@
-/* What a leader checks in what it is given, and writes anew. */
+/* A leader's checks, and the batches it rewrites. */
 #include "selftest/selftest.h"
 
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 static const kl_leader_rules_t anything = {.now = 1700000000000};
 
-/* What a leader takes as it is: the scan agrees with kl_payload_validate, lists no more than it suspects, and what it
- * writes anew is measured right and read as the same records. */
+/* What a leader keeps unchanged: the scan agrees with kl_payload_validate, lists only what it suspects, and what it
+ * rewrites has the measured size and contains the same records. */
 static void leader_walk(const uint8_t *payload, size_t size, int32_t count, const kl_leader_rules_t *rules) {
     uint8_t *at = exact_copy(payload, size);
     int32_t bad = -7, other = -7;

@@ -1,4 +1,4 @@
-/* Messages of magic 0 and 1 become records that say the same. */
+/* Messages of magic 0 and 1 become records with the same content. */
 #include "selftest/selftest.h"
 
 #include <stdlib.h>
@@ -52,7 +52,7 @@ void test_message(void) {
     }
 }
 
-/* The outside of a message, as a header: 26 bytes are asked for and no more, and nothing is claimed of a wrapper's inside. */
+/* The outer fields of a message, as a header: 26 bytes are enough, and nothing is assumed about a wrapper's content. */
 void test_message_header(void) {
     uint8_t head[KL_MESSAGE_MIN] = {0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 100, 1, 2, 3, 4, 1, 0x0b, 0, 0, 0, 0, 0, 0, 0, 9};
     kl_batch_t b = {.base_offset = 99};
@@ -78,7 +78,7 @@ void test_message_header(void) {
     CHECK(kl_legacy_header(head, sizeof head, &b) == KL_ELENGTH);
 }
 
-/* Sets of random messages come out as the records they are; with a byte changed anywhere, as others or as a failure. */
+/* Sets of random messages become the right records; with any byte changed, other records or a failure. */
 void test_message_sets(void) {
     uint8_t set[8192];
     for (int round = 0; round < 300; round++) {

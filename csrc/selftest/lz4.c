@@ -1,4 +1,4 @@
-/* The frame around lz4 blocks comes back as it went, and a broken one stays inside what it was given. */
+/* The frame around lz4 blocks round-trips, and an invalid one never leads outside its buffers. */
 #include "selftest/selftest.h"
 
 #include <stdlib.h>
@@ -6,9 +6,9 @@
 
 #include "lz4.h"
 
-/* A codec for the frame around it: every byte twice, if nothing odd is in the way. */
-static int half(const char *from, char *to, int size, int room) {
-    if (size % 2 != 0 || size / 2 > room)
+/* A simple codec for the test: every byte twice, if possible. */
+static int half(const char *from, char *to, int size, int space) {
+    if (size % 2 != 0 || size / 2 > space)
         return 0;
     for (int i = 0; i < size; i += 2) {
         if (from[i] != from[i + 1])
@@ -18,25 +18,25 @@ static int half(const char *from, char *to, int size, int room) {
     return size / 2;
 }
 
-static int twofold(const char *from, char *to, int size, int room) {
-    if (2 * (int64_t)size > room)
+static int twofold(const char *from, char *to, int size, int space) {
+    if (2 * (int64_t)size > space)
         return -1;
     for (int i = 0; i < 2 * size; i++)
         to[i] = from[i / 2];
     return 2 * size;
 }
 
-/* What comes out of an exact copy, into room that is as large as was said: -1 for nothing. */
+/* Decompress an exact copy into a buffer of the stated size; -1 for a refused payload. */
 static int64_t unpacked(const uint8_t *payload, size_t size, const uint8_t *plain) {
     static const kl_lz4_t lz4 = {twofold, half};
     uint8_t *exact = exact_copy(payload, size);
-    int64_t room = kl_lz4_plain_max(exact, size), made = -1;
-    if (room >= 0) {
-        uint8_t *out = malloc((size_t)room + (room == 0));
+    int64_t space = kl_lz4_plain_max(exact, size), made = -1;
+    if (space >= 0) {
+        uint8_t *out = malloc((size_t)space + (space == 0));
         if (out == NULL)
             abort();
-        made = kl_lz4_unpack(&lz4, exact, size, out, room);
-        CHECK(made <= room);
+        made = kl_lz4_unpack(&lz4, exact, size, out, space);
+        CHECK(made <= space);
         if (plain != NULL)
             CHECK(made >= 0 && memcmp(out, plain, (size_t)made) == 0);
         free(out);

@@ -1,9 +1,9 @@
-/* The C of the codec and record rooms, checked without Python: run it under address and undefined sanitizers.
+/* The C code of codec and record, tested without Python: run it under address and undefined sanitizers.
  *
  *   make test-c; build/selftest/selftest [seed]
  *
- * Inputs to the walks are copied to the end of their own malloc, so that a read one byte too far is seen.  Random parts
- * print their seed.
+ * Inputs to the walks are copied to the end of their own malloc, so that a read one byte too far is detected.  Random
+ * parts print their seed.
  */
 #include "selftest/selftest.h"
 

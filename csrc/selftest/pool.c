@@ -1,4 +1,4 @@
-/* Buffers come back, within the bounds of a pool. */
+/* Buffers are reused, within the limits of a pool. */
 #include "selftest/selftest.h"
 
 #include <string.h>
@@ -16,13 +16,13 @@ void test_pool(void) {
     CHECK(kl_pool_take(&few, capacity, &again) == data && again == capacity && few.count == 0 && few.bytes == 0);
     memset(data, 2, capacity);
     kl_pool_give(&few, data, capacity);
-    /* Much too large for this one, so it stays; but not for one who wants the largest. */
+    /* Much too large for this request, so it stays; but not for a request for the largest. */
     uint8_t *small = kl_pool_take(&few, capacity / 4, &again);
     CHECK(small != data && again >= capacity / 4 && few.count == 1);
     CHECK(kl_pool_take_largest(&few, capacity / 4, &capacity) == data && few.count == 0);
     kl_pool_give(&few, small, again);
     kl_pool_give(&few, data, capacity);
-    /* Below and above what a pool keeps. */
+    /* Smaller and larger than what a pool keeps. */
     uint8_t *tiny = kl_pool_take(&few, 1, &capacity);
     CHECK(((uintptr_t)tiny & 63) == 0 && capacity == 64);
     kl_pool_give(&few, tiny, capacity);
@@ -31,14 +31,14 @@ void test_pool(void) {
     kl_pool_give(&few, huge, capacity);
     kl_pool_give(&few, NULL, 0);
     CHECK(few.count == 2);
-    /* A pool that somebody is in is passed by (P1). */
+    /* A pool that is in use is bypassed (P1). */
     atomic_store(&few.busy, 1);
     uint8_t *other = kl_pool_take(&few, 100000, &capacity);
     CHECK(other != data && few.count == 2);
     kl_pool_give(&few, other, capacity);
     CHECK(few.count == 2);
     atomic_store(&few.busy, 0);
-    /* Never past its bounds, and the newest stay (P2). */
+    /* Never past its limits, and the newest stay (P2). */
     struct {
         void *data;
         size_t capacity;

@@ -9,7 +9,7 @@
 #include "rows.h"
 #include "status.h"
 
-/* A struct of value (binary, two rows behind its own offset) and key (views), sliced once more by the parent. */
+/* A struct of value (binary, offset by two rows) and key (views), sliced once more by the parent. */
 void test_rows(void) {
     static const int32_t ends[] = {0, 3, 3, 5, 6};
     static const uint8_t value_bits[] = {0x0d}; /* row 1 is null */
@@ -36,7 +36,7 @@ void test_rows(void) {
     CHECK(kl_rows_point(&rows, &array, message) == KL_OK && rows.length == 2);
     CHECK(kl_rows_bytes(&rows, 0) > 0);
 
-    /* Room grows byte by byte: what is written is right, and never a byte behind the room (the block is that long). */
+    /* The space grows byte by byte: what is written is right, and no byte after the space is (the block ends there). */
     kl_rows_rules_t rules = {.batch_bytes_max = 1000, .message_bytes_max = 1000, .timestamp_default = 7,
                              .timestamp_max = 9};
     int done = 0;
@@ -45,27 +45,27 @@ void test_rows(void) {
         if (out == NULL)
             abort();
         kl_batch_t b = {.max_timestamp = -1};
-        kl_rows_out_t room = {.at = out, .size = KL_BATCH_HEADER, .capacity = capacity};
+        kl_rows_out_t into = {.at = out, .size = KL_BATCH_HEADER, .capacity = capacity};
         int64_t row = 0;
-        kl_rows_end_t end = kl_rows_write(&rows, &rules, &row, &b, &room);
-        CHECK(end == KL_ROWS_DONE || (end == KL_ROWS_SPACE && room.more > capacity - room.size));
-        CHECK(room.size <= capacity && row == b.count);
+        kl_rows_end_t end = kl_rows_write(&rows, &rules, &row, &b, &into);
+        CHECK(end == KL_ROWS_DONE || (end == KL_ROWS_SPACE && into.more > capacity - into.size));
+        CHECK(into.size <= capacity && row == b.count);
         if (end == KL_ROWS_DONE) {
             kl_record_t r;
             size_t used;
             done = 1;
             CHECK(b.count == 2 && b.base_timestamp == 7 && b.max_timestamp == 7);
-            CHECK(kl_record_next(out + KL_BATCH_HEADER, room.size - KL_BATCH_HEADER, &r, &used) == KL_OK);
+            CHECK(kl_record_next(out + KL_BATCH_HEADER, into.size - KL_BATCH_HEADER, &r, &used) == KL_OK);
             CHECK(r.key_size == 21 && memcmp(r.key, block, 21) == 0);
             CHECK(r.value_size == 2 && memcmp(r.value, "de", 2) == 0 && r.offset_delta == 0);
-            CHECK(kl_record_next(out + KL_BATCH_HEADER + used, room.size - KL_BATCH_HEADER - used, &r, &used) == KL_OK);
+            CHECK(kl_record_next(out + KL_BATCH_HEADER + used, into.size - KL_BATCH_HEADER - used, &r, &used) == KL_OK);
             CHECK(r.key_size == 0 && r.value_size == 1 && r.value[0] == 'f' && r.offset_delta == 1);
         }
         free(out);
     }
     CHECK(done);
 
-    /* Types and buffers that are not taken. */
+    /* Unsupported types and buffers. */
     static const char *const wrong[] = {"l", "+s", "", "w:", "w:-1", "vzz"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         value_schema.format = wrong[i];

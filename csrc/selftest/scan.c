@@ -1,4 +1,4 @@
-/* The short way, the walk and the columns take the same payloads, whatever is in them. */
+/* The fast path, the walk and the columns accept the same payloads, whatever is in them. */
 #include "selftest/selftest.h"
 
 #include <stdlib.h>
@@ -12,17 +12,18 @@
 
 static kl_pool_t pool;
 
-/* Whatever the short way accepts is what kl_record_next makes of it; answers how many records went the short way. */
+/* kl_record_next gives the same result for all that the fast path accepts. Returns how many records took the fast path.
+ * */
 static int32_t scan(const uint8_t *payload, size_t size, int32_t count) {
     const uint8_t *at = payload, *end = payload + size;
     int32_t scanned = 0;
     for (int32_t i = 0; i < count; i++) {
         kl_record_t quick, slow;
         size_t used;
-        const uint8_t *behind = kl_scan_record(at, end, &quick);
+        const uint8_t *after = kl_scan_record(at, end, &quick);
         int status = kl_record_next(at, (size_t)(end - at), &slow, &used);
-        if (behind != NULL) {
-            CHECK(status == KL_OK && behind == at + used);
+        if (after != NULL) {
+            CHECK(status == KL_OK && after == at + used);
             CHECK(quick.timestamp_delta == slow.timestamp_delta && quick.offset_delta == slow.offset_delta);
             CHECK(quick.key == slow.key && quick.key_size == slow.key_size);
             CHECK(quick.value == slow.value && quick.value_size == slow.value_size);
@@ -36,7 +37,7 @@ static int32_t scan(const uint8_t *payload, size_t size, int32_t count) {
     return scanned;
 }
 
-/* Walk a payload by both readers; they agree about what is good. */
+/* Walk a payload by both readers; they agree about what is valid. */
 static int walk(const uint8_t *payload, size_t size, int32_t count) {
     uint8_t *at = exact_copy(payload, size);
     scan(at, size, count);
@@ -66,8 +67,8 @@ static int walk(const uint8_t *payload, size_t size, int32_t count) {
 }
 
 void test_hostile(void) {
-    enum { ROOM = 1 << 15 };
-    uint8_t *out = malloc(ROOM);
+    enum { SPACE = 1 << 15 };
+    uint8_t *out = malloc(SPACE);
     if (out == NULL)
         abort();
     for (int round = 0; round < 40; round++) {
@@ -76,7 +77,7 @@ void test_hostile(void) {
         uint8_t *payload = out + KL_BATCH_HEADER;
         size -= KL_BATCH_HEADER;
         CHECK(walk(payload, size, count) == KL_OK);
-        CHECK(scan(payload, size, count) >= count - KL_SCAN_MIN / KL_RECORD_MIN - 1); /* the last ones are too near the end */
+        CHECK(scan(payload, size, count) >= count - KL_SCAN_MIN / KL_RECORD_MIN - 1); /* the last: too near the end */
         CHECK(walk(payload, size, count + 1) == KL_ECOUNT);
         CHECK(walk(payload, size, count - 1) == (count == 1 ? KL_OK : KL_ESLACK));
         CHECK(walk(payload, size, INT32_MAX) == KL_ECOUNT);
@@ -106,7 +107,7 @@ void test_hostile(void) {
     free(out);
 }
 
-/* A checksum taken along a walk is that of the whole batch, whatever the walk finds and wherever it ends. */
+/* A checksum computed during a walk is that of the whole batch, whatever the walk finds and wherever it ends. */
 void test_summed(void) {
     static uint8_t out[1 << 15];
     for (int round = 0; round < 200; round++) {

@@ -1,4 +1,4 @@
-/* What the self tests share: one file of them for each of csrc, and main.c that runs them all. */
+/* Shared by the self tests: one file for each of csrc, and main.c that runs them all. */
 #ifndef KL_SELFTEST_H
 #define KL_SELFTEST_H
 
@@ -7,7 +7,7 @@
 
 #include "columns.h"
 
-/* Goes on where it does not hold: the test is told as failed at its end. */
+/* Continues after a failure; the test is reported as failed at its end. */
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \
         if (!(condition))                                                                                              \
@@ -20,13 +20,13 @@ uint64_t random_u64(void);
 size_t random_below(size_t n);
 void random_fill(uint8_t *at, size_t size);
 
-/* Exactly these bytes in a block of their own, which the caller frees: a read one byte too far is seen. */
+/* A copy of exactly these bytes in its own block, which the caller frees: a read one byte too far is detected. */
 uint8_t *exact_copy(const uint8_t *from, size_t size);
 
-/* A batch of records with random fields (batch.c); answers its size. */
+/* Write a batch of records with random fields (batch.c); returns its size. */
 size_t make_batch(uint8_t *out, int32_t count);
 
-/* A message without codec at out (legacy.c); answers its size. */
+/* Write a message without codec at out (legacy.c); returns its size. */
 size_t make_message(uint8_t *out, int8_t magic, int64_t offset, int32_t key_size, int32_t value_size);
 
 extern const kl_column_t every_kind[KL_COLUMN_KINDS]; /* columns.c */

@@ -1,4 +1,4 @@
-/* What is no UTF-8 is repaired, in no more room than was said. */
+/* Invalid UTF-8 is repaired, in no more space than stated. */
 #include "selftest/selftest.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ void test_utf8(void) {
         {"plain", "plain"},
         {"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"},
         {"\xff", "\xef\xbf\xbd"},
-        {"\xe2\x82", "\xef\xbf\xbd"},                         /* one for a sequence that began well */
+        {"\xe2\x82", "\xef\xbf\xbd"},                         /* one for a truncated sequence */
         {"\xe2\x82z", "\xef\xbf\xbdz"},
         {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* a surrogate */
         {"\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd"},             /* overlong forms */

@@ -1,4 +1,4 @@
-/* The keys that waste most, counted in little room. */
+/* The keys that waste the most bytes, counted in little memory. */
 #include "selftest/selftest.h"
 
 #include <string.h>

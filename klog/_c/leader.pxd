@@ -34,7 +34,7 @@ cdef extern from "leader.h" nogil:
     int kl_leader_scan(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
                        const kl_leader_rules_t *rules, kl_findings_t *out, int32_t *bad)
     int32_t kl_leader_refusals(const uint8_t *payload, size_t size, int32_t count, int64_t base_timestamp,
-                               const kl_leader_rules_t *rules, kl_refusal_t *to, int32_t room)
+                               const kl_leader_rules_t *rules, kl_refusal_t *to, int32_t space)
     int64_t kl_leader_rewrite_size(const uint8_t *payload, size_t size, int32_t count)
     void kl_leader_rewrite(const uint8_t *payload, size_t size, int32_t count, uint8_t *to)
 
@@ -47,5 +47,5 @@ cdef extern from "leader.h" nogil:
 
     int kl_set_scan(const kl_set_t *set, const kl_leader_rules_t *rules, kl_findings_t *out, int32_t *bad)
     int32_t kl_set_refusals(const kl_set_t *set, int32_t count, const kl_leader_rules_t *rules, kl_refusal_t *to,
-                            int32_t room)
+                            int32_t space)
     void kl_set_write(const kl_set_t *set, const kl_findings_t *findings, uint8_t *to)

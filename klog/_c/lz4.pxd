@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
 cdef extern from "lz4.h" nogil:
-    ctypedef int (*kl_lz4_block_t)(const char *source, char *to, int size, int room) noexcept nogil
+    ctypedef int (*kl_lz4_block_t)(const char *source, char *to, int size, int space) noexcept nogil
 
     ctypedef struct kl_lz4_t:
         kl_lz4_block_t decompress

@@ -1,12 +1,12 @@
-"""bytes ↔ numbers: varints, CRC-32C and the compression codecs. Knows no record and no file.
+"""codec: varints, CRC-32C and the compression codecs, on bytes. Knows neither records nor files.
 
-Takes bytes from anybody; gives `record` plain payloads and checksums.
+Takes bytes from any caller; gives `record` plain payloads and checksums.
 
-    compress, decompress, parse_compression    the one door to gzip, snappy, lz4 and zstd
+    compress, decompress, parse_compression    gzip, snappy, lz4 and zstd
     crc32c                                     Castagnoli's checksum, as Kafka uses it
     CODECS                                     their names, by the codec bits of a batch
-    decompressed_bytes_max                     how far a payload may grow
-    lz4_with_header_checksum                   for frames of magic 0, which have a wrong one
+    decompressed_bytes_max                     the limit on a decompressed payload
+    lz4_with_header_checksum                   corrects frames of magic 0, whose checksum is wrong
 """
 
 from klog.codec.compress import (

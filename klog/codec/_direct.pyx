@@ -48,8 +48,8 @@ cdef int find_lz4() except -1:
     if getattr(_block, "__file__", None) is None:
         return 0
     path = os.fsencode(_block.__file__)
-    library = dlopen(path, RTLD_NOW | RTLD_NOLOAD)      # it is loaded already, and stays
-    if library != NULL:     # it has the functions itself, or they are found in the library that it loads
+    library = dlopen(path, RTLD_NOW | RTLD_NOLOAD)      # already loaded, and never unloaded
+    if library != NULL:     # or it depends on the shared library, where the functions are found, too
         lz4.decompress = <kl_lz4_block_t>dlsym(library, "LZ4_decompress_safe")
         lz4.compress = <kl_lz4_block_t>dlsym(library, "LZ4_compress_default")
         found = lz4.decompress != NULL and lz4.compress != NULL
@@ -127,7 +127,7 @@ def unpack(payload, int64_t bytes_max, /):
 
 
 def pack(data, /):
-    """An lz4 payload of data, or None without a direct way."""
+    """Compress data to an lz4 payload; None if there is no direct way."""
     cdef Py_buffer view
     cdef bytearray out
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)

@@ -1,16 +1,16 @@
 # cython: auto_pickle=False
-"""Frames of lz4 and zstd, walked from block to block before a codec sees them.
+"""Frames of lz4 and zstd, walked block by block before a codec gets them.
 
     lz4    magic:u32 flags:u8 descriptor:u8 [content_size:u64] checksum:u8 block* 0:u32
            block := size:u32, its top bit for bytes that are stored as they are; size bytes; [checksum:u32]
     zstd   magic:u32 descriptor:u8 [window:u8] [dictionary] [content_size] block* [checksum:u32]
-           block := last:1 kind:2 size:21; size bytes, or one where they are all the same
+           block := last:1 kind:2 size:21; size bytes, or one if they are all the same
 
-All little-endian. The walk gives what decompression needs to be safe (compress.py, B1 and B2): that the frame is whole,
-and a bound on what can come out of it, which follows from the blocks that are there. The libraries alone would allocate
-what a frame claims, and take one that is cut short for one that has ended.
+All little-endian. The walk checks what makes decompression safe (compress.py, B1 and B2): that the frame is whole, and
+a bound on the decompressed size, computed from its blocks. The libraries alone would allocate what a frame claims, and
+accept a truncated frame as complete.
 
-In C because it is paid per batch: one of 16 KiB is decoded in 4 µs, and a walk in Python takes 1.5 to 2.5.
+In C because every batch needs it: a batch of 16 KiB is decoded in 4 µs, and a walk in Python takes 1.5 to 2.5 µs.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -31,24 +31,24 @@ cdef enum:
     LZ4_RATIO_MAX = 255
 
     ZSTD_BLOCK_MAX = 128 * 1024
-    ZSTD_WINDOW_LOG_MAX = 27    # what zstd's streaming decoder takes, Kafka's too; level 22 writes it
+    ZSTD_WINDOW_LOG_MAX = 27    # the limit of zstd's streaming decoder, and of Kafka's; level 22 writes it
     ZSTD_RLE = 1
     ZSTD_COMPRESSED = 2
 
 cdef uint32_t ZSTD_MAGIC = 0xFD2FB528
-cdef uint32_t ZSTD_SKIPPABLE = 0x184D2A50   # and the fifteen magics behind it
+cdef uint32_t ZSTD_SKIPPABLE = 0x184D2A50   # and the fifteen magics after it
 
 
 cdef inline uint64_t load(const uint8_t *at, int size) noexcept nogil:
-    """A little-endian number of size bytes, 0 for none."""
+    """Load a little-endian number of size bytes, 0 for none."""
     cdef uint64_t value = 0
     memcpy(&value, at, <size_t>size)
     return value
 
 
 def lz4_frame(payload, /):
-    """The frame that the payload begins with: how many blocks it has, the position behind its end mark, the most bytes that
-    one of them may become, and a bound on what comes out. What lies behind it is nobody's."""
+    """Walk the frame at the start of the payload. Returns its number of blocks, the position after its end mark, the
+    maximal decompressed size of a block, and a bound on that of the frame. Bytes after the frame are ignored."""
     cdef Py_buffer view
     PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
     try:
@@ -68,7 +68,7 @@ cdef tuple walk_lz4(const uint8_t *data, Py_ssize_t size):
     if flags & LZ4_VERSION != LZ4_VERSION_1 or flags & (LZ4_DICTIONARY | LZ4_RESERVED):
         raise CorruptBatch(f"lz4 frame with flags {flags:#04x}")
     if not flags & LZ4_INDEPENDENT:
-        raise CorruptBatch("lz4 frame with linked blocks, which Kafka does not read either")
+        raise CorruptBatch("lz4 frame with linked blocks, which Kafka does not support either")
     if not 4 <= descriptor >> 4 <= 7 or descriptor & 0x8F:
         raise CorruptBatch(f"lz4 frame with block descriptor {descriptor:#04x}")
     block_max = <int64_t>1 << (8 + 2 * (descriptor >> 4))   # 64 KiB to 4 MiB
@@ -87,16 +87,17 @@ cdef tuple walk_lz4(const uint8_t *data, Py_ssize_t size):
         blocks += 1
         stored = word & 0x7FFFFFFF
         if stored > block_max or stored + overhead > size - at:
-            raise CorruptBatch(f"lz4 block of {stored} bytes where {size - at} are left")
+            raise CorruptBatch(f"lz4 block of {stored} bytes, but only {size - at} are left")
         bound += stored if word >> 31 else min(block_max, LZ4_RATIO_MAX * <int64_t>stored)
         at += stored + overhead
 
 
 def zstd_frame(payload, Py_ssize_t at, /):
-    """The first frame at `at` or behind, past skippable ones: its first byte, the byte behind its last, a bound on what
-    comes out, and whether it names its size, which the bound then is. None where no frame is left.
+    """Find the first frame at `at` or after, past skippable ones. Returns its first byte, the byte after its last, a
+    bound on its decompressed size, and whether the frame states its size, which is then the bound. None if no frame is
+    left.
 
-    One at a time: a list of tiny ones would be many times as large as they are."""
+    One frame per call: a list of tiny frames would be many times larger than the frames."""
     cdef Py_buffer view
     cdef const uint8_t *data
     cdef uint32_t magic
@@ -108,16 +109,16 @@ def zstd_frame(payload, Py_ssize_t at, /):
             raise ValueError("at is negative")
         while at < view.len:
             if view.len - at < 8:
-                raise CorruptBatch(f"{view.len - at} bytes behind the last zstd frame")
+                raise CorruptBatch(f"{view.len - at} bytes after the last zstd frame")
             magic = <uint32_t>load(data + at, 4)
             if magic == ZSTD_MAGIC:
                 return walk_zstd(data, view.len, at)
             if magic & 0xFFFFFFF0 != ZSTD_SKIPPABLE:
-                raise CorruptBatch("bytes where a zstd frame should begin")
+                raise CorruptBatch("a zstd frame should begin here, but does not")
             skipped = load(data + at + 4, 4)
             at += 8
             if skipped > <uint64_t>(view.len - at):
-                raise CorruptBatch(f"skippable zstd frame of {skipped} bytes where {view.len - at} are left")
+                raise CorruptBatch(f"skippable zstd frame of {skipped} bytes, but only {view.len - at} are left")
             at += <Py_ssize_t>skipped
     finally:
         PyBuffer_Release(&view)
@@ -125,7 +126,7 @@ def zstd_frame(payload, Py_ssize_t at, /):
 
 
 cdef tuple walk_zstd(const uint8_t *data, Py_ssize_t size, Py_ssize_t start):
-    """The frame at start, of which 8 bytes are there."""
+    """Walk the frame at start, which has at least 8 bytes."""
     cdef Py_ssize_t at = start + 5, stored
     cdef int descriptor = data[start + 4]
     cdef bint single = descriptor >> 5 & 1, last = False
@@ -137,11 +138,11 @@ cdef tuple walk_zstd(const uint8_t *data, Py_ssize_t size, Py_ssize_t start):
     if not single:
         window_log = 10 + (data[at] >> 3)
         if window_log > ZSTD_WINDOW_LOG_MAX:
-            raise CorruptBatch(f"zstd frame with a window of 2^{window_log} bytes, past 2^{<int>ZSTD_WINDOW_LOG_MAX}")
+            raise CorruptBatch(f"zstd frame with a window of 2^{window_log} bytes, above 2^{<int>ZSTD_WINDOW_LOG_MAX}")
         window = <int64_t>1 << window_log
         block_max = min(block_max, window + (window >> 3) * (data[at] & 7))
         at += 1
-    at += 4 if descriptor & 3 == 3 else descriptor & 3  # dictionary id; the library refuses one it was not given
+    at += 4 if descriptor & 3 == 3 else descriptor & 3  # dictionary id; the library refuses an unknown dictionary
     if content_field > size - at:
         raise CorruptBatch("zstd payload ends inside a frame header")
     content_size = load(data + at, content_field) + (256 if content_field == 2 else 0)
@@ -156,7 +157,7 @@ cdef tuple walk_zstd(const uint8_t *data, Py_ssize_t size, Py_ssize_t start):
         if kind == ZSTD_RLE:
             stored = 1
         if stored > size - at:
-            raise CorruptBatch(f"zstd block of {stored} bytes where {size - at} are left")
+            raise CorruptBatch(f"zstd block of {stored} bytes, but only {size - at} are left")
         at += stored
     if descriptor & 4:
         if size - at < 4:

@@ -1,17 +1,17 @@
-"""The one door to codecs: gzip, snappy, lz4 and zstd by the codec bits of a record batch.
+"""Compression and decompression: gzip, snappy, lz4 and zstd by the codec bits of a record batch.
 
     gzip    RFC 1952 members, `1f 8b 08 00 00000000 00 ff` first
     snappy  xerial's stream: a 16-byte header, then blocks of n:i32 and n bytes, each 32 KiB of plain bytes
     lz4     an LZ4 frame of independent 64 KiB blocks without checksums or sizes: `04224d18 60 40 82` first
     zstd    zstd frames
 
-Going out klog writes what Kafka writes. Coming in it takes what Kafka takes (each `reads:` below), and:
+klog writes what Kafka writes, and reads what Kafka reads (each `reads:` below). For reading:
 
-  B1  no more than bytes_max bytes come out of a payload, whatever its frames say: DecompressionLimit.
-  B2  what is allocated follows from the blocks that are there, never from a length that a frame claims.
-  B3  bytes that break the codec's format are CorruptBatch, never the library's own exception.
+  B1  a payload decompresses to at most bytes_max bytes, whatever its frames claim: DecompressionLimit.
+  B2  the memory allocated depends on the blocks that are there, never on a length that a frame claims.
+  B3  bytes that break the codec's format raise CorruptBatch, never the library's own exception.
 
-The errors carry no place: the caller knows the file and the batch, and adds them.
+The errors have no position: the caller knows the file and the batch, and adds them.
 """
 
 from __future__ import annotations
@@ -54,62 +54,62 @@ _RATIO_MAX: Final = 8
 
 
 def decompressed_bytes_max(payload_size: int) -> int:
-    """How many plain bytes one payload may become: 64 MiB, or eight times itself where that is more.
+    """Return the limit on the decompressed size of a payload: 64 MiB, or eight times its size if that is more.
 
-    Real batches are plain bytes of about max.message.bytes (1 MiB); a MiB of zstd can name 32 GiB of zeros.
+    Real batches are plain bytes of about max.message.bytes (1 MiB); 1 MiB of zstd can hold 32 GiB of zeros.
     """
     return max(_BYTES_MAX_FLOOR, _RATIO_MAX * payload_size)
 
 
 def parse_compression(compression: str | tuple[str, int] | None) -> tuple[int, int | None]:
-    """`"lz4"`, `("zstd", 19)`, `None`, `"none"` or Kafka's `"uncompressed"` → (codec bits, level or None)."""
+    """Parse `"lz4"`, `("zstd", 19)`, `None`, `"none"` or Kafka's `"uncompressed"` to (codec bits, level or None)."""
     level: int | None = None
     name: object = compression
     if isinstance(compression, tuple):
         if len(compression) != 2:
-            raise UnsupportedCompression(f"compression is a name or (name, level), not {compression!r}")
+            raise UnsupportedCompression(f"compression must be a name or (name, level), not {compression!r}")
         name, level = compression
     if name is None or name == "uncompressed":
         name = "none"
     if not isinstance(name, str) or name not in CODECS:
-        raise UnsupportedCompression(f"unknown compression {name!r}; one of {', '.join(CODECS)}, or None")
+        raise UnsupportedCompression(f"unknown compression {name!r}; use one of {', '.join(CODECS)}, or None")
     codec = CODECS.index(name)
     if level is not None:
         if codec not in _LEVELS:
-            raise InvalidConfig(f"{name} has no levels; say compression={name!r}")
+            raise InvalidConfig(f"{name} has no levels; use compression={name!r}")
         low, high = _LEVELS[codec]
         if isinstance(level, bool) or not hasattr(type(level), "__index__"):
-            raise InvalidConfig(f"compression=({name!r}, {level!r}): the level is an int, from {low} to {high}")
+            raise InvalidConfig(f"compression=({name!r}, {level!r}): the level must be an int from {low} to {high}")
         level = operator.index(level)
         if not low <= level <= high or (codec == GZIP and level == 0):
-            raise InvalidConfig(f"level {level} of {name} is out of range; {low} to {high}")
+            raise InvalidConfig(f"level {level} of {name} is out of range; use {low} to {high}")
     return codec, level
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
-    """One payload of plain record bytes → one codec stream. level None is Kafka's default of that codec."""
+    """Compress plain record bytes to one codec stream. level None is Kafka's default for that codec."""
     if codec == NONE:
         return data
     return _COMPRESS[codec](data, level)
 
 
 def decompress(codec: int, payload: Buffer, bytes_max: int) -> Buffer:
-    """One codec stream → the plain record bytes; B1 to B3."""
+    """Decompress one codec stream to plain record bytes; B1 to B3."""
     if codec == NONE:
         return payload
     function = _DECOMPRESS.get(codec)
     if function is None:
-        raise CorruptBatch(f"codec bits {codec} name no codec")
+        raise CorruptBatch(f"codec bits {codec} are not a known codec")
     return function(memoryview(payload), bytes_max)
 
 
 def _over(codec: str, bytes_max: int) -> DecompressionLimit:
-    return DecompressionLimit(f"{codec} payload grows past the bound of {bytes_max} bytes")
+    return DecompressionLimit(f"{codec} payload exceeds {bytes_max} bytes when decompressed")
 
 
 class _Contexts(threading.local):
-    """What codecs keep from one payload to the next is dear to make (up to half the time of a 16 KiB batch), and serves
-    one thread at a time."""
+    """Codec contexts kept from one payload to the next, because making them is expensive (up to half the time of a
+    16 KiB batch). Each serves one thread."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, zstandard.ZstdCompressor] = {}
@@ -138,14 +138,14 @@ def _gzip_compress(data: Buffer, level: int | None) -> bytes:
 
 
 def _gzip_decompress(payload: memoryview, bytes_max: int) -> bytes:
-    """reads: any standard header, several members; what follows the last and begins no member is ignored."""
+    """reads: any standard header, several members; ignores bytes after the last member that begin no other one."""
     parts: list[bytes] = []
     left = bytes_max
     at, size = 0, len(payload)
     while at == 0 or bytes(payload[at : at + 3]) == _GZIP_MAGIC:
         member = zlib.decompressobj(_GZIP_WBITS)
-        # unused_data is a copy of all that follows a member. The first is given everything, since nearly always it is
-        # all there is; those behind it pieces, or a payload of tiny members would be copied once for each.
+        # unused_data is a copy of all that follows a member. The first member gets all bytes, because usually there is
+        # only one; later ones get pieces, or a payload of tiny members would be copied once for each.
         piece = _GZIP_PIECE if at else size
         while not member.eof:
             if at == size:
@@ -171,7 +171,7 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK: Final = 32 * 1024
 _XERIAL_BLOCK_MAX: Final = 512 * 1024 * 1024
-_SNAPPY_RATIO_MAX: Final = 22  # the best a snappy tag can do is 64 bytes out of 3
+_SNAPPY_RATIO_MAX: Final = 22  # the best snappy tag is 64 bytes from 3
 
 
 def _snappy_compress(data: Buffer, level: int | None) -> bytes:
@@ -185,9 +185,9 @@ def _snappy_compress(data: Buffer, level: int | None) -> bytes:
 
 
 def _snappy_blocks(payload: memoryview) -> Iterator[memoryview]:
-    """The raw blocks of a payload; one that is no xerial stream is a single raw block.
+    """Iterate the raw blocks of a payload; a payload that is not a xerial stream is one raw block.
 
-    One at a time: a list of tiny ones would be many times as large as they are.
+    An iterator, because a list of tiny blocks would be many times larger than they are.
     """
     if len(payload) < len(_XERIAL_HEADER) or bytes(payload[:8]) != _XERIAL_MAGIC:
         yield payload
@@ -195,20 +195,20 @@ def _snappy_blocks(payload: memoryview) -> Iterator[memoryview]:
     at = len(_XERIAL_HEADER)
     while at < len(payload):
         if bytes(payload[at : at + 8]) == _XERIAL_MAGIC and len(payload) - at >= len(_XERIAL_HEADER):
-            at += len(_XERIAL_HEADER)  # streams written one behind the other
+            at += len(_XERIAL_HEADER)  # streams written one after the other
             continue
         if len(payload) - at < 4:
             raise CorruptBatch("snappy payload ends inside a block length")
         (size,) = struct.unpack_from(">i", payload, at)
         at += 4
         if not 0 <= size <= _XERIAL_BLOCK_MAX or size > len(payload) - at:
-            raise CorruptBatch(f"snappy block of {size} bytes where {len(payload) - at} are left")
+            raise CorruptBatch(f"snappy block of {size} bytes, but only {len(payload) - at} are left")
         yield payload[at : at + size]
         at += size
 
 
 def _snappy_size(block: memoryview) -> int:
-    """What a raw block says that it becomes, if that can be."""
+    """Return the decompressed size that a raw block claims, if it is possible."""
     if not block:
         raise CorruptBatch("snappy block without its length")
     size = cramjam.snappy.decompress_raw_len(block)
@@ -232,7 +232,7 @@ def _snappy_decompress(payload: memoryview, bytes_max: int) -> bytearray:
                 raise CorruptBatch("snappy block is shorter than it claims")
             at += size
         view.release()
-        if at != total:  # in a shared mapping bytes may change between two looks
+        if at != total:  # in a shared mapping bytes may change between two reads
             raise CorruptBatch("snappy payload changed while it was read")
     except cramjam.DecompressionError as error:
         raise CorruptBatch(f"snappy payload: {error}") from None
@@ -242,10 +242,10 @@ def _snappy_decompress(payload: memoryview, bytes_max: int) -> bytearray:
 # lz4 ------------------------------------------------------------------------------------------------------------------
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
-_LZ4_FAST_LEVEL: Final = 9  # Kafka's default level names the fast compressor; every other level is LZ4 HC
-_LZ4_HC_MIN: Final = 3  # below, the frame library would take the fast compressor
+_LZ4_FAST_LEVEL: Final = 9  # Kafka's default level selects the fast compressor; every other level is LZ4 HC
+_LZ4_HC_MIN: Final = 3  # at lower levels the frame library would use the fast compressor
 _LZ4_BLOCK_BYTES: Final = 1 << 16
-_LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"  # version 1, independent blocks of up to 64 KiB, the checksum of that
+_LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"  # version 1, independent blocks of up to 64 KiB, header checksum
 _LZ4_WORD: Final = struct.Struct("<I")
 _LZ4_STORED: Final = 1 << 31  # a block of plain bytes
 _LZ4_END: Final = bytes(4)
@@ -256,7 +256,7 @@ def _lz4_compress(data: Buffer, level: int | None) -> bytes:
     fast = level is None or level == _LZ4_FAST_LEVEL
     size = len(data)
     if fast and 0 < size <= _LZ4_BLOCK_BYTES:
-        # One block: the frame library would make a context for it first. What does not shrink is stored as it is.
+        # One block: avoids the context that the frame library would make. Data that does not shrink is stored plain.
         block = lz4.block.compress(data, store_size=False)
         if len(block) >= size:
             return b"".join((_LZ4_HEADER, _LZ4_WORD.pack(size | _LZ4_STORED), data, _LZ4_END))
@@ -265,7 +265,7 @@ def _lz4_compress(data: Buffer, level: int | None) -> bytes:
         data,
         compression_level=0 if fast or level is None else max(level, _LZ4_HC_MIN),
         block_size=lz4.frame.BLOCKSIZE_MAX64KB,
-        # The library's default is linked blocks, which Kafka refuses; with data of one block nobody would notice.
+        # The library's default is linked blocks, which Kafka refuses; with data of one block that goes unnoticed.
         block_linked=False,
         content_checksum=False,
         block_checksum=False,
@@ -275,8 +275,8 @@ def _lz4_compress(data: Buffer, level: int | None) -> bytes:
 
 
 def _lz4_without_extras(payload: memoryview, end: int) -> bytes:
-    """A frame that says its content's size or checksum, under a header that does not: the library would check both,
-    which Kafka skips. Block checksums and the header's own stay for it to check."""
+    """Replace the header of a frame that has a content size or checksum, so that the library does not check them, as in
+    Kafka. It still checks block checksums and the header's own."""
     flags, descriptor = payload[4], payload[5]
     header_size = 15 if flags & _FLG_SIZE else 7
     if payload[header_size - 1] != _lz4_header_checksum(payload[4 : header_size - 1]):
@@ -287,7 +287,8 @@ def _lz4_without_extras(payload: memoryview, end: int) -> bytes:
 
 
 def _lz4_header_checksum(header: Buffer) -> int:
-    """Second byte of XXH32 with seed 0, for the 2 to 14 bytes of a frame header: below 16 bytes there are no lanes."""
+    """Return the second byte of XXH32 with seed 0 of the 2 to 14 bytes of a frame header: below 16 bytes without
+    lanes."""
     prime1, prime2, prime3, prime4, prime5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
     mask = 0xFFFFFFFF
 
@@ -307,10 +308,10 @@ def _lz4_header_checksum(header: Buffer) -> int:
 
 
 def lz4_with_header_checksum(payload: Buffer) -> Buffer:
-    """The payload with the header checksum that its first frame should have.
+    """Return the payload with the correct header checksum in its first frame.
 
-    The clients of magic 0 computed that byte over the frame's magic too, so Kafka does not verify it there. What is no
-    frame stays as it is, for decompress() to say so.
+    The clients of magic 0 computed that byte over the frame's magic too, so Kafka does not verify it there. Bytes that
+    are not a frame are returned unchanged; decompress() reports them.
     """
     view = memoryview(payload)
     if len(view) < 7 or bytes(view[:4]) != _LZ4_MAGIC:
@@ -322,8 +323,8 @@ def lz4_with_header_checksum(payload: Buffer) -> Buffer:
 
 
 def _lz4_decompress(payload: memoryview, bytes_max: int) -> Buffer:
-    """reads: one frame of independent blocks of any size, its block and header checksums checked; content size and
-    content checksum are skipped, and so is all that follows the end mark."""
+    """reads: one frame of independent blocks of any size, its block and header checksums checked; content size, content
+    checksum and all bytes after the end mark are ignored."""
     direct = unpack(payload, bytes_max)
     if direct is not None:
         return direct
@@ -331,8 +332,8 @@ def _lz4_decompress(payload: memoryview, bytes_max: int) -> Buffer:
     frame: Buffer = payload if end == len(payload) else payload[:end]
     if payload[4] & (_FLG_SIZE | _FLG_CHECKSUM):
         frame = _lz4_without_extras(payload, end)
-    # A context is taken, and only put back when its frame has ended: after anything else the library must not see it
-    # again. It keeps a block's worth of memory, so not those of 4 MiB, which Kafka does not write.
+    # A context is taken out, and put back only when its frame has ended: after anything else the library must not use
+    # it again. It keeps the memory of one block, so those of 4 MiB, which Kafka does not write, are not kept.
     context, _contexts.lz4 = _contexts.lz4, None
     if context is None or block_max != _LZ4_BLOCK_BYTES:
         context = lz4.frame.create_decompression_context()
@@ -340,7 +341,7 @@ def _lz4_decompress(payload: memoryview, bytes_max: int) -> Buffer:
         out: bytes
         out, _, whole = lz4.frame.decompress_chunk(context, frame, max_length=min(bound, bytes_max) + 1)
     except RuntimeError as error:
-        if "allocation_failed" in str(error):  # no fault of the bytes, and none to be cut away
+        if "allocation_failed" in str(error):  # not an error of the bytes, which must not be truncated for it
             raise MemoryError(f"lz4 payload: {error}") from None
         raise CorruptBatch(f"lz4 payload: {error}") from None
     if len(out) > bytes_max:
@@ -366,7 +367,7 @@ def _zstd_compress(data: Buffer, level: int | None) -> bytes:
 
 
 def _zstd_decompress(payload: memoryview, bytes_max: int) -> bytes:
-    """reads: frames one behind the other, with or without content size and checksum, skippable ones too; no junk."""
+    """reads: concatenated frames, with or without content size and checksum, skippable ones too; no other bytes."""
     parts = []
     left = bytes_max
     at, size = 0, len(payload)
@@ -375,12 +376,12 @@ def _zstd_decompress(payload: memoryview, bytes_max: int) -> bytes:
         if sized and bound > left:
             raise _over("zstd", bytes_max)
         try:
-            # A frame that names its size is given just that; for the others this is the room they get.
+            # A frame that states its size gets a buffer of that size; for the others this is the limit.
             part = _contexts.decompressor.decompress(payload[start:at], max_output_size=max(1, min(bound, left)))
         except zstandard.ZstdError as error:
             if bound > left and "did not decompress full frame" in str(error):
                 raise _over("zstd", bytes_max) from None
-            if "not enough memory" in str(error):  # for a window: no fault of the bytes, and none to be cut away
+            if "not enough memory" in str(error):  # for a window: not an error of the bytes, as above
                 raise MemoryError(f"zstd payload: {error}") from None
             raise CorruptBatch(f"zstd payload: {error}") from None
         left -= len(part)

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""Python face of CRC-32C, the checksum of record batches and producer snapshots."""
+"""Python API of CRC-32C, the checksum of record batches and producer snapshots."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -11,7 +11,7 @@ cdef enum:
 
 
 def kernels():
-    """Names of the kernels that this processor can run, from slow to fast; the last one is in use."""
+    """Return the names of the kernels that this processor can run, from slow to fast; the last one is used."""
     cdef const char *name
     cdef int number = 0
     names = []
@@ -32,18 +32,18 @@ cdef kl_crc32c_fn find_kernel(str wanted) except NULL:
         name = NULL
         kernel = kl_crc32c_kernel(number, &name)
         if name == NULL:
-            raise ValueError(f"no kernel {wanted!r} on this processor; one of {', '.join(kernels())}")
+            raise ValueError(f"kernel {wanted!r} is not available on this processor; use one of {', '.join(kernels())}")
         if kernel != NULL and name.decode("ascii") == wanted:
             return kernel
         number += 1
 
 
 def crc32c(data, uint32_t value=0, *, kernel=None):
-    """CRC-32C of data; value is that of the bytes before. A kernel by name serves to check one against another."""
+    """Compute the CRC-32C of data; value is that of the preceding bytes. kernel selects one by name, for tests."""
     cdef Py_buffer view
     cdef kl_crc32c_fn function
     cdef uint32_t crc
-    if kernel is None and type(data) is bytes and PyBytes_GET_SIZE(data) < NOGIL_MIN:   # no buffer to ask for
+    if kernel is None and type(data) is bytes and PyBytes_GET_SIZE(data) < NOGIL_MIN:   # needs no Py_buffer
         return kl_crc32c(value, <const uint8_t *>PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
     function = kl_crc32c if kernel is None else find_kernel(kernel)
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)

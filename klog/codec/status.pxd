@@ -2,6 +2,6 @@ from libc.stdint cimport int64_t
 
 cdef str status_text(int status)
 
-# The one place where a KL_E... code about record bytes becomes an exception: CorruptBatch, with its place.
-# position is that of the batch, offset the record offset or None, detail what else the message should say.
+# The only function that raises a KL_E... code about record bytes, as CorruptBatch with its position. position: of the
+# batch; offset: of the record or None; detail: additional text or None.
 cdef int raise_status(int status, object path, int64_t position, object offset, str detail) except -1

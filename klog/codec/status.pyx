@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""C status codes in words, and the one place where they become exceptions."""
+"""Texts of C status codes, and the only function that raises them as exceptions."""
 
 from klog._c.status cimport (
     KL_ECODEC, KL_ECOUNT, KL_ECRC, KL_ELENGTH, KL_EMAGIC, KL_EORDER, KL_EOVERLONG, KL_ESLACK, KL_ETRUNCATED, KL_EUTF8,
@@ -9,16 +9,16 @@ from libc.stdint cimport int64_t
 from klog.errors import CorruptBatch
 
 cdef dict TEXTS = {
-    KL_ETRUNCATED: "the bytes end before the value does",
-    KL_EOVERLONG: "a varint goes on past its last legal byte",
-    KL_ELENGTH: "a length or count that cannot be",
+    KL_ETRUNCATED: "the bytes end inside a value",
+    KL_EOVERLONG: "a varint is too long",
+    KL_ELENGTH: "a length or count is invalid",
     KL_EMAGIC: "not a record format that klog reads",
     KL_ECRC: "the checksum does not match",
-    KL_ESLACK: "bytes left over behind the last field",
-    KL_ECOUNT: "fewer records than the header says",
-    KL_ECODEC: "codec bits that name no codec",
-    KL_EORDER: "offsets that do not rise",
-    KL_EUTF8: "a header key that is not UTF-8",
+    KL_ESLACK: "bytes are left over after the last field",
+    KL_ECOUNT: "fewer records than the header states",
+    KL_ECODEC: "codec bits are not a known codec",
+    KL_EORDER: "offsets do not rise",
+    KL_EUTF8: "a header key is not UTF-8",
 }
 cdef dict KINDS = {KL_ECRC: "crc", KL_EORDER: "offset_order"}
 

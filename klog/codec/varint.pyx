@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""Python face of zigzag varints, for tools and tests; batches are read and written in C."""
+"""Python API of zigzag varints, for tools and tests; batches are read and written in C."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -12,13 +12,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 
 def encode_varint(int32_t value):
-    """The shortest encoding of an int32."""
+    """Return the shortest encoding of an int32."""
     cdef uint8_t out[<int>KL_VARLONG_MAX]
     return PyBytes_FromStringAndSize(<char *>out, kl_varint_encode(out, value))
 
 
 def encode_varlong(int64_t value):
-    """The shortest encoding of an int64."""
+    """Return the shortest encoding of an int64."""
     cdef uint8_t out[<int>KL_VARLONG_MAX]
     return PyBytes_FromStringAndSize(<char *>out, kl_varlong_encode(out, value))
 
@@ -46,10 +46,10 @@ cdef tuple decode(object data, Py_ssize_t position, bint wide):
 
 
 def decode_varint(data, Py_ssize_t position=0):
-    """(value, position behind it) of the int32 at position; CorruptBatch where there is none."""
+    """Return (value, position after it) of the int32 at position. Raises CorruptBatch if there is none."""
     return decode(data, position, False)
 
 
 def decode_varlong(data, Py_ssize_t position=0):
-    """(value, position behind it) of the int64 at position; CorruptBatch where there is none."""
+    """Return (value, position after it) of the int64 at position. Raises CorruptBatch if there is none."""
     return decode(data, position, True)

@@ -1,13 +1,16 @@
-"""disk: bytes to and from the kernel. Takes paths and buffers, gives open files, mappings and syncs that mean it.
+"""disk: file I/O. Takes paths and buffers, returns open files, mappings and syncs that are checked.
 
-The only room that makes system calls on files. Its door: Files (what a disk must do), RealFiles (this machine's),
-LogFile, HandleCache, read_whole, read_parts; past the page cache: DirectFile, DirectWriter, DirectReader, and
-WriteBehind, which keeps a growing file from filling it; DirectoryLock and directory_lock, which keep processes apart;
-Claim, which keeps the writers of one process apart;
-what takes stored bytes on without a copy: view_of, let_go, send_slice, in an event loop send_yielding; what sleeps
-until there is news: Bell, Waiter; what counts how many bytes of reads came from memory: ReadSampler; what an OSError
-means: is_final and its like. What of a file is in the page cache is in the modules residency and monitor, loaded by
-those who look.
+The only package that makes system calls on files. Its API:
+
+  files              Files (the protocol), RealFiles (this machine's), LogFile, HandleCache, read_whole, read_parts
+  direct I/O         DirectFile, DirectWriter, DirectReader; WriteBehind bounds the page cache that a growing file uses
+  locks              DirectoryLock and directory_lock between processes, Claim between the writers of one process
+  zero copy          view_of, let_go, send_slice, and send_yielding in an event loop
+  wake-ups           Bell, Waiter
+  page cache hits    ReadSampler counts the bytes that reads got from memory
+  errors             is_final, is_full, lacks_descriptors classify an OSError
+
+The modules residency and monitor report what is in the page cache. They are imported only where they are used.
 """
 
 from klog.disk._batch_read import read_parts

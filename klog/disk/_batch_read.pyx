@@ -1,14 +1,14 @@
-"""Many reads of one file as few: neighbours are merged into one vectored read, and each gets its own bytes back.
+"""Merges reads of one file: neighbouring requests become one vectored read, and each request gets its own bytes.
 
     requests   [p0, n0)   [p1, n1)            [p2, n2)
     in a run   ==========~~~==========          (a run of its own: too far away)
                buffer 0  gap  buffer 1          buffer 2
 
-  V1  an answer is what a read of its request alone would have been: never more, shorter only where the file ends
-  V2  a bad range fails the requests that touch it and no other: a run that fails is read again, one request at a time
+  V1  a result equals that of a separate read of the request; it is shorter only where the file ends
+  V2  a bad range fails only the requests that touch it: a run that fails is read again, one request at a time
 
-A gap costs its copy, a call of its own some 0.7 microseconds hot and a trip to the disk cold. Overlapping requests are
-read twice. Any thread.
+A gap costs its copy. A separate call costs about 0.7 microseconds hot and one disk access cold. Overlapping requests
+are read twice. Any thread.
 """
 
 from klog._c.osio cimport iovec, kl_preadv
@@ -17,15 +17,15 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
 cdef enum:
-    GAP = 16384           # so far apart two requests may lie and still be neighbours
+    GAP = 16384           # the largest gap between two requests of one run
     RUN_BYTES = 1 << 20   # of one vectored read
-    RUN_PARTS = 256       # each may bring a gap along, and the kernel takes 1024 parts
-    HOLD_BYTES = 262144   # as for single reads: what the page cache gives under the GIL
+    RUN_PARTS = 256       # each may add a gap, and the kernel takes 1024 parts
+    HOLD_BYTES = 262144   # as for single reads: what the page cache returns under the GIL
     NOWAIT = 8            # RWF_NOWAIT
 
 
 cdef int64_t read_run(LogFile file, list buffers, list gaps, int64_t position, AlignedBuffer spare, bint wait):
-    """One vectored read of the buffers with their gaps behind them: the number of bytes, or -errno."""
+    """One vectored read of the buffers, each followed by its gap. Returns the number of bytes, or -errno."""
     cdef Py_ssize_t i, n = 0, count = len(buffers)
     cdef iovec *parts = <iovec *>malloc(2 * count * sizeof(iovec))
     cdef AlignedBuffer buffer
@@ -51,8 +51,8 @@ cdef int64_t read_run(LogFile file, list buffers, list gaps, int64_t position, A
     return got
 
 
-cdef int answer_run(LogFile file, list wanted, list run, list gaps, list answers) except -1:
-    """Fill in the answers of the requests of one run, whose numbers are in `run`."""
+cdef int fill_run(LogFile file, list wanted, list run, list gaps, list results) except -1:
+    """Fill in the results of one run. `run` holds the indexes of its requests."""
     cdef list buffers = [AlignedBuffer(wanted[number][1], True) for number in run]
     cdef AlignedBuffer buffer, spare = AlignedBuffer(max(gaps))
     cdef int64_t position = wanted[run[0]][0], total = sum(gaps), got = -1, at = 0
@@ -68,21 +68,21 @@ cdef int answer_run(LogFile file, list wanted, list run, list gaps, list answers
     for i in range(len(run)):
         if got < 0:
             try:
-                answers[run[i]] = file.read(*wanted[run[i]])
+                results[run[i]] = file.read(*wanted[run[i]])
             except OSError as error:
-                answers[run[i]] = error
+                results[run[i]] = error
             continue
         buffer = <AlignedBuffer>buffers[i]
         at += buffer.size
         if at > got:
             buffer.size = max(0, buffer.size - (at - got))
         at += <int64_t>gaps[i]
-        answers[run[i]] = buffer
+        results[run[i]] = buffer
     return 0
 
 
 def merged(requests, int64_t gap=GAP):
-    """The requests' numbers in runs, each one read: [[(number, bytes of no request behind it), ...], ...]."""
+    """Group the requests into runs of one read each: [[(request index, gap bytes after it), ...], ...]."""
     cdef list runs = []
     cdef list run = None
     cdef int64_t position, size, start = 0, end = 0
@@ -104,12 +104,12 @@ def merged(requests, int64_t gap=GAP):
 
 
 def read_parts(LogFile file, requests, int64_t gap=GAP):
-    """The answers to (position, size) requests, in their order: an AlignedBuffer, shorter only at the end of the file,
-    or the OSError that this request met.
+    """Return the results of (position, size) requests in their order: an AlignedBuffer, shorter only at the end of the
+    file, or the OSError of this request.
 
-    gap: requests with at most so many bytes between them are one read. ValueError for a closed file.
+    gap: requests with at most this many bytes between them are merged. Raises ValueError for a closed file.
     """
-    cdef list wanted = list(requests), answers = [None] * len(wanted)
+    cdef list wanted = list(requests), results = [None] * len(wanted)
     for run in merged(wanted, gap):
-        answer_run(file, wanted, [number for number, _ in run], [behind for _, behind in run], answers)
-    return answers
+        fill_run(file, wanted, [number for number, _ in run], [after for _, after in run], results)
+    return results

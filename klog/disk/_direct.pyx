@@ -1,16 +1,15 @@
-"""One file by two descriptors: what is large goes past the page cache by O_DIRECT, what is small or odd through it.
+"""One file with two descriptors: large reads and writes use O_DIRECT, small or unaligned ones use the page cache.
 
-    write   head: up to the next page, through the cache | whole pages, past it | tail: what is left, through the cache
+    write   head: up to the next page, by the cache | whole pages, direct | tail: the rest, by the cache
 
-  D1  no page is ever written both ways, as long as writes only lengthen the file: head and tail of two writes share
-      pages with each other, never with what lies between. So the file's bytes are one truth: of readers through the
-      cache, of maps, of the next direct read
-  D2  the file's length is the end of what was written, to the byte
-  D3  when a write returns, its bytes are in the page cache or on the disk; durable they are after an fsync, as ever
-  D4  where the file system refuses (EINVAL: tmpfs, encrypted directories, odd block sizes) all goes through the cache,
-      and `fallback` says so
+  D1  no page is ever written both ways, as long as writes only extend the file: heads and tails of writes share pages
+      with each other, never with whole pages. So readers through the cache, maps and direct reads see the same bytes
+  D2  the file's length is exactly the end of what was written
+  D3  when a write returns, its bytes are in the page cache or on the disk; they are durable only after an fsync
+  D4  where the file system refuses (EINVAL: tmpfs, encrypted directories, odd block sizes) all I/O uses the cache, and
+      `fallback` is true
 
-Under DIRECT_MIN bytes of whole pages it is not worth the wait for the disk.
+Less than DIRECT_MIN bytes of whole pages are not worth the wait for the disk.
 """
 
 cimport cython
@@ -28,7 +27,7 @@ cdef enum:
 
 
 cdef void take(iovec **parts, uint8_t *to, int64_t size) noexcept nogil:
-    """Copy the next size bytes out of the parts, and take them off."""
+    """Copy the next size bytes out of the parts, and advance the parts past them."""
     cdef int64_t some
     while size > 0:
         some = min(size, <int64_t>parts[0].iov_len)
@@ -43,7 +42,7 @@ cdef void take(iovec **parts, uint8_t *to, int64_t size) noexcept nogil:
 
 @cython.final
 cdef class DirectFile(LogFile):
-    """A LogFile with a second descriptor that has O_DIRECT; -1 where the file system gave none."""
+    """A LogFile with a second descriptor opened with O_DIRECT; -1 if the file system does not support it."""
 
     cdef int direct
     cdef readonly int64_t direct_bytes_written
@@ -58,7 +57,7 @@ cdef class DirectFile(LogFile):
             close(self.direct)
 
     def close(self):
-        """Close both now; a second time is no error."""
+        """Close both descriptors now; closing twice is allowed."""
         self.refused()
         LogFile.close(self)
 
@@ -103,7 +102,7 @@ cdef class DirectFile(LogFile):
         return self.through(&vector, stage, size, position)
 
     cdef int through(self, iovec **vector, AlignedBuffer stage, int64_t size, int64_t position) except -1:
-        """Less than a page, through the cache."""
+        """Write less than a page through the cache."""
         cdef int status
         if size == 0:
             return 0
@@ -112,7 +111,7 @@ cdef class DirectFile(LogFile):
         return self.check(status)
 
     cdef int past(self, const void *data, int64_t size, int64_t position) except -1:
-        """Whole pages, past the cache where the file system lets them."""
+        """Write whole pages, direct where the file system supports it."""
         cdef int64_t done
         cdef int status
         if self.direct < 0:

@@ -15,11 +15,11 @@ cdef class LogFile:
     cdef readonly str path
     cdef readonly bint writable
     cdef int flags        # of pwritev2, 0 for a plain pwrite
-    cdef readonly bint fallback  # it was to write by another way than the page cache, and cannot
-    cdef bint real        # do its calls go to the kernel itself?
-    cdef bint asked_in_vain  # does its file system not tell what is in the page cache?
-    cdef object map       # of _views, for as long as somebody may want it again
-    cdef object mapped    # memoryview of what of the map is known to be in the file
+    cdef readonly bint fallback  # direct or uncached writes were requested, but the file system does not support them
+    cdef bint real        # its calls go to the kernel itself
+    cdef bint asked_in_vain  # its file system does not report what is in the page cache
+    cdef object map       # of _views, for as long as it may be used again
+    cdef object mapped    # memoryview of the part of the map that is known to be in the file
     cdef int write_at(self, const void *data, size_t size, int64_t position) except -1
     cdef int64_t read_at(self, void *buf, size_t size, int64_t position) except -1
     cdef int write_vector(self, iovec *vector, int n, int64_t size, int64_t position) except -1

@@ -1,9 +1,9 @@
-"""Short kernel calls under the GIL: append and pread on one open file; and the aligned memory they read into.
+"""Short kernel calls under the GIL: append and pread on one open file, and the aligned buffers that reads fill.
 
-A call gives up the GIL only when it moves more than HOLD_BYTES: taking it back beside a busy Python thread costs
-milliseconds, a short write microseconds. A read keeps it for what the page cache has (READ_HOLD_BYTES and less), and
-gives it up for what must come from the disk: the kernel is asked first for what it can give without waiting. Calls that
-wait for the disk are in _sync and in files.py, over cffi.
+A call releases the GIL only if it moves more than HOLD_BYTES: taking the GIL back beside a busy Python thread costs
+milliseconds, a short write microseconds. A read of at most READ_HOLD_BYTES first asks the kernel, under the GIL, for
+what is available without waiting. It releases the GIL for the part that must come from the disk. Calls that wait for
+the disk are in _sync and in files.py, over cffi.
 """
 
 cimport cython
@@ -39,14 +39,14 @@ cdef extern from "stdlib.h" nogil:
 
 cdef enum:
     HOLD_BYTES = 65536
-    READ_HOLD_BYTES = 262144      # some 15 microseconds out of the page cache
+    READ_HOLD_BYTES = 262144      # about 15 microseconds out of the page cache
     PAGE = 4096
     POOL_SLOTS = 8
     POOL_BYTES = 1 << 20
 
 
-# Buffers of exactly POOL_BYTES are kept for the next read: fresh memory costs a page fault per 4 KiB. The one piece of
-# state that this module has; taken and given back under the GIL, which the build declares to need.
+# Buffers of exactly POOL_BYTES are kept for the next read: fresh memory costs a page fault per 4 KiB. This is the only
+# state of this module. It is used under the GIL; the build declares that the module needs the GIL.
 cdef void *_pool[POOL_SLOTS]
 cdef int _pooled = 0
 
@@ -55,15 +55,15 @@ cdef int _pooled = 0
 cdef class AlignedBuffer:
     """size bytes that begin on a page boundary, with the read-only buffer protocol.
 
-    64 bytes behind the end are there and zero, so that C may look a little past a record. exact: one of many, which takes
-    no more memory than that and begins at a multiple of 64.
+    64 zero bytes follow the end, so that C may read a little past a record. exact: for one of many buffers; it uses
+    no more memory than needed and begins at a multiple of 64.
     """
 
     def __cinit__(self, Py_ssize_t size, bint exact=False):
         global _pooled
         cdef void *memory = NULL
         if size < 0:
-            raise ValueError("a buffer has no negative size")
+            raise ValueError("the size of a buffer must not be negative")
         self.size = size
         self.capacity = size + 64 if size > POOL_BYTES else POOL_BYTES + 64
         if exact or size < PAGE:
@@ -91,11 +91,11 @@ cdef class AlignedBuffer:
 
     @property
     def held_bytes(self):
-        """Of memory, which may be far more than its size: what reads take comes from a pool."""
+        """Bytes of memory in use, which may be far more than its size: reads take buffers from a pool."""
         return self.capacity
 
     def to_keep(self):
-        """The same bytes for long: itself, or a copy where it holds a quarter more than it needs."""
+        """Return a buffer fit for long storage: itself, or a copy if it holds a quarter more memory than it needs."""
         cdef AlignedBuffer copy
         if self.capacity - self.size <= self.size // 4:
             return self
@@ -112,9 +112,9 @@ cdef class AlignedBuffer:
 
 
 cdef class LogFile:
-    """One open file. Reads by any thread; writes by one. Closed when the last reference goes.
+    """One open file. Any thread may read, one may write. Closed when the last reference is dropped.
 
-    table: address of the kl_io_t that its calls go through; 0 is the kernel itself.
+    table: address of the kl_io_t for its calls; 0 is the kernel itself.
     """
 
     def __cinit__(self, int fd, str path, bint writable=False, uintptr_t table=0, **_):
@@ -133,13 +133,13 @@ cdef class LogFile:
         return <uintptr_t>self.io
 
     def close(self):
-        """Close now; a second time is no error."""
+        """Close now; closing twice is allowed."""
         if self.fd >= 0:
             close(self.fd)
             self.fd = -1
 
     def fileno(self):
-        """The descriptor; ValueError once closed."""
+        """The descriptor. Raises ValueError once closed."""
         if self.fd < 0:
             raise ValueError(f"{self.path} is closed")
         return self.fd
@@ -152,7 +152,7 @@ cdef class LogFile:
             got = kl_pread_cached(self.io, self.fd, buf, size, position)
             if got == <int64_t>size:
                 return got
-            if got == -errno.EOPNOTSUPP:  # some file systems never say
+            if got == -errno.EOPNOTSUPP:  # some file systems do not support RWF_NOWAIT
                 self.asked_in_vain = True
             got = max(got, 0)
         if self.asked_in_vain and size <= HOLD_BYTES // 4:
@@ -165,14 +165,14 @@ cdef class LogFile:
         return got + more
 
     def read(self, int64_t position, Py_ssize_t size):
-        """Up to size bytes from position, as an AlignedBuffer; shorter only at the end of the file."""
+        """Read up to size bytes at position, as an AlignedBuffer; shorter only at the end of the file."""
         cdef AlignedBuffer buffer = AlignedBuffer(size)
         cdef int64_t got = self.read_at(buffer.data, size, position)
         buffer.size = got
         return buffer
 
     def write(self, data, int64_t position):
-        """All of data at position. OSError: any part of it may be there."""
+        """Write all of data at position. After an OSError any part of it may have been written."""
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
@@ -199,13 +199,13 @@ cdef class LogFile:
         return self.write_vector(&one, 1, size, position)
 
     def dont_cache(self):
-        """From here on writes leave nothing in the page cache, as far as kernel and file system know how (RWF_DONTCACHE):
-        the disk begins with them at once. Where they do not, the first write finds out, and `fallback` says so."""
+        """From now on writes leave nothing in the page cache (RWF_DONTCACHE), and the disk starts writing at once.
+        If the kernel or the file system does not support it, the first write sets `fallback`."""
         self.flags = KL_DONTCACHE
 
     def write_parts(self, parts, int64_t position):
-        """All of these buffers, one behind the other, in as few calls as the kernel takes; how many bytes. OSError: any
-        part of them may be there."""
+        """Write these buffers one after the other, in as few calls as the kernel allows. Returns the number of bytes.
+        After an OSError any part of them may have been written."""
         cdef list given = list(parts)
         cdef Py_ssize_t n = len(given), held = 0, number
         cdef int64_t size = 0
@@ -239,7 +239,7 @@ cdef class LogFile:
         if status < 0 and self.flags and -status in (EOPNOTSUPP, EINVAL, ENOSYS):
             self.flags = 0
             self.fallback = True
-            return self.write_vector(vector, n, size, position)  # refused before the first byte: the parts are whole
+            return self.write_vector(vector, n, size, position)  # refused before the first byte: nothing is written yet
         return self.check(status)
 
     cdef int check(self, int status) except -1:
@@ -248,10 +248,10 @@ cdef class LogFile:
         return 0
 
     def preallocate(self, int64_t position, int64_t size, bint zeros=False):
-        """Give blocks to a range behind the end.
+        """Allocate blocks for a range after the end.
 
-        The file's length stays, and where the file system cannot do that nothing happens; zeros: as written zeros,
-        which every file system can, and the length is that of the range.
+        The file's length stays the same. If the file system does not support it, nothing happens. zeros: write zeros
+        instead, which every file system supports; the length then includes the range.
         """
         cdef int status
         with nogil:
@@ -262,17 +262,17 @@ cdef class LogFile:
         self.check(status)
 
     def write_behind(self, int64_t position, int64_t size, bint wait=False):
-        """Begin to write what is dirty of a range to the disk; wait: until it is there. FailedSync is that of an fsync:
-        final, and nobody else may ever hear of it. Another OSError: not on this file system."""
+        """Start writing the dirty pages of a range to the disk; wait: until they are there. A FailedSync is that of an
+        fsync: final, and no later call reports it. Any other OSError: the file system does not support it."""
         cdef int status
         with nogil:
             status = kl_write_behind(self.io, self.fd, position, size, wait)
         if status < 0:
-            if -status in (ENOSYS, ESPIPE, EOPNOTSUPP):    # not on this file system: nothing has been begun
+            if -status in (ENOSYS, ESPIPE, EOPNOTSUPP):    # not supported by this file system: nothing has been started
                 raise os_error(-status, self.path)
             raise failed_sync(-status, self.path)
 
     def advise(self, int64_t position, int64_t size, int advice):
-        """posix_fadvise: os.POSIX_FADV_*. size 0 is to the end of the file. Only ever advice: what fails is ignored."""
+        """posix_fadvise with an os.POSIX_FADV_* advice. size 0 is to the end of the file. Failures are ignored."""
         with nogil:
             kl_fadvise(self.io, self.fd, position, size, advice)

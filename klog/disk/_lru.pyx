@@ -1,8 +1,8 @@
 """The most recently used values of a kind, at most `limit` of them: open files, mapped indexes.
 
-A linked list from the newest to the oldest, and a dict from key to link, which owns the links. Whoever holds a value
-that is pushed out keeps it; it is closed when the last reference goes. Any thread: each call is one step under the GIL,
-and a value is let go only when the list is whole again.
+A linked list from the newest to the oldest, and a dict from key to link, which owns the links. A caller that holds an
+evicted value keeps it; the value is closed when its last reference is dropped. Any thread: each call is one step under
+the GIL. A value is released only after the list is consistent again.
 """
 
 cimport cython
@@ -18,7 +18,7 @@ cdef class _Link:
 
 @cython.final
 cdef class Lru:
-    """Values by key, the one used longest ago leaves first."""
+    """Values by key; evicts the least recently used value first."""
 
     cdef dict links
     cdef void *newest
@@ -54,7 +54,7 @@ cdef class Lru:
         self.newest = <void *>link
 
     def find(self, key):
-        """The value of key, which is the newest now; None if it is not held."""
+        """Return the value of key and make it the newest; None if it is not held."""
         cdef object found = self.links.get(key)
         cdef _Link link
         if found is None:
@@ -66,7 +66,7 @@ cdef class Lru:
         return link.value
 
     def keep(self, key, value):
-        """Hold value for key from now on: value, or the one that is held already if another thread was faster."""
+        """Hold value for key from now on. Returns value, or the value that another thread has stored first."""
         cdef object found = self.links.get(key)
         cdef _Link link, gone
         if found is not None:

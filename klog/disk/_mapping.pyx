@@ -1,11 +1,11 @@
-"""A file mapped into memory, for the indexes. Never for .log: a store that fails there is a signal, not an error.
+"""A file mapped into memory, for the indexes. Never for .log: a failing store is a signal there, not an error.
 
-  M1  a store goes only to blocks that reserve() has allocated: a full disk is an OSError here, never a SIGBUS
-  M2  nobody shortens the file below what is mapped of it: resize() gives up the end of the map first
-  M3  a map keeps no descriptor: there may be more segments than descriptors. What needs one opens the file again, and
-      makes sure that it is the same
-One writer, many readers. A reader looks at the map under the GIL; resize() lets go of it around ftruncate(2), and keeps
-the map whole there.
+  M1  stores go only to blocks that reserve() has allocated: a full disk is an OSError here, never a SIGBUS
+  M2  the file is never shortened below its mapped part: resize() shrinks the map first
+  M3  a map keeps no descriptor, because there may be more segments than descriptors. Calls that need one open the file
+      again and check that it is the same file
+One writer, many readers. Readers use the map under the GIL. resize() releases the GIL around ftruncate(2), and the map
+stays whole during that time.
 """
 
 cimport cython
@@ -35,7 +35,7 @@ cdef enum:
 cdef class Mapping:
     """The first `size` bytes of a file. writable: stores reach the file. found: the file's length when it was opened.
 
-    copy: the bytes up to the first page of zeros, read into memory of our own. An empty path: memory without a file.
+    copy: the bytes up to the first page of zeros, copied into private memory. An empty path: memory without a file.
     """
 
     def __cinit__(self, str path, bint writable=False, int64_t size=-1, uintptr_t table=0, bint copy=False):
@@ -76,7 +76,7 @@ cdef class Mapping:
         return 0
 
     cdef int reopen(self) except -1:
-        """A descriptor of the file that is mapped, for the caller to close."""
+        """Return a descriptor of the mapped file. The caller closes it."""
         cdef int fd
         if self.inode == 0:
             raise ValueError("only a mapped file has a length to change")
@@ -84,15 +84,15 @@ cdef class Mapping:
         status = os.fstat(fd)
         if (status.st_dev, status.st_ino) != (self.device, self.inode):
             close(fd)
-            raise OSError(errno.ESTALE, "another file has taken the place of the one that is mapped", self.path)
+            raise OSError(errno.ESTALE, "another file has replaced the one that is mapped", self.path)
         return fd
 
     def moved(self, str path):
-        """The file has another name now: its directory was renamed."""
+        """Set the file's new path after its directory was renamed."""
         self.path = path
 
     cdef int map(self, int fd, int64_t size) except -1:
-        """Map the first size bytes in place of what was mapped. One step under the GIL: no reader meets a gap."""
+        """Map the first size bytes in place of the old map. One step under the GIL: readers never find it unmapped."""
         cdef void *memory = NULL
         if size > 0:
             memory = mmap(NULL, size, PROT_READ | PROT_WRITE if self.writable else PROT_READ, MAP_SHARED, fd, 0)
@@ -113,7 +113,7 @@ cdef class Mapping:
         self.size = self.found = self.blocks = max(size, 0)
 
     def read_in(self, int fd):
-        """The file's bytes, until a page of zeros says that nothing follows: a live index is mostly such pages."""
+        """Read the file's bytes up to the first page of zeros: a live index consists mostly of zero pages."""
         cdef bytearray piece = bytearray(COPY_STEP)
         cdef int64_t got
         data = bytearray()
@@ -148,7 +148,7 @@ cdef class Mapping:
         if upto <= self.blocks:
             return 0
         if upto > self.size:
-            raise ValueError(f"{self.path}: {upto} bytes asked for, {self.size} mapped")
+            raise ValueError(f"{self.path}: {upto} bytes requested, {self.size} mapped")
         want = min(self.size, (upto + AHEAD - 1) // AHEAD * AHEAD)
         fd = self.reopen()
         status = kl_fallocate(self.io, fd, 0, self.blocks, want - self.blocks)
@@ -159,7 +159,7 @@ cdef class Mapping:
         return 0
 
     def resize(self, int64_t size):
-        """Give the file another length and map it anew."""
+        """Change the file's length and map it again."""
         cdef int fd = self.reopen()
         try:
             if size == self.size and os.fstat(fd).st_size == size:
@@ -191,13 +191,13 @@ cdef class Mapping:
             close(fd)
 
     def close(self):
-        """Unmap; a second time is no error."""
+        """Unmap; closing twice is allowed."""
         self.unmap()
 
 
 cdef int store(str path, const uint8_t *data, int64_t size, const kl_io_t *io) except -1:
-    """The file at path holds these bytes from now on. One that does already is not touched; one that cannot be kept is
-    emptied first, so that no mixture of old and new is ever found there."""
+    """Make the file at path hold exactly these bytes. A file that already holds them is not touched. A file that cannot
+    be kept is emptied first, so that it never holds a mixture of old and new bytes."""
     cdef int fd = -1, status = 0
     cdef bytearray there
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

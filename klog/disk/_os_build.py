@@ -1,4 +1,4 @@
-"""cffi declaration of the kernel calls that may block. Built by setup.py into klog.disk._os; it lets go of the GIL."""
+"""cffi declaration of the kernel calls that may block. setup.py builds it into klog.disk._os. Calls release the GIL."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
-"""What of a file is in the page cache: asked of the kernel, page by page, or learned from reads that never wait.
+"""Finds what part of a file is in the page cache: from the kernel, page by page, or by sampling reads without waiting.
 
-Asking brings nothing in. Of a small range it is done under the GIL, which is dear to take back; of a larger one without:
-the kernel walks over every page that is there.
+Queries load nothing into the cache. A small range is counted under the GIL, because taking it back is expensive. A
+larger one is counted without the GIL, because the kernel walks over every cached page.
 """
 
 cimport cython
@@ -17,24 +17,24 @@ import os
 from klog.disk.faults import os_error
 
 cdef enum:
-    WINDOW_PAGES = 1 << 16    # that many pages are mapped at a time for mincore: 256 MiB of address space
-    SAMPLED_READS = 16        # one read of so many is looked at
-    HOLD_BYTES = 262144       # what is copied out of the page cache under the GIL: some 15 microseconds
-    STAT_HOLD_BYTES = 8 << 20  # what is counted under it: some 20 microseconds
+    WINDOW_PAGES = 1 << 16    # pages mapped at a time for mincore: 256 MiB of address space
+    SAMPLED_READS = 16        # one of this many reads is sampled
+    HOLD_BYTES = 262144       # copied out of the page cache under the GIL: about 15 microseconds
+    STAT_HOLD_BYTES = 8 << 20  # counted under the GIL: about 20 microseconds
 
 cdef int64_t PAGE = os.sysconf("SC_PAGESIZE")
 
 
 def stat_range(LogFile file, int64_t position, int64_t size):
-    """(cached, dirty, in write-back, evicted, recently evicted) pages of a range that is not empty, by cachestat(2).
+    """Return (cached, dirty, in write-back, evicted, recently evicted) pages of a non-empty range, by cachestat(2).
 
-    Raises OSError: ENOSYS before Linux 6.5, EOPNOTSUPP where a file system has no page cache, EPERM where neither owner
-    nor mode lets this process write the file.
+    Raises OSError: ENOSYS before Linux 6.5, EOPNOTSUPP if the file system has no page cache, EPERM if this process may
+    not write the file by owner or mode.
     """
     cdef kl_cached_t found
     cdef int fd = file.fileno(), status
-    if position < 0 or size <= 0:  # 0 would be "to the end of the file" to the kernel
-        raise ValueError("a range has at least one byte")
+    if position < 0 or size <= 0:  # the kernel takes 0 as "to the end of the file"
+        raise ValueError("a range must have at least one byte")
     if size <= STAT_HOLD_BYTES:
         status = kl_cachestat(file.io, fd, position, size, &found)
     else:
@@ -46,15 +46,16 @@ def stat_range(LogFile file, int64_t position, int64_t size):
 
 
 def cached_pages(LogFile file, int64_t position, int64_t size):
-    """How many pages of a range are in the page cache, by mincore(2): true only of files that this process may write.
+    """Return how many pages of a range are in the page cache, by mincore(2); correct only for files that this process
+    may write.
 
-    The range lies in the file. It is mapped for as long as this takes, a part at a time, and never touched.
+    The range must lie in the file. It is mapped for the duration of the call, in parts, and never touched.
     """
     cdef int fd = file.fileno(), status = 0
     cdef int64_t at = position - position % PAGE, end = position + size, count = 0, part, page
     cdef unsigned char *pages
     if position < 0 or size <= 0:
-        raise ValueError("a range has at least one byte")
+        raise ValueError("a range must have at least one byte")
     pages = <unsigned char *>PyMem_Malloc(WINDOW_PAGES)
     if pages == NULL:
         raise MemoryError()
@@ -76,20 +77,20 @@ def cached_pages(LogFile file, int64_t position, int64_t size):
 
 @cython.final
 cdef class ReadSampler:
-    """Of the bytes that are read, how many come from memory? One read in sixteen is looked at. Any thread.
+    """Estimates how many of the bytes read came from memory, by sampling one read in sixteen. Any thread.
 
-    A sampled read asks for what can be had without waiting (RWF_NOWAIT), counts that, and then reads the rest as any
-    other does. Nothing is read twice, and what counts as a hit was one: it is the read itself, not a guess at it.
+    A sampled read first takes what is available without waiting (RWF_NOWAIT) and counts it, then reads the rest
+    normally. Nothing is read twice. The count is exact for sampled reads, because it comes from the read itself.
     """
 
     def __cinit__(self):
-        self.answers = True
+        self.supported = True
 
     def read(self, LogFile file, int64_t position, Py_ssize_t size):
         """file.read(position, size)."""
         cdef AlignedBuffer buffer
         cdef int64_t got, rest
-        if not self.turn(file):
+        if not self.is_sampled(file):
             return file.read(position, size)
         buffer = AlignedBuffer(size)
         got = self.look(file, buffer.data, size, position)
@@ -102,24 +103,24 @@ cdef class ReadSampler:
         return buffer
 
     def probe(self, LogFile file, int64_t position, Py_ssize_t size):
-        """A slice that others will read, or the kernel will send: it counts as its first byte does."""
+        """Count a slice that is read elsewhere or sent by the kernel, judging by its first byte."""
         cdef char byte
         cdef int64_t got
-        if self.turn(file):
+        if self.is_sampled(file):
             got = self.look(file, &byte, 1, position)
             if got >= 0:
                 self.sampled_bytes += size
                 self.cached_bytes += size * got
 
-    cdef bint turn(self, LogFile file) noexcept:
-        """Is this read looked at? Only the kernel's own files are: a simulated one knows no page cache."""
-        if not self.answers or type(file) is not LogFile or file.fd < 0:
+    cdef bint is_sampled(self, LogFile file) noexcept:
+        """Is this read sampled? Only files of the kernel are: a simulated file has no page cache."""
+        if not self.supported or type(file) is not LogFile or file.fd < 0:
             return False
         self.reads += 1
         return self.reads % SAMPLED_READS == 0
 
     cdef int64_t look(self, LogFile file, void *buf, size_t size, int64_t position) noexcept:
-        """Bytes that came without waiting; -1 if that cannot be told: a disk's error is the plain read's to tell."""
+        """Return the bytes read without waiting; -1 if unknown. A disk error is left to the normal read to report."""
         cdef int64_t got
         if size <= HOLD_BYTES:
             got = kl_pread_cached(file.io, file.fd, buf, size, position)
@@ -129,5 +130,5 @@ cdef class ReadSampler:
         if got == -EAGAIN:
             return 0
         if got in (-EOPNOTSUPP, -EINVAL, -ENOSYS):
-            self.answers = False  # nor will it the next time
+            self.supported = False  # not supported by this file, and will not be
         return got if got >= 0 else -1

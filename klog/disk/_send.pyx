@@ -1,11 +1,11 @@
-"""A slice of a file, or bytes, to whatever has a descriptor: one crossing into C for as much as goes at once.
+"""Sends a slice of a file, or bytes, to any descriptor, with one call into C for as much as the target takes.
 
-  G1  Python's lock is let go of, but for a target that does not wait, at most HOLD_BYTES, and pages that are all in
-      memory: that takes less than 50 microseconds, and taking the lock back beside a busy thread milliseconds
-  G2  a signal is seen to between two kernel calls: Ctrl-C ends a send that a slow peer holds up
-  G3  however a send ends, what went is in its counts
+  G1  the GIL is released, except for a non-blocking target, at most HOLD_BYTES, and pages that are all in memory: such
+      a send takes less than 50 microseconds, and taking the GIL back beside a busy thread takes milliseconds
+  G2  signals are handled between two kernel calls: Ctrl-C ends a send to a slow peer
+  G3  however a send ends, the bytes it has sent are in its counts
 
-TLS is not for this module: what goes through it goes past the encryption.
+Not for TLS: bytes sent here bypass the encryption.
 """
 
 cimport cython
@@ -46,13 +46,13 @@ cdef object _GONE = frozenset({
     errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN, errno.ETIMEDOUT,
     errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN, errno.ENETRESET,
 })
-# A target's own: reading a file gives none of them, and its path would mislead.
+# Errors of the target: reading a file gives none of them, so the file's path would mislead.
 cdef object _TARGET = frozenset({errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOBUFS, errno.EDESTADDRREQ})
 
 
 @cython.final
 cdef class SendCounts:
-    """Bytes that have been sent, by the way that they went."""
+    """Bytes that have been sent, by method."""
 
     cdef public int64_t sendfile
     cdef public int64_t splice
@@ -60,7 +60,7 @@ cdef class SendCounts:
 
 
 cpdef int check_target(target) except -1:
-    """TypeError for what has no fileno(). A number is refused: its file may be another one by now."""
+    """Raise TypeError for an object without fileno(). A number is refused: it may be another file by now."""
     if not hasattr(target, "fileno"):
         raise wrong_type("target", target, "a socket, or anything with a fileno(),")
     return 0
@@ -68,13 +68,13 @@ cpdef int check_target(target) except -1:
 
 @cython.final
 cdef class Target:
-    """Where bytes go: the descriptor of anything that has one, and how long a call may wait for it to take more.
+    """A target of sends: the descriptor of an object with fileno(), and how long a call may wait for it.
 
-    A socket waits as its timeout says. Anything else waits, unless it was opened not to.
+    A socket waits according to its timeout. Anything else waits, unless it was opened non-blocking.
     """
 
     cdef readonly int fd
-    cdef readonly object timeout  # seconds, None: for ever
+    cdef readonly object timeout  # seconds, None: no limit
     cdef int64_t wait_ns
 
     def __cinit__(self, target):
@@ -99,7 +99,7 @@ cdef class Target:
 
 
 cdef bint in_memory(LogFile file, int64_t position, int64_t size) noexcept:
-    """Are all pages of a slice in memory? Where the kernel cannot say: no."""
+    """Are all pages of a slice in memory? False if the kernel does not report it."""
     cdef kl_cached_t found
     if kl_cachestat(file.io, file.fd, position, size, &found) < 0:
         return False
@@ -107,16 +107,17 @@ cdef bint in_memory(LogFile file, int64_t position, int64_t size) noexcept:
 
 
 def send_slice(target, LogFile file, int64_t position, int64_t size, SendCounts counts):
-    """Send what the target takes of a slice: all of it, if it waits. The number of bytes; 0 if it takes none now.
+    """Send what the target takes of a slice: all of it, if the target blocks. Returns the number of bytes; 0 if the
+    target takes none now.
 
-    By sendfile, else by splice, else copied. Raises PeerGone, SendTimeout, OSError; EOFError where the file ends first.
+    Uses sendfile, else splice, else a copy. Raises PeerGone, SendTimeout, OSError; EOFError if the file ends first.
     """
     cdef Target to = target if isinstance(target, Target) else Target(target)
     cdef AlignedBuffer buffer
     cdef kl_send_t send
     cdef int from_fd = file.fileno(), status
     if position < 0 or size < 0:
-        raise ValueError("no slice has a negative place or size")
+        raise ValueError("the position and size of a slice must not be negative")
     memset(&send, 0, sizeof(send))
     send.at = position
     send.left = size
@@ -140,7 +141,7 @@ def send_slice(target, LogFile file, int64_t position, int64_t size, SendCounts 
             raise EOFError(f"the file ends {send.left} bytes before the slice, {size - send.left} had been sent")
         if status != KL_SEND_DONE and status != -EAGAIN:
             to.failed(status, size - send.left, None if send.of_target else file.path)
-        PyErr_CheckSignals()  # G3: behind the return an exception out of a handler would not know what went
+        PyErr_CheckSignals()  # G3: an exception from a handler after the return would lose the count
     except BaseException as error:
         error.sent = size - send.left
         raise
@@ -154,7 +155,7 @@ def send_slice(target, LogFile file, int64_t position, int64_t size, SendCounts 
 
 
 def send_bytes(target, data, bint more):
-    """The same for bytes in memory. more: others follow at once, so no packet need leave for these alone."""
+    """Send bytes in memory in the same way. more: other bytes follow at once, so a partial packet may wait for them."""
     cdef Target to = target if isinstance(target, Target) else Target(target)
     cdef Py_buffer view
     cdef size_t done = 0

@@ -1,8 +1,8 @@
-"""fsync and fdatasync, as calls that no signal handler can come into: Python runs one behind any call that it made, and
-what that raises would stand in place of the answer, which the kernel gives only once (S2).
+"""fsync and fdatasync that no signal handler can interrupt. After a call from Python code, Python runs pending
+handlers. An exception from a handler would replace the kernel's result, which the kernel reports only once (S2).
 
-So from the kernel's answer to the FailedSync that is raised no line of Python runs. Ctrl-C finds the FailedSync on its
-way, and has it as its __context__: failed_sync_in() finds it there.
+So no Python code runs between the kernel's result and the FailedSync that is raised. A later Ctrl-C has the FailedSync
+as its __context__; failed_sync_in() finds it there.
 """
 
 from libc.stdint cimport uintptr_t
@@ -17,8 +17,8 @@ cdef object strerror = os.strerror
 
 
 def sync_file(int fd, str path, bint data=False, uintptr_t table=0):
-    """What was written to this descriptor is on disk when it returns; data: its bytes and length alone. FailedSync is
-    final. table: address of the kl_io_t for the call, 0 for the kernel's own."""
+    """Wait until what was written to this descriptor is on disk; data: only its bytes and length. Raises FailedSync,
+    which is final. table: address of the kl_io_t for the call, 0 for the kernel's own."""
     cdef const kl_io_t *io = <const kl_io_t *>table if table else &kl_io_libc
     cdef int status
     with nogil:
@@ -28,5 +28,5 @@ def sync_file(int fd, str path, bint data=False, uintptr_t table=0):
 
 
 def failed_sync(int number, str path):
-    """The FailedSync of an errno: os_error(number, path, sync=True), without a line of Python's."""
+    """Return the FailedSync of an errno: os_error(number, path, sync=True), without running Python code."""
     return FailedSync(number, f"{strerror(number)}; {AFTER_SYNC}", path)

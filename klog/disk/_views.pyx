@@ -1,15 +1,16 @@
-"""Views of a .log file without a copy: mapped memory that stays what it is, even when the file is shortened.
+"""Views of a .log file without a copy: mapped memory whose content stays the same, even if the file is shortened.
 
-  V1  a view covers bytes that were in the file when it was made, and only those: touching it is never a SIGBUS
-  V2  whoever shortens a file calls begin_cut() first: what is mapped of the part to go is exchanged for a copy of it,
-      at the same addresses, so that views which somebody holds keep their bytes
+  V1  a view covers only bytes that were in the file when it was made: reading it is never a SIGBUS
+  V2  code that shortens a file calls begin_cut() first: the mapped part that will be cut is replaced by a copy at the
+      same addresses, so that existing views keep their bytes
   V3  between begin_cut() and end_cut() no view of that part can be made
-  V4  who gives up a log's lock calls let_go() first, and a fork does so for every map: from then on another process may
-      shorten the file. What views cover, rounded up by at most WINDOW for each, is memory of our own afterwards
+  V4  code that gives up a log's lock calls let_go() first, and a fork does so for every map: from then on another
+      process may shorten the file. Afterwards what views cover, plus at most WINDOW for each, is private memory
 
-This holds for cuts by this process, so only the process that holds a log's lock may map it; a reader beside another
-process's writer copies, and so does who asks once the log is closed. A page that the disk cannot give is a signal, as with every map. One map per open file, as
-large as the file may soon be: it goes with the last view of it and with the file.
+This holds for cuts by this process, so only the process that holds a log's lock may map its files. A reader beside
+another process's writer copies, and so does a reader after the log is closed. A page that the disk cannot deliver is a
+signal, as with every map. There is one map per open file, as large as the file may soon be. It is released with the
+last view of it and with the file.
 """
 
 cimport cython
@@ -33,12 +34,12 @@ cdef extern from "sys/mman.h" nogil:
 
 cdef enum:
     PAGE = 4096
-    WINDOW = 4 << 20      # views cut out of one FileView lie within so much of the file, if they are no larger
-    SPARE = 1 << 20       # at least so much is mapped: appends go on behind what is there now
+    WINDOW = 4 << 20      # views cut out of one FileView lie within this much of the file, unless they are larger
+    SPARE = 1 << 20       # mapped after the current end at least, because appends continue there
 
-# Files are the machine's, whoever in the process has them open, so this is of the whole process. Other threads may run
-# wherever Python allocates or is called: the maps are linked in C, so that none comes or goes while they are listed.
-cdef void *_newest = NULL  # FileMap, which link to each other
+# Other openers of the same file in this process matter too, so this state is global to the process. Other threads may
+# run wherever Python allocates or is called: the maps are linked in C, so that the list does not change while listed.
+cdef void *_newest = NULL  # FileMap, a linked list
 cdef dict _cuts = {}      # (device, inode) -> the length that the file is about to get
 
 
@@ -53,15 +54,15 @@ cdef list all_maps():
 
 @cython.final
 cdef class FileMap:
-    """The first `size` bytes of a file and of what it will grow by. `valid` of them are known to be in the file."""
+    """The first `size` bytes of a file, and of its expected growth. `valid` of them are known to be in the file."""
 
     cdef uint8_t *data
     cdef int64_t size, valid
     cdef dev_t device
     cdef ino_t inode
-    cdef int64_t own_from  # from this byte on it is memory of our own
-    cdef bint cut          # views made from now on need another map
-    cdef void *newest      # FileView, which link to each other and go out of the list when nobody has a view of them
+    cdef int64_t own_from  # from this byte on it is private memory
+    cdef bint cut          # new views need another map
+    cdef void *newest      # FileView, a linked list; one leaves it when it has no views any more
     cdef void *older
     cdef void *newer
 
@@ -83,12 +84,12 @@ cdef class FileMap:
         if _newest != NULL:
             (<FileMap>_newest).newer = <void *>self
         _newest = <void *>self
-        self.learn(file)  # again: who cuts it just now may not know of this map, who does so from here on exchanges it
+        self.learn(file)  # again: a cut under way may have missed this map; a later cut exchanges it
 
     cdef int learn(self, LogFile file) except -1:
-        """How long is the file, or will be at once? A cut that comes meanwhile is seen by `cut`."""
+        """Read the file's length, or the length it will have after a cut. `cut` is set if a cut comes meanwhile."""
         cdef struct_stat status
-        about_to_be = _cuts.get((self.device, self.inode))  # first: the cut may be through when we have the length
+        about_to_be = _cuts.get((self.device, self.inode))  # first: the cut may be complete when the length is read
         if fstat(file.fd, &status) != 0:
             raise OSError(errno.EIO, "fstat failed", file.path)
         self.device, self.inode, self.valid = status.st_dev, status.st_ino, status.st_size
@@ -97,7 +98,7 @@ cdef class FileMap:
         return 0
 
     cdef int exchange(self, int64_t start, int64_t end) except -1:
-        """From here on bytes [start, end) are memory of our own with the same content. A second cut may go further."""
+        """Replace bytes [start, end) by private memory with the same content. A second cut may go further."""
         cdef int64_t low = start & ~(PAGE - 1), high
         cdef void *copy
         end = min(end, self.own_from)
@@ -107,16 +108,16 @@ cdef class FileMap:
             return 0
         copy = mmap(NULL, high - low, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
         if copy == MAP_FAILED:
-            raise MemoryError("no memory to keep what readers hold of a log that is to be cut")
+            raise MemoryError("not enough memory to keep the views of a log that is about to be truncated")
         memcpy(copy, self.data + low, end - low)
         if mremap(copy, high - low, high - low, MREMAP_MAYMOVE | MREMAP_FIXED, self.data + low) == MAP_FAILED:
             munmap(copy, high - low)
-            raise MemoryError("what readers hold of a log that is to be cut could not be kept")
+            raise MemoryError("could not keep the views of a log that is about to be truncated")
         self.own_from = low
         return 0
 
     cdef int own(self) except -1:
-        """Nothing of the file any more: what views cover is memory of our own, what none covers reads as zeros."""
+        """Detach from the file: what views cover becomes private memory, the rest reads as zeros."""
         cdef FileView view
         cdef void *each = self.newest
         cdef void *copy
@@ -125,7 +126,7 @@ cdef class FileMap:
             return 0
         copy = mmap(NULL, self.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
         if copy == MAP_FAILED:
-            raise MemoryError("no memory to keep what readers hold of a log")
+            raise MemoryError("not enough memory to keep the views of a log")
         while each != NULL:
             view = <FileView>each
             if view.high > view.low:
@@ -133,7 +134,7 @@ cdef class FileMap:
             each = view.older
         if mremap(copy, self.size, self.size, MREMAP_MAYMOVE | MREMAP_FIXED, self.data) == MAP_FAILED:
             munmap(copy, self.size)
-            raise MemoryError("what readers hold of a log could not be kept")
+            raise MemoryError("could not keep the views of a log")
         self.own_from = 0
         return 0
 
@@ -153,9 +154,9 @@ cdef class FileMap:
 @cython.final
 @cython.no_gc_clear
 cdef class FileView:
-    """What of a map was in the file when this was made, with the read-only buffer protocol. It keeps the map.
+    """The part of a map that was in the file when this was made, with the read-only buffer protocol. It keeps the map.
 
-    [low, high): what views of it were given out. The map knows it as long as it lives.
+    [low, high): the range of the views made of it. The map lists it while it lives.
     """
 
     cdef FileMap map
@@ -191,8 +192,8 @@ cdef class FileView:
 
 
 def view_of(LogFile file, int64_t position, int64_t size):
-    """A memoryview of size bytes of the file, not copied; None if they are not in it, or not in a file of the kernel's.
-    """
+    """Return a memoryview of size bytes of the file without a copy; None if they are not in the file, or if the file is
+    not the kernel's."""
     cdef FileMap map
     cdef FileView view
     cdef int64_t end = position + size
@@ -217,12 +218,12 @@ def view_of(LogFile file, int64_t position, int64_t size):
             view.low = position
             view.high = end
             whole = file.mapped = PyMemoryView_FromObject(view)
-        if not map.cut:  # from here on whoever cuts the file or gives it up knows of this view
-            return part(whole, position, size)  # sooner made than a view of an object of its own
+        if not map.cut:  # from here on a cut or a let_go() finds this view
+            return part(whole, position, size)  # cheaper than a view of a new FileView
 
 
 cdef bint within(FileView view, int64_t position, int64_t end):
-    """May this view be cut out of that one? It is counted in, if so."""
+    """May this view be cut out of `view`? If so, it is counted there."""
     position = min(position, view.low)
     end = max(end, view.high)
     if end - position > WINDOW and view.high > view.low:
@@ -233,8 +234,8 @@ cdef bint within(FileView view, int64_t position, int64_t end):
 
 
 cdef object part(object whole, Py_ssize_t position, Py_ssize_t size):
-    """whole[position:position + size] of a view of bytes one after the other, without the slice and the two numbers that
-    it would be asked by: half the time. Nobody else has the new view yet, and its flags stay true of any part."""
+    """Return whole[position:position + size] of a contiguous view of bytes, without a slice and two int objects: half
+    the time. The new view is not shared yet, and its flags hold for every part."""
     cdef object made = PyMemoryView_FromObject(whole)
     cdef Py_buffer *view = PyMemoryView_GET_BUFFER(made)
     view.buf = <uint8_t *>view.buf + position
@@ -243,13 +244,13 @@ cdef object part(object whole, Py_ssize_t position, Py_ssize_t size):
 
 
 def begin_cut(int fd, int64_t size):
-    """Before a file is shortened to size bytes: V2, V3. What it returns is for end_cut(). MemoryError: do not cut."""
+    """Prepare to shorten a file to size bytes: V2, V3. Pass the result to end_cut(). MemoryError: do not cut."""
     cdef struct_stat status
     cdef FileMap map
     if fstat(fd, &status) != 0 or size >= status.st_size:
         return None
     key = status.st_dev, status.st_ino
-    _cuts[key] = size  # first: a map that is not listed below learns of it
+    _cuts[key] = size  # first: a map that is not in the list below reads it
     try:
         for map in all_maps():
             if map.device == status.st_dev and map.inode == status.st_ino:
@@ -261,13 +262,13 @@ def begin_cut(int fd, int64_t size):
 
 
 def end_cut(key):
-    """The file has its new length, or has kept the old one."""
+    """The file now has its new length, or has kept the old one."""
     _cuts.pop(key, None)
 
 
 def let_go(directory):
-    """V4, of the files in this directory, for which this process is about to give up the lock. No view is made of them
-    any more: FetchData sees to that. MemoryError: some may be maps of files still."""
+    """V4 for the files in this directory, before this process gives up its lock. FetchData makes no views of them from
+    then on. After a MemoryError some may still be maps of files."""
     cdef FileMap map
     maps = all_maps()
     if not maps:
@@ -281,7 +282,7 @@ def let_go(directory):
 
 
 def _before_fork():
-    """V4. In the parent, so that the child has what was copied, whatever becomes of the file while it begins."""
+    """V4, in the parent, so that the child has the copies whatever happens to the file while the child starts."""
     cdef FileMap map
     for map in all_maps():
         map.own()

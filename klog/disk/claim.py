@@ -1,7 +1,7 @@
-"""Which partition directories this process writes in: a second writer of one is refused, whatever path it was given.
+"""Lists the partition directories that this process writes in. A second writer of one is refused, by whatever path.
 
-A LogManager's lock and that of Log.open keep processes apart; within one process a directory may be reached by another
-key, by a link or by another mount. A directory is known by its device and inode, which stay when it is renamed.
+The locks of LogManager and Log.open separate processes. Within one process a directory may be reached by another key,
+by a link or by another mount. A directory is known by its device and inode, which stay the same when it is renamed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _claims: dict[tuple[int, int], Claim] = {}  # setdefault() is a single step, for
 
 
 class Claim:
-    """Held from take() to release(), in two steps: who has it can release it, wherever Ctrl-C ends take().
+    """Held from take() to release(). The two steps let its owner release it wherever Ctrl-C ends take().
 
     A forked child holds nothing: its copies of the parent's claims are void.
     """
@@ -25,7 +25,7 @@ class Claim:
         self._key = found.st_dev, found.st_ino
 
     def take(self) -> None:
-        """Raises AlreadyLocked where another one of this process holds the directory."""
+        """Take the directory. Raises AlreadyLocked if another claim of this process holds it."""
         directory = self._directory
         if _claims.setdefault(self._key, self) is not self:
             real = os.path.realpath(directory)
@@ -39,11 +39,11 @@ class Claim:
 
     @property
     def held(self) -> bool:
-        """Is it this one that holds the directory?"""
+        """Does this claim hold the directory?"""
         return _claims.get(self._key) is self
 
     def release(self) -> None:
-        """Give the directory up; a second call does nothing."""
+        """Release the directory; releasing twice is allowed."""
         if self.held:
             _claims.pop(self._key, None)
 

@@ -1,7 +1,7 @@
-"""Whole files past the page cache, front to back: bulk loads, the cleaner's and the tier's copies, whose bytes nobody
-reads soon, and which should not take the place of those that somebody does.
+"""Whole files by direct I/O, from start to end: bulk loads and the copies of the cleaner and the tier. Their bytes are
+not read again soon and should not evict pages that are.
 
-Where the file system cannot, the same calls go through the cache: `direct` tells.
+If the file system does not support it, the same calls use the cache: see the property `direct`.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ _CHUNK_BYTES = 1 << 20
 
 
 class DirectWriter:
-    """A file of its own to write from the front: `with DirectWriter(files, path) as writer: writer.write(data)`.
+    """A file to write sequentially: `with DirectWriter(files, path) as writer: writer.write(data)`.
 
-    What the path held before is gone. After flush() the bytes are in the kernel and others can read them, after sync()
-    on disk. The end of the block sees to flush(); where it ends by an exception, what was not flushed is not written.
+    Replaces what the path held before. After flush() the bytes are in the kernel and readable, after sync() they are on
+    disk. Leaving the block calls flush(), except after an exception: then unflushed bytes are not written.
     """
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._file = files.open_direct(path, write=True, create=True)
         files.truncate(self._file, 0)
-        self._stage = mmap.mmap(-1, _CHUNK_BYTES)  # memory that begins on a page
-        self._written = 0  # position of the file
-        self._begin = self._end = 0  # of what is in the stage: as far into a page as the file is
+        self._stage = mmap.mmap(-1, _CHUNK_BYTES)  # page-aligned memory
+        self._written = 0  # position in the file
+        self._begin = self._end = 0  # of what is in the stage: _begin has the file position's offset in a page
 
     @property
     def size(self) -> int:
-        """Bytes given so far."""
+        """Bytes written so far, flushed or not."""
         return self._written + self._end - self._begin
 
     @property
     def direct(self) -> bool:
-        """Does the file system let writes past the page cache?"""
+        """Does the file system support direct writes?"""
         return not self._file.fallback
 
     def write(self, data: Buffer) -> None:
-        """Take more bytes. OSError: what the file holds is undefined; remove it."""
+        """Write more bytes. After an OSError the file's content is undefined: remove it."""
         with memoryview(data).cast("B") as view:
             at = 0
             while at < len(view):
@@ -59,7 +59,7 @@ class DirectWriter:
                 at += some
 
     def flush(self) -> None:
-        """Everything given so far is in the kernel when this returns."""
+        """Pass all bytes written so far to the kernel."""
         if self._end > self._begin:
             with memoryview(self._stage) as stage:
                 self._file.write(stage[self._begin : self._end], self._written)
@@ -67,12 +67,12 @@ class DirectWriter:
         self._begin = self._end = self._written % _PAGE
 
     def sync(self) -> None:
-        """Everything given so far is on disk when this returns. OSError is final."""
+        """Wait until all bytes written so far are on disk. An OSError is final."""
         self.flush()
         self._files.fsync(self._file)
 
     def close(self) -> None:
-        """flush(), and let go of the file; a second time is no error."""
+        """flush(), and close the file; closing twice is allowed."""
         if not self._stage.closed:
             try:
                 self.flush()
@@ -94,9 +94,9 @@ class DirectWriter:
 
 
 class DirectReader:
-    """A file's bytes, without leaving them in the page cache: `with DirectReader(files, path) as reader`.
+    """Reads a file without leaving it in the page cache: `with DirectReader(files, path) as reader`.
 
-    Iteration gives all of it from the front in pieces of 1 MiB. Any thread may read().
+    Iteration returns the whole file in pieces of 1 MiB. Any thread may call read().
     """
 
     def __init__(self, files: Files, path: str) -> None:
@@ -104,11 +104,11 @@ class DirectReader:
 
     @property
     def direct(self) -> bool:
-        """Does the file system let reads past the page cache?"""
+        """Does the file system support direct reads?"""
         return not self._file.fallback
 
     def read(self, position: int, size: int) -> AlignedBuffer:
-        """Up to size bytes from position; shorter only at the end of the file."""
+        """Read up to size bytes at position; shorter only at the end of the file."""
         return self._file.read(position, size)
 
     def __iter__(self) -> Iterator[AlignedBuffer]:
@@ -118,7 +118,7 @@ class DirectReader:
             position += len(piece)
 
     def close(self) -> None:
-        """Let go of the file; a second time is no error."""
+        """Close the file; closing twice is allowed."""
         self._file.close()
 
     def __enter__(self) -> Self:

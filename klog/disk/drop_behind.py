@@ -1,13 +1,13 @@
-"""A scan leaves the page cache as it was: what it brought in goes again behind it, what was there before stays.
+"""Keeps a scan from changing the page cache: pages that the scan loaded are dropped again, earlier ones stay.
 
-  D1  a range that was in memory, in whole or in part, before the scan came is never dropped
-  D2  where the kernel does not tell what is in memory (before Linux 6.5, or of a file that this user may not write),
+  D1  a range that was partly or fully in memory before the scan began is never dropped
+  D2  if the kernel does not report what is in memory (before Linux 6.5, or for a file that this user may not write),
       nothing is dropped
-  D3  a page that is being read, as the kernel's read-ahead leaves some where a scan stops, is waited for, and goes
-  D4  a page that somebody has mapped, or that is not on the disk yet, stays anyway: advice takes clean pages only
+  D3  a page that is still being read, such as read-ahead left over where a scan stops, is waited for, then dropped
+  D4  a mapped page, or one that is not on disk yet, stays anyway: advice drops only clean pages
 
-What is in memory is asked once, when the scan begins: the kernel's own read-ahead runs before the scan later on. What
-others have brought in meanwhile may go with the rest.
+What is in memory is queried once, when the scan begins: later the kernel's read-ahead runs before the scan. Pages that
+other readers have loaded meanwhile may be dropped too.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from klog.disk._io import LogFile
 from klog.disk._residency import stat_range
 
 _GRAIN = 64 << 10  # a range of this size is cold only if no page of it is in memory
-_STEP = 8 << 20  # dropped together
-_AHEAD = 16 << 20  # so far the kernel may have read ahead of a scan that stops
+_STEP = 8 << 20  # bytes dropped together
+_AHEAD = 16 << 20  # how far the kernel may have read ahead of a scan that stops
 _PAGE = 4096
 _WAITS = 3
 
 
 def cold_ranges(file: LogFile, start: int, stop: int) -> list[tuple[int, int]]:
-    """The parts of [start, stop) of which nothing is in memory, to 64 KiB; none where the kernel does not say."""
+    """Return the parts of [start, stop) with no page in memory, to 64 KiB; none if the kernel does not report it."""
     found: list[tuple[int, int]] = []
     waiting = [(start // _GRAIN * _GRAIN, stop)] if stop > start else []
     try:
@@ -45,7 +45,7 @@ def cold_ranges(file: LogFile, start: int, stop: int) -> list[tuple[int, int]]:
 
 
 class DropBehind:
-    """What one scan of [start, stop) of a file brings into the page cache. A context manager; one thread."""
+    """The pages that one scan of [start, stop) of a file loads into the cache. A context manager; one thread."""
 
     def __init__(self, file: LogFile, start: int, stop: int) -> None:
         self._file = file
@@ -55,7 +55,7 @@ class DropBehind:
 
     @property
     def cold_bytes(self) -> int:
-        """Of what was not in memory when the scan began."""
+        """Bytes that were not in memory when the scan began."""
         return sum(high - low for low, high in self._cold)
 
     def __enter__(self) -> DropBehind:
@@ -65,21 +65,21 @@ class DropBehind:
         self.finish()
 
     def passed(self, position: int) -> None:
-        """The scan needs nothing below this byte any more."""
+        """The scan no longer needs anything below this byte."""
         self._reached = max(self._reached, position)
         if self._reached - self._done >= _STEP:
             self._drop(self._done, self._reached)
             self._done = self._reached
 
     def moved(self, count: int) -> None:
-        """The scan has gone so many bytes further."""
+        """The scan has advanced by this many bytes."""
         self.passed(self._reached + count)
 
     def finish(self) -> None:
-        """The scan is over, wherever it stopped. The file is still open."""
+        """End the scan, wherever it stopped. The file must still be open."""
         if self._cold:
             end = self._reached + _AHEAD
-            self._drop(0, end)  # once more: folios that lay across a step, pages just read
+            self._drop(0, end)  # again: folios that crossed a step, and pages that were being read
             for _ in range(_WAITS):
                 if not self._wait_for_read_ahead(end):
                     break
@@ -87,8 +87,8 @@ class DropBehind:
             self._cold = []
 
     def _wait_for_read_ahead(self, end: int) -> bool:
-        """Pages that are on their way from the disk stay, whatever advice says, and on a busy disk many are: so wait
-        for the last of them. Was there any?"""
+        """Advice does not drop pages that are still being read, and on a busy disk there are many: wait for the last of
+        them. Returns whether there was one."""
         for low, high in reversed(self._cold):
             low, high = max(low, self._reached // _GRAIN * _GRAIN), min(high, end)
             if low < high and (now := cold_ranges(self._file, low, high)) != [(low, high)]:

@@ -1,7 +1,7 @@
-"""What an error of the kernel means: is the disk broken, or has something run out? And what is to be done next?
+"""Classifies kernel errors: is the disk broken, or has a resource run out? And what should the user do next?
 
-Every OSError that this room raises names its file and ends with the next step: [Errno 28] No space left on device; free
-space there, ...: '/data/events-0/0.log'. Its class, errno and filename are those of the kernel's own.
+Every OSError that this package raises names its file and ends with the next step: [Errno 28] No space left on device;
+free space there, ...: '/data/events-0/0.log'. Its class, errno and filename are those of the kernel's error.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from types import TracebackType
 
 from klog.errors import ReadFailed
 
-# What says that something has run out, or that somebody asked for the wrong thing: the disk is well. Of a failed sync
-# nothing is passing: see FailedSync.
+# These errors mean that a resource has run out or that the call was wrong: the disk is not broken. A failed sync is
+# never temporary: see FailedSync.
 _PASSING = frozenset(
     {
         errno.ENOSPC,
@@ -58,16 +58,16 @@ _NEXT_STEPS = {
 
 
 class FailedSync(OSError):
-    """What the kernel answered to a sync, whatever it was: final, since bytes that were taken before are lost (S2).
+    """An error that the kernel returned from a sync, of any errno. Final, because bytes written before are lost (S2).
 
-    heard: somebody has stopped using what it belongs to."""
+    heard: its owner has been taken out of use because of it."""
 
     heard = False
 
 
 def failed_sync_in(error: BaseException) -> FailedSync | None:
-    """The failed sync that an exception is, or has come over: Ctrl-C, or what a signal handler has raised, takes the
-    place of an error that is on its way. None where there is none that nobody has heard of."""
+    """Find the failed sync in an exception or in its contexts: Ctrl-C, or an exception from a signal handler, replaces
+    the error that is being raised. Returns None if there is none, or if it has been handled."""
     at: BaseException | None = error
     while at is not None and not (isinstance(at, FailedSync) and not at.heard):
         at = at.__context__
@@ -75,23 +75,23 @@ def failed_sync_in(error: BaseException) -> FailedSync | None:
 
 
 def is_final(error: OSError) -> bool:
-    """Does this error say that the disk is broken, and not only that something has run out?"""
+    """Does this error mean that the disk is broken, rather than that a resource has run out?"""
     return error.errno not in _PASSING or isinstance(error, FailedSync)
 
 
 def is_full(error: OSError) -> bool:
-    """Is there no room, on the disk or in a quota? Of a failed sync that is not the point."""
+    """Is the disk or the quota full? False for a failed sync, which is final whatever its errno."""
     return error.errno in _FULL and not isinstance(error, FailedSync)
 
 
 def lacks_descriptors(error: OSError) -> bool:
-    """Was no file opened because there are too many? No sync answers that, so none has failed."""
+    """Could a file not be opened because too many are open? A sync never fails for this reason."""
     return error.errno in _DESCRIPTORS and not isinstance(error, FailedSync)
 
 
 def os_error(number: int, path: str | None, *, sync: bool = False, reading: bool = False) -> OSError:
-    """The OSError of an errno, of the class that Python has for it, with the next step in its text. reading: nothing
-    was to be written."""
+    """Return the OSError of an errno, of the class that Python has for it, with the next step in its text. reading: the
+    call was only to read."""
     text, step = os.strerror(number), AFTER_SYNC if sync else _NEXT_STEPS.get(number)
     if reading and step is _LET_WRITE:
         step = _LET_READ
@@ -99,15 +99,15 @@ def os_error(number: int, path: str | None, *, sync: bool = False, reading: bool
 
 
 def read_error(number: int, path: str, position: int) -> ReadFailed:
-    """The same of a read at this byte of a log file."""
+    """Return the same for a read at this byte of a log file."""
     step = _NEXT_STEPS.get(number)
     text = f"{os.strerror(number)} at byte {position}"
     return ReadFailed(number, text if step is None else f"{text}; {step}", path, position)
 
 
-class naming_the_next_step:  # noqa: N801 - reads as what it does: with naming_the_next_step(path): os.mkdir(path)
-    """Around a call of Python's: its OSError has the next step in its text, and the path where it names none. reading:
-    the call is not there to write."""
+class naming_the_next_step:  # noqa: N801 - reads as a sentence: with naming_the_next_step(path): os.mkdir(path)
+    """Context manager around a call of Python's that adds the next step to its OSError, and the path if it has none.
+    reading: the call does not write."""
 
     __slots__ = ("_path", "_reading")
 
@@ -120,10 +120,10 @@ class naming_the_next_step:  # noqa: N801 - reads as what it does: with naming_t
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if isinstance(error, OSError) and error.errno is not None and "; " not in str(error.strerror):
-            told = os_error(error.errno, error.filename or self._path, reading=self._reading)
+            new = os_error(error.errno, error.filename or self._path, reading=self._reading)
             if error.filename2 is not None:  # of a rename
-                told.filename2 = error.filename2
+                new.filename2 = error.filename2
             try:
-                raise told from error.__cause__
+                raise new from error.__cause__
             finally:
-                del told  # else this frame and it would hold each other, and all frames below: a cleaner's map, say
+                del new  # it and this frame would refer to each other, and keep all frames below with their data

@@ -1,7 +1,7 @@
-"""Files of one kind of disk: every open, sync, rename and unlink of the engine is a method here.
+"""File operations: every open, sync, rename and unlink of the engine is a method here.
 
-RealFiles is the machine's disk. Tests bring a Files that remembers what was not synced yet, or fails on purpose.
-Replacing a file: write a temporary beside it, fsync it, rename, fsync the directory. Never in place.
+RealFiles is the machine's disk. Tests use other Files that remember unsynced writes or fail on purpose. To replace a
+file: write a temporary file, fsync it, rename it, fsync the directory. Never in place.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Files(Protocol):
-    """What the engine asks of a disk. Any thread."""
+    """The file operations that the engine needs. Any thread."""
 
     table: int
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
-        """A regular file; FIFOs, directories and symlinks are refused with OSError."""
+        """Open a regular file. Raises OSError for FIFOs, directories and symlinks."""
 
     def open_direct(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
-        """The same, but large reads and writes go past the page cache where the file system lets them."""
+        """The same, with large reads and writes past the page cache if the file system supports it."""
 
     def fsync(self, file: LogFile) -> None:
-        """Data and metadata on disk when it returns. OSError is final: never retried."""
+        """Wait until data and metadata are on disk. An OSError is final: never retried."""
 
     def fdatasync(self, file: LogFile) -> None:
-        """Data, and the size needed to find it, on disk when it returns. OSError is final."""
+        """Wait until data, and the size needed to find it, are on disk. An OSError is final."""
 
     def truncate(self, file: LogFile, size: int) -> None:
-        """Give the file this length."""
+        """Set the file's length."""
 
     def replace(self, path: str, data: bytes) -> None:
-        """The file at path now holds data, whole or not at all, and durably."""
+        """Make the file at path hold data, atomically and durably."""
 
     def fsync_dir(self, path: str) -> None:
-        """Names in the directory are durable when it returns."""
+        """Make the names in the directory durable."""
 
     def rename(self, source: str, target: str) -> None:
-        """rename(2); durable after fsync_dir."""
+        """rename(2); durable only after fsync_dir."""
 
     def unlink(self, path: str) -> None:
-        """Remove a file; one that is gone is no error."""
+        """Remove a file; one that does not exist is not an error."""
 
 
 def read_whole(path: str) -> bytes:
-    """All of a small file, without most of what io.open() asks about it first, and without waiting for whoever would
-    write into a FIFO. OSError: FileNotFoundError among them."""
+    """Read a small file whole, without most of the calls that io.open() makes first, and without waiting for the writer
+    of a FIFO. Raises OSError, such as FileNotFoundError."""
     with naming_the_next_step(path, reading=True):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -85,7 +85,7 @@ class RealFiles:
 
     def open_direct(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
         fd, direct = self._open(path, write, create), -1
-        with contextlib.suppress(OSError):  # EINVAL: not on this file system
+        with contextlib.suppress(OSError):  # EINVAL: not supported by this file system
             direct = os.open(path, _OPEN | os.O_DIRECT | (os.O_RDWR if write else os.O_RDONLY))
         return DirectFile(fd, path, write, self.table, direct=direct)
 
@@ -127,7 +127,7 @@ class RealFiles:
             with naming_the_next_step(path):
                 os.rename(temporary, path)
         except OSError:
-            with contextlib.suppress(OSError):  # a full disk has no room for it
+            with contextlib.suppress(OSError):  # a full disk may refuse it
                 os.unlink(temporary)
             raise
         finally:

@@ -1,6 +1,6 @@
-"""Open files and mapped indexes of closed segments, bounded: descriptors and maps are limited, segments are not.
+"""A bounded cache of the open files and mapped indexes of closed segments: descriptors and maps are limited.
 
-A file takes a descriptor, an index two maps and no descriptor. What is in use stays open while somebody holds it; the
+A file takes a descriptor; an index takes two maps and no descriptor. Both stay open while a caller holds them. The
 cache only decides how many are held for reuse.
 """
 
@@ -15,13 +15,13 @@ INDEXES_MAX = 2048  # of 65,530 maps that a process may have
 
 
 def files_max() -> int:
-    """How many descriptors may be held for reuse: a quarter of what this process is allowed."""
+    """Return how many descriptors may be held for reuse: a quarter of the process's limit."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return FILES_MAX if allowed == resource.RLIM_INFINITY else max(16, min(FILES_MAX, allowed // 4))
 
 
 class HandleCache:
-    """What the segments of one log.dir have open for reading. Any thread. Keys are the segments."""
+    """Files and indexes that the segments of one log.dir have open for reading. Any thread. Keys are the segments."""
 
     __slots__ = ("files", "indexes")
 
@@ -30,5 +30,5 @@ class HandleCache:
         self.indexes = Lru(indexes)
 
     def renew(self) -> None:
-        """Hold nothing any more: what is used from here on is opened anew."""
+        """Drop everything held, so that it is opened again when needed."""
         self.files, self.indexes = Lru(self.files.limit), Lru(self.indexes.limit)

@@ -1,7 +1,8 @@
-"""The lock of a log.dir: an open-file-description lock over the whole of `.lock`, which a JVM's FileChannel lock obeys.
+"""The lock of a log.dir: an open-file-description lock of the whole `.lock` file, which conflicts with a JVM's
+FileChannel lock.
 
-A POSIX lock would be lost when any descriptor of the file closes, flock(2) is invisible to Kafka. The holder writes its
-process id and start time into the file, since the kernel names no holder of such a lock. A forked child
+A POSIX lock would be lost when any descriptor of the file closes; flock(2) is invisible to Kafka. The holder writes its
+process id and start time into the file, because the kernel does not report the holder of such a lock. A forked child
 closes its copy.
 Kafka: LogManager.lockLogDirs, FileLock.
 """
@@ -30,9 +31,9 @@ def _flock(kind: int) -> bytes:
 
 
 class DirectoryLock:
-    """Held from construction to release(). shared: several may hold it together, against one exclusive holder.
+    """Held from construction to release(). shared: several may hold it together; one exclusive holder excludes all.
 
-    Raises AlreadyLocked when somebody else holds it; its `holder` says who where that is known.
+    Raises AlreadyLocked if another holder has it; `holder` names that process if known.
     """
 
     def __init__(self, directory: str, *, shared: bool = False) -> None:
@@ -45,7 +46,7 @@ class DirectoryLock:
         _held.add(self)
 
     def _take(self, directory: str, shared: bool) -> bool:
-        """Lock the file; False if its last holder has unlinked it meanwhile: that lock would keep nobody out."""
+        """Lock the file. False if its last holder has unlinked it meanwhile: that lock would exclude no process."""
         with naming_the_next_step(self.path):
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
         try:
@@ -71,7 +72,7 @@ class DirectoryLock:
 
     def _write_holder(self) -> None:
         text = f"pid={self._pid} start={process_start_time(self._pid)}\n".encode()
-        with contextlib.suppress(OSError):  # a name is a courtesy: a full disk must not keep the log shut
+        with contextlib.suppress(OSError):  # the name is optional: a full disk must not prevent opening the log
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, text, 0)
 
@@ -82,16 +83,16 @@ class DirectoryLock:
         except (OSError, ValueError, KeyError, UnicodeDecodeError):
             return self._shared_holder()
         if str(process_start_time(pid)) != words.get("start"):
-            return None  # left over by a process that is gone
+            return None  # left over by a process that has ended
         return f"process {pid}" + (" (this one)" if pid == os.getpid() else "")
 
     def _shared_holder(self) -> str | None:
-        """Holders that share the lock write no name; those of this process are known."""
+        """Return a shared holder of this process, if any: holders that share the lock write no name."""
         here = any(os.path.realpath(lock.path) == os.path.realpath(self.path) for lock in list(_held))
         return f"a Log.open of process {os.getpid()} (this one)" if here else None
 
     def alone(self) -> bool:
-        """Does nobody share this lock? It is exclusive from here on, if so."""
+        """Make the lock exclusive if no other holder shares it. Returns whether it is."""
         try:
             fcntl.fcntl(self._fd, _F_OFD_SETLK, _flock(fcntl.F_WRLCK))
         except OSError:
@@ -99,7 +100,7 @@ class DirectoryLock:
         return True
 
     def release(self) -> None:
-        """Let go and remove the file if nobody else holds it; a second time is no error."""
+        """Unlock, and remove the file if no other process holds it; releasing twice is allowed."""
         if self._fd < 0:
             return
         _held.discard(self)
@@ -111,21 +112,21 @@ class DirectoryLock:
         self._fd = -1
 
     def abandon(self) -> None:
-        """Close without unlocking for others' sake: what a forked child does with its parent's lock."""
+        """Close without unlocking, so that the parent keeps its lock: for a forked child."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
-_turns: set[tuple[int, str]] = set()  # by thread: a second turn of the same one would wait for its own first
+_turns: set[tuple[int, str]] = set()  # the locks held, by thread: taking one twice in a thread would deadlock
 
 
 @contextlib.contextmanager
 def directory_lock(path: str) -> Iterator[None]:
-    """An flock of a directory, waited for: whoever reads, changes and replaces a file in it does so one after another.
+    """Wait for an flock of a directory. Code that reads, changes and replaces a file there does so under this lock.
 
-    It is seen by klog alone, and not in the way of a DirectoryLock, whoever holds that. ReentrantCall in a signal's
-    handler that interrupts a turn of the same thread.
+    Only klog sees it, and it does not conflict with a DirectoryLock. Raises ReentrantCall in a signal handler that
+    interrupts the holder in the same thread.
     """
     check_directory_lock(path, "another replacement")
     me = threading.get_ident(), os.path.realpath(path)
@@ -140,11 +141,11 @@ def directory_lock(path: str) -> Iterator[None]:
 
 
 def check_directory_lock(path: str, what: str) -> None:
-    """ReentrantCall where this thread is in the middle of a turn of the directory's."""
+    """Raise ReentrantCall if this thread holds the directory_lock of the directory."""
     if _turns and (threading.get_ident(), os.path.realpath(path)) in _turns:
         raise ReentrantCall(
-            f"{path}: {what} while a file is being replaced there, which is under way in the same thread: "
-            "a signal handler can only leave word of what is to be done behind it"
+            f"{path}: {what} while a file is being replaced there by the same thread: "
+            "a signal handler must not do this; let it set a flag, and do it after the handler has returned"
         )
 
 

@@ -1,16 +1,16 @@
-"""A look at the page cache over time: what the kernel counts, beside what is really there.
+"""Measures the page cache over time: the kernel's counters, and the residency of files.
 
-No counter of the kernel is a hit rate of files. /proc/vmstat counts for the whole machine, since boot, whoever asked:
+No counter of the kernel is a hit rate of files. /proc/vmstat counts for the whole machine, all processes, since boot:
 
     pgpgin        KiB read from block devices: a miss, but also read-ahead, swap, metadata, and O_DIRECT
     pgpgout       KiB written to block devices
     pgfault       page faults of any kind, of every process: of mapped memory, not of read(2)
-    pgmajfault    those of them that waited for a disk. A read(2) that misses is none
-    ...           COUNTERS says it of the others
+    pgmajfault    those of them that waited for a disk; a read(2) that misses is not counted
+    ...           see COUNTERS for the others
 
-The often quoted 1 - pgmajfault/pgpgin is shown as `naive_hit_rate`, because people look for it. It divides faults of
-mapped memory by KiB of misses: reading a whole cold disk by read(2) gives 1.0, and a machine that misses nothing gives
-nothing at all. What is true of a file is its Residency, and of klog's reads what they have sampled (ReadSampler).
+The often quoted 1 - pgmajfault/pgpgin is shown as `naive_hit_rate`, because users look for it. It divides faults of
+mapped memory by KiB of misses: reading a whole cold disk by read(2) gives 1.0, and a machine without misses gives no
+value at all. For a file use its Residency; for klog's reads use their samples (ReadSampler).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from klog.disk.files import Files, RealFiles
 from klog.disk.residency import Residency, residency
 
 COUNTERS: Mapping[str, str] = {
-    "pgpgin": "KiB read from block devices, by anybody and for any reason: misses, read-ahead, swap, O_DIRECT",
-    "pgpgout": "KiB written to block devices, by anybody: write-back, swap, O_DIRECT",
-    "pgfault": "page faults of all processes, nearly all of them without a disk; read(2) makes none",
+    "pgpgin": "KiB read from block devices, by any process and for any reason: misses, read-ahead, swap, O_DIRECT",
+    "pgpgout": "KiB written to block devices, by any process: write-back, swap, O_DIRECT",
+    "pgfault": "page faults of all processes, nearly all of them without disk access; read(2) causes none",
     "pgmajfault": "page faults that waited for a disk: misses of mapped files, never those of read(2)",
-    "pgscan_kswapd": "pages looked at in the background to find some to evict",
-    "pgscan_direct": "pages looked at by a process that had to wait for memory: the page cache is too small",
+    "pgscan_kswapd": "pages scanned for eviction in the background",
+    "pgscan_direct": "pages scanned by a process that had to wait for memory: the page cache is too small",
     "pgsteal_kswapd": "pages evicted in the background",
     "pgsteal_direct": "pages evicted by a process that had to wait for memory",
-    "workingset_refault_file": "pages of files read again soon after they were evicted: more memory had kept them",
+    "workingset_refault_file": "pages of files read again soon after eviction: more memory would have kept them",
     "nr_dirtied": "pages that became dirty",
     "nr_written": "pages that were written back",
 }
@@ -41,11 +41,11 @@ NAIVE = "1 - pgmajfault/pgpgin: NOT a hit rate, it divides faults of mapped memo
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What happened between two looks.
+    """What happened between two samples.
 
-    counts: how far each of COUNTERS got, of those that this kernel has; rates: the same a second. naive_hit_rate: see
-    the module; None where nothing was read from a disk. files: {path: what is cached now}; files that are gone are
-    left out. memory, limits: of this moment.
+    counts: the increase of each of COUNTERS that this kernel has; rates: the same per second. naive_hit_rate: see the
+    module; None if nothing was read from a disk. files: {path: what is cached now}, without deleted files. memory,
+    limits: current values.
     """
 
     seconds: float
@@ -58,15 +58,15 @@ class Activity:
 
     @property
     def page_in_bytes(self) -> int | None:
-        """What was read from block devices."""
+        """Bytes read from block devices."""
         kib = self.counts.get("pgpgin")
         return None if kib is None else kib * 1024
 
 
 class PageCacheMonitor:
-    """Counts from its making, or its last sample, to the next. One thread.
+    """Counts from its construction, or its last sample, to the next. One thread.
 
-    paths: files whose residency stands beside the counters, or a function that says which they are by then.
+    paths: files whose residency is reported too, or a function that returns them at each sample.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class PageCacheMonitor:
         self._before = proc.read_vmstat(proc_root)
 
     def sample(self) -> Activity:
-        """What happened since the last look."""
+        """Return what happened since the last sample."""
         now, found = self._clock.monotonic(), proc.read_vmstat(self._root)
         seconds = max(now - self._since, 0.0)
-        # Read beside the kernel's own work: a sum over processors may for a moment seem to go back.
+        # The kernel updates them meanwhile: a sum over processors may seem to decrease for a moment.
         counts = {
             name: max(found[name] - self._before[name], 0)
             for name in COUNTERS
@@ -120,6 +120,6 @@ class PageCacheMonitor:
 
 
 def naive_hit_rate(counts: Mapping[str, int]) -> float | None:
-    """1 - pgmajfault/pgpgin, at least 0. The module says why it is none; None where nothing was read."""
+    """Return 1 - pgmajfault/pgpgin, at least 0; None if nothing was read. See the module: it is not a hit rate."""
     faults, read = counts.get("pgmajfault"), counts.get("pgpgin")
     return max(1 - faults / read, 0.0) if faults is not None and read else None

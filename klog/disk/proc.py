@@ -1,11 +1,11 @@
-"""What /proc says about memory: sizes, counters, and the limits of dirty pages. In bytes, where it counts anything.
+"""Reads memory statistics from /proc: sizes, counters, and the limits of dirty pages. Sizes are in bytes.
 
     /proc/meminfo            name: number kB
     /proc/vmstat             name number           nr_* are gauges in pages, the others count from boot
     /proc/sys/vm/dirty_*     one number
 
-root is /proc, or what a test has put in its place. A file that is not there (a container, another kernel) or says
-something else gives no number: None, or a name that is missing. Nothing here raises.
+root is /proc, or a test's replacement. For a file that does not exist (a container, another kernel) or that cannot be
+parsed there is no number: None, or a missing name. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _DIGITS_MAX = 20  # of 2^64
 
 @dataclass(frozen=True, slots=True)
 class DirtyLimits:
-    """From how many dirty bytes on the kernel writes in the background, and from how many on it makes writers wait.
+    """The amount of dirty bytes at which the kernel writes in the background, and that at which it makes writers wait.
 
-    The kernel takes dirty_bytes where it is not 0, else dirty_ratio, in percent of the memory that could hold dirty
-    pages; and likewise for the background. threshold and background_threshold are what it makes of them now.
+    The kernel uses dirty_bytes if it is not 0, else dirty_ratio, in percent of the memory that could hold dirty pages;
+    likewise for the background. threshold and background_threshold are the resulting limits now.
     """
 
     ratio: int | None
@@ -39,7 +39,7 @@ class DirtyLimits:
 
 @dataclass(frozen=True, slots=True)
 class SystemMemory:
-    """The machine's memory in bytes: in all, free, usable without swapping, page cache, dirty, being written."""
+    """The machine's memory in bytes: total, free, available without swapping, page cache, dirty, in write-back."""
 
     total: int | None
     free: int | None
@@ -50,24 +50,24 @@ class SystemMemory:
 
 
 def read_vmstat(root: str = PROC) -> dict[str, int]:
-    """/proc/vmstat as it is."""
+    """Return the numbers of /proc/vmstat, unchanged."""
     return _numbers(os.path.join(root, "vmstat"))
 
 
 def read_meminfo(root: str = PROC) -> dict[str, int]:
-    """/proc/meminfo by its names, in bytes; lines without a unit as they are."""
+    """Return /proc/meminfo by name, in bytes; lines without a unit unchanged."""
     return _numbers(os.path.join(root, "meminfo"))
 
 
 def read_memory(root: str = PROC) -> SystemMemory:
-    """How much memory there is, and what for."""
+    """Return how much memory there is, by use."""
     found = read_meminfo(root)
     names = ("MemTotal", "MemFree", "MemAvailable", "Cached", "Dirty", "Writeback")
     return SystemMemory(*(found.get(name) for name in names))
 
 
 def read_dirty_limits(root: str = PROC, vmstat: dict[str, int] | None = None) -> DirtyLimits:
-    """The vm.dirty_* settings, and what they come to. vmstat: if it has just been read."""
+    """Return the vm.dirty_* settings and the resulting limits. vmstat: its content, if just read."""
 
     def setting(name: str) -> int | None:
         words = _text(os.path.join(root, "sys", "vm", name)).split()
@@ -87,7 +87,7 @@ def read_dirty_limits(root: str = PROC, vmstat: dict[str, int] | None = None) ->
 
 
 def _numbers(path: str) -> dict[str, int]:
-    """Lines `name number`, `name: number` or `name: number kB`; any other says nothing."""
+    """Parse lines `name number`, `name: number` or `name: number kB`; other lines are skipped."""
     found = {}
     for line in _text(path).splitlines():
         words = line.split()
@@ -103,7 +103,7 @@ def _number(word: str) -> int | None:
 
 
 def _text(path: str) -> str:
-    """The start of a file, as text with nothing but ASCII digits in it; nothing of one that is not there."""
+    """Return the start of a file as text, with only ASCII digits; empty if the file does not exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

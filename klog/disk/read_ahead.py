@@ -1,14 +1,14 @@
-"""Read ahead of a reader that goes through a file in order, before it asks: page-aligned, in windows that grow.
+"""Reads ahead for a sequential reader of a file: page-aligned, in windows that grow.
 
     read      [----)[----)[----)[----)
     asked for             [-------)[---------------)        64 KiB, then twice as much each time, up to the bound
 
-  A1  nothing is asked for before a second read goes on where the first one ended, or within it; a jump begins anew
-  A2  no byte is asked for twice in a row of reads, and none at or beyond the end that the reader named
-  A3  asking never waits for the disk: it is advice (POSIX_FADV_WILLNEED), given without the GIL
+  A1  nothing is requested before a second read continues where the first one ended, or within it; a jump starts again
+  A2  no byte is requested twice in a sequence of reads, and none at or beyond the end that the reader gave
+  A3  a request never waits for the disk: it is advice (POSIX_FADV_WILLNEED), given without the GIL
 
-The kernel reads ahead on its own, by what it is told for the device (/sys/block/*/queue/read_ahead_kb), and does so
-with larger folios than advice gets. This is for devices where that window is small against what is read at once.
+The kernel reads ahead on its own, by the device's setting (/sys/block/*/queue/read_ahead_kb), and with larger folios
+than advice gets. This class is for devices where that window is small compared with the reads.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _PAGE = 4096
 
 
 class ReadAhead:
-    """One reader's way through [.., end) of one file. bound: the largest window, bytes. One thread."""
+    """Read-ahead of one reader through [.., end) of one file. bound: the largest window, bytes. One thread."""
 
     def __init__(self, file: LogFile, end: int, bound: int) -> None:
         self._file = file
         self._end = end
         self._bound = max(bound, WINDOW_MIN)
-        self._last = (0, -1)  # the read before: its first byte, and the one behind it
-        self._asked = 0  # up to here the kernel has been asked
+        self._last = (0, -1)  # the previous read: its first byte, and its end
+        self._asked = 0  # the end of what has been requested
         self._window = WINDOW_MIN
 
     def before(self, position: int, size: int) -> None:
         """A read of these bytes is about to happen."""
         (start, stop), self._last = self._last, (position, position + size)
-        if not start < position <= stop:  # a batch that was cut off is read again: so much may overlap
+        if not start < position <= stop:  # a batch that was cut off is read again, so reads may overlap
             self._asked, self._window = position + size, WINDOW_MIN
             return
         if position + size + self._window // 2 <= self._asked:
-            return  # half of what was asked for is still ahead
+            return  # half of what was requested is still ahead
         start = -(-max(self._asked, position + size) // _PAGE) * _PAGE
         stop = min(-(-(start + self._window) // _PAGE) * _PAGE, self._end)
         if stop > start:

@@ -1,15 +1,15 @@
-"""What was read from a log and is dear to read again: bytes of the log's own, bounded, with an age.
+"""Caches data that is expensive to read again: bytes of the log, bounded in size and age.
 
-The page cache serves stored bytes better than any cache here could. This one holds what it cannot: what a reader with
-O_DIRECT has fetched from the disk, and what was decompressed.
+The page cache serves stored bytes better than a cache here could. This one holds what the page cache cannot: bytes read
+with O_DIRECT, and decompressed records.
 
-  K1  never more than `bytes_max` bytes; the value used longest ago leaves first, one older than `age_max_ms` counts as
-      not there
-  K2  a value is kept under all that it depends on. Whoever changes what it was made of calls clear(), or
+  K1  never more than `bytes_max` bytes; the least recently used value is evicted first, and a value older than
+      `age_max_ms` counts as missing
+  K2  a value's key contains all that the value depends on. Code that changes the source data calls clear() or
       retain()
 
-Any thread. Values are shared: nobody changes one. Time is the injected clock's. A signal's handler that interrupts one
-of these calls finds nothing here and leaves nothing; ReentrantCall, where it wants something forgotten.
+Any thread. Values are shared and must not be changed. Time is the injected clock's. A signal handler that interrupts
+one of these calls finds nothing here and stores nothing; a call that forgets values raises ReentrantCall there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from klog.locks import OwnLock
 
 
 class CacheCounts(NamedTuple):
-    """What a cache has done since it was made, and what it holds."""
+    """Statistics of a cache since it was made, and what it holds."""
 
     hits: int
     misses: int
@@ -40,12 +40,12 @@ class ReadCache:
         self._bytes_max = bytes_max
         self._age_max = age_max_ms / 1000
         self._clock = clock
-        self._lock = OwnLock()  # guards all below
+        self._lock = OwnLock()  # guards all fields below
         self._held: OrderedDict[tuple[Hashable, Hashable], tuple[Any, int, float]] = OrderedDict()
         self._bytes = self._hits = self._misses = self._evictions = self._expirations = 0
 
     def find(self, owner: Hashable, key: Hashable) -> Any:
-        """The value, None if it is not there."""
+        """Return the value, or None if it is missing."""
         name = (owner, key)
         if self._lock._is_owned():
             return None
@@ -63,7 +63,7 @@ class ReadCache:
             return found[0]
 
     def keep(self, owner: Hashable, key: Hashable, value: Any, size: int) -> None:
-        """Hold a value of `size` bytes; one that is larger than the cache is not held."""
+        """Store a value of `size` bytes, unless it is larger than the cache."""
         if size > self._bytes_max or self._lock._is_owned():
             return
         with self._lock:
@@ -75,7 +75,7 @@ class ReadCache:
                 self._evictions += 1
 
     def retain(self, owners: Collection[Hashable]) -> None:
-        """Forget what is kept for anybody else."""
+        """Forget the values of all other owners."""
         with self._lock:
             for name in [name for name in self._held if name[0] not in owners]:
                 self._take_out_locked(name)
@@ -87,7 +87,7 @@ class ReadCache:
             self._bytes = 0
 
     def counts(self) -> CacheCounts:
-        """Its statistics."""
+        """Return its statistics."""
         with self._lock:
             return CacheCounts(
                 self._hits, self._misses, self._evictions, self._expirations, len(self._held), self._bytes

@@ -1,4 +1,4 @@
-"""Turns in an event loop: something is tried again whenever a descriptor is ready, and between turns others run."""
+"""Retries a step in an event loop whenever a descriptor is ready; between the steps other tasks run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ async def turns(
     writers: Iterable[int] = (),
     seconds: float | None = None,
 ) -> bool:
-    """Call turn() in the running event loop each time that one of the descriptors is ready, until it answers True; or,
-    which is False here, until this time has passed. What turn() raises ends the wait too.
+    """Call turn() in the running event loop each time one of the descriptors is ready, until turn() returns True.
+    Returns False if `seconds` passed first. An exception from turn() ends the wait too.
 
-    However it ends, the loop knows nothing of the descriptors any more. It must not have known them before.
+    Afterwards the loop no longer watches the descriptors. It must not have watched them before.
     """
-    import asyncio  # a fifth of the time of `import klog`, for doors that few use
+    import asyncio  # takes a fifth of the time of `import klog`, and few callers need it
 
     loop = asyncio.get_running_loop()
     end: asyncio.Future[None] = loop.create_future()
@@ -46,6 +46,6 @@ async def turns(
         try:
             await asyncio.wait_for(end, seconds)
         except TimeoutError:
-            if not end.cancelled():  # it is turn()'s
+            if not end.cancelled():  # the TimeoutError is turn()'s
                 raise
     return not end.cancelled()

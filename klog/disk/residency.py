@@ -1,10 +1,10 @@
-"""How much of a file is in the page cache, how much of that is not on the disk yet, and where the hot ranges are.
+"""Reports how much of a file is in the page cache, how much of that is dirty, and which ranges are hot.
 
-    cachestat(2)   since Linux 6.5: counts cached, dirty and write-back pages, and those that were evicted
-    mincore(2)     otherwise: counts cached pages, on a mapping of the file that nobody touches
+    cachestat(2)   since Linux 6.5: counts cached, dirty and write-back pages, and evicted ones
+    mincore(2)     otherwise: counts cached pages, on a mapping of the file that is never touched
 
-Asking brings no page in and changes no file. Both tell the truth only to those who may write the file: to others
-cachestat refuses, and mincore calls every page cached, so that klog does not ask it then: PermissionError.
+Queries load no page and change no file. Both are correct only for processes that may write the file: to others
+cachestat gives an error, and mincore reports every page as cached, so klog raises PermissionError instead.
 
 The kernel counts whole pages, and so do the numbers here: they are memory, not bytes of the file.
 """
@@ -24,17 +24,17 @@ from klog.disk._residency import cached_pages, stat_range
 
 PAGE = mmap.PAGESIZE
 Source = Literal["cachestat", "mincore"]
-# Also EPERM: from a sandbox that does not know the call. From the kernel itself it says whom it would tell.
+# Also EPERM: from a sandbox that does not know the call. From the kernel it means that this process has no permission.
 _NO_CACHESTAT = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Residency:
-    """A range of a file in the page cache, or several together.
+    """The residency of a range of a file in the page cache, or of several ranges together.
 
-    size: bytes of the range. memory_bytes: what it takes when all of it is cached, whole pages. dirty_bytes: cached and
-    not written to the disk yet; writeback_bytes: being written now. evicted_bytes: was cached, and made room for
-    something else; recently_evicted_bytes: so lately that more memory would have kept it. None: mincore cannot say.
+    size: bytes of the range. memory_bytes: its size in whole pages. dirty_bytes: cached and not on disk yet;
+    writeback_bytes: being written now. evicted_bytes: cached before, evicted since; recently_evicted_bytes: evicted so
+    recently that more memory would have kept it. None: not reported by mincore.
     """
 
     size: int = 0
@@ -47,16 +47,16 @@ class Residency:
 
     @property
     def share(self) -> float:
-        """Which part of it is cached, 0 to 1; 1 for nothing at all, which no read has to wait for."""
+        """The share that is cached, 0 to 1; 1 for an empty range, because no read of it has to wait."""
         return self.cached_bytes / self.memory_bytes if self.memory_bytes else 1.0
 
     @property
     def source(self) -> Source:
-        """Which call has told."""
+        """The system call that the numbers come from."""
         return "mincore" if self.dirty_bytes is None else "cachestat"
 
     def to_dict(self) -> dict[str, int | float | None]:
-        """Its fields and share, for JSON."""
+        """Return its fields and share, for JSON."""
         return {**dataclasses.asdict(self), "share": round(self.share, 6)}
 
 
@@ -64,7 +64,7 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(Residency))
 
 
 def total(parts: Iterable[Residency]) -> Residency:
-    """Several together; what one of them does not know is not known of all."""
+    """Return the sum of several; a field that is None in one of them is None in the sum."""
     sums: list[int | None] = [0] * len(_FIELDS)
     for part in parts:
         for number, name in enumerate(_FIELDS):
@@ -74,11 +74,11 @@ def total(parts: Iterable[Residency]) -> Residency:
 
 
 def residency(file: LogFile, position: int = 0, size: int | None = None) -> Residency:
-    """What of [position, position + size) is cached; size None: to the end of the file. What lies behind the end does
+    """Return what of [position, position + size) is cached; size None: to the end of the file. Bytes after the end do
     not count. Raises PermissionError, OSError."""
     end = os.fstat(file.fileno()).st_size
     if position < 0 or (size is not None and size < 0):
-        raise ValueError(f"position={position}, size={size}: not negative")
+        raise ValueError(f"position={position}, size={size}: must not be negative")
     if size is not None:
         end = min(end, position + size)
     if end <= position:
@@ -96,9 +96,9 @@ def residency(file: LogFile, position: int = 0, size: int | None = None) -> Resi
 
 
 def heat(file: LogFile, cells: int, position: int = 0, size: int | None = None) -> list[float]:
-    """The range in at most `cells` equal parts, each a page at least: which share of each is cached."""
+    """Split the range into at most `cells` equal parts of a page or more; return the cached share of each."""
     if cells < 1:
-        raise ValueError(f"cells={cells}: at least one")
+        raise ValueError(f"cells={cells}: must be at least one")
     end = os.fstat(file.fileno()).st_size
     end = end if size is None else min(end, position + size)
     first, pages = position // PAGE, -(-end // PAGE) - position // PAGE
@@ -108,11 +108,11 @@ def heat(file: LogFile, cells: int, position: int = 0, size: int | None = None) 
 
 
 def _check_allowed(file: LogFile) -> None:
-    """May this process write the file? Otherwise mincore would call every page cached."""
+    """Check that this process may write the file: otherwise mincore would report every page as cached."""
     fd = file.fileno()
     if os.fstat(fd).st_uid != os.geteuid() and not os.access(f"/proc/self/fd/{fd}", os.W_OK, effective_ids=True):
         raise PermissionError(
             errno.EPERM,
-            "the kernel tells what is in the page cache only to those who may write the file: run as its owner",
+            "the kernel reports what is in the page cache only to users that may write the file: run as its owner",
             file.path,
         )

@@ -1,10 +1,10 @@
-"""Slices of files, and bytes between them, to whatever has a descriptor: sockets, pipes, files.
+"""Sends slices of files, and bytes between them, to any descriptor: sockets, pipes, files.
 
-  W1  the way is the first that serves: sendfile, splice through a pipe, copying. TLS is encrypted here, so it copies
-  W2  what a call returns, or its error says in `sent`, is what the target has taken: no byte twice, none left out
-  W3  no more memory than one buffer of the pool, however slow the target takes it
+  W1  the first method that works is used: sendfile, splice through a pipe, a copy. TLS is encrypted here, so it copies
+  W2  the result of a call, or `sent` of its error, is what the target has taken: no byte twice, none left out
+  W3  a send uses at most one buffer of the pool, however slow the target is
 
-One sender at a time for a target. In an event loop sends take turns of YIELD_BYTES. Kafka: FileRecords.writeTo.
+One sender at a time per target. In an event loop a send yields after YIELD_BYTES. Kafka: FileRecords.writeTo.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from klog.disk.ready import turns
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-YIELD_BYTES = 1 << 20  # what a loop's other tasks wait for: some 100 microseconds
+YIELD_BYTES = 1 << 20  # the loop's other tasks wait for this much: about 100 microseconds
 
 _busy: WeakKeyDictionary[AbstractEventLoop, set[int]] = WeakKeyDictionary()
 
 
 class HasFileno(Protocol):
-    """What bytes are sent to. One with a gettimeout() waits so long, as sockets do."""
+    """A target of sends. If it has a gettimeout(), as sockets do, sends wait that long."""
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """Return its descriptor."""
 
 
 def send_slice(target: HasFileno, file: LogFile, position: int, size: int, counts: SendCounts | None) -> int:
-    """Send what the target takes of a slice: all of it, if the target waits. The number of bytes; 0 if none now.
+    """Send what the target takes of a slice: all of it, if the target blocks. Returns the number of bytes; 0 if the
+    target takes none now.
 
-    A timeout bounds each wait. Raises PeerGone, SendTimeout, OSError; EOFError where the file ends before the slice.
+    A timeout bounds each wait. Raises PeerGone, SendTimeout, OSError; EOFError if the file ends before the slice.
     """
     if not tls.encrypts(target):
         return _send.send_slice(target, file, position, size, counts)
@@ -58,19 +59,19 @@ def send_slice(target: HasFileno, file: LogFile, position: int, size: int, count
 
 
 def send_bytes(target: HasFileno, data: memoryview, more: bool) -> int:
-    """The same for bytes in memory. more: others follow at once, no packet need leave for these alone."""
+    """Send bytes in memory in the same way. more: other bytes follow at once, so a partial packet may wait for them."""
     return tls.send_bytes(target, data) if tls.encrypts(target) else _send.send_bytes(target, data, more)
 
 
 def cork(target: HasFileno, on: bool) -> None:
-    """Hold back packets that are not full, until the cork is drawn. For what is no TCP socket: nothing."""
+    """Hold back partial packets while on is true. Does nothing if the target is not a TCP socket."""
     if getattr(target, "family", None) in (socket.AF_INET, socket.AF_INET6):
-        with contextlib.suppress(OSError):  # of a peer that is gone: the next send says so
+        with contextlib.suppress(OSError):  # the peer has gone: the next send reports it
             target.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, on)  # type: ignore[attr-defined]
 
 
 def _reports_space(fd: int) -> bool:
-    """Can an event loop wait for it? Not for a file: that always takes more."""
+    """Can an event loop wait for it to accept more? Not for a file, which always does."""
     mode = os.fstat(fd).st_mode
     if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
         return True
@@ -83,14 +84,14 @@ def _reports_space(fd: int) -> bool:
 
 
 async def send_yielding(target: HasFileno, turn: Callable[[], bool]) -> None:
-    """Call turn() until it says that all has been sent, each time that the running event loop finds room for more."""
+    """Call turn() each time the event loop reports space for more, until it returns True: everything has been sent."""
     import asyncio
 
     if Target(target).timeout != 0:
         raise ValueError("the socket blocks: call sock.setblocking(False) first")
     fd, busy = target.fileno(), _busy.setdefault(asyncio.get_running_loop(), set())
     if fd in busy:
-        raise RuntimeError("something else is being sent to this socket: wait for it, or their bytes would mix")
+        raise RuntimeError("another send to this socket is in progress: wait for it, or their bytes would mix")
     wants_to_be_notified: tuple[type[Exception], ...] = ()
     if tls.encrypts(target):
         import ssl

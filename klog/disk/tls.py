@@ -1,7 +1,7 @@
-"""A slice of a file through a TLS socket: it is encrypted in this process, so it is read, a piece at a time.
+"""Sends a slice of a file through a TLS socket. This process encrypts it, so it reads the file piece by piece.
 
-What OpenSSL has begun to send it must be given again, the same bytes and as many: so a piece is one TLS record, counted
-from where the socket stood still, and whoever comes back behind what was sent brings the same one.
+After a partial send OpenSSL requires the same bytes, and as many, again. So a piece is one TLS record, counted from the
+position where the socket stopped: a caller that continues after what was sent passes the same piece.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _READ_BYTES = 16 * _RECORD_BYTES
 
 
 def encrypts(target: object) -> TypeGuard[ssl.SSLSocket]:
-    """Is it a TLS socket? Without importing ssl for those that are none."""
+    """Is it a TLS socket? Does not import ssl for other sockets."""
     if type(target) is socket.socket:
         return False
     module = sys.modules.get("ssl")
@@ -30,7 +30,7 @@ def encrypts(target: object) -> TypeGuard[ssl.SSLSocket]:
 
 
 def send_slice(sock: ssl.SSLSocket, file: LogFile, position: int, size: int) -> int:
-    """As send.send_slice. ssl.SSLWantReadError: the peer must be heard first, as in an unfinished handshake."""
+    """See send.send_slice. ssl.SSLWantReadError: data from the peer must be read first, as during a handshake."""
     done = 0
     while done < size:
         wanted = min(_READ_BYTES, size - done)
@@ -49,8 +49,8 @@ def send_slice(sock: ssl.SSLSocket, file: LogFile, position: int, size: int) -> 
 
 
 def send_bytes(sock: ssl.SSLSocket, data: memoryview) -> int:
-    """As send.send_bytes. An exception out of a signal handler may strike when OpenSSL has just taken a record, and
-    nobody can ask it: `sent` is exact where it struck a wait, and else may lack that record."""
+    """See send.send_bytes. A signal handler's exception may come just after OpenSSL has taken a record, and OpenSSL
+    cannot report that: `sent` is exact if the exception interrupted a wait, otherwise it may lack that record."""
     import ssl
 
     done = 0
@@ -68,7 +68,7 @@ def send_bytes(sock: ssl.SSLSocket, data: memoryview) -> int:
         raise PeerGone(error.errno or errno.ECONNRESET, done) from None
     except TimeoutError:
         raise SendTimeout(sock.gettimeout() or 0.0, done) from None
-    except BaseException as error:  # W2: out of a signal handler too
+    except BaseException as error:  # W2: also from a signal handler
         error.sent = done  # type: ignore[attr-defined]
         raise
     return done

@@ -1,11 +1,12 @@
-"""Bring ranges of files into the page cache before somebody waits for them: read in parallel, within a time limit.
+"""Loads ranges of files into the page cache before they are needed: read in parallel, within a time limit.
 
   U1  it never takes longer than its limit: what is not read by then stays cold. A thread that hangs on a broken disk is
-      left behind, and ends with its read
-  U2  it never fails: a range that cannot be read is logged and left out
-  U3  read, not only asked for: the kernel's own read-ahead is faster than its advice, and a done warm-up is done
+      left running, and ends with its read
+  U2  it never fails: a range that cannot be read is logged and skipped
+  U3  it reads instead of giving advice: the kernel's own read-ahead is faster than its advice, and a range counts as
+      warm only once it has been read
 
-Reads are thrown away. What is in memory already costs a copy, a tenth of a millisecond per MiB.
+The bytes read are thrown away. What is in memory already costs a copy, a tenth of a millisecond per MiB.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True)
 class WarmedUp:
-    """What a warm-up did. bytes: read. complete: all of it was, in time; files that cannot be read do not count."""
+    """Result of a warm-up. bytes: read. complete: all was read in time; files that cannot be read do not count."""
 
     bytes: int
     files: int
@@ -46,7 +47,7 @@ class WarmedUp:
 
 
 class _Work:
-    """One warm-up's state, shared by its threads."""
+    """State of one warm-up, shared by its threads."""
 
     def __init__(self, files: Files, ranges: Iterable[FileRange], deadline: float | None) -> None:
         self.files = files
@@ -56,14 +57,14 @@ class _Work:
         self.bytes = self.done = self.errors = 0
         self.over = False
 
-    def run(self, said: Callable[[], None]) -> None:
+    def run(self, report: Callable[[], None]) -> None:
         while not self.out_of_time():
             try:
                 one = self.waiting.popleft()
             except IndexError:
                 return
             try:
-                self.read(one, said)
+                self.read(one, report)
             except OSError as error:
                 _log.warning("event=warm_up_failed path=%s reason=%s", one.path, error)
                 with self.lock:
@@ -72,7 +73,7 @@ class _Work:
     def out_of_time(self) -> bool:
         return self.over or (self.deadline is not None and time.monotonic() >= self.deadline)
 
-    def read(self, one: FileRange, said: Callable[[], None]) -> None:
+    def read(self, one: FileRange, report: Callable[[], None]) -> None:
         file = self.files.open(one.path)
         try:
             position = one.start
@@ -86,7 +87,7 @@ class _Work:
                 position += got
                 with self.lock:
                     self.bytes += got
-                said()
+                report()
             with self.lock:
                 self.done += 1
         finally:
@@ -94,7 +95,7 @@ class _Work:
 
 
 def _start(count: int, run: Callable[[], None]) -> int:
-    """So many threads, or as many as the machine lets start: U2."""
+    """Start this many threads, or as many as the machine allows: U2."""
     for number in range(count):
         try:
             threading.Thread(target=run, name=f"klog-warm-up-{number}", daemon=True).start()
@@ -113,9 +114,9 @@ def warm_up(
     cancel: threading.Event | None = None,
     threads: int = THREADS,
 ) -> WarmedUp:
-    """Read the ranges, the first ones first. timeout: seconds. cancel: set it to stop. progress: called in this thread.
+    """Read the ranges in their order. timeout: seconds. cancel: set it to stop. progress: called in this thread.
 
-    Seconds are the machine's, not a clock's that is passed in: they bound what a caller waits for a disk.
+    Seconds are real time, not an injected clock's: they limit how long a caller waits for a disk.
     """
     wanted = list(ranges)
     total = sum(one.stop - one.start for one in wanted if one.stop is not None)
@@ -145,7 +146,7 @@ def warm_up(
             if progress is not None:
                 progress(Event("warm up", work.bytes, total, "bytes"))
     except BaseException:
-        work.over = True  # who is interrupted, in its own progress too, leaves nobody behind that reads on
+        work.over = True  # after an interrupt, also one in progress(), no thread goes on reading
         raise
     while left and ended.acquire(blocking=False):
         left -= 1

@@ -1,8 +1,8 @@
-"""Sleeping until something has changed: in a directory (inotify), or where another thread of this process says so.
+"""Waits for changes: in a directory (inotify), or reported by another thread of this process.
 
-A Bell is rung by whoever has news; whoever waits has a descriptor that becomes readable. Nobody spins, and where the
-kernel gives no descriptor or sees no changes (a network file system) the wait ends after LOOK_SECONDS all the same: who
-waits looks again, and is late rather than deaf.
+Code that makes changes rings a Bell. A Waiter has a descriptor that becomes readable then, so it need not poll. If the
+kernel gives no descriptor or sees no changes (a network file system), the wait ends after LOOK_SECONDS anyway: the
+waiting thread looks again, so it notices changes late but does not miss them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DRAIN_BYTES = 65536
 
 
 class Bell:
-    """Rung when there is news; those who wait are told. Any thread. Without anybody waiting a ring costs nothing."""
+    """Notifies waiters of changes when it is rung. Any thread. Without waiters a ring costs nothing."""
 
     __slots__ = ("_fds", "_lock")
 
@@ -34,25 +34,25 @@ class Bell:
         self._fds: tuple[int, ...] = ()
 
     def ring(self) -> None:
-        """There is news."""
+        """Notify all waiters."""
         if self._fds:
-            with self._lock:  # a descriptor must not be closed, and be another file's, while it is written to
+            with self._lock:  # a descriptor must not be closed and reused while it is written to
                 for fd in self._fds:
                     with contextlib.suppress(BlockingIOError):  # rung so often that the counter is full
                         os.eventfd_write(fd, 1)
 
     def listen(self, fd: int) -> None:
-        """Tell this eventfd from here on."""
+        """Notify this eventfd from now on."""
         with self._lock:
             self._fds = (*self._fds, fd)
 
     def leave(self, fd: int) -> None:
-        """Not any more."""
+        """Stop notifying this eventfd."""
         with self._lock:
             self._fds = tuple(other for other in self._fds if other != fd)
 
     def renew(self) -> None:
-        """In a forked child: nobody waits here yet, and no thread holds the lock."""
+        """Reset in a forked child: it has no waiters yet, and no thread holds the lock."""
         self._lock = threading.RLock()
         self._fds = ()
 
@@ -60,8 +60,8 @@ class Bell:
 class Waiter:
     """Waits for the ring of bells and for changes in directories. One thread; close() it, or use `with`.
 
-    News that comes after it was made and before wait() is called ends that wait at once: make it, look, then wait.
-    directories: what appends, rolls and deletions change. named: only files that are replaced or removed count there.
+    A change after its construction and before wait() ends that wait at once: construct it, look, then wait.
+    directories: watched for appends, rolls and deletions. named: watched only for replaced or removed files.
     """
 
     def __init__(self, bells: Iterable[Bell], directories: Iterable[str], named: Iterable[str] = ()) -> None:
@@ -73,7 +73,7 @@ class Waiter:
 
     def _open(self) -> None:
         self._pid = os.getpid()
-        with contextlib.suppress(OSError):  # too many open files: LOOK_SECONDS has to do
+        with contextlib.suppress(OSError):  # too many open files: the wait ends after LOOK_SECONDS
             if self._bells:
                 fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
                 self._fds.append(fd)
@@ -87,7 +87,7 @@ class Waiter:
                         lib.inotify_add_watch(fd, ffi.from_buffer(os.fsencode(path) + b"\0"), mask)
 
     def _current_fds(self) -> list[int]:
-        if os.getpid() != self._pid:  # a forked child: these are its parent's, and would take the news from it
+        if os.getpid() != self._pid:  # a forked child: these are the parent's, and would take its events
             for fd in self._fds:
                 os.close(fd)
             self._fds = []
@@ -100,7 +100,7 @@ class Waiter:
                 os.read(fd, _DRAIN_BYTES)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Returns when there is news, after this time, or after LOOK_SECONDS."""
+        """Return after a change, after this time, or after LOOK_SECONDS."""
         poll = select.poll()
         for fd in self._current_fds():
             poll.register(fd, select.POLLIN)
@@ -116,7 +116,7 @@ class Waiter:
         self._drain()
 
     def close(self) -> None:
-        """Let go of its descriptors; a second time is no error."""
+        """Close its descriptors; closing twice is allowed."""
         fds, self._fds = self._fds, []
         if fds and os.getpid() == self._pid:
             for bell in self._bells:

@@ -1,17 +1,17 @@
-"""Write-behind and drop-behind: a log that is written for long neither fills the page cache nor meets the dirty limit.
+"""Write-behind and drop-behind: long writes to a log neither fill the page cache nor reach the kernel's dirty limit.
 
     |---- dropped ----|------ window ------|-- step --|
     0              dropped               begun       end of what is written
 
-Bytes [dropped, begun) are on their way to the disk or there, and in the page cache; what lies before them is on disk
-and out of the cache; what lies behind is dirty, and less than a step.
+Bytes [dropped, begun) are in the page cache, and on disk or being written to it. Bytes before them are on disk and no
+longer in the cache. Bytes after them are dirty, and fewer than a step.
 
-  B1  nothing is dropped that has not been waited for
-  B2  a failed wait is that of an fsync, and takes the error away from every later fsync: WriteBackFailed is final for
-      the directory
-  B3  durable is only what an fsync says is: the wait knows nothing of the file's length, and no flush of the disk
+  B1  only what has been waited for is dropped
+  B2  a failed wait is a failed fsync, and later fsyncs no longer report the error: WriteBackFailed is final for the
+      directory
+  B3  only an fsync makes bytes durable: the wait covers neither the file's length nor the disk's cache
 
-One writer, under its lock. Kafka has nothing like it.
+One writer, under its lock. Kafka has no counterpart.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from klog.disk._io import LogFile
 from klog.disk.faults import FailedSync
 
 _PAGE = 4096
-_FOLIO_MAX = 2 << 20  # the kernel drops no folio in part: the last drop may have left one that this one ends
+_FOLIO_MAX = 2 << 20  # the kernel drops no folio in part: the last drop may have left one that ends in this one
 _STEP_MAX = 8 << 20
 _NEVER = 2**62
 
 
 class WriteBackFailed(FailedSync):
-    """What was written has not reached the disk. Nobody hears of it a second time."""
+    """Written bytes have not reached the disk. The kernel reports it only once."""
 
 
 @dataclass(slots=True)
 class BehindCounts:
-    """Bytes, over all files of a log: begun to be written back; dropped."""
+    """Bytes, over all files of a log: write-back started; dropped."""
 
     written: int = 0
     dropped: int = 0
 
 
 class WriteBehind:
-    """The window of one file that grows, from byte `start` on."""
+    """The window of one growing file, from byte `start` on."""
 
     __slots__ = ("_begun", "_counts", "_dropped", "_file", "_step", "_window", "due")
 
@@ -53,12 +53,12 @@ class WriteBehind:
         self._counts = counts
         self._begun = self._dropped = start & -_PAGE
         self.due = self._begun + self._step
-        """advance() has something to do once the file is so long."""
+        """The file length from which advance() has something to do."""
 
     def advance(self, end: int) -> None:
-        """The file is `end` bytes long: begin to write what is new, drop what the window has left.
+        """The file is `end` bytes long: start writing the new bytes, drop what has left the window.
 
-        Waits for the disk if that is further behind than the window. WriteBackFailed is final.
+        Waits for the disk if it lags by more than the window. Raises WriteBackFailed, which is final.
         """
         if end < self.due:
             return
@@ -70,7 +70,7 @@ class WriteBehind:
                 self._file.write_behind(self._dropped, drop - self._dropped, wait=True)
         except OSError as error:
             if error.errno in (errno.ENOSYS, errno.ESPIPE, errno.EOPNOTSUPP):
-                self.due = _NEVER  # not on this file system
+                self.due = _NEVER  # not supported by this file system
                 return
             raise WriteBackFailed(error.errno, f"write-behind: {error.strerror}", error.filename) from error
         self._counts.written += end - self._begun
@@ -83,7 +83,7 @@ class WriteBehind:
         self.due = end + self._step
 
     def cut(self, size: int) -> None:
-        """The file was shortened to this length."""
+        """The file was truncated to this length."""
         if size < self._begun:
             self._begun = size & -_PAGE
             self._dropped = min(self._dropped, self._begun)

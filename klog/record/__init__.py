@@ -1,16 +1,16 @@
-"""bytes ↔ batches: record batches of magic 2, out of bytes and into them, and on to Arrow columns. Messages of
-magic 0 and 1 are read, never written.
+"""record: encodes and decodes record batches of magic 2, and converts them to Arrow columns. Messages of magic 0 and 1
+are read, never written.
 
-Takes what `codec` gives (plain payloads, checksums); gives `segment` and `log` batches to write and records to read.
+Takes plain payloads and checksums from `codec`; gives `segment` and `log` batches to write and records to read.
 
-    decode, iter_records, pairs         out of bytes; validate: check every field
-    encode, Encoder, BatchGroup         into bytes, many records at once
-    BatchBuilder                        the same record by record
-    validate_append, ValidatedBatch     what a leader makes of bytes that a producer sent; RecordError: or why not
-    EncodedBatches                      batches as they came, looked at and numbered already; BatchTable: any of these
+    decode, iter_records, pairs         from bytes; validate: check every field
+    encode, Encoder, BatchGroup         to bytes, many records at once
+    BatchBuilder                        to bytes, record by record
+    validate_append, ValidatedBatch     a leader's validation of a producer's bytes; RecordError: a refused record
+    EncodedBatches                      encoded batches, checked and numbered already; BatchTable: their common base
     Lists, Rows, RowSource              records as parallel lists, as Arrow columns
     columns, Columns, ArrowStream       to Arrow, without pyarrow; FIELDS names the columns
-    Record, RecordBatch, TimestampType  what goes in and comes out; Records: the types of all that goes in
+    Record, RecordBatch, TimestampType  types of input and output; Records: the types accepted as input
 """
 
 from klog.record._batch import Record, RecordBatch, decode, iter_records, pairs, validate

@@ -1,4 +1,4 @@
-# What klog.arguments does, for functions that are called once per batch: exact types are taken as they are.
+# Fast versions of klog.arguments for functions called once per batch: exact types are accepted without conversion.
 
 cimport cython
 from cpython.buffer cimport PyObject_CheckBuffer

@@ -10,11 +10,11 @@ cdef enum:
 
 
 cdef class Record:
-    # What own() answers for: key, value and headers, or where they lie until somebody asks.
+    # own() provides these: key, value and headers, or where their bytes are until they are first read.
     cdef object own_key
     cdef object own_value
     cdef tuple own_headers
-    cdef object pin                 # holds the bytes at at_key and at_value; None once the fields are the record's own
+    cdef object pin                 # holds the bytes at at_key and at_value; None once the record has its own copies
     cdef const uint8_t *at_key
     cdef const uint8_t *at_value
     cdef const uint8_t *at_headers
@@ -32,33 +32,33 @@ cdef class Record:
     cdef int8_t kind                # of timestamp
     cdef uint8_t flags
 
-    # Make key, value and headers the record's own, before own_key, own_value or own_headers is read.
+    # Give the record its own key, value and headers, before own_key, own_value or own_headers is read.
     cdef int own(self) except -1
 
 
 cdef class Source:
-    """A pinned buffer of whole batches, and where it came from. Lives as long as anything that points into it."""
+    """A pinned buffer of whole batches, and its origin. Lives as long as anything that points into it."""
     cdef Py_buffer view
     cdef const uint8_t *data
     cdef Py_ssize_t size
     cdef readonly object path
     cdef readonly int64_t file_position
-    cdef bint newer_magic           # from a file, magic above 2 is read as 2; from memory it is refused. As Kafka does
+    cdef bint newer_magic           # magic above 2 is read as 2 from a file, refused from memory, as in Kafka
     cdef bint refuses_legacy        # magic 0 and 1 are UnsupportedBatch
     cdef bint lazy                  # records may point into the bytes, which never change
-    cdef LegacyBatch legacy         # of magic 0 and 1, the one read last
-    cdef object payloads            # find() and keep() what was decompressed; None: nobody keeps it
+    cdef LegacyBatch legacy         # the last one read of magic 0 or 1
+    cdef object payloads            # find() and keep() of decompressed records; None: they are not kept
 
-    # Read and check the batch at byte `at`: 1, or 0 where the bytes end before the batch does; raises on bad bytes.
-    # b.position is the byte in this source.
+    # Read and check the batch at byte `at`. Returns 1, or 0 if the bytes end before the batch does; raises on invalid
+    # bytes. b.position is the byte in this source.
     cdef int batch_at(self, Py_ssize_t at, bint verify_crc, kl_batch_t *b) except -1
     cdef int refuse(self, Py_ssize_t at, const kl_batch_t *b, bint verify_crc) except -1
-    # The message of magic 0 or 1 of size bytes at byte `at`, which are there, as a batch of magic 2.
+    # Read the message of magic 0 or 1 of size bytes at byte `at`, which must be there, as a batch of magic 2.
     cdef LegacyBatch legacy_at(self, Py_ssize_t at, int32_t size, bint verify_crc)
-    # The plain records of a batch: None where they lie in the source as they are, else the object that holds them.
-    # Checks that the count of records can be true.
+    # Return the object that holds the plain records of a batch; None if they are uncompressed in the source. Checks
+    # that the count of records is possible.
     cdef object plain_records(self, const kl_batch_t *b)
-    # Raises where size plain bytes cannot hold that many records.
+    # Raise if size plain bytes cannot hold that many records.
     cdef int check_count(self, const kl_batch_t *b, Py_ssize_t size) except -1
     cdef int raise_record(self, int status, const kl_batch_t *b, int32_t number) except -1
 
@@ -70,7 +70,7 @@ ctypedef struct aborted_t:
 
 
 cdef class Selection:
-    """Which records of a source somebody wants."""
+    """Which records of a source to return."""
     cdef int64_t start
     cdef int64_t stop
     cdef bint include_control
@@ -89,7 +89,7 @@ cdef class RecordIterator:
     cdef bint busy
     cdef bint plain_held
     cdef Py_buffer plain
-    cdef object pin                 # what lazy records of this batch hold; None: they copy
+    cdef object pin                 # held by lazy records of this batch; None: they copy
     cdef kl_batch_t batch
     cdef int32_t done               # records of the batch read so far
     cdef int64_t start

@@ -1,14 +1,14 @@
 # cython: auto_pickle=False
-"""Batches and records out of bytes: views on the caller's buffer, checked before anything is believed.
+"""Reads batches and records from bytes: views of the caller's buffer, checked before use.
 
-  R1  every length is asked against what is left before it is used; a count of records must fit into the plain bytes
-      (a record has at least 7) before anything is made of it.
-  R2  whatever points into a buffer holds it: the Source behind a batch, an iterator or a record that nobody has looked
-      into keeps it from being closed.
-  R3  bad bytes are CorruptBatch with path, position of the batch and offset; the records before them come out first.
+  R1  every length is checked against the bytes left before it is used; a count of records must fit into the plain bytes
+      (a record has at least 7) before anything is allocated for it.
+  R2  every pointer into a buffer holds the buffer: the Source of a batch, an iterator or a lazy record keeps it from
+      being closed.
+  R3  invalid bytes raise CorruptBatch with path, position of the batch and offset; the records before them come first.
 
-A LogAppendTime batch gives its max_timestamp to every record; otherwise base_timestamp + delta, which may wrap, as in
-Java. Messages of magic 0 and 1 come as batches of magic 2 that hold the same (_legacy.pyx).
+In a LogAppendTime batch every record has max_timestamp; otherwise base_timestamp + delta, which may wrap, as in Java.
+Messages of magic 0 and 1 become batches of magic 2 with the same content (_legacy.pyx).
 Kafka: DefaultRecordBatch, DefaultRecord, MemoryRecords.
 """
 
@@ -44,10 +44,10 @@ from klog.record.control import UNKNOWN as _UNKNOWN
 from klog.record.timestamps import TimestampType
 
 cdef enum:
-    CRC_NOGIL_MIN = 1 << 20     # 20 to 40 µs of checksum, 500 with the table: less is not worth giving the GIL away
-    PREFETCH = 512              # bytes ahead of a record whose next is asked for: the checksum has long passed by
-    SUM_STEP = 1 << 14          # bytes that the nearest cache keeps until the walk comes by
-    WALK_NOGIL_MIN = 1 << 18    # the same for records that are walked: some 3 ns for each
+    CRC_NOGIL_MIN = 1 << 20     # 20 to 40 µs of checksum, 500 with the table: for less the GIL is kept
+    PREFETCH = 512              # bytes ahead of the record being read: the checksum has passed there long before
+    SUM_STEP = 1 << 14          # bytes that the L1 cache still holds when the walk follows the checksum
+    WALK_NOGIL_MIN = 1 << 18    # the same for a walk over records: about 3 ns each
     LEGACY_CRC_AT = 12
     LEGACY_CRC_FROM = 16
 
@@ -71,15 +71,16 @@ cdef inline uint32_t load_u32(const uint8_t *at) noexcept nogil:
 # Record ---------------------------------------------------------------------------------------------------------------
 
 cdef object own_bytes(object value, str name):
-    """bytes as they are, another buffer as a copy; a subclass could hold references, which Record must not (no_gc)."""
+    """Return bytes unchanged, other buffers as a copy; a subclass could hold references, which Record must not
+    (no_gc)."""
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, str):
-        raise TypeError(f"{name} is bytes or None, not str; use .encode()")
+        raise TypeError(f"{name} must be bytes or None, not str; use .encode()")
     try:
         return bytes(memoryview(value))
     except TypeError:
-        raise TypeError(f"{name} is bytes or None, not {type(value).__name__}") from None
+        raise TypeError(f"{name} must be bytes or None, not {type(value).__name__}") from None
 
 
 cdef tuple own_headers(object headers):
@@ -87,16 +88,16 @@ cdef tuple own_headers(object headers):
         return ()
     if isinstance(headers, (str, bytes, dict)) or not hasattr(headers, "__iter__"):
         raise TypeError(
-            f"headers are pairs of str and bytes or None, not {type(headers).__name__}"
+            f"headers must be pairs of str and bytes or None, not {type(headers).__name__}"
             f"{'; use .items()' if isinstance(headers, dict) else ''}"
         )
     owned = []
     for header in headers:
         if not isinstance(header, (tuple, list)) or len(header) != 2:
-            raise TypeError(f"headers: a header is a pair of str and bytes or None, not {header!r}")
+            raise TypeError(f"headers: a header must be a pair of str and bytes or None, not {header!r}")
         key, value = header
         if not isinstance(key, str):
-            raise TypeError(f"headers: a header key is str, not {type(key).__name__}")
+            raise TypeError(f"headers: a header key must be str, not {type(key).__name__}")
         owned.append((str.__str__(key) if type(key) is str else "".join(key), own_bytes(value, "headers: a header value")))
     return tuple(owned)
 
@@ -118,20 +119,20 @@ cdef object MISSING = object()
 cdef object KEY = "key", VALUE = "value", HEADERS = "headers", OFFSET = "offset", TIMESTAMP = "timestamp"
 
 
-# no_gc: key and value are exact bytes or None, headers a tuple of (str, bytes or None), pin is klog's own; no cycle can
-# pass through them.
+# no_gc: key and value are exact bytes or None, headers a tuple of (str, bytes or None), pin is klog's own; so no cycle
+# can contain them.
 @cython.final
 @cython.no_gc
 @cython.freelist(1024)
 cdef class Record:
-    """One record: what a user hands to append, and what a read gives back.
+    """One record, as given to append and returned by reads.
 
-    key and value are bytes or None; headers are (str, bytes or None) pairs in their order, doubles allowed, bytes of a
-    key that are no UTF-8 as surrogateescape. timestamp is in ms, -1 for none. A record made by hand without one
-    reads -1 too and gets the time of its append; give -1 to store it without any. Immutable; equal when all fields are.
+    key and value are bytes or None. headers are (str, bytes or None) pairs in their order; keys may repeat, and bytes
+    of a key that are not UTF-8 use surrogateescape. timestamp is in ms, -1 for none. A record made without a timestamp
+    has -1 too and gets the time of its append; pass -1 to store it without any. Immutable; equal if all fields are.
 
-    A record that was read may hold the bytes it was read from, up to a fetch of 1 MiB, until one of key, value and
-    headers is asked for: then it copies all three and lets go.
+    A record that was read may hold the buffer it was read from, up to a fetch of 1 MiB, until key, value or headers is
+    first read: then it copies all three and releases the buffer.
     """
 
     def __init__(self, key=MISSING, value=MISSING, timestamp=None, headers=()):
@@ -153,7 +154,7 @@ cdef class Record:
                 self.timestamp_ms = operator.index(timestamp)
             except TypeError:
                 raise TypeError(
-                    f"timestamp is an int of milliseconds or None, not {type(timestamp).__name__}"
+                    f"timestamp must be an int of milliseconds or None, not {type(timestamp).__name__}"
                 ) from None
             except OverflowError:
                 raise InvalidTimestamp(f"timestamp {timestamp} does not fit into 64 bits") from None
@@ -167,7 +168,7 @@ cdef class Record:
         self.kind = 0
 
     cdef int own(self) except -1:
-        pin = self.pin      # held here too: making headers may let another thread run, which does the same and lets go
+        pin = self.pin      # also held here: making headers may let another thread run, which may drop the record's pin
         if pin is None:
             return 0
         key = bytes_or_none(self.at_key, self.key_size)
@@ -178,7 +179,7 @@ cdef class Record:
         return 0
 
     def __getattribute__(self, name):
-        # The fields of every loop, before the search through the type: half the time of `record.key`.
+        # The fields that loops read most, before the search through the type: half the time of `record.key`.
         if name is KEY:
             if self.pin is not None:
                 self.own()
@@ -274,10 +275,10 @@ cdef bint never_changes(object buffer):
 
 
 # no_gc: the tp_clear that Cython writes drops view.obj without releasing the view, and the exporter would count it for
-# ever (a bytearray that never resizes, a mapping that never closes). no_gc_clear would not do: a memoryview that the
-# collector clears under a view of it takes CPython 3.11.7 and 3.12.1 down (gh-77894). What the collector does not see here
-# keeps the memoryview out of its hands until the view is released. The price: an exporter that itself refers back to
-# its batches, as an attribute of a bytearray's subclass could, is not collected.
+# ever (a bytearray that never resizes, a mapping that never closes). no_gc_clear is not enough: if the collector clears
+# a memoryview that has a view, CPython 3.11.7 and 3.12.1 crash (gh-77894). As the collector does not see this
+# reference, it leaves the memoryview alone until the view is released. The cost: an exporter that refers back to its
+# batches, such as an attribute of a bytearray's subclass, is not collected.
 @cython.final
 @cython.no_gc
 cdef class Source:
@@ -331,27 +332,27 @@ cdef class Source:
             self.refuse(at, b, verify_crc)
         if b.attributes & KL_ATTR_CODEC >= len(_CODECS):
             raise CorruptBatch(
-                f"codec bits {b.attributes & KL_ATTR_CODEC} name no codec",
+                f"codec bits {b.attributes & KL_ATTR_CODEC} are not a known codec",
                 path=self.path, position=self.file_position + at, offset=b.base_offset,
             )
         return 1
 
     cdef int refuse(self, Py_ssize_t at, const kl_batch_t *b, bint verify_crc) except -1:
-        """Magic 0 and 1 are sound formats, unless their own checksum, a plain CRC-32 of all behind it, says no."""
+        """Refuse a message of magic 0 or 1 as unsupported, or as corrupt if its CRC-32 does not match."""
         where = {"path": self.path, "position": self.file_position + at}
         if b.magic not in (0, 1):
-            raise CorruptBatch(f"magic {b.magic} is no record format", **where)
+            raise CorruptBatch(f"magic {b.magic} is not a record format", **where)
         if verify_crc:
             crc = zlib.crc32(memoryview(self)[at + LEGACY_CRC_FROM:at + b.size])
             if crc != load_u32(self.data + at + LEGACY_CRC_AT):
                 raise CorruptBatch(f"the checksum of a message of magic {b.magic} does not match", kind="crc", **where)
         raise UnsupportedBatch(
-            f"a message of magic {b.magic}, the format before Kafka 0.11, where only batches of magic 2 are taken; "
-            f"let Kafka 4's cleaner or a mirror rewrite it", **where,
+            f"a message of magic {b.magic}, the format before Kafka 0.11, where only batches of magic 2 are supported; "
+            f"have Kafka 4's cleaner or a mirror rewrite it", **where,
         )
 
     cdef LegacyBatch legacy_at(self, Py_ssize_t at, int32_t size, bint verify_crc):
-        # A header is asked for more than once, and its records behind it: whoever reads in order decompresses once.
+        # The header and then its records are requested separately: a sequential reader decompresses only once.
         cdef LegacyBatch held = self.legacy
         message = memoryview(self)[at:at + size]
         try:
@@ -408,7 +409,7 @@ cdef class Source:
 # Selection ------------------------------------------------------------------------------------------------------------
 
 cdef object aborted_of(object aborted):
-    """What is given as such, as a list of triples of int."""
+    """Check `aborted` and return it as a list of triples of int."""
     if type(aborted) is tuple and len(<tuple>aborted) == 0:
         return aborted
     try:
@@ -450,7 +451,7 @@ cdef class Selection:
         PyMem_Free(self.aborted)
 
     cdef bint wants(self, const kl_batch_t *b) noexcept nogil:
-        # Can this batch hold a record to give? By its header alone, so that no codec runs for nothing.
+        # Can this batch hold a wanted record? Decided by its header alone, so that no codec runs for nothing.
         cdef Py_ssize_t i
         if b.count == 0 or kl_batch_last_offset(b) < self.start:
             return False
@@ -473,7 +474,7 @@ cdef tuple read_headers(const uint8_t *at, int32_t size, int32_t count):
     cdef int32_t i
     cdef tuple headers = PyTuple_New(count)
     for i in range(count):
-        # kl_record_next has checked them, but in a shared mapping bytes may change between two looks.
+        # kl_record_next has checked them, but in a shared mapping bytes may change between two reads.
         if kl_record_header_next(at, <size_t>(end - at), &header, &used) != KL_OK:
             raise CorruptBatch("the headers of a record changed while they were read")
         at += used
@@ -528,7 +529,7 @@ cdef inline int64_t record_offset(const kl_batch_t *b, const kl_record_t *r) noe
     return <int64_t>(<uint64_t>b.base_offset + <uint64_t><int64_t>r.offset_delta)
 
 
-# Version and type of a control record's key; False where the key cannot be one.
+# Read version and type of a control record's key; False if the key is invalid.
 cdef inline bint control_key(const kl_record_t *r, int16_t *number) noexcept nogil:
     if r.key_size < 4 or r.key[0] & 0x80:
         return False
@@ -544,7 +545,7 @@ cdef int raise_control_key(Source source, const kl_batch_t *b, int32_t number) e
 
 
 cdef class RecordIterator:
-    """The records of a run of batches, one at a time. One thread at a time, like a generator."""
+    """The records of a sequence of batches, one at a time. One thread at a time, like a generator."""
 
     def __cinit__(
         self, Source source, Py_ssize_t at, Py_ssize_t end, Selection selection, bint verify_crc, on_damage=None
@@ -566,20 +567,20 @@ cdef class RecordIterator:
 
     def __next__(self):
         cdef kl_record_t r
-        cdef const uint8_t *behind
+        cdef const uint8_t *after
         cdef int64_t offset
-        # Plain records, in one step each; whatever else there is, and any trouble, is read_next's.
+        # Plain records are read here in one step each; read_next handles everything else and all errors.
         while self.done < self.batch.count and not self.batch.attributes & KL_ATTR_CONTROL:
-            behind = kl_scan_record(self.records, self.records_end, &r)
-            if behind == NULL:
+            after = kl_scan_record(self.records, self.records_end, &r)
+            if after == NULL:
                 break
-            self.records = behind
+            self.records = after
             self.done += 1
-            prefetch(behind + PREFETCH)
+            prefetch(after + PREFETCH)
             offset = record_offset(&self.batch, &r)
             if self.start <= offset < self.stop:
                 self.passed = offset + 1
-                return make_record(&r, behind, &self.batch, offset, self.pin)
+                return make_record(&r, after, &self.batch, offset, self.pin)
         return self.read_slowly()
 
     cdef Record read_slowly(self):
@@ -607,8 +608,8 @@ cdef class RecordIterator:
         return record
 
     def close(self):
-        """Let go of the buffer; the end of the records and an error do it too."""
-        if self.busy:   # the thread in there goes on with what this would free
+        """Release the buffer; the end of the records and an error do it too."""
+        if self.busy:   # the thread inside still uses what this would free
             raise ValueError("record iterator already executing")
         self.let_go()
 
@@ -632,8 +633,8 @@ cdef class RecordIterator:
         while self.at < self.end:
             if not self.source.batch_at(self.at, False, &b) or b.base_offset >= self.selection.stop:
                 return False
-            # Before a batch is passed by, too: the fields that say so lie under the checksum, and a count that has
-            # become 0 must not hide records.
+            # Checked even if the batch is skipped: the checksum covers the fields that decide this, and a count that
+            # has become 0 must not hide records.
             if self.verify_crc:
                 self.source.batch_at(self.at, True, &b)
             self.at += b.size
@@ -691,16 +692,16 @@ cdef class PairIterator(RecordIterator):
 
     def __next__(self):
         cdef kl_record_t r
-        cdef const uint8_t *behind
+        cdef const uint8_t *after
         cdef int64_t offset
         cdef Record record
         while self.done < self.batch.count and not self.batch.attributes & KL_ATTR_CONTROL:
-            behind = kl_scan_record(self.records, self.records_end, &r)
-            if behind == NULL:
+            after = kl_scan_record(self.records, self.records_end, &r)
+            if after == NULL:
                 break
-            self.records = behind
+            self.records = after
             self.done += 1
-            prefetch(behind + PREFETCH)
+            prefetch(after + PREFETCH)
             offset = record_offset(&self.batch, &r)
             if self.start <= offset < self.stop:
                 self.passed = offset + 1
@@ -722,13 +723,13 @@ cdef inline tuple pair(key, value):
 cdef class RecordBatch:
     """One batch in a buffer, its header read; iterate it for its records, data and control alike.
 
-    Attributes are the header's fields under Kafka's names. position is its first byte in the file (or buffer), size all
-    its bytes, raw a view of them. base_timestamp is the header's field, which in a batch with a delete horizon holds
-    that horizon. Of magic 0 and 1, max_timestamp is the message's own, base_timestamp the first record's.
+    Attributes are the header's fields under Kafka's names. position: its first byte in the file (or buffer); size: all
+    its bytes; raw: a view of them. base_timestamp is the header's field; in a batch with a delete horizon it holds that
+    horizon. For magic 0 and 1, max_timestamp is the message's own, base_timestamp the first record's.
     """
 
     def __init__(self):
-        raise TypeError("record batches come from klog.record.decode()")
+        raise TypeError("get record batches from klog.record.decode()")
 
     def __iter__(self):
         cdef Py_ssize_t at = self.header.position
@@ -736,7 +737,7 @@ cdef class RecordBatch:
         return RecordIterator(self.source, at, at + self.header.size, everything, False)
 
     def __len__(self):
-        # list(batch) makes room for as many before it asks for the first one: R1 holds for it too, 16 GiB otherwise.
+        # list(batch) allocates for this many before it reads the first one: R1 applies here too, 16 GiB otherwise.
         cdef Py_ssize_t size = self.header.size - KL_BATCH_HEADER
         if self.header.magic >= 2:
             if self.header.attributes & KL_ATTR_CODEC:
@@ -832,7 +833,7 @@ cdef class RecordBatch:
 
     @property
     def control_type(self):
-        """The type of a control batch's first record; None for data, and for a control batch the cleaner emptied."""
+        """The type of a control batch's first record; None for data, and for a control batch emptied by the cleaner."""
         if not self.is_control or self.header.count == 0:
             return None
         return next(iter(self)).control_type
@@ -852,7 +853,7 @@ cdef int raise_partial(Source source, Py_ssize_t at) except -1:
 
 @cython.final
 cdef class BatchIterator:
-    """The batches of a buffer, each checked as it is reached."""
+    """The batches of a buffer, each checked when it is reached."""
 
     def __cinit__(self, Source source, bint verify_crc, bint allow_partial):
         self.source = source
@@ -889,12 +890,12 @@ cdef class BatchIterator:
 def decode(
     buffer, *, path=None, file_position=0, verify_crc=True, allow_partial=False, legacy=True, lazy=None, payloads=None
 ):
-    """Iterate the batches in a buffer of whole batches, as a .log file holds them.
+    """Iterate the batches in a buffer of whole batches, as in a .log file.
 
-    path and file_position (of the buffer's first byte) go into positions and errors. CorruptBatch on bad bytes, with
-    kind "crc" or "length". A partial batch at the end is CorruptBatch too, unless allow_partial says that more bytes are
-    to come. A message of magic 0 or 1 is a batch, and one with a codec that of all within; legacy=False is for whoever
-    knows only batches of magic 2, and gets UnsupportedBatch there. lazy, payloads: see iter_records().
+    path and file_position (of the buffer's first byte) are used in positions and errors. Raises CorruptBatch for
+    invalid bytes, with kind "crc" or "length", and for a partial batch at the end, unless allow_partial is true. A
+    message of magic 0 or 1 is returned as a batch; if it has a codec, as the batch of all its inner messages. With
+    legacy=False it raises UnsupportedBatch, for callers that support only magic 2. lazy, payloads: see iter_records().
     """
     cdef Source source = Source(buffer, path, file_position, lazy)
     source.refuses_legacy = not flag_of("legacy", legacy)
@@ -909,14 +910,14 @@ def iter_records(
 ):
     """Iterate the records of a buffer of batches with start <= offset < stop: the fast path of reading.
 
-    aborted: (producer_id, first_offset, last_offset) of transactions whose data is left out. Control records come only
-    when asked for. A partial batch at the end is ignored: a fetch may end anywhere. Nothing behind the first batch at
-    or above stop is looked at.
+    aborted: (producer_id, first_offset, last_offset) of transactions whose data is left out. Control records are left
+    out unless requested. A partial batch at the end is ignored: a fetch may end anywhere. Nothing after the first batch
+    at or above stop is checked.
 
-    lazy: a record leaves key, value and headers where they are, and the buffer in use, until somebody asks for one of
-    them. For buffers that do not change; None is yes for bytes and no for all others. payloads: keeps what is
-    decompressed, by find(position, size, crc) of the batch in its file and keep(position, size, crc, plain). on_damage:
-    called with a CorruptBatch, before it is raised, and the offset after the last record returned.
+    lazy: records leave key, value and headers in the buffer, and keep it in use, until one of them is read. Only for
+    buffers that do not change; None means yes for bytes and no for all others. payloads: keeps decompressed records, by
+    find(position, size, crc) of the batch in its file and keep(position, size, crc, plain). on_damage: called with a
+    CorruptBatch, before it is raised, and the offset after the last record returned.
     """
     cdef Source source = Source(buffer, path, file_position, lazy)
     check_payloads(payloads)
@@ -940,10 +941,10 @@ def pairs(
 
 
 def validate(buffer, *, path=None, file_position=0):
-    """Check every field, every checksum and every record of a buffer of whole batches; the count of records.
+    """Check every field, checksum and record of a buffer of whole batches. Returns the count of records.
 
-    More than readers ask: offsets must rise from record to record, inside their batch (kind "offset_order"), and a
-    message of magic 0 or 1 has no byte behind its value, nor half a message behind the last one in it.
+    Stricter than readers: offsets must rise from record to record, inside their batch (kind "offset_order"), and a
+    message of magic 0 or 1 must have no byte after its value, and no partial message after the last inner one.
     """
     cdef Source source = Source(buffer, path, file_position)
     cdef kl_batch_t b
@@ -969,8 +970,8 @@ def validate(buffer, *, path=None, file_position=0):
 
 
 cdef bint validate_plain(Source source, Py_ssize_t at, kl_batch_t *b) noexcept:
-    """An uncompressed batch of data, its checksum and its records in one walk. False where it is anything else, or where
-    anything at all is wrong: whoever can raise looks again."""
+    """Check an uncompressed data batch, its checksum and its records in one walk. False for any other batch, or if
+    anything is invalid: the caller then checks again with code that can raise."""
     cdef const uint8_t *batch = source.data + at
     cdef int32_t bad = 0
     cdef int status

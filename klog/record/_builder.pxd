@@ -24,7 +24,7 @@ cdef class BatchGroup(BatchTable):      # 64-byte aligned; base_offset counts fr
 
 
 cdef class RecordInput:
-    cdef object iterator                # of records, or None where they come in lists
+    cdef object iterator                # of records, or None if they come as lists
     cdef object keys
     cdef object values
     cdef object stamps_list             # timestamps are here, or in stamps, or nowhere
@@ -32,14 +32,14 @@ cdef class RecordInput:
     cdef Py_buffer stamps
     cdef bint stamps_held
     cdef Py_ssize_t count               # of values
-    cdef PyObject *held                 # a tuple that key and value are in, where they are just bytes
+    cdef PyObject *held                 # a tuple with key and value, if they are plain bytes
     cdef object key                     # otherwise they are owned one by one
     cdef object value
     cdef Py_buffer key_view
     cdef Py_buffer value_view
     cdef bint key_held
     cdef bint value_held
-    cdef bint loaded                    # a record is here that no batch has taken yet
+    cdef bint loaded                    # a record is loaded that is not in a batch yet
     cdef bint has_timestamp
     cdef int64_t timestamp
     cdef int64_t offset                 # of a Record, -1 for a tuple
@@ -61,18 +61,18 @@ cdef class RecordInput:
 
 
 ctypedef struct rows_run_t:
-    kl_batch_t batch                    # the one that is being written
-    size_t start                        # of it
-    kl_rows_out_t room
+    kl_batch_t batch                    # the one being written
+    size_t start                        # its position
+    kl_rows_out_t space
     int64_t bytes_max                   # of the group
     int64_t count                       # records of the batches before
     bint is_open
 
 
 cdef class Encoder:
-    cdef RecordInput records            # None where they come as rows
+    cdef RecordInput records            # None if they come as rows
     cdef RowSource source
-    cdef Rows rows                      # those that are being written
+    cdef Rows rows                      # the rows being written
     cdef int64_t row                    # the next one of them
     cdef kl_rows_rules_t rules
     cdef int codec
@@ -95,7 +95,7 @@ cdef class Encoder:
 
 
 cdef class BatchBuilder:
-    cdef kl_batch_t blank               # what every batch of this builder begins with
+    cdef kl_batch_t blank               # initial header of every batch of this builder
     cdef kl_batch_t header              # of the batch that is being built
     cdef arena_t out
     cdef RecordInput one                # for records that are not plain

@@ -1,11 +1,11 @@
 # cython: auto_pickle=False
-"""Records into batches: an iterable is read once, each record written straight into a growing buffer of batches.
+"""Encodes records into batches: an iterable is read once, and each record is written directly into a growing buffer.
 
-  W1  memory is bounded by the group asked for and one batch, whatever the iterable is.
-  W2  a batch is sealed last: header, codec stream and checksum are all there before anybody sees a byte of it.
+  W1  memory is bounded by the requested group and one batch, whatever the iterable is.
+  W2  a batch is sealed last: header, codec stream and checksum are complete before any byte of it is visible.
   W3  base offsets and leader epoch lie outside the checksum: BatchGroup.assign() sets them when the log knows them.
-  W4  what batches are built in comes out of a pool and goes back to it: with the last view of the group, or right away
-      where encode() has made bytes of it.
+  W4  buffers for batches come from a pool and return to it: with the last view of the group, or immediately if encode()
+      has copied them to bytes.
 
 Timestamps and offsets are written as deltas to the first record of their batch. Kafka: MemoryRecordsBuilder,
 LogValidator.
@@ -47,7 +47,7 @@ from klog.record._rows import is_arrow
 from klog.record.lists import Lists
 from klog.record.timestamps import TimestampType
 
-# With plain pointers: Cython's own declarations would count a reference for every look.
+# With plain pointers: Cython's own declarations would count a reference at every access.
 cdef extern from "Python.h":
     PyObject *Py_None
     bint PyTuple_CheckExact(PyObject *)
@@ -69,7 +69,7 @@ cdef enum:
     ARENA_MIN = 1 << 16
     CRC_NOGIL_MIN = 1 << 20
     ROWS_NOGIL_MIN = 1 << 19    # bytes of rows that take about 50 µs
-    GROUP_ROOM = 8 << 20        # the most room to ask for ahead
+    GROUP_SPACE = 8 << 20        # the largest space to allocate ahead
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------
@@ -78,8 +78,8 @@ cdef kl_pool_t pool
 
 
 cdef int reserve(arena_t *arena, size_t more, bint batches=False) except -1:
-    """Room for `more` bytes behind arena.size; the bytes may move. batches: this one will take megabytes, so let it have
-    the largest buffer there is."""
+    """Make space for `more` bytes after arena.size; the bytes may move. batches: the arena will take megabytes, so use
+    the largest buffer of the pool."""
     cdef size_t wanted, capacity = 0
     cdef void *memory
     if arena.capacity - arena.size >= more:
@@ -105,7 +105,7 @@ cdef void give(arena_t *arena) noexcept:
 # Records in -----------------------------------------------------------------------------------------------------------
 
 cdef inline bint point_at(PyObject *field, const uint8_t **at, int64_t *size) noexcept:
-    """Where the bytes of a field lie; NULL and -1 for None. False for anything else."""
+    """Get the address of a field's bytes; NULL and -1 for None. False for any other type."""
     if PyBytes_CheckExact(field):
         at[0] = <const uint8_t *>PyBytes_AS_STRING(field)
         size[0] = PyBytes_GET_SIZE(field)
@@ -117,16 +117,17 @@ cdef inline bint point_at(PyObject *field, const uint8_t **at, int64_t *size) no
     return True
 
 
-# no_gc_clear: Cython's tp_clear would drop views without releasing them. A cycle through the iterator is broken elsewhere.
+# no_gc_clear: Cython's tp_clear would drop views without releasing them. A cycle through the iterator is broken
+# elsewhere.
 @cython.final
 @cython.no_gc_clear
 cdef class RecordInput:
-    """One record at a time out of an iterable, as pointers that stay good until the next advance()."""
+    """Reads an iterable one record at a time, as pointers that stay valid until the next advance()."""
 
     def __cinit__(self, records):
         self.number = -1
         if isinstance(records, (str, bytes, bytearray, dict)):
-            raise TypeError(f"records is an iterable of klog.Record or tuples, not {type(records).__name__}")
+            raise TypeError(f"records must be an iterable of klog.Record or tuples, not {type(records).__name__}")
         if type(records) is Lists:
             self.take_lists(records)
         else:
@@ -134,9 +135,9 @@ cdef class RecordInput:
                 self.iterator = iter(records)
             except TypeError:
                 if hasattr(type(records), "__iter__"):
-                    raise               # the iterable's own
+                    raise               # raised by the iterable itself
                 raise TypeError(
-                    f"records is an iterable of klog.Record or tuples, not {type(records).__name__}") from None
+                    f"records must be an iterable of klog.Record or tuples, not {type(records).__name__}") from None
 
     def __dealloc__(self):
         self.drop()
@@ -165,13 +166,13 @@ cdef class RecordInput:
             self.stamps_list = stamps
             return 0
         PyObject_GetBuffer(stamps, &self.stamps, PyBUF_FORMAT | PyBUF_ND)
-        self.stamps_held = True     # Lists has looked at its format; it may have changed its length since
+        self.stamps_held = True     # Lists has checked its format; its length may have changed since
         if self.stamps.itemsize != sizeof(int64_t) or self.stamps.len != self.count * <Py_ssize_t>sizeof(int64_t):
             raise ValueError(f"{self.count} values, but {self.stamps.len} bytes of timestamps")
         return 0
 
     cdef PyObject *listed(self, object sequence) except NULL:
-        """Its entry for this record, borrowed. Other threads may have shortened a list."""
+        """Return its entry for this record, borrowed. Other threads may have shortened a list."""
         if PySequence_Fast_GET_SIZE(sequence) != self.count:
             raise ValueError(f"record {self.number}: a list changed its length while it was read")
         return PySequence_Fast_GET_ITEM(sequence, self.number)
@@ -212,7 +213,7 @@ cdef class RecordInput:
             return False
         item = PyIter_Next(self.iterator)
         if item is NULL:
-            self.iterator = None    # some iterators would go on after their end
+            self.iterator = None    # some iterators continue after their end
             return False
         self.number += 1
         if self.take_tuple(item):
@@ -226,8 +227,8 @@ cdef class RecordInput:
         return True
 
     cdef bint take_tuple(self, PyObject *item) noexcept:
-        """The short way for what most records are: a tuple of bytes or None, and an int or None. Nothing of the caller's
-        can run here, and a tuple keeps what is in it. False, nothing raised: load() has to look at it."""
+        """Load the most common form fast: a tuple of bytes or None, and an int or None. No code of the caller can run
+        here, and the tuple holds its items. False without an exception: load() must handle it."""
         cdef PyObject *key
         cdef PyObject *value
         cdef PyObject *timestamp = NULL
@@ -281,7 +282,7 @@ cdef class RecordInput:
                     f"record {self.number} has {n} fields; (key, value), (key, value, timestamp) or "
                     f"(key, value, timestamp, headers)"
                 )
-            # Owned before anything below can run code of the caller's, which might empty a list.
+            # Take references before anything below can run the caller's code, which might empty a list.
             self.key = item[0]
             self.value = item[1]
             timestamp = item[2] if n > 2 else None
@@ -292,13 +293,13 @@ cdef class RecordInput:
                 self.load_headers(headers)
         else:
             raise TypeError(
-                f"record {self.number} is a klog.Record or a tuple (key, value[, timestamp[, headers]]), "
+                f"record {self.number} must be a klog.Record or a tuple (key, value[, timestamp[, headers]]), "
                 f"not {type(item).__name__}"
             )
         return self.point()
 
     cdef int point(self) except -1:
-        """Set the pointers to key, value and headers, last of all: nothing of the caller's runs behind them."""
+        """Set the pointers to key, value and headers, last of all: no code of the caller runs after this."""
         if not point_at(<PyObject *>self.key, &self.fields.key, &self.fields.key_size):
             self.view(self.key, "key", &self.key_view)
             self.key_held = True
@@ -319,7 +320,8 @@ cdef class RecordInput:
         try:
             PyObject_GetBuffer(value, into, PyBUF_SIMPLE)
         except (TypeError, BufferError):
-            raise TypeError(f"record {self.number}: the {name} is bytes or None, not {type(value).__name__}") from None
+            raise TypeError(
+                f"record {self.number}: the {name} must be bytes or None, not {type(value).__name__}") from None
         return 0
 
     cdef int load_timestamp(self, object timestamp) except -1:
@@ -329,7 +331,7 @@ cdef class RecordInput:
             self.timestamp = operator.index(timestamp)
         except TypeError:
             raise TypeError(
-                f"record {self.number}: the timestamp is an int of milliseconds since 1970 or None, "
+                f"record {self.number}: the timestamp must be an int of milliseconds since 1970 or None, "
                 f"not {type(timestamp).__name__}"
             ) from None
         except OverflowError:
@@ -345,18 +347,19 @@ cdef class RecordInput:
         cdef object encoded
         if isinstance(headers, (dict, str, bytes)) or not hasattr(headers, "__iter__"):
             raise TypeError(
-                f"record {self.number}: headers are pairs of str and bytes, not {type(headers).__name__}"
+                f"record {self.number}: headers must be pairs of str and bytes, not {type(headers).__name__}"
                 f"{'; use .items()' if isinstance(headers, dict) else ''}"
             )
         for header in headers:
             if not isinstance(header, (tuple, list)) or len(header) != 2:
-                raise TypeError(f"record {self.number}: a header is a pair of str and bytes or None, not {header!r}")
+                raise TypeError(
+                    f"record {self.number}: a header must be a pair of str and bytes or None, not {header!r}")
             key, value = header
             if not isinstance(key, str):
-                raise TypeError(f"record {self.number}: a header key is str, not {type(key).__name__}")
+                raise TypeError(f"record {self.number}: a header key must be str, not {type(key).__name__}")
             encoded = None
             text = PyUnicode_AsUTF8AndSize(key, &size)
-            if text is NULL:    # surrogates: bytes that were no UTF-8 when they were read
+            if text is NULL:    # surrogates: bytes that were not UTF-8 when they were read
                 PyErr_Clear()
                 encoded = key.encode("utf-8", "surrogateescape")
                 text = PyBytes_AS_STRING(<PyObject *>encoded)
@@ -391,7 +394,7 @@ cdef inline int append_record(arena_t *out, kl_record_in_t *fields, int64_t body
 
 
 cdef int seal(arena_t *out, size_t start, kl_batch_t *b, int codec, object level, int64_t message_bytes_max) except -1:
-    """Turn the header's room and the records at out[start..] into a batch: codec stream, size, checksum, header."""
+    """Make a batch of the header's space and the records at out[start..]: codec stream, size, checksum, header."""
     cdef size_t plain_size = out.size - start - KL_BATCH_HEADER
     cdef size_t payload_size
     cdef Py_buffer view
@@ -402,7 +405,7 @@ cdef int seal(arena_t *out, size_t start, kl_batch_t *b, int codec, object level
         PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
         try:
             payload_size = <size_t>view.len
-            # Random bytes can grow under a codec: what fits only as it is goes as it is.
+            # Random bytes can grow under a codec: if a batch fits only uncompressed, it stays uncompressed.
             if <int64_t>payload_size + KL_BATCH_HEADER <= message_bytes_max or payload_size < plain_size:
                 out.size = start + KL_BATCH_HEADER
                 reserve(out, payload_size, True)
@@ -425,7 +428,7 @@ cdef int seal(arena_t *out, size_t start, kl_batch_t *b, int codec, object level
 
 
 cdef void seal_plain(arena_t *out, size_t start, kl_batch_t *b) noexcept nogil:
-    """Size, checksum and header of a batch whose payload is there."""
+    """Write size, checksum and header of a batch whose payload is complete."""
     b.size = <int32_t>(out.size - start)
     b.position = <int64_t>start
     b.magic = 2
@@ -445,7 +448,7 @@ cdef void blank_header(kl_batch_t *b) noexcept nogil:
 
 
 cdef inline void list_batch(arena_t *table, const kl_batch_t *b) noexcept nogil:
-    """One more entry in a table that has room for it."""
+    """Add an entry to a table that has space for it."""
     (<kl_batch_t *>(table.data + table.size))[0] = b[0]
     table.size += sizeof(kl_batch_t)
 
@@ -456,10 +459,10 @@ cdef int refuse_keyless(int64_t number) except -1:
 
 cdef int refuse_timestamp(int64_t number, int64_t timestamp, int64_t low, int64_t high) except -1:
     if timestamp < 0:
-        raise InvalidTimestamp(f"record {number}: timestamp {timestamp} is negative; -1 says that there is none")
+        raise InvalidTimestamp(f"record {number}: timestamp {timestamp} is negative; use -1 for no timestamp")
     raise InvalidTimestamp(
         f"record {number}: timestamp {timestamp} is outside [{low}, {high}], "
-        f"which message.timestamp.before.max.ms and .after.max.ms allow"
+        f"the range that message.timestamp.before.max.ms and .after.max.ms allow"
     )
 
 
@@ -471,28 +474,29 @@ cdef int refuse_size(int64_t number, int64_t size, int64_t message_bytes_max) ex
 
 
 cdef int refuse_row(kl_rows_end_t end, Rows rows, int64_t row, const kl_rows_rules_t *rules,
-                    const kl_rows_out_t *room) except -1:
-    """Raise what the other forms of the same record would raise."""
+                    const kl_rows_out_t *space) except -1:
+    """Raise the same error as for other forms of this record."""
     cdef int64_t number = rows.first + kl_rows_at(&rows.rows, row)
     if end == KL_ROWS_KEY:
         refuse_keyless(number)
     if end == KL_ROWS_NEGATIVE or end == KL_ROWS_TIMESTAMP:
-        refuse_timestamp(number, room.timestamp, rules.timestamp_min, rules.timestamp_max)
+        refuse_timestamp(number, space.timestamp, rules.timestamp_min, rules.timestamp_max)
     if end == KL_ROWS_OVERFLOW:
         raise InvalidTimestamp(f"record {number}: the timestamp does not fit into 64 bits of milliseconds")
     if end == KL_ROWS_HEADER_KEY:
-        raise InvalidRecord(f"record {number}: a header without a key; an empty one is fine")
-    return refuse_size(number, room.more, rules.message_bytes_max)
+        raise InvalidRecord(f"record {number}: a header has no key; an empty key is allowed")
+    return refuse_size(number, space.more, rules.message_bytes_max)
 
 
-cdef size_t rows_room(Rows rows, int64_t row, int64_t bytes_max) noexcept:
-    """About the room that the rows left need as records, up to bytes_max."""
+cdef size_t rows_space(Rows rows, int64_t row, int64_t bytes_max) noexcept:
+    """Estimate the space that the remaining rows need as records, up to bytes_max."""
     cdef int64_t n = rows.rows.length - row
     return <size_t>max(<int64_t>0, min(kl_rows_bytes(&rows.rows, row) + 16 * n + 1024, bytes_max))
 
 
 cdef bint takes_arrow(object records):
-    """Records of klog's own stay themselves, though they too may be had as Arrow: Arrow has text for header keys."""
+    """Should the records be read through Arrow? Not klog's own records, though they have that interface too: Arrow has
+    text for header keys."""
     return not isinstance(records, (list, tuple, RecordBatch, Lists)) and is_arrow(records)
 
 
@@ -500,18 +504,18 @@ cdef bint takes_arrow(object records):
 cdef class BatchGroup(BatchTable):
     """Whole batches back to back, ready for one write; a read-only buffer.
 
-    n batches of nbytes bytes take count offsets, from 0 on until assign() says where they stand.
+    n batches of nbytes bytes take count offsets, numbered from 0 until assign() sets their offsets.
     """
 
     def __init__(self):
-        raise TypeError("batch groups come from Encoder.next_group()")
+        raise TypeError("get batch groups from Encoder.next_group()")
 
     def __dealloc__(self):
         kl_pool_give(&pool, self.bytes_at, self.capacity)
         kl_pool_give(&pool, self.batches, self.table_capacity)
 
     cdef int own(self, arena_t *out, arena_t *table) except -1:
-        """Take the two over."""
+        """Take ownership of both arenas."""
         cdef Py_ssize_t i
         self.bytes_at = out.data
         self.capacity = out.capacity
@@ -531,7 +535,7 @@ cdef class BatchGroup(BatchTable):
         return self.n
 
     def assign(self, first_offset, leader_epoch):
-        """Let the group's first record have first_offset, and stamp the leader epoch; no checksum changes by it."""
+        """Give the group's first record first_offset, and set the leader epoch; no checksum changes."""
         cdef Py_ssize_t i
         cdef kl_batch_t *b
         cdef int64_t first = long_of("first_offset", first_offset)
@@ -546,13 +550,13 @@ cdef class BatchGroup(BatchTable):
         self.first_offset = first
 
     def stamp(self, log_append_time):
-        """Every record was appended at this time, whatever its producer says. That is under the checksums, which are
-        taken anew."""
+        """Set the append time of all records, in place of the producers' timestamps. The checksums cover it and are
+        computed again."""
         cdef Py_ssize_t i
         cdef kl_batch_t *b
         cdef int64_t stamp = long_of("log_append_time", log_append_time)
         if stamp < 0:
-            raise ValueError(f"log_append_time={log_append_time}: not negative")
+            raise ValueError(f"log_append_time={log_append_time}: must not be negative")
         for i in range(self.n):
             b = &self.batches[i]
             b.attributes |= KL_ATTR_LOG_APPEND_TIME
@@ -564,14 +568,14 @@ cdef class BatchGroup(BatchTable):
 
 
 def join_groups(list groups not None):
-    """Several groups as one, a copy of their bytes: what one write takes. Their records are numbered through."""
+    """Join groups into one, a copy of their bytes, for one write. Their records are numbered consecutively."""
     cdef BatchGroup group, joined = BatchGroup.__new__(BatchGroup)
     cdef Py_ssize_t size = 0, n = 0, i
     cdef arena_t out, table
     cdef kl_batch_t *b
     for other in groups:
         if type(other) is not BatchGroup:
-            raise TypeError(f"groups are BatchGroups, not {type(other).__name__}")
+            raise TypeError(f"groups must be BatchGroups, not {type(other).__name__}")
     for group in groups:
         size += group.nbytes
         n += group.n
@@ -605,11 +609,11 @@ cdef class Encoder:
 
     Records are klog.Record or tuples (key, value[, timestamp[, headers]]). A batch holds at most batch_bytes_max
     uncompressed bytes unless a single record is larger, and none may take more than message_bytes_max
-    (RecordTooLarge). A timestamp of None becomes timestamp_default; one outside [timestamp_min, timestamp_max] and not
-    -1 is InvalidTimestamp, as is any other negative one. log_append_time >= 0 makes LogAppendTime batches, in which the
-    producers' timestamps are kept but do not count, so they are not checked. key_required: InvalidRecord for a null key.
+    (RecordTooLarge). A timestamp of None becomes timestamp_default. One outside [timestamp_min, timestamp_max] except
+    -1, and any other negative one, is InvalidTimestamp. log_append_time >= 0 makes LogAppendTime batches: the
+    producers' timestamps are kept but not used, so they are not checked. key_required: InvalidRecord for a null key.
 
-    Any exception, the iterable's too, ends the encoder; groups given out before it stay good. One thread at a time.
+    Any exception, also one of the iterable, ends the encoder; groups returned before stay valid. One thread at a time.
     """
 
     def __init__(
@@ -630,7 +634,7 @@ cdef class Encoder:
         self.set_times(timestamp_default, timestamp_min, timestamp_max, log_append_time)
 
     def set_times(self, timestamp_default, timestamp_min, timestamp_max, log_append_time=-1):
-        """Time has passed: what holds for records that have not been asked for yet."""
+        """Set the times for records that have not been read yet."""
         self.timestamp_default = long_of("timestamp_default", timestamp_default)
         self.timestamp_min = long_of("timestamp_min", timestamp_min)
         self.timestamp_max = long_of("timestamp_max", timestamp_max)
@@ -640,7 +644,7 @@ cdef class Encoder:
         self.rules.timestamp_max = self.timestamp_max if self.log_append_time < 0 else INT64_MAX
 
     def next_group(self, bytes_max):
-        """The next batches, about bytes_max bytes of them (at least one batch); None when the records are at an end."""
+        """Return the next batches, about bytes_max bytes but at least one batch; None at the end of the records."""
         cdef int64_t limit = long_of("bytes_max", bytes_max)
         cdef BatchGroup group
         cdef arena_t out, table
@@ -679,7 +683,7 @@ cdef class Encoder:
         return group
 
     cdef int build_rows(self, arena_t *out, arena_t *table, int64_t bytes_max) except -1:
-        """The same with rows of columns: without the GIL where they are many, as long as no codec is in the way."""
+        """The same for rows of columns: without the GIL if there are many, as long as no codec is needed."""
         cdef rows_run_t run
         cdef kl_rows_end_t end
         cdef int64_t left
@@ -691,8 +695,8 @@ cdef class Encoder:
                 self.row = 0
                 if self.rows is None:
                     break
-            left = min(<int64_t>rows_room(self.rows, self.row, 2 * GROUP_ROOM), bytes_max)
-            reserve(out, <size_t>min(left, <int64_t>GROUP_ROOM) + KL_BATCH_HEADER, True)
+            left = min(<int64_t>rows_space(self.rows, self.row, 2 * GROUP_SPACE), bytes_max)
+            reserve(out, <size_t>min(left, <int64_t>GROUP_SPACE) + KL_BATCH_HEADER, True)
             reserve(table, 64 * sizeof(kl_batch_t))
             if left >= ROWS_NOGIL_MIN and self.codec == 0:
                 with nogil:
@@ -700,37 +704,37 @@ cdef class Encoder:
             else:
                 end = self.run_rows(&run, out, table)
             if end == KL_ROWS_SPACE:
-                reserve(out, run.room.more, True)
+                reserve(out, run.space.more, True)
             elif end == KL_ROWS_FULL:
                 if run.is_open:
                     self.close_rows(&run, out, table)
                 if <int64_t>out.size >= bytes_max:
                     return 0
             elif end != KL_ROWS_DONE:
-                refuse_row(end, self.rows, self.row, &self.rules, &run.room)
+                refuse_row(end, self.rows, self.row, &self.rules, &run.space)
         if run.is_open:
             self.close_rows(&run, out, table)
         return 0
 
     cdef kl_rows_end_t run_rows(self, rows_run_t *run, arena_t *out, arena_t *table) noexcept nogil:
-        """Batch after batch out of the rows here, until they end (an open batch goes on with the next ones), memory or
-        the group is full, or somebody with the GIL has to look: at a codec, or at a row that cannot be."""
+        """Write batches from the rows until they end (an open batch continues with the next rows), memory or the group
+        is full, or code with the GIL is needed: for a codec, or for an invalid row."""
         cdef kl_rows_end_t end
         while True:
             if not run.is_open:
                 if out.capacity - out.size < KL_BATCH_HEADER or table.capacity - table.size < sizeof(kl_batch_t):
-                    run.room.more = KL_BATCH_HEADER
+                    run.space.more = KL_BATCH_HEADER
                     return KL_ROWS_SPACE
                 blank_header(&run.batch)
                 run.batch.base_offset = run.count
                 run.start = out.size
                 out.size += KL_BATCH_HEADER
                 run.is_open = True
-            run.room.at = out.data + run.start
-            run.room.size = out.size - run.start
-            run.room.capacity = out.capacity - run.start
-            end = kl_rows_write(&self.rows.rows, &self.rules, &self.row, &run.batch, &run.room)
-            out.size = run.start + run.room.size
+            run.space.at = out.data + run.start
+            run.space.size = out.size - run.start
+            run.space.capacity = out.capacity - run.start
+            end = kl_rows_write(&self.rows.rows, &self.rules, &self.row, &run.batch, &run.space)
+            out.size = run.start + run.space.size
             if end != KL_ROWS_FULL or self.codec != 0:
                 return end
             self.finish_header(&run.batch)
@@ -766,8 +770,8 @@ cdef class Encoder:
         return timestamp
 
     cdef int build(self, arena_t *out, kl_batch_t *b) except -1:
-        """One batch of the record that is loaded and those behind it, as many as fit; the first that does not stays
-        loaded. b.base_offset is the caller's."""
+        """Build one batch of the loaded record and those after it, as many as fit; the first that does not fit stays
+        loaded. The caller sets b.base_offset."""
         cdef RecordInput records = self.records
         cdef kl_record_in_t *fields = &records.fields
         cdef size_t start = out.size
@@ -804,10 +808,10 @@ cdef class Encoder:
 
 @cython.final
 cdef class BatchBuilder:
-    """One batch, record by record or many at once; build() hands it out, and the builder begins the next.
+    """Builds one batch, record by record or many at once; build() returns it, and the builder begins the next.
 
-    The keywords are the header's fields, as in encode(). count records are here, size bytes with the header and before
-    any codec. A record that is refused leaves the batch as it was. One thread at a time.
+    The keywords are the header's fields, as in encode(). The batch has count records and size bytes with the header,
+    before compression. A refused record leaves the batch unchanged. One thread at a time.
     """
 
     def __init__(
@@ -838,7 +842,7 @@ cdef class BatchBuilder:
                 b.attributes |= KL_ATTR_LOG_APPEND_TIME
             elif timestamp_type != TimestampType.CREATE_TIME:
                 raise ValueError(
-                    f"timestamp_type={timestamp_type!r}: a batch has TimestampType.CREATE_TIME or LOG_APPEND_TIME")
+                    f"timestamp_type={timestamp_type!r}: must be TimestampType.CREATE_TIME or LOG_APPEND_TIME")
         self.log_append_time = long_of("log_append_time", log_append_time)
         self.one = RecordInput(())
         self.begin()
@@ -858,7 +862,7 @@ cdef class BatchBuilder:
         return self.header.count
 
     def append(self, key, value, timestamp=None, headers=None):
-        """One more record, as the tuple of the same four would be."""
+        """Add one record, like a tuple of the same four values."""
         cdef RecordInput one = self.one
         cdef kl_record_in_t *fields = &one.fields
         cdef int64_t stamp = -1
@@ -889,7 +893,7 @@ cdef class BatchBuilder:
             self.busy = False
 
     def extend(self, records):
-        """All of them or, where one is refused, none; records as for encode()."""
+        """Add all records or, if one is refused, none; records as for encode()."""
         self.enter()
         try:
             self.add_all(records, False)
@@ -897,7 +901,7 @@ cdef class BatchBuilder:
             self.busy = False
 
     def build(self):
-        """The batch as a BatchGroup of one, in pooled memory; ValueError where it has no records."""
+        """Return the batch as a BatchGroup of one, in pooled memory. Raises ValueError if it has no records."""
         cdef BatchGroup group
         cdef arena_t table
         if self.header.count == 0:
@@ -934,14 +938,15 @@ cdef class BatchBuilder:
         cdef kl_batch_t *b = &self.header
         cdef int64_t body_size
         if timestamp < -1:
-            raise InvalidTimestamp(f"record {self.header.count}: timestamp {timestamp} is negative; -1 says none")
+            raise InvalidTimestamp(
+                f"record {self.header.count}: timestamp {timestamp} is negative; use -1 for no timestamp")
         if b.count == 0 and not self.base_given:
             b.base_timestamp = timestamp
         fields.timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>b.base_timestamp)
         fields.offset_delta = <int32_t>delta
         body_size = kl_record_body_size(fields)
         if <int64_t>self.out.size + body_size > INT32_MAX - KL_VARINT_MAX:
-            raise RecordTooLarge(f"record {self.header.count}: the batch grows past 2 GiB")
+            raise RecordTooLarge(f"record {self.header.count}: the batch exceeds 2 GiB")
         append_record(&self.out, fields, body_size)
         b.count += 1
         b.max_timestamp = max(b.max_timestamp, timestamp)
@@ -955,7 +960,7 @@ cdef class BatchBuilder:
         try:
             if takes_arrow(records):
                 if keep_offsets:
-                    raise ValueError("keep_offsets is for klog.Record: Arrow rows take the offsets that come")
+                    raise ValueError("keep_offsets requires klog.Record: Arrow rows get consecutive offsets")
                 self.add_rows(RowSource(records))
             else:
                 self.add_records(RecordInput(records), keep_offsets)
@@ -974,7 +979,7 @@ cdef class BatchBuilder:
                 delta = source.offset - self.header.base_offset
                 if not self.next_delta <= delta <= INT32_MAX:
                     raise ValueError(
-                        f"record {source.number}: offset {source.offset} does not rise from "
+                        f"record {source.number}: offset {source.offset} does not rise above "
                         f"{self.header.base_offset + self.next_delta - 1} in a batch at {self.header.base_offset}"
                     )
             self.add(&source.fields, source.timestamp if source.has_timestamp else -1, delta)
@@ -983,7 +988,7 @@ cdef class BatchBuilder:
     cdef int add_rows(self, RowSource source) except -1:
         cdef Rows rows
         cdef kl_rows_rules_t rules
-        cdef kl_rows_out_t room
+        cdef kl_rows_out_t space
         cdef kl_rows_end_t end
         cdef int64_t row
         cdef size_t left
@@ -997,29 +1002,29 @@ cdef class BatchBuilder:
         while (rows := source.next_rows()) is not None:
             row = 0
             while True:
-                left = rows_room(rows, row, INT32_MAX)
+                left = rows_space(rows, row, INT32_MAX)
                 reserve(&self.out, left, True)
-                room.at = self.out.data
-                room.size = self.out.size
-                room.capacity = self.out.capacity
+                space.at = self.out.data
+                space.size = self.out.size
+                space.capacity = self.out.capacity
                 if left >= ROWS_NOGIL_MIN:
                     with nogil:
-                        end = kl_rows_write(&rows.rows, &rules, &row, &self.header, &room)
+                        end = kl_rows_write(&rows.rows, &rules, &row, &self.header, &space)
                 else:
-                    end = kl_rows_write(&rows.rows, &rules, &row, &self.header, &room)
-                self.out.size = room.size
+                    end = kl_rows_write(&rows.rows, &rules, &row, &self.header, &space)
+                self.out.size = space.size
                 if end == KL_ROWS_DONE:
                     break
                 if end == KL_ROWS_SIZE:
-                    raise RecordTooLarge(f"record {rows.first + kl_rows_at(&rows.rows, row)}: the batch grows past 2 GiB")
+                    raise RecordTooLarge(f"record {rows.first + kl_rows_at(&rows.rows, row)}: the batch exceeds 2 GiB")
                 if end != KL_ROWS_SPACE:
-                    refuse_row(end, rows, row, &rules, &room)
-                reserve(&self.out, room.more, True)
+                    refuse_row(end, rows, row, &rules, &space)
+                reserve(&self.out, space.more, True)
         self.next_delta = self.header.count
         return 0
 
     cdef int finish(self, object last_offset_delta, object max_timestamp) except -1:
-        """Header and checksum over what is here."""
+        """Write header and checksum of the batch."""
         cdef kl_batch_t *b = &self.header
         cdef int64_t last = self.next_delta - 1
         if last_offset_delta is None:
@@ -1043,13 +1048,13 @@ def encode(
     is_transactional=False, is_control=False, timestamp_type=TimestampType.CREATE_TIME, log_append_time=-1,
     base_timestamp=None, max_timestamp=None, delete_horizon_ms=None, last_offset_delta=None, keep_offsets=False,
 ):
-    """One batch as bytes. records as for append; the keywords are the header's fields.
+    """Encode one batch as bytes. records as for append; the keywords are the header's fields.
 
-    A timestamp of None is -1: this room has no clock. base_timestamp is the first record's unless given;
-    delete_horizon_ms takes its place and sets attribute bit 6. max_timestamp is the largest of the records', or
-    log_append_time with TimestampType.LOG_APPEND_TIME. keep_offsets: records are klog.Record and stand at their own
-    offsets, which rise from base_offset on, gaps allowed, as in a compacted batch. last_offset_delta is the last
-    record's unless given; a batch without records needs it, and has no codec, as the cleaner leaves it.
+    A timestamp of None is -1: this package has no clock. base_timestamp defaults to the first record's;
+    delete_horizon_ms replaces it and sets attribute bit 6. max_timestamp defaults to the largest of the records', or
+    log_append_time with TimestampType.LOG_APPEND_TIME. keep_offsets: records are klog.Record and keep their own
+    offsets, which rise from base_offset on, gaps allowed, as in a compacted batch. last_offset_delta defaults to the
+    last record's; a batch without records, such as the cleaner leaves, requires it and has no codec.
     """
     cdef BatchBuilder builder = BatchBuilder(
         base_offset=base_offset, compression=compression, leader_epoch=leader_epoch, producer_id=producer_id,
@@ -1057,7 +1062,7 @@ def encode(
         is_control=is_control, timestamp_type=timestamp_type, log_append_time=log_append_time,
         base_timestamp=base_timestamp, delete_horizon_ms=delete_horizon_ms,
     )
-    builder.busy = True     # nobody else has it
+    builder.busy = True     # no other code uses this builder
     builder.add_all(records, flag_of("keep_offsets", keep_offsets))
     builder.finish(last_offset_delta, max_timestamp)
     return PyBytes_FromStringAndSize(<char *>builder.out.data, <Py_ssize_t>builder.out.size)

@@ -1,15 +1,16 @@
 # cython: auto_pickle=False
-"""Batches to Arrow columns, through the Arrow PyCapsule interface: whoever speaks it takes them, pyarrow or not.
+"""Converts batches to Arrow columns by the Arrow PyCapsule interface, for any consumer of it, pyarrow or not.
 
-  A1  columns own their bytes: the source buffer may go as soon as columns() has returned. Views are the exception that
-      is asked for: they hold the source, and what was decompressed, as any export of a buffer does (a bytearray cannot
-      be resized under them, a mapping not closed).
-  A2  what was exported lives until its release callback, whatever becomes of the Python object it came from.
-  A3  runs of uncompressed batches are checked and copied without the GIL, all in one go; nothing of Python is touched.
-  A4  buffers go back to a pool, from the release callback too, which may run on any thread, without the GIL, and late.
-      What views hold goes there too, with the GIL; when Python is gone or going, the end of the process does it.
+  A1  columns own their bytes: the source buffer may be released once columns() has returned. Views, if requested, are
+      the exception: they hold the source, and the decompressed records, as any export of a buffer does (a bytearray
+      cannot be resized, a mapping cannot be closed).
+  A2  exported data lives until its release callback, whatever happens to the Python object it came from.
+  A3  runs of uncompressed batches are checked and copied without the GIL in one step; no Python object is touched.
+  A4  buffers return to a pool, also from the release callback, which may run on any thread, without the GIL, and late.
+      Sources held by views are released there too, with the GIL; after Python's finalization the end of the process
+      releases them.
 
-Kafka's record has no null headers, so the list is empty where there are none.
+Kafka records have no null headers, so the list is empty if there are none.
 """
 
 cimport cython
@@ -39,10 +40,10 @@ from klog.errors import KlogError
 
 cdef enum:
     NOGIL_MIN = 1 << 16     # 10 to 50 µs of work
-    CODEC_MAX = 4           # zstd; the codec bits behind it name no codec
+    CODEC_MAX = 4           # zstd; larger codec bits are invalid
 
 FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
-cdef kl_pool_t pool     # no object owns it: it outlives whatever Arrow's consumers still hold at exit
+cdef kl_pool_t pool     # not owned by an object: it must outlive what Arrow's consumers still hold at exit
 cdef dict KINDS = {
     "offset": KL_COLUMN_OFFSET,
     "timestamp": KL_COLUMN_TIMESTAMP,
@@ -86,7 +87,7 @@ cdef void *zeroed(size_t size) except NULL:
 
 @cython.final
 cdef class Fields:
-    """Names of columns, in order, as C knows them, and whether keys and values are views."""
+    """Names of columns in order, as C uses them, and whether keys and values are views."""
     cdef readonly tuple names
     cdef kl_column_t kinds[<int>KL_COLUMN_KINDS]
     cdef int n
@@ -98,10 +99,10 @@ cdef class Fields:
         self.names = FIELDS if names is None else tuple(texts("fields", names))
         self.n = len(self.names)
         if self.n == 0 or len(set(self.names)) != self.n:
-            raise ValueError(f"fields are one or more different names, not {self.names!r}")
+            raise ValueError(f"fields must be one or more different names, not {self.names!r}")
         for i, name in enumerate(self.names):
             if name not in KINDS:
-                raise ValueError(f"fields has {name!r}, which is unknown; one of {', '.join(KINDS)}")
+                raise ValueError(f"fields has {name!r}, which is unknown; use one of {', '.join(KINDS)}")
             self.kinds[i] = <kl_column_t><int>KINDS[name]
 
     cdef object schema_capsule(self):
@@ -116,16 +117,16 @@ cdef class Fields:
 
 @cython.final
 cdef class Columns:
-    """Records as one Arrow struct array, exported by capsule as often as wanted (`pyarrow.record_batch(columns)`).
+    """Records as one Arrow struct array, exported by capsule any number of times (`pyarrow.record_batch(columns)`).
 
-    fields: the names in order. num_rows rows, nbytes bytes in all buffers, which are 64-byte aligned; what views point
-    to is not counted and aligned to nothing.
+    fields: the names in order. num_rows: rows. nbytes: bytes in all buffers, which are 64-byte aligned. The bytes that
+    views point to are neither counted nor aligned.
     """
     cdef kl_columns_t *columns
     cdef Fields layout
 
     def __init__(self):
-        raise TypeError("columns come from klog.record.columns()")
+        raise TypeError("get columns from klog.record.columns()")
 
     def __dealloc__(self):
         kl_columns_drop(self.columns)
@@ -149,7 +150,7 @@ cdef class Columns:
         return self.layout.schema_capsule()
 
     def __arrow_c_array__(self, requested_schema=None):
-        """(schema, array) capsules. There is one layout, so a requested schema changes nothing, as the protocol allows."""
+        """Return (schema, array) capsules. A requested schema changes nothing, as the protocol allows: there is one."""
         cdef ArrowArray *array
         schema = self.layout.schema_capsule()
         array = <ArrowArray *>zeroed(sizeof(ArrowArray))
@@ -177,14 +178,14 @@ cdef void release_pinned(void *owner) noexcept with gil:
     Py_DECREF(<object>owner)
 
 
-# What C calls when the last view is gone: on any thread, with the GIL or without.
+# C calls this when the last view is released: on any thread, with or without the GIL.
 cdef void unpin(void *owner) noexcept nogil:
-    if not KL_PYTHON_IS_GOING():    # who asks for the GIL now may never come back
+    if not KL_PYTHON_IS_GOING():    # during finalization a thread that takes the GIL may never return
         release_pinned(owner)
 
 
 cdef int pin(kl_columns_t *columns, Source bytes_of) except -1:
-    """The views to come point into this source, which stays."""
+    """The following views point into this source, which is held."""
     cdef int number = kl_columns_pin(columns, bytes_of.data, <size_t>bytes_of.size, unpin, <void *>bytes_of)
     if number < 0:
         raise MemoryError
@@ -192,8 +193,8 @@ cdef int pin(kl_columns_t *columns, Source bytes_of) except -1:
     return number
 
 
-# Append uncompressed batches from at[0] on until the end, the first compressed one, or anything that is not as it should
-# be; at[0] stands before it then. Answers KL_OK, or the code of a record that failed, in b and bad.
+# Append uncompressed batches from at[0] on until the end, the first compressed one, or anything unexpected; at[0] is
+# its position then. Returns KL_OK, or the code of an invalid record, with b and bad set.
 cdef int append_plain_run(
     const uint8_t *data, Py_ssize_t size, bint newer_magic, Py_ssize_t *at, Selection wanted, kl_columns_t *columns,
     kl_batch_t *b, int32_t *bad,
@@ -213,8 +214,8 @@ cdef int append_plain_run(
             )
             if status != KL_OK:
                 return status
-        # Passed by, it must be true as well: the fields that say that nobody wants it lie under the checksum. Nor may an
-        # empty one have codec bits that name no codec.
+        # Checked even if skipped: the checksum covers the fields that decide this. An empty batch must have valid
+        # codec bits, too.
         elif kl_batch_crc(data + at[0], b.size) != b.crc or b.attributes & KL_ATTR_CODEC > CODEC_MAX:
             return KL_OK
         at[0] += b.size
@@ -224,7 +225,7 @@ cdef int append_plain_run(
 cdef int append_batch(
     Source source, Selection wanted, bint views, kl_columns_t *columns, kl_batch_t *b, int32_t *bad
 ) except 1:
-    """One batch, its codec undone."""
+    """Append one batch, decompressed if necessary."""
     cdef Py_buffer plain
     cdef const uint8_t *payload
     cdef size_t size
@@ -270,14 +271,14 @@ def columns(
     buffer, *, start=0, stop=INT64_MAX, include_control=False, aborted=(), path=None, file_position=0, fields=None,
     views=False, payloads=None,
 ):
-    """The records of a buffer of batches, start <= offset < stop, as one set of Arrow columns.
+    """Convert the records of a buffer of batches, start <= offset < stop, to one set of Arrow columns.
 
-    Selection, errors and payloads are those of iter_records(). fields: names of columns in order; all but leader_epoch
-    if not given. The result holds nothing of the buffer.
+    Selection, errors and payloads are those of iter_records(). fields: names of columns in order; by default all but
+    leader_epoch. The result does not hold the buffer.
 
-    views: keys and values are Arrow's binary_view and are not copied: up to 12 bytes lie in the view itself, longer ones
-    stay in the buffer, or in what was decompressed. Both are held as long as anything of the result lives; a buffer that
-    can be written must not be meanwhile. Headers are copied.
+    views: keys and values are Arrow's binary_view and are not copied: up to 12 bytes are in the view itself, longer
+    ones stay in the buffer or in the decompressed records. Both are held while any part of the result lives; a writable
+    buffer must not be changed in that time. Headers are copied.
     """
     cdef Source source = Source(buffer, path, file_position)
     cdef Fields layout = Fields(fields, views)
@@ -307,7 +308,7 @@ def columns(
             )
         if status != KL_OK:
             raise_append(status, source, &b, bad)
-        # What stopped the run is looked at again, by the door that can raise.
+        # Check what stopped the run again, with code that can raise.
         if at == source.size or not source.batch_at(at, False, &b) or b.base_offset >= wanted.stop:
             return result
         source.batch_at(at, True, &b)
@@ -321,7 +322,7 @@ def columns(
 
 @cython.final
 cdef class _Pull:
-    """What a stream in the hands of a consumer owns: an iterator of Columns, and the last error in words."""
+    """The state of an exported stream: an iterator of Columns, and the text of the last error."""
     cdef object iterator
     cdef Fields layout
     cdef ArrowStream owner
@@ -344,7 +345,7 @@ cdef class _Pull:
             if item.layout.names != self.layout.names:
                 raise ValueError(f"columns {item.layout.names} in a stream of {self.layout.names}")
             if item.layout.views != self.layout.views:
-                raise ValueError("columns of copies and columns of views do not go into one stream")
+                raise ValueError("one stream cannot contain both columns with copies and columns with views")
             if kl_columns_export(item.columns, out) != KL_OK:
                 raise MemoryError
             break
@@ -380,10 +381,10 @@ cdef void stream_release(ArrowArrayStream *stream) noexcept with gil:
 
 @cython.final
 cdef class ArrowStream:
-    """An iterable of Columns as an Arrow stream, pulled as the consumer pulls: nothing is read ahead.
+    """An iterable of Columns as an Arrow stream, advanced only when the consumer asks: nothing is read ahead.
 
-    fields and views must be those of the columns. Each export iterates anew. An exception in the iterable reaches the
-    consumer as its own kind of error with the text; the exception itself stays in `error`.
+    fields and views must be those of the columns. Each export iterates again from the start. If the iterable raises,
+    the consumer gets its own error with the text; the exception itself is in `error`.
     """
     cdef object iterable
     cdef Fields layout
@@ -403,7 +404,7 @@ cdef class ArrowStream:
         return self.layout.schema_capsule()
 
     def __arrow_c_stream__(self, requested_schema=None):
-        """The stream as a capsule. There is one layout, so a requested schema changes nothing."""
+        """Return the stream as a capsule. A requested schema changes nothing: there is one layout."""
         cdef ArrowArrayStream *stream
         cdef _Pull pull = _Pull.__new__(_Pull)
         pull.iterator = iter(self.iterable)

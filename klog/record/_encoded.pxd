@@ -9,7 +9,7 @@ cdef enum:
 cdef class EncodedBatches(BatchTable):
     cdef Py_buffer view                 # of the caller, held until release()
     cdef bint held
-    cdef kl_batch_t few[FEW]            # the table, while there are no more
+    cdef kl_batch_t few[FEW]            # the table, as long as it is large enough
     cdef Py_ssize_t capacity
     cdef readonly int64_t first_offset
     cdef readonly int64_t last_offset

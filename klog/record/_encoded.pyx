@@ -1,11 +1,11 @@
-"""Batches of a buffer that somebody else has encoded and numbered: what a follower appends as it came.
+"""Batches of a buffer that is already encoded and numbered: a follower appends them unchanged.
 
-  W1  the bytes are not copied and not changed; the buffer is held from the first look to release()
-  W2  every checksum is compared, every header makes sense, offsets rise from batch to batch
-  W3  a batch that is cut short at the end is no part of it
+  W1  the bytes are not copied and not changed; the buffer is held from the first access to release()
+  W2  every checksum is compared, every header is checked, offsets rise from batch to batch
+  W3  a batch that is cut short at the end is ignored
 
-Stricter than Kafka in one point: a batch may not begin at or below the last offset of the one before it, where Kafka
-asks that of last offsets alone and its own readers would skip records. Kafka: UnifiedLog.analyzeAndValidateRecords.
+Stricter than Kafka in one point: a batch may not begin at or below the last offset of the one before it. Kafka compares
+only last offsets, and its own readers would skip records. Kafka: UnifiedLog.analyzeAndValidateRecords.
 """
 
 cimport cython
@@ -31,27 +31,27 @@ from klog.record._batch import decode
 cdef enum:
     AT_LENGTH = 8
     AT_MAGIC = 16
-    FRAME_MIN = 17              # up to the magic: with fewer bytes Kafka sees no batch
+    FRAME_MIN = 17              # up to the magic: in fewer bytes Kafka finds no batch
     NOGIL_MIN = 1 << 18         # bytes whose checksum takes some microseconds
     LEGACY_NOGIL_MIN = 1 << 14
 
 
 @cython.final
 cdef class EncodedBatches(BatchTable):
-    """The whole batches of a buffer, looked at; n is 0 where there is none.
+    """The whole batches of a buffer, checked; n is 0 if there is none.
 
-    bytes_max: no batch may be larger (RecordTooLarge), -1 for no such bound. epoch_max: batches from the first one of a
-    later leader epoch on are no part of it. epoch: all batches must be of this one (InvalidRecord), -1 for any.
+    bytes_max: the largest batch allowed (RecordTooLarge), -1 for no limit. epoch_max: batches from the first one of a
+    later leader epoch on are ignored. epoch: all batches must have this one (InvalidRecord), -1 for any.
 
-    first_offset is -1 where the first batch is a wrapper of magic 0 or 1, which says where it ends alone; so it is for
-    all of these magics, as in Kafka. Raises CorruptBatch, OffsetsOutOfOrder.
+    first_offset is -1 if the first batch is a wrapper of magic 0 or 1, whose header has only its last offset; so it is
+    for all messages of these magics, as in Kafka. Raises CorruptBatch, OffsetsOutOfOrder.
     """
 
     def __init__(self, buffer, *, bytes_max=-1, epoch_max=INT32_MAX, epoch=-1):
         self.look(buffer, long_of("bytes_max", bytes_max), long_of("epoch_max", epoch_max), long_of("epoch", epoch))
 
     cdef int look(self, buffer, int64_t bytes_max, int64_t epoch_max, int64_t epoch) except -1:
-        """What __init__ does, once."""
+        """The body of __init__, called once."""
         cdef kl_batch_t b
         cdef Py_ssize_t at = 0, left
         cdef const uint8_t *data
@@ -77,9 +77,9 @@ cdef class EncodedBatches(BatchTable):
             length = <int32_t>kl_load_u32(data + AT_LENGTH)
             magic = <int8_t>data[AT_MAGIC]
             if length < KL_LEGACY_LENGTH_MIN or length > INT32_MAX - KL_BATCH_PREFIX:
-                raise CorruptBatch(f"a batch of {length} bytes cannot be", position=at)
+                raise CorruptBatch(f"a batch length of {length} bytes is invalid", position=at)
             if not 0 <= magic <= 2:
-                raise CorruptBatch(f"magic {magic} is no record format", position=at)
+                raise CorruptBatch(f"magic {magic} is not a record format", position=at)
             if length > left - KL_BATCH_PREFIX:
                 break
             length += KL_BATCH_PREFIX
@@ -95,9 +95,9 @@ cdef class EncodedBatches(BatchTable):
             else:
                 status = kl_legacy_header(data, <size_t>left, &b)
             if bytes_max >= 0 and length > bytes_max:
-                raise RecordTooLarge(f"a batch of {length} bytes, where max.message.bytes={bytes_max} is the most")
+                raise RecordTooLarge(f"a batch of {length} bytes is larger than max.message.bytes={bytes_max}")
             if status != KL_OK:
-                raise CorruptBatch(f"no batch: {status_text(status)}", position=at)
+                raise CorruptBatch(f"not a valid batch: {status_text(status)}", position=at)
             if magic == 2:
                 if length >= NOGIL_MIN:
                     with nogil:
@@ -171,7 +171,7 @@ cdef class EncodedBatches(BatchTable):
         return 0
 
     cpdef release(self):
-        """Let go of the caller's buffer; the bytes must not be asked for any more. A second time is no error."""
+        """Release the caller's buffer; the bytes must not be used any more. Releasing twice is allowed."""
         if self.held:
             self.held = False
             self.nbytes = self.n = 0
@@ -183,22 +183,23 @@ cdef class EncodedBatches(BatchTable):
 
     @property
     def source_compression(self):
-        """The last codec that is not none, as Kafka has it."""
+        """The last codec that is not none, as in Kafka."""
         return _CODECS[self.codec] if self.codec < <int>len(_CODECS) else "none"
 
     @property
     def base_offset(self):
-        """Where the first batch begins, also one of magic 0 or 1: its first record says so."""
+        """The base offset of the first batch; for magic 0 or 1 that of its first record."""
         if self.first_offset >= 0 or self.n == 0:
             return self.first_offset
         return next(decode(memoryview(self)[:self.batches[0].size])).base_offset
 
     def offsets(self):
-        """[(first offset, last offset), ...] of the batches, by their headers."""
+        """Return [(first offset, last offset), ...] of the batches, from their headers."""
         return [(self.batches[i].base_offset, kl_batch_last_offset(&self.batches[i])) for i in range(self.n)]
 
     def epoch_starts(self):
-        """[(leader epoch, base offset), ...] of the batches where it changes; of magic 0 and 1 the epoch is None."""
+        """Return [(leader epoch, base offset), ...] of the batches where it changes; None is the epoch of magic 0 and
+        1."""
         starts = []
         for i in range(self.n):
             epoch = None if self.batches[i].magic < 2 else self.batches[i].leader_epoch

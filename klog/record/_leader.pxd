@@ -14,7 +14,7 @@ cdef class ValidatedBatch(BatchTable):  # one batch of magic 2, 64-byte aligned,
     cdef readonly int32_t conversion_count
     cdef readonly bint message_size_maybe_changed
 
-    cdef int room(self, Py_ssize_t size) except -1
+    cdef int allocate(self, Py_ssize_t size) except -1
 
 
 cdef ValidatedBatch leaders_batch(buffer, config, int64_t offset, int64_t now, str origin, int32_t leader_epoch,

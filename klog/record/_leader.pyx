@@ -1,17 +1,17 @@
 # cython: auto_pickle=False
-"""What the leader of a partition makes of a buffer that a producer sent: one batch of magic 2, ready for the log.
+"""A partition leader's validation of a producer's buffer: the result is one batch of magic 2, ready for the log.
 
-  V1  the caller's buffer is copied first, once, and never written: what is checked is what is stored, whoever else
-      may write to the buffer meanwhile.
-  V2  where nothing but offsets, leader epoch, timestamp type and largest timestamp has to change, the payload stays as it
-      came, compressed too; the checksum is made anew only where a byte under it changes.
-  V3  everything else (another codec, magic 0 and 1) is written anew, offsets from 0, times from the first record's.
-  V4  what is wrong with single records is collected and told at once; the packed list takes 16 bytes for each.
+  V1  the caller's buffer is copied first, once, and never written: the bytes that are checked are the bytes that are
+      stored, even if another thread writes to the buffer meanwhile.
+  V2  if only offsets, leader epoch, timestamp type and largest timestamp must change, the payload is kept, compressed
+      or not; the checksum is computed again only if a byte that it covers changes.
+  V3  everything else (another codec, magic 0 and 1) is rewritten, with offsets from 0, times from the first record's.
+  V4  errors of single records are collected and reported together; the packed list takes 16 bytes for each.
 
-Stricter than Kafka in three points, where Kafka would store what readers trip over: in magic 2 the offsets inside a
-batch must be 0, 1, 2 ... whatever the codec, a header must be true whoever sends it, and a batch that already says
-LogAppendTime is refused whatever times its records carry. tests/interop/FINDINGS.md has them all.
-Kafka: LogValidator, and of UnifiedLog.analyzeAndValidateRecords the checksums.
+Stricter than Kafka in three points, where Kafka would store batches that break readers: in magic 2 the offsets inside a
+batch must be 0, 1, 2 ... whatever the codec; a header must be correct whatever the origin; and a batch that is already
+LogAppendTime is refused whatever times its records have. tests/interop/FINDINGS.md lists them all.
+Kafka: LogValidator, and the checksums of UnifiedLog.analyzeAndValidateRecords.
 """
 
 cimport cython
@@ -47,7 +47,7 @@ cdef enum:
     AT_MAGIC = 16
     AT_LEGACY_CRC = 12
     AT_LEGACY_ATTRIBUTES = 17
-    FRAME_MIN = 17              # up to the magic: with fewer bytes Kafka sees no batch
+    FRAME_MIN = 17              # up to the magic: in fewer bytes Kafka finds no batch
     KEEP_CODEC = -1             # compression.type=producer
     NOGIL_MIN = 1 << 18         # bytes whose copy, checksum and walk take 50 µs
     LEGACY_NOGIL_MIN = 1 << 14  # the same for checksums by nibbles
@@ -63,8 +63,8 @@ cdef kl_pool_t pool
 
 @cython.final
 cdef class AppendPolicy:
-    """What a topic's configuration means for what is produced to it."""
-    cdef object config              # whose policy these are: keeps its id() from being another's
+    """What a topic's configuration requires of produced batches."""
+    cdef object config              # keeps the config alive, so that no other object can get its id()
     cdef object level
     cdef int codec
     cdef int64_t before_max
@@ -77,7 +77,7 @@ cdef dict kept_policies = {}
 
 
 cdef AppendPolicy policy_of(object config):
-    """A LogConfig is frozen, so its policy are worked out once."""
+    """Return the policy of a config. A LogConfig is frozen, so its policy is computed once."""
     cdef AppendPolicy policy
     if type(config) is LogConfig:
         known = kept_policies.get(id(config))
@@ -110,20 +110,20 @@ cdef AppendPolicy policy_of(object config):
 cdef class ValidatedBatch(BatchTable):
     """One batch of magic 2 as the log stores it; a read-only buffer of its bytes.
 
-    message_size_maybe_changed: it was written anew, of conversion_count records (0 where the payload stayed as it came).
-    max_timestamp is -1 where no record has a time, log_append_time -1 unless the topic stamps its records.
-    temporary_memory_bytes is what Kafka would count under that name, or a few bytes more. Any thread may read it.
+    message_size_maybe_changed: it was rewritten, from conversion_count records (0 if the payload was kept).
+    max_timestamp is -1 if no record has a time, log_append_time -1 unless the topic stamps its records.
+    temporary_memory_bytes is what Kafka counts under that name, or a few bytes more. Any thread may read it.
     Kafka: LogValidator.ValidationResult, RecordValidationStats.
     """
 
     def __init__(self):
-        raise TypeError("validated batches come from klog.record.validate_append()")
+        raise TypeError("get validated batches from klog.record.validate_append()")
 
     def __dealloc__(self):
         kl_pool_give(&pool, self.bytes_at, self.capacity)
 
-    cdef int room(self, Py_ssize_t size) except -1:
-        """Memory for size bytes, once."""
+    cdef int allocate(self, Py_ssize_t size) except -1:
+        """Allocate memory for size bytes, once."""
         self.bytes_at = <uint8_t *>kl_pool_take(&pool, <size_t>max(size, 1), &self.capacity)
         if self.bytes_at == NULL:
             raise MemoryError(f"{size} bytes for a record batch")
@@ -158,7 +158,7 @@ cdef class ValidatedBatch(BatchTable):
 
     @property
     def source_compression(self):
-        """Of what was sent: the last codec there that is not none."""
+        """The last codec other than none in the bytes that were sent."""
         return _CODECS[self.source_codec]
 
     @property
@@ -167,7 +167,7 @@ cdef class ValidatedBatch(BatchTable):
 
     @property
     def shallow_offset_of_max_timestamp(self):
-        """The last offset of the batch that holds the largest timestamp, which is this one; -1 without any."""
+        """The last offset of the batch with the largest timestamp, which is this one; -1 if there is none."""
         return -1 if self.max_timestamp < 0 else self.last_offset
 
     def __len__(self):
@@ -188,7 +188,7 @@ ctypedef struct request_t:
     int64_t size_max        # of a batch
     int32_t leader_epoch
     bint client
-    bint zero_based         # a client numbers the records of a batch from 0 on, and a log asks for it
+    bint zero_based         # a client numbers the records of a batch from 0 on, and the log requires it
     bint takes_zstd
 
 
@@ -198,8 +198,8 @@ ctypedef struct frames_t:
     int codec               # the last that is not none, as Kafka's sourceCompression
 
 
-cdef int refuse(str text, str meter) except -1:
-    raise InvalidRecord(text, meters={meter: 1} if meter else None)
+cdef int refuse(str text, str metric) except -1:
+    raise InvalidRecord(text, meters={metric: 1} if metric else None)
 
 
 cdef int corrupt(str text, Py_ssize_t position, kind=None) except -1:
@@ -207,7 +207,7 @@ cdef int corrupt(str text, Py_ssize_t position, kind=None) except -1:
 
 
 cdef int frame(const uint8_t *data, Py_ssize_t size, const request_t *request, frames_t *out) except -1:
-    """Find the whole batches and compare their checksums. What is cut short at the end is no part of the request."""
+    """Find the whole batches and compare their checksums. A batch cut short at the end is ignored."""
     cdef Py_ssize_t at = 0, left
     cdef int32_t length
     cdef int8_t magic
@@ -221,9 +221,9 @@ cdef int frame(const uint8_t *data, Py_ssize_t size, const request_t *request, f
         length = <int32_t>kl_load_u32(data + at + AT_LENGTH)
         magic = <int8_t>data[at + AT_MAGIC]
         if length < KL_LEGACY_LENGTH_MIN or length > INT32_MAX - KL_BATCH_PREFIX:
-            corrupt(f"a batch of {length} bytes cannot be", at)
+            corrupt(f"a batch length of {length} bytes is invalid", at)
         if not 0 <= magic <= 2:
-            corrupt(f"magic {magic} is no record format", at)
+            corrupt(f"magic {magic} is not a record format", at)
         if length > left - KL_BATCH_PREFIX:
             break
         length += KL_BATCH_PREFIX
@@ -231,7 +231,7 @@ cdef int frame(const uint8_t *data, Py_ssize_t size, const request_t *request, f
             if length < KL_BATCH_LENGTH_MIN + KL_BATCH_PREFIX:
                 corrupt(f"a batch of {length} bytes, less than its header", at)
             if request.zero_based and kl_load_u64(data + at) != 0:
-                refuse(f"a client's batch begins at offset 0, not {<int64_t>kl_load_u64(data + at)}", None)
+                refuse(f"a client's batch must begin at offset 0, not {<int64_t>kl_load_u64(data + at)}", None)
             if length > request.size_max:
                 too_large(length, request)
             stored = kl_load_u32(data + at + 17)
@@ -254,7 +254,7 @@ cdef int frame(const uint8_t *data, Py_ssize_t size, const request_t *request, f
         if crc != stored:
             corrupt(f"the checksum of a batch of {length} bytes is {stored:08x}, its bytes make {crc:08x}", at, "crc")
         if codec >= <int>len(_CODECS):
-            corrupt(f"codec bits {codec} name no codec", at)
+            corrupt(f"codec bits {codec} are not a known codec", at)
         if codec != 0:
             out.codec = codec
         out.count += 1
@@ -264,15 +264,15 @@ cdef int frame(const uint8_t *data, Py_ssize_t size, const request_t *request, f
 
 
 cdef int too_large(int64_t size, const request_t *request) except -1:
-    raise RecordTooLarge(f"a batch of {size} bytes, where max.message.bytes={request.size_max} is the most")
+    raise RecordTooLarge(f"a batch of {size} bytes is larger than max.message.bytes={request.size_max}")
 
 
 cdef int raise_refusals(bytes packed, int magic, const request_t *request, int32_t count) except -1:
-    cdef object now = request.rules.now     # a Python int: past 64 bits it does not wrap
+    cdef object now = request.rules.now     # a Python int: it does not wrap past 64 bits
     errors = RecordErrors(packed, magic, now - request.rules.before_max, now + request.rules.after_max)
     cls = InvalidTimestamp if errors.by_timestamp else InvalidRecord
     raise cls(
-        f"{len(errors)} of {count} records are refused, and with them the batch: {errors}",
+        f"{len(errors)} of {count} records are invalid, so the batch is refused: {errors}",
         record_errors=errors, meters=errors.meters,
     )
 
@@ -287,14 +287,14 @@ cdef int64_t last_of(int64_t offset, int64_t count) except -1:
 
 cdef int check_header(const kl_batch_t *b, const request_t *request) except -1:
     if b.last_offset_delta < 0:
-        refuse(f"a last offset {b.last_offset_delta} behind the first", INVALID_OFFSET_OR_SEQUENCE)
+        refuse(f"a last offset delta of {b.last_offset_delta} is invalid", INVALID_OFFSET_OR_SEQUENCE)
     if b.count <= 0:
-        refuse(f"a batch of {b.count} records", INVALID_OFFSET_OR_SEQUENCE)
+        refuse(f"a count of {b.count} records is invalid", INVALID_OFFSET_OR_SEQUENCE)
     if <int64_t>b.last_offset_delta + 1 != b.count:
         refuse(f"{<int64_t>b.last_offset_delta + 1} offsets for {b.count} records", INVALID_OFFSET_OR_SEQUENCE)
     if request.client:
         if b.attributes & KL_ATTR_CONTROL:
-            refuse("control records are not for clients to write", INVALID_OFFSET_OR_SEQUENCE)
+            refuse("clients must not write control records", INVALID_OFFSET_OR_SEQUENCE)
         if b.producer_id >= 0 and b.base_sequence < 0:
             refuse(
                 f"sequence {b.base_sequence} of producer {b.producer_id} is negative", INVALID_OFFSET_OR_SEQUENCE
@@ -304,7 +304,7 @@ cdef int check_header(const kl_batch_t *b, const request_t *request) except -1:
 
 cdef int scan(const uint8_t *records, Py_ssize_t size, const kl_batch_t *b, const request_t *request,
               kl_findings_t *found) except -1:
-    """Every record of a payload; raises what is wrong."""
+    """Check every record of a payload; raises if one is invalid."""
     cdef int32_t bad = 0, n
     cdef int status
     cdef bytes packed
@@ -320,12 +320,12 @@ cdef int scan(const uint8_t *records, Py_ssize_t size, const kl_batch_t *b, cons
         refuse(f"record {bad} of {b.count}: {status_text(status)}", None)
     if found.disorder >= 0:
         refuse(
-            f"record {found.disorder} of {b.count} has another offset than {found.disorder} in its batch",
+            f"record {found.disorder} of {b.count} does not have offset {found.disorder} in its batch",
             INVALID_OFFSET_OR_SEQUENCE,
         )
     if found.suspects:
         rules = request.rules
-        # A negative time fails in the writing, for who has nothing worse.
+        # A negative time is reported when it is written, so that any more serious error comes first.
         for rules.negative_refused in range(2 if rules.negative_refused else 1):
             n = kl_leader_refusals(records, <size_t>size, b.count, b.base_timestamp, &rules, NULL, 0)
             if n != 0:
@@ -337,7 +337,7 @@ cdef int scan(const uint8_t *records, Py_ssize_t size, const kl_batch_t *b, cons
 
 
 cdef object plain_of(ValidatedBatch source, int codec):
-    """The payload of a compressed batch, decompressed."""
+    """Return the decompressed payload of a compressed batch."""
     cdef Py_ssize_t size = source.nbytes - KL_BATCH_HEADER
     try:
         return decompress(codec, memoryview(source)[KL_BATCH_HEADER:], decompressed_bytes_max(size))
@@ -347,7 +347,7 @@ cdef object plain_of(ValidatedBatch source, int codec):
 
 cdef ValidatedBatch keep(ValidatedBatch batch, const kl_batch_t *b, AppendPolicy policy, const request_t *request,
                          const kl_findings_t *found):
-    """V2: the batch as it came, with what a leader says about it."""
+    """V2: keep the batch, with the fields that a leader sets."""
     cdef kl_batch_t *header = &batch.header
     cdef int64_t max_timestamp = request.rules.now if policy.stamps else found.max_timestamp
     cdef int16_t kind = KL_ATTR_LOG_APPEND_TIME if policy.stamps else 0
@@ -356,7 +356,7 @@ cdef ValidatedBatch keep(ValidatedBatch batch, const kl_batch_t *b, AppendPolicy
     header.base_offset = last_of(request.offset, b.count) - b.last_offset_delta
     header.leader_epoch = request.leader_epoch
     if b.max_timestamp != max_timestamp or (b.attributes & KL_ATTR_LOG_APPEND_TIME) != kind:
-        # Bits that have no meaning go with it, as in Kafka.
+        # Bits without a meaning are kept, as in Kafka.
         header.attributes = kind | b.attributes & (
             KL_ATTR_CODEC | KL_ATTR_TRANSACTIONAL | KL_ATTR_CONTROL | KL_ATTR_DELETE_HORIZON)
         header.max_timestamp = max_timestamp
@@ -369,7 +369,7 @@ cdef ValidatedBatch keep(ValidatedBatch batch, const kl_batch_t *b, AppendPolicy
 
 
 cdef int seal(ValidatedBatch batch) except -1:
-    """Header and checksum over the payload that is there."""
+    """Write header and checksum of a batch whose payload is complete."""
     batch.header.size = <int32_t>batch.nbytes
     if batch.nbytes >= NOGIL_MIN:
         with nogil:
@@ -386,17 +386,17 @@ cdef void store(uint8_t *at, kl_batch_t *header) noexcept nogil:
 
 
 cdef ValidatedBatch draft(int64_t payload_size):
-    """Room for a batch with a payload of that many bytes."""
+    """Allocate a batch with a payload of this many bytes."""
     cdef ValidatedBatch batch = ValidatedBatch.__new__(ValidatedBatch)
     if payload_size > INT32_MAX - KL_BATCH_HEADER:
-        raise RecordTooLarge(f"a batch of {payload_size} bytes of records, where 2 GiB is the end; send smaller ones")
-    batch.room(<Py_ssize_t>payload_size + KL_BATCH_HEADER)
+        raise RecordTooLarge(f"a batch of {payload_size} bytes of records exceeds 2 GiB; send smaller ones")
+    batch.allocate(<Py_ssize_t>payload_size + KL_BATCH_HEADER)
     return batch
 
 
 cdef ValidatedBatch renew(ValidatedBatch plain, const kl_batch_t *b, int codec, object level, AppendPolicy policy,
                           const request_t *request, const kl_findings_t *found):
-    """V3: a batch of the records that lie in plain, behind room for a header, with the producer fields of b."""
+    """V3: make a batch of the records in plain, which follow space for a header, with the producer fields of b."""
     cdef ValidatedBatch batch = plain
     cdef kl_batch_t *header
     cdef Py_buffer view
@@ -441,7 +441,7 @@ cdef ValidatedBatch take_batch(ValidatedBatch source, AppendPolicy policy, reque
     if not request.takes_zstd and (codec == KL_CODEC_ZSTD or target == KL_CODEC_ZSTD):
         refuse_zstd()
     request.rules.stamped = (b.attributes & KL_ATTR_LOG_APPEND_TIME) != 0
-    # Control records keep the codec they have, which is none.
+    # Control records keep their codec, which is none.
     stays = codec == target or b.attributes & KL_ATTR_CONTROL
     request.rules.negative_refused = not stays
     plain = None if codec == 0 else plain_of(source, codec)
@@ -464,7 +464,7 @@ cdef ValidatedBatch take_records(ValidatedBatch source, const uint8_t *records, 
     scan(records, size, b, request, &found)
     if stays:
         batch = keep(source, b, policy, request, &found)
-        # Kafka counts here wherever a codec is in play.
+        # Kafka counts here whenever a codec is used.
         if b.attributes & KL_ATTR_CODEC or target != 0:
             batch.temporary_memory_bytes = KL_BATCH_HEADER + size
         return batch
@@ -484,19 +484,19 @@ cdef ValidatedBatch take_records(ValidatedBatch source, const uint8_t *records, 
 
 
 cdef int refuse_zstd() except -1:
-    raise UnsupportedCompression("zstd, which whoever asks is too old for; compress with another codec")
+    raise UnsupportedCompression("the client's version is too old for zstd; compress with another codec")
 
 
 # Magic 0 and 1 --------------------------------------------------------------------------------------------------------
 
 cdef object unwrap(ValidatedBatch source, const kl_message_t *m):
-    """The set of messages in a wrapper."""
+    """Return the decompressed set of messages in a wrapper."""
     cdef int codec = m.attributes & KL_ATTR_CODEC
     cdef Py_ssize_t value_at = m.value - source.bytes_at
     if codec == KL_CODEC_ZSTD:
-        refuse(f"a message of magic {m.magic} with codec zstd, which magic 2 brought", None)
+        refuse(f"a message of magic {m.magic} with codec zstd, which requires magic 2", None)
     if m.value_size < 0:
-        refuse("a wrapper whose value is null", None)
+        refuse("a wrapper with a null value", None)
     value = memoryview(source)[value_at:value_at + m.value_size]
     if codec == KL_CODEC_LZ4 and m.magic == 0:
         value = lz4_with_header_checksum(value)
@@ -511,13 +511,13 @@ cdef int raise_set(int status, int32_t number, const kl_set_t *messages) except 
     if status == KL_ECRC:
         corrupt(f"{where}: the checksum does not match", 0, "crc")
     if status == KL_ECODEC:
-        refuse(f"{where} has a codec, inside another", None)
+        refuse(f"{where} has a codec inside a compressed wrapper", None)
     if status == KL_ECOUNT:
-        refuse("a wrapper without a message in it", None)
+        refuse("a wrapper without messages", None)
     if status == KL_EORDER:
         refuse(f"a wrapper of magic 1 at offset {messages.offset}, before its last message", None)
     if status == KL_EMAGIC:
-        refuse(f"{where} has another magic than the first, {messages.magic}", INVALID_MAGIC)
+        refuse(f"{where} has a different magic from the first, {messages.magic}", INVALID_MAGIC)
     return corrupt(f"{where}: {status_text(status)}", 0)
 
 
@@ -595,17 +595,17 @@ cdef ValidatedBatch take_set(const kl_set_t *messages, const frames_t *frames, i
     return batch
 
 
-# The door -------------------------------------------------------------------------------------------------------------
+# API ------------------------------------------------------------------------------------------------------------------
 
 def validate_append(buffer, config, *, offset, now, str origin="client", leader_epoch=-1, takes_zstd=True):
-    """What the leader of a partition stores of a produced buffer: a ValidatedBatch, whose first record has `offset`.
+    """Validate a produced buffer as a partition's leader. Returns a ValidatedBatch whose first record has `offset`.
 
-    buffer: a batch of magic 2, or messages of magic 0 or 1, which become one. config: a LogConfig, or a dict of Kafka's
-    names. now: the leader's clock, in ms. origin: "client", or "coordinator", which may write control records.
-    takes_zstd: False where a peer is too old for zstd. What the batch may weigh is the log's business.
+    buffer: a batch of magic 2, or messages of magic 0 or 1, which are converted to one. config: a LogConfig, or a dict
+    with Kafka's names. now: the leader's clock, in ms. origin: "client", or "coordinator", which may write control
+    records. takes_zstd: False if a peer is too old for zstd. The log, not this function, limits the batch's size.
 
-    Raises CorruptBatch (checksum, frame, codec stream), InvalidRecord and InvalidTimestamp (with `record_errors`, where
-    it is single records), UnsupportedCompression; `meters` of each are Kafka's.
+    Raises CorruptBatch (checksum, frame, codec stream), InvalidRecord and InvalidTimestamp (with `record_errors` if
+    single records are invalid), UnsupportedCompression. Their `meters` are the Kafka metrics to increment.
     """
     cdef request_t request
     cdef ValidatedBatch batch
@@ -618,14 +618,14 @@ def validate_append(buffer, config, *, offset, now, str origin="client", leader_
     if batch is None:
         if len(memoryview(buffer)) != 0:
             corrupt(f"{len(memoryview(buffer))} bytes, less than a batch", 0)
-        refuse("no batch at all", None)
+        refuse("the buffer has no whole batch", None)
     return batch
 
 
 cdef ValidatedBatch leaders_batch(buffer, config, int64_t offset, int64_t now, str origin, int32_t leader_epoch,
                                   int64_t size_max):
-    """The same for a log, which also asks that a client's batch begin at offset 0 and that no batch have more than
-    size_max bytes, before and after (RecordTooLarge). None where no whole batch is there."""
+    """The same for a log, which also requires that a client's batch begin at offset 0 and that no batch exceed size_max
+    bytes, before and after (RecordTooLarge). Returns None if there is no whole batch."""
     cdef request_t request
     cdef ValidatedBatch batch
     request.offset = offset
@@ -645,7 +645,7 @@ cdef ValidatedBatch lead(buffer, AppendPolicy policy, int64_t now, str origin, r
     cdef ValidatedBatch batch, source = ValidatedBatch.__new__(ValidatedBatch)
     request.client = origin == "client"
     if not request.client and origin != "coordinator":
-        raise ValueError(f'origin is "client" or "coordinator", not {origin!r}: nobody validates for a follower')
+        raise ValueError(f'origin must be "client" or "coordinator", not {origin!r}: followers do not validate')
     request.rules.now = now
     request.rules.before_max = policy.before_max
     request.rules.after_max = policy.after_max
@@ -654,7 +654,7 @@ cdef ValidatedBatch lead(buffer, AppendPolicy policy, int64_t now, str origin, r
     check_buffer("buffer", buffer)
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
-        source.room(view.len)
+        source.allocate(view.len)
         if view.len >= NOGIL_MIN:
             with nogil:
                 memcpy(source.bytes_at, view.buf, <size_t>view.len)
@@ -666,7 +666,7 @@ cdef ValidatedBatch lead(buffer, AppendPolicy policy, int64_t now, str origin, r
     if frames.count == 0:
         return None
     if frames.count > 1 and (source.bytes_at[AT_MAGIC] == 2 or frames.codec != 0):
-        refuse(f"{frames.count} batches, where a produced one stands alone", None)
+        refuse(f"{frames.count} batches; a produce request must contain one", None)
     if source.bytes_at[AT_MAGIC] == 2:
         batch = take_batch(source, policy, request)
     else:

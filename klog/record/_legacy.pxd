@@ -3,16 +3,16 @@ from libc.stdint cimport uint8_t
 
 
 cdef class LegacyBatch:
-    """A message of magic 0 or 1, with or without messages in it, as the batch of magic 2 that would hold the same."""
-    cdef kl_batch_t header          # as a header of magic 2 would say it; position is the caller's to set
-    cdef readonly bytes payload     # the records, as magic 2 writes them
+    """A message of magic 0 or 1, with or without inner messages, as the equivalent batch of magic 2."""
+    cdef kl_batch_t header          # the equivalent header of magic 2; the caller sets position
+    cdef readonly bytes payload     # the records, encoded as in magic 2
     cdef bint verified
-    cdef bint loose                 # it has bytes that readers pass by
-    cdef int bad_crc                # number of the first message within whose checksum does not match, -1 for none
+    cdef bint loose                 # it has extra bytes that readers ignore
+    cdef int bad_crc                # number of the first inner message with a wrong checksum, -1 for none
 
-    # Check the message's own checksum (message: a memoryview of the bytes at data) and those within, unless it is done.
+    # Check the checksums of the message (a memoryview of the bytes at data) and of inner ones, unless already done.
     cdef int verify(self, message, const uint8_t *data) except -1
 
 
-# Read the message that these bytes (a memoryview) are, no byte more or less. CorruptBatch without a place on bad bytes.
+# Read a message from exactly these bytes (a memoryview). Raises CorruptBatch without a position for invalid bytes.
 cdef LegacyBatch read_legacy(message, bint verify_crc)

@@ -1,13 +1,13 @@
 # cython: auto_pickle=False
-"""Magic 0 and 1, what Kafka wrote before 0.11, read into what the readers of magic 2 take.
+"""Reads magic 0 and 1, Kafka's formats before 0.11, into the form of magic 2.
 
-One message is one batch: of one record, or, with a codec, of the whole messages that its value becomes. What Kafka's
-iterator takes is taken; csrc/legacy.h has the bytes, and the few sets that are refused.
+One message becomes one batch: of one record or, with a codec, of the whole messages in its decompressed value. What
+Kafka's iterator accepts is accepted; csrc/legacy.h describes the bytes, and the few sets that are refused.
 
-  L1  what comes out of a wrapper is bounded as any payload is, and made into records once, not kept beside them: a
-      record takes fewer bytes than its message did.
-  L2  a message inside a wrapper has no codec: no stream is ever decompressed out of another.
-  L3  where checksums count, those of the messages within count too, as they do for Kafka's consumer.
+  L1  the decompressed size of a wrapper is bounded as that of any payload. It is converted to records once and not kept
+      beside them: a record takes fewer bytes than its message did.
+  L2  a message inside a wrapper has no codec: compressed data is never decompressed twice.
+  L3  if checksums are verified, those of the inner messages are too, as in Kafka's consumer.
 
 Kafka: AbstractLegacyRecordBatch, LegacyRecord.
 """
@@ -36,9 +36,9 @@ cdef enum:
     NOGIL_MIN = 1 << 14     # a checksum by nibbles takes 5 ns a byte
 
 cdef dict TEXTS = {
-    KL_ECOUNT: "a wrapper without a message in it",
-    KL_ECODEC: "a message with a codec, inside another",
-    KL_EORDER: "offsets that no batch can have",
+    KL_ECOUNT: "a wrapper without messages",
+    KL_ECODEC: "a message with a codec inside a compressed wrapper",
+    KL_EORDER: "offsets that are impossible in a batch",
 }
 
 
@@ -50,14 +50,14 @@ cdef int fail(int status, const kl_message_t *m, bint wrapped, int32_t number) e
 
 
 cdef object unwrap(message, const kl_message_t *m, const uint8_t *data):
-    """What the value of a wrapper becomes."""
+    """Return the decompressed value of a wrapper."""
     cdef int codec = m.attributes & KL_ATTR_CODEC
     cdef Py_ssize_t value_at
     if not KL_CODEC_GZIP <= codec <= KL_CODEC_LZ4:
-        text = f"codec {_CODECS[codec]}, which magic 2 brought" if codec < len(_CODECS) else f"codec bits {codec}"
+        text = f"codec {_CODECS[codec]}, which requires magic 2" if codec < len(_CODECS) else f"codec bits {codec}"
         raise CorruptBatch(f"a message of magic {m.magic} with {text}", offset=m.offset)
     if m.value_size < 0:
-        raise CorruptBatch("a wrapper whose value is null", offset=m.offset)
+        raise CorruptBatch("a wrapper with a null value", offset=m.offset)
     value_at = m.value - data
     value = message[value_at:value_at + m.value_size]
     try:
@@ -97,7 +97,7 @@ cdef LegacyBatch as_batch(const uint8_t *messages, size_t size, const kl_message
 
 
 cdef int check_crc(message, const uint8_t *data) except -1:
-    """The message's own checksum. Before its fields: an accident is to be called by its name."""
+    """Check the message's own checksum. Before its fields, so that damage is reported as a checksum error."""
     stored = kl_load_u32(data + CRC_AT)
     crc = zlib.crc32(message[KL_MESSAGE_CRC_FROM:])
     if crc != stored:
@@ -157,7 +157,7 @@ cdef LegacyBatch read_legacy(message, bint verify_crc):
         batch.header.size = m.size
         batch.header.magic = m.magic
         batch.header.crc = m.crc
-        # Bits that the format does not have stay out: magic 2 would call some of them control or transactional.
+        # Bits that the format does not have are cleared: in magic 2 some of them mean control or transactional.
         batch.header.attributes = m.attributes & (KL_ATTR_CODEC | (KL_ATTR_LOG_APPEND_TIME if m.magic == 1 else 0))
         batch.header.max_timestamp = m.timestamp
         batch.header.producer_id = -1

@@ -7,7 +7,7 @@ cdef class Rows:
     cdef ArrowArray array               # owned, unless the rows are some of those of `whole`
     cdef kl_rows_t rows
     cdef Rows whole
-    cdef readonly int64_t first         # number of row 0 among all of the source, for messages
+    cdef readonly int64_t first         # number of row 0 among all rows of the source, for messages
     cdef int64_t *picked
 
     cdef Rows pick(self, int64_t *picked, int64_t n)
@@ -15,7 +15,7 @@ cdef class Rows:
 
 cdef class RowSource:
     cdef ArrowArrayStream stream
-    cdef Rows only                      # of an array there is one
+    cdef Rows only                      # the rows of an array, which are all
     cdef kl_rows_t layout
     cdef int64_t taken
     cdef bint busy

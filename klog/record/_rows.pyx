@@ -1,11 +1,11 @@
 # cython: auto_pickle=False
-"""Arrow columns as records to write: whatever has __arrow_c_array__ or __arrow_c_stream__, pyarrow's or not.
+"""Arrow columns as records to write: any object with __arrow_c_array__ or __arrow_c_stream__, of pyarrow or not.
 
-  R1  an array or stream is moved out of its capsule and released once, when the last Rows of it goes.
-  R2  of a stream one array is here at a time; whoever wants more asks for it.
-  R3  a stream is asked without the GIL: it may want it, or wait for a thread that does.
+  R1  an array or stream is moved out of its capsule and released once, with its last Rows.
+  R2  one array of a stream is held at a time; the next one is requested when needed.
+  R3  a stream is called without the GIL: it may take the GIL, or wait for a thread that does.
 
-csrc/rows.h says which types a column may have.
+csrc/rows.h lists the types that a column may have.
 """
 
 cimport cython
@@ -22,16 +22,16 @@ from libc.string cimport memset
 
 
 def is_arrow(records) -> bool:
-    """Can RowSource take it: Rows, or one of the two methods of the Arrow PyCapsule interface?"""
+    """Can RowSource take it: Rows, or an object with one of the two methods of the Arrow PyCapsule interface?"""
     return type(records) is Rows or hasattr(records, "__arrow_c_array__") or hasattr(records, "__arrow_c_stream__")
 
 
 @cython.final
 cdef class Rows:
-    """Rows of one Arrow array, or some of them; len() says how many. Records for encode, Encoder and Log.append."""
+    """Rows of one Arrow array, or some of them; len() is their number. Records for encode, Encoder and Log.append."""
 
     def __init__(self):
-        raise TypeError("rows come from a RowSource")
+        raise TypeError("get rows from a RowSource")
 
     def __dealloc__(self):
         if self.array.release != NULL:
@@ -42,7 +42,7 @@ cdef class Rows:
         return self.rows.length
 
     cdef Rows pick(self, int64_t *picked, int64_t n):
-        """Those n of them, in this order; picked is malloc's and the new rows' from now on."""
+        """Return n of them, in this order. picked must come from malloc; the new rows take ownership of it."""
         cdef Rows some = Rows.__new__(Rows)
         some.picked = picked
         some.whole = self
@@ -55,10 +55,10 @@ cdef class Rows:
 
 @cython.final
 cdef class RowSource:
-    """Iterates the Rows of anything with the Arrow C interface, array by array, empty ones left out.
+    """Iterates the Rows of any object with the Arrow C interface, array by array, without empty ones.
 
-    TypeError for a column of a type that is not taken, ValueError for one that is missing or not known: both at once,
-    not at the first array. An error of a stream is raised as what its code says.
+    Raises immediately, not at the first array: TypeError for a column of an unsupported type, ValueError for a missing
+    or an unknown one. An error of a stream is raised as the exception of its code.
     """
 
     def __init__(self, records):
@@ -75,9 +75,9 @@ cdef class RowSource:
             capsules = records.__arrow_c_array__()
             given = <ArrowArray *>PyCapsule_GetPointer(capsules[1], "arrow_array")
             if given.release == NULL:
-                raise ValueError("the Arrow array was taken by somebody else")
+                raise ValueError("the Arrow array was already consumed")
             array = given[0]
-            given.release = NULL    # moved: it is ours to release, whatever comes now
+            given.release = NULL    # moved: this object releases it from now on
             self.only = Rows.__new__(Rows)
             self.only.array = array
             self.bind(<ArrowSchema *>PyCapsule_GetPointer(capsules[0], "arrow_schema"))
@@ -86,7 +86,7 @@ cdef class RowSource:
             capsule = records.__arrow_c_stream__()
             stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
             if stream.release == NULL:
-                raise ValueError("the Arrow stream was taken by somebody else")
+                raise ValueError("the Arrow stream was already consumed")
             self.stream = stream[0]
             stream.release = NULL
             memset(&schema, 0, sizeof(schema))
@@ -116,7 +116,7 @@ cdef class RowSource:
         return rows
 
     cdef Rows next_rows(self):
-        """The next ones, or None."""
+        """Return the next rows, or None."""
         cdef Rows rows = self.only
         cdef int status
         if self.busy:
@@ -133,7 +133,7 @@ cdef class RowSource:
             finally:
                 self.busy = False
             if status != 0:
-                rows.array.release = NULL   # a failure leaves nothing there
+                rows.array.release = NULL   # a failed get_next leaves no array there
                 self.fail(status)
             if rows.array.release == NULL:
                 self.stream.release(&self.stream)
@@ -169,8 +169,8 @@ cdef class RowSource:
         raise ValueError(f"Arrow records: {text}")
 
     cdef int fail(self, int status) except -1:
-        cdef const char *said = self.stream.get_last_error(&self.stream)
-        text = (<bytes>said).decode("utf-8", "replace") if said != NULL else "no reason given"
+        cdef const char *reason = self.stream.get_last_error(&self.stream)
+        text = (<bytes>reason).decode("utf-8", "replace") if reason != NULL else "no reason given"
         if status == ENOMEM:
             raise MemoryError(f"the Arrow stream failed: {text}")
         if status == EINVAL:

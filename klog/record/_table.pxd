@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t
 
 
 cdef class BatchTable:
-    cdef uint8_t *bytes_at               # nbytes bytes, whole batches back to back; whose they are, the heir says
+    cdef uint8_t *bytes_at               # nbytes bytes, whole batches back to back; the subclass defines their owner
     cdef readonly Py_ssize_t nbytes
     cdef kl_batch_t *batches            # n entries; position is the byte in data
     cdef readonly Py_ssize_t n

@@ -1,10 +1,10 @@
-"""Control records: what the log itself writes among the data, in batches with attribute bit 5.
+"""Control records: written by the log itself among the data, in batches with attribute bit 5.
 
     key             := version:i16 type:i16 ...                 longer keys are read, a negative version is corruption
     end of txn      := version:i16 coordinator_epoch:i32 ...    the value of abort and commit
 
-Transaction markers come one to a batch and uncompressed; KRaft puts several kinds into its metadata log (kraft). A type
-that is not known is passed on as "unknown", as Kafka's consumers do. Kafka: ControlRecordType, EndTransactionMarker.
+Transaction markers are uncompressed, one per batch; KRaft writes several kinds into its metadata log (kraft). An
+unknown type is returned as "unknown", as in Kafka's consumers. Kafka: ControlRecordType, EndTransactionMarker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MARKER: Final = struct.Struct(">hi")
 
 
 def control_type(key: bytes | None) -> str:
-    """The name of a control record by its key."""
+    """Return the name of a control record from its key."""
     if key is None or len(key) < _KEY.size:
         raise CorruptBatch("the key of a control record has fewer than 4 bytes")
     version, number = _KEY.unpack_from(key)
@@ -40,7 +40,7 @@ def control_type(key: bytes | None) -> str:
 
 
 def marker_coordinator_epoch(value: bytes | None) -> int:
-    """The coordinator epoch in the value of an abort or commit marker."""
+    """Return the coordinator epoch in the value of an abort or commit marker."""
     if value is None or len(value) < _MARKER.size:
         raise CorruptBatch("the value of a transaction marker has fewer than 6 bytes")
     version, epoch = _MARKER.unpack_from(value)
@@ -50,12 +50,13 @@ def marker_coordinator_epoch(value: bytes | None) -> int:
 
 
 def control_key(name: str) -> bytes:
-    """The key of a control record of this type, version 0."""
+    """Return the key of a control record of this type, version 0."""
     return _KEY.pack(0, CONTROL_TYPES.index(name))
 
 
 def marker(name: str, coordinator_epoch: int) -> tuple[bytes, bytes]:
-    """Key and value of an "abort" or "commit" marker, for `encode(..., is_control=True, is_transactional=True)`."""
+    """Return key and value of an "abort" or "commit" marker, for `encode(..., is_control=True,
+    is_transactional=True)`."""
     if name not in ("abort", "commit"):
         raise ValueError(f"a transaction ends with 'abort' or 'commit', not {name!r}")
     return control_key(name), _MARKER.pack(0, coordinator_epoch)

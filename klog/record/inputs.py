@@ -1,4 +1,4 @@
-"""What records are given as to whatever appends or encodes them: names for type checkers, and nothing at run time."""
+"""The types in which records may be given to append and encode: for type checkers only, nothing at run time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from typing_extensions import Buffer  # collections.abc has it from Python 3.12 on
+    from typing_extensions import Buffer  # in collections.abc from Python 3.12 on
 
     from klog.record._batch import Record
     from klog.record._rows import Rows
@@ -18,14 +18,14 @@ class ArrowArray(Protocol):
     """One array of the Arrow C interface, such as a pyarrow.RecordBatch."""
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        """Schema and array as capsules."""
+        """Return schema and array as capsules."""
 
 
 class ArrowStream(Protocol):
-    """A stream of them, such as a frame of pyarrow, polars, duckdb or pandas."""
+    """A stream of arrays, such as a frame of pyarrow, polars, duckdb or pandas."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The stream as a capsule."""
+        """Return the stream as a capsule."""
 
 
 Headers: TypeAlias = "Iterable[tuple[str, Buffer | None]]"

@@ -1,11 +1,11 @@
-"""The control records of KRaft's metadata log and snapshots, by name: what is in them, and their bytes.
+"""The control records of KRaft's metadata log and snapshots: their fields, and encoding and decoding.
 
     key    := version:i16 type:i16
     value  := version:i16 field* tags       arrays and strings compact: an unsigned varint of their length + 1 first
-    tags   := count:varint (tag:varint size:varint byte*)*         of fields that a newer writer knows: read over
+    tags   := count:varint (tag:varint size:varint byte*)*         fields of newer writers: skipped
 
     read_kraft(control_type, value)     value of such a record → LeaderChange, SnapshotHeader, ...
-    .record()                           the other way: (key, value) for `encode(..., is_control=True)`
+    .record()                           the reverse: (key, value) for `encode(..., is_control=True)`
 
 Kafka: LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord; KIP-595, 630,
 853.
@@ -41,53 +41,53 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """Who leads from here on, the ids of all voters, and of those that voted for it."""
+    """The new leader, the ids of all voters, and of those that voted for it."""
 
     leader_id: int
     voters: tuple[int, ...] = ()
     granting_voters: tuple[int, ...] = ()
 
     def record(self) -> tuple[bytes, bytes]:
-        """Key and value, as Kafka writes them: version 0, without the voters' directories."""
+        """Return key and value, as Kafka writes them: version 0, without the voters' directories."""
         value = struct.pack(">hi", 0, self.leader_id) + _ids(self.voters) + _ids(self.granting_voters) + _NO_TAGS
         return control_key("leader_change"), value
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """First in a snapshot: the append time, in ms, of the last batch in it."""
+    """First record of a snapshot: the append time, in ms, of the last batch in it."""
 
     last_contained_log_timestamp: int
 
     def record(self) -> tuple[bytes, bytes]:
-        """Key and value."""
+        """Return key and value."""
         value = struct.pack(">hq", 0, self.last_contained_log_timestamp) + _NO_TAGS
         return control_key("snapshot_header"), value
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFooter:
-    """Last in a snapshot that is whole."""
+    """Last record of a complete snapshot."""
 
     def record(self) -> tuple[bytes, bytes]:
-        """Key and value."""
+        """Return key and value."""
         return control_key("snapshot_footer"), struct.pack(">h", 0) + _NO_TAGS
 
 
 @dataclass(frozen=True, slots=True)
 class KRaftVersion:
-    """The version of the protocol that the quorum speaks."""
+    """The version of the quorum's protocol."""
 
     kraft_version: int
 
     def record(self) -> tuple[bytes, bytes]:
-        """Key and value."""
+        """Return key and value."""
         return control_key("kraft_version"), struct.pack(">hh", 0, self.kraft_version) + _NO_TAGS
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a voter listens."""
+    """The address on which a voter listens."""
 
     name: str
     host: str
@@ -96,7 +96,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """One member of the quorum, and the protocol versions it knows."""
+    """One member of the quorum, and the protocol versions it supports."""
 
     voter_id: int
     directory_id: uuid.UUID
@@ -107,12 +107,12 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class KRaftVoters:
-    """The quorum."""
+    """The members of the quorum."""
 
     voters: tuple[Voter, ...]
 
     def record(self) -> tuple[bytes, bytes]:
-        """Key and value."""
+        """Return key and value."""
         return control_key("kraft_voters"), struct.pack(">h", 0) + _array(self.voters, _voter) + _NO_TAGS
 
 
@@ -120,10 +120,10 @@ KRaftRecord = LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | KR
 
 
 def read_kraft(control_type: str | None, value: bytes | None) -> KRaftRecord | None:
-    """What the value of a control record says; None for transaction markers, unknown types and data.
+    """Parse the value of a control record; None for transaction markers, unknown types and data.
 
-    Newer versions are read as the newest one known here, as Kafka reads them. CorruptBatch for bytes that break off or
-    are of a negative version.
+    Newer versions are read as the newest one known here, as in Kafka. Raises CorruptBatch for truncated bytes or a
+    negative version.
     """
     read = _READ.get(control_type or "")
     if read is None:
@@ -138,7 +138,7 @@ def read_kraft(control_type: str | None, value: bytes | None) -> KRaftRecord | N
 
 
 class _Fields:
-    """The fields of a value, one after the other."""
+    """Reads the fields of a value one after the other."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""Records as parallel lists: what a caller has that never made tuples of them."""
+"""Records as parallel lists: for callers that do not have them as tuples."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer  # collections.abc has it from Python 3.12 on
+    from typing_extensions import Buffer  # in collections.abc from Python 3.12 on
 
     _Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 
-_INT64 = {"q", "l"}  # what a buffer of int64 calls itself, behind the sign of the native byte order
+_INT64 = {"q", "l"}  # format codes of an int64 buffer, without a byte order prefix
 
 
 class Lists:
     """Record n is (keys[n], values[n], timestamps[n], headers[n]), in the order and with the rules of the tuple.
 
-    keys, values, headers: a list or tuple; None for keys or headers says none has any. timestamps: a list or tuple of
-    int or None, or a buffer of int64 (array.array("q"), a numpy array), or None. All of one length, else ValueError.
-    Nothing is copied here: leave them alone until they are written.
+    keys, values, headers: a list or tuple; None for keys or headers: no record has any. timestamps: a list or tuple of
+    int or None, or a buffer of int64 (array.array("q"), a numpy array), or None. Raises ValueError for different
+    lengths. Nothing is copied here: do not change them until the records are written.
     """
 
     __slots__ = ("headers", "keys", "timestamps", "values")
@@ -35,7 +35,7 @@ class Lists:
             if given is None and name != "values":
                 continue
             if not isinstance(given, list | tuple):
-                raise TypeError(f"{name} is a list or a tuple, not {type(given).__name__}")
+                raise TypeError(f"{name} must be a list or a tuple, not {type(given).__name__}")
             if len(given) != len(values):
                 raise ValueError(f"{len(values)} values, but {len(given)} {name}")
         if timestamps is not None:
@@ -51,7 +51,7 @@ class Lists:
         return len(self.values)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """The tuples that they stand for."""
+        """Iterate the equivalent tuples."""
         stamps = self.timestamps
         if stamps is not None and not isinstance(stamps, list | tuple):
             stamps = memoryview(cast("Buffer", stamps)).tolist()
@@ -63,17 +63,17 @@ class Lists:
 
 
 def _int64s(timestamps: object) -> int:
-    """How many int64 there are in a buffer."""
+    """Return the number of int64 in a buffer."""
     try:
         with memoryview(timestamps) as view:  # type: ignore[arg-type]
             kind = view.format.lstrip("@=<")
             if kind not in _INT64 or view.itemsize != 8 or view.ndim != 1 or not view.c_contiguous:
-                raise TypeError(f"timestamps is a contiguous row of int64, not of format {view.format!r}")
+                raise TypeError(f"timestamps must be a contiguous buffer of int64, not of format {view.format!r}")
             return len(view)
     except (TypeError, ValueError, BufferError) as error:
         if "int64" in str(error):
             raise
         raise TypeError(
-            f"timestamps is a list of int, or a buffer of int64 (of a numpy datetime64 array, "
+            f"timestamps must be a list of int, or a buffer of int64 (of a numpy datetime64 array, "
             f"`.astype('datetime64[ms]').view('int64')`), not {type(timestamps).__name__}"
         ) from None

@@ -1,4 +1,4 @@
-"""Who keeps what was decompressed: the readers of records ask it first."""
+"""The interface of a cache of decompressed records: the readers of records query it first."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 class Payloads(Protocol):
-    """Plain records of the batches of one file. position, size and crc are those of the batch. Any thread."""
+    """Decompressed records of the batches of one file. position, size and crc are those of the batch. Any thread."""
 
     def find(self, position: int, size: int, crc: int) -> Buffer | None:
-        """What was kept for the batch."""
+        """Return the records kept for the batch, or None."""
 
     def keep(self, position: int, size: int, crc: int, plain: Buffer) -> None:
-        """These are its records."""
+        """Keep the batch's records."""

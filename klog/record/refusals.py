@@ -1,5 +1,5 @@
-"""Which records of a produced batch are wrong, and why, in words made when they are read: a batch of a MiB may hold a
-hundred thousand bad ones.
+"""Lists which records of a produced batch are invalid, and why. Texts are made only when read: a batch of 1 MiB may
+have a hundred thousand invalid records.
 
 Kafka: LogValidator.ApiRecordError.
 """
@@ -13,7 +13,7 @@ from typing import Final, overload
 
 MAGIC, KEY, STAMPED, TIMESTAMP, NEGATIVE = range(1, 6)  # csrc/leader.h, kl_refused_t
 
-METERS: Final = {MAGIC: "InvalidMagicNumberRecordsPerSec", KEY: "NoKeyCompactedTopicRecordsPerSec"}
+METRICS: Final = {MAGIC: "InvalidMagicNumberRecordsPerSec", KEY: "NoKeyCompactedTopicRecordsPerSec"}
 
 _REFUSAL: Final = struct.Struct("=qii")  # csrc/leader.h, kl_refusal_t: timestamp, number, why
 _SHOWN_MAX: Final = 3
@@ -21,7 +21,7 @@ _SHOWN_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class RecordError:
-    """One record for which a leader refuses its batch. batch_index counts from 0 in that batch.
+    """One record because of which a leader refuses its batch. batch_index counts from 0 in that batch.
 
     Kafka: ProduceResponse.RecordError.
     """
@@ -65,7 +65,7 @@ class RecordErrors(Sequence[RecordError]):
         return f"<{len(self)} record errors: {self}>"
 
     def __str__(self) -> str:
-        """The first three."""
+        """Return the text of the first three."""
         shown = [f"record {error.batch_index}: {error.message}" for error in self[:_SHOWN_MAX]]
         if len(self) > _SHOWN_MAX:
             shown.append(f"and {len(self) - _SHOWN_MAX} more")
@@ -74,11 +74,11 @@ class RecordErrors(Sequence[RecordError]):
     @property
     def meters(self) -> dict[str, int]:
         reasons = [why for _, _, why in _REFUSAL.iter_unpack(self.packed)]
-        return {meter: reasons.count(why) for why, meter in METERS.items() if why in reasons}
+        return {metric: reasons.count(why) for why, metric in METRICS.items() if why in reasons}
 
     @property
     def by_timestamp(self) -> bool:
-        """Is the time of at least one of them wrong?"""
+        """Is the timestamp of at least one of them invalid?"""
         return any(why in (STAMPED, TIMESTAMP, NEGATIVE) for _, _, why in _REFUSAL.iter_unpack(self.packed))
 
     def _at(self, i: int) -> RecordError:
@@ -87,14 +87,14 @@ class RecordErrors(Sequence[RecordError]):
 
     def _text(self, why: int, timestamp: int) -> str:
         if why == MAGIC:
-            return f"another magic than its wrapper's, {self.magic}"
+            return f"its magic is not that of its wrapper, {self.magic}"
         if why == KEY:
             return "Compacted topic cannot accept message without key; give it one"
         if why == STAMPED:
-            return "the batch says LogAppendTime, which is for the leader to say; produce with CreateTime"
+            return "the batch has the type LogAppendTime, which only the leader may set; produce with CreateTime"
         if why == NEGATIVE:
-            return f"timestamp {timestamp} is negative; -1 says that there is none"
+            return f"timestamp {timestamp} is negative; use -1 for no timestamp"
         return (
             f"timestamp {timestamp} is outside [{self.timestamp_min}, {self.timestamp_max}], "
-            f"which message.timestamp.before.max.ms and .after.max.ms allow"
+            f"the range that message.timestamp.before.max.ms and .after.max.ms allow"
         )

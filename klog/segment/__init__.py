@@ -1,8 +1,8 @@
-"""segment: one base offset, four files. Takes encoded batches from record, gives byte ranges of .log and answers of the
-indexes; on the right of it log strings segments together.
+"""segment: one base offset, four files. Takes encoded batches from record, returns byte ranges of .log and index
+lookups. The package log combines segments to a log.
 
-Its door: Segment, what those of a log share (Home), and AbortedTransaction; names of files; Header, HeaderWalk and the
-walks over a .log file, for those who load, count and inspect logs.
+Its API: Segment, Home (what the segments of one log share) and AbortedTransaction; the names of files; Header,
+HeaderWalk and the walks over a .log file, for code that loads, counts and inspects logs.
 """
 
 from klog.segment import names

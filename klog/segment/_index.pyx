@@ -1,11 +1,11 @@
-"""The sparse offset and time index of one segment, kept in step: offset -> position, timestamp -> offset.
+"""The sparse offset and time indexes of one segment, kept consistent: offset -> position, timestamp -> offset.
 
-  I1  keys rise from entry to entry; slots behind the last entry are zeros, also after a truncation
+  I1  keys rise from entry to entry; slots after the last entry are zeros, also after a truncation
   I2  an offset entry (o, p): the batch that begins at byte p ends at offset o
-  I3  a time entry (t, o): no record at or before offset o is younger than t
+  I3  a time entry (t, o): no record at or before offset o has a timestamp above t
   I4  losing these files loses no data: they are rebuilt from .log, so they are never fsynced per append
 
-The caller holds the log's lock for anything that changes; lookups come from any thread, under the GIL.
+The caller holds the log's lock for all changes; any thread may look up entries, under the GIL.
 Kafka: OffsetIndex, TimeIndex, AbstractIndex.
 """
 
@@ -51,9 +51,9 @@ cdef inline int32_t load32(const uint8_t *at) noexcept:
 cdef class IndexPair:
     """Both index files of the segment at base_offset.
 
-    capacity: bytes that each file of a writable (active) segment grows to, rounded down to whole entries; -1 leaves
-    the files as long as they are. copy: read the files into memory instead of mapping them, since another process may
-    shorten them. Empty paths: no files at all, only memory.
+    capacity: bytes that each file of a writable (active) segment grows to, rounded down to whole entries; -1 keeps the
+    files' lengths. copy: read the files into memory instead of mapping them, because another process may shorten them.
+    Empty paths: only memory, no files.
     """
 
     def __cinit__(self, str offsets_path, str times_path, int64_t base_offset, *, bint writable=False,
@@ -71,8 +71,8 @@ cdef class IndexPair:
         self.attach(0 if self.offsets.found == 0 else -1, 0 if self.times.found == 0 else -1)
 
     cdef int attach(self, int32_t offsets=-1, int32_t times=-1) except -1:
-        """Count the sound entries of the files as they are mapped now; or take it that there are so many, and look at
-        nothing: on tmpfs to look at a place without blocks takes a page, and where there is none, that is a SIGBUS."""
+        """Count the valid entries of the mapped files; or take the given counts without reading the files. On tmpfs a
+        read of a place without blocks allocates a page; if there is no memory for it, that is a SIGBUS."""
         cdef int32_t slots = <int32_t>min(self.offsets.size // KL_OFFSET_ENTRY, INT32_MAX)
         cdef const uint8_t *last
         self.x.offset_entries = self.offsets.data
@@ -101,7 +101,7 @@ cdef class IndexPair:
         return 0
 
     def check(self, int64_t log_size):
-        """Raise CorruptIndex when bytes behind the sound entries are not zeros, or an entry points past the log."""
+        """Raise CorruptIndex if bytes after the valid entries are not zeros, or an entry points past the log."""
         self.check_one(self.offsets, self.offsets_path, self.x.offset_count, KL_OFFSET_ENTRY, "index")
         self.check_one(self.times, self.times_path, self.x.time_count, KL_TIME_ENTRY, "timeindex")
         if self.x.offset_count:
@@ -111,7 +111,7 @@ cdef class IndexPair:
                                    path=self.offsets_path, position=(self.x.offset_count - 1) * KL_OFFSET_ENTRY)
 
     def limit(self, int64_t log_size):
-        """Forget offset entries at or behind byte log_size, in memory: of a copy, which may be newer than its log."""
+        """Drop offset entries at or after byte log_size, in memory: for a copy, which may be newer than its log."""
         if self.x.offset_count == 0:
             return
         self.x.offset_count = kl_offset_index_position(self.offsets.data, self.x.offset_count,
@@ -123,11 +123,11 @@ cdef class IndexPair:
     cdef int check_one(self, Mapping map, str path, int64_t entries, int width, str kind) except -1:
         cdef int64_t i
         if map.found % width:
-            raise CorruptIndex(f"{map.found} bytes are no whole number of {width}-byte entries",
+            raise CorruptIndex(f"{map.found} bytes are not a whole number of {width}-byte entries",
                                path=path, position=map.found // width * width, kind=kind)
         for i in range(entries * width, min(map.size, map.found)):
             if map.data[i]:
-                raise CorruptIndex("an entry does not rise above the one before it",
+                raise CorruptIndex("an entry does not rise above the previous one",
                                    path=path, position=i // width * width, kind=kind)
 
     @property
@@ -146,59 +146,59 @@ cdef class IndexPair:
 
     @property
     def entries_max(self):
-        """Number of offset entries that the file has room for."""
+        """Number of offset entries that fit into the file."""
         return self.x.offset_capacity
 
     @property
     def time_entries_max(self):
-        """Number of time entries that the file has room for, the closing one among them."""
+        """Number of time entries that fit into the file, including the closing one."""
         return self.x.time_capacity
 
     @property
     def full(self):
-        """Has one of the files no room for another entry? The last slot of the time index is for the closing one."""
+        """Is one of the files full? The last slot of the time index is reserved for the closing entry."""
         return self.x.offset_count >= self.x.offset_capacity or self.x.time_count >= self.x.time_capacity - 1
 
     @property
     def max_timestamp(self):
-        """Largest timestamp known, -1 for none."""
+        """The largest timestamp known, -1 if there is none."""
         return self.x.max_timestamp
 
     @property
     def max_timestamp_offset(self):
-        """Last offset of the earliest batch that reaches max_timestamp."""
+        """The last offset of the first batch that has max_timestamp."""
         return self.x.max_timestamp_offset
 
     @property
     def first_timestamp(self):
-        """Max timestamp of the segment's first batch, None while there is none."""
+        """The max timestamp of the segment's first batch, None if there is none yet."""
         return None if self.x.first_timestamp == INT64_MIN else self.x.first_timestamp
 
     def set_first_timestamp(self, int64_t timestamp):
-        """What a reopened segment learns from its first batch."""
+        """Set it after a reopened segment has read its first batch."""
         self.x.first_timestamp = timestamp
 
     def set_max_timestamp(self, int64_t timestamp, int64_t offset):
-        """What a scan has found, which may be younger than the last time entry."""
+        """Set the result of a scan, which may be above the last time entry."""
         self.x.max_timestamp = timestamp
         self.x.max_timestamp_offset = offset
 
     def entry(self, int32_t i):
-        """(offset, position) of one offset entry."""
+        """Return (offset, position) of one offset entry."""
         if not 0 <= i < self.x.offset_count:
             raise IndexError(i)
         at = self.offsets.data + <int64_t>i * KL_OFFSET_ENTRY
         return self.x.base_offset + load32(at), load32(at + 4)
 
     def time_entry(self, int32_t i):
-        """(timestamp, offset) of one time entry."""
+        """Return (timestamp, offset) of one time entry."""
         if not 0 <= i < self.x.time_count:
             raise IndexError(i)
         at = self.times.data + <int64_t>i * KL_TIME_ENTRY
         return load64(at), self.x.base_offset + load32(at + 8)
 
     def floor(self, int64_t offset):
-        """(offset, position) of the greatest entry at or below offset; (base offset, 0) below the first."""
+        """Return (offset, position) of the greatest entry at or below offset; (base offset, 0) below the first."""
         cdef int64_t relative = offset - self.x.base_offset
         cdef int32_t slot
         if relative < 0 or self.x.offset_count == 0:
@@ -207,14 +207,14 @@ cdef class IndexPair:
         return (self.x.base_offset, 0) if slot < 0 else self.entry(slot)
 
     def time_floor(self, int64_t timestamp):
-        """(timestamp, offset) of the greatest entry at or below timestamp; (-1, base offset) below the first."""
+        """Return (timestamp, offset) of the greatest entry at or below timestamp; (-1, base offset) below the first."""
         cdef int32_t slot = -1
         if self.x.time_count:
             slot = kl_time_index_floor(self.times.data, self.x.time_count, timestamp)
         return (-1, self.x.base_offset) if slot < 0 else self.time_entry(slot)
 
     def time_floor_below(self, int64_t offset):
-        """(timestamp, offset) of the last time entry below an offset; (-1, base offset) where there is none."""
+        """Return (timestamp, offset) of the last time entry below an offset; (-1, base offset) if there is none."""
         cdef int32_t low = 0, high = self.x.time_count, middle
         while low < high:
             middle = low + (high - low) // 2
@@ -225,7 +225,7 @@ cdef class IndexPair:
         return (-1, self.x.base_offset) if low == 0 else self.time_entry(low - 1)
 
     def upper_bound(self, int64_t position):
-        """Offset of the first entry at or behind a byte position, None if there is none."""
+        """Return the offset of the first entry at or after a byte position, None if there is none."""
         cdef int32_t slot
         if self.x.offset_count == 0 or position > INT32_MAX:
             return None
@@ -234,13 +234,13 @@ cdef class IndexPair:
 
     def fit(self, BatchTable group, int32_t first, int64_t size, int64_t segment_bytes, int64_t segment_ms,
             int64_t waited_ms):
-        """Number of the group's batches from `first` on that go in before the segment of size bytes must roll."""
+        """Return how many of the group's batches from `first` on fit before the segment of size bytes must roll."""
         return kl_indexer_fit(&self.x, group.batches + first, <int32_t>group.n - first, size, segment_bytes,
                               segment_ms, waited_ms)
 
     def must_roll(self, int64_t last_offset, int64_t max_timestamp, int32_t bytes, int64_t size, int64_t segment_bytes,
                   int64_t segment_ms, int64_t waited_ms):
-        """Must the segment of size bytes roll before an append of so many bytes that ends at last_offset?"""
+        """Must the segment of size bytes roll before an append of this many bytes that ends at last_offset?"""
         cdef kl_batch_t b
         b.base_offset = last_offset
         b.last_offset_delta = 0
@@ -249,30 +249,30 @@ cdef class IndexPair:
         return kl_indexer_must_roll(&self.x, &b, size, segment_bytes, segment_ms, waited_ms) != 0
 
     cpdef reserve(self, int32_t batches):
-        """Make sure that entries for so many more batches have blocks on disk. OSError: the disk is full."""
+        """Allocate disk blocks for the entries of this many more batches. OSError: the disk is full."""
         cdef int64_t offsets = min(<int64_t>self.x.offset_count + batches, self.x.offset_capacity)
         cdef int64_t times = min(<int64_t>self.x.time_count + batches + 1, self.x.time_capacity)
         self.offsets.reserve(offsets * KL_OFFSET_ENTRY)
         self.times.reserve(times * KL_TIME_ENTRY)
 
     cpdef add(self, BatchTable group, int32_t first, int32_t stop, int64_t position):
-        """Note batches [first, stop) of the group, written from byte `position` on. reserve() came before."""
+        """Index batches [first, stop) of the group, written at byte `position`. reserve() must have been called."""
         cdef int32_t i
         cdef int64_t start = group.batches[first].position
         for i in range(first, stop):
             kl_indexer_add(&self.x, &group.batches[i], position + group.batches[i].position - start)
 
     def close_entries(self):
-        """The closing time entry: the segment's youngest timestamp is in the index from here on."""
+        """Add the closing time entry: from here on the index contains the segment's largest timestamp."""
         self.times.reserve(min(<int64_t>self.x.time_count + 1, self.x.time_capacity) * KL_TIME_ENTRY)
         kl_indexer_close(&self.x)
 
     def state(self):
-        """An opaque copy of the counters, for restore()."""
+        """Return an opaque copy of the counters, for restore()."""
         return (<char *>&self.x)[:sizeof(kl_indexer_t)]
 
     def restore(self, bytes state):
-        """Back to an earlier state(): later entries become zeros again."""
+        """Return to an earlier state(): later entries become zeros again."""
         cdef kl_indexer_t before
         if len(state) != sizeof(kl_indexer_t):
             raise ValueError("not a state of this class")
@@ -303,10 +303,10 @@ cdef class IndexPair:
         self.attach()
 
     def reset(self, int64_t capacity):
-        """Empty both files and give them capacity bytes: the beginning of a rebuild."""
+        """Empty both files and give them capacity bytes: the start of a rebuild."""
         interval = self.x.interval
         base_offset = self.x.base_offset
-        self.x.offset_count = self.x.time_count = 0  # before the maps go
+        self.x.offset_count = self.x.time_count = 0  # before the maps are released
         try:
             self.offsets.resize(0)
             self.times.resize(0)
@@ -316,7 +316,7 @@ cdef class IndexPair:
             self.attach(0, 0)
 
     def grow(self, int64_t capacity):
-        """Give both files capacity bytes, rounded down to whole entries, entries kept: a segment becomes active."""
+        """Grow both files to capacity bytes, rounded down to whole entries, and keep all: a segment becomes active."""
         cdef kl_indexer_t before = self.x
         try:
             self.offsets.resize(max(capacity // KL_OFFSET_ENTRY, before.offset_count) * KL_OFFSET_ENTRY)
@@ -325,13 +325,13 @@ cdef class IndexPair:
             self.keep(&before)
 
     def resize(self, int64_t capacity):
-        """The same, and whether that changed a file's length. No entry is ever lost."""
+        """The same; returns whether a file's length changed. No entry is ever lost."""
         cdef int64_t offsets = self.offsets.size, times = self.times.size
         self.grow(capacity)
         return self.offsets.size != offsets or self.times.size != times
 
     def trim(self):
-        """Cut both files to their entries: a segment becomes inactive, or the log is closed cleanly."""
+        """Truncate both files to their entries: a segment becomes inactive, or the log is closed cleanly."""
         cdef kl_indexer_t before = self.x
         try:
             self.offsets.resize(<int64_t>self.x.offset_count * KL_OFFSET_ENTRY)
@@ -340,7 +340,7 @@ cdef class IndexPair:
             self.keep(&before)
 
     cdef int keep(self, kl_indexer_t *before) except -1:
-        """attach() after a resize, with what only memory knows."""
+        """attach() after a resize, keeping the values that are only in memory."""
         self.attach(before.offset_count, before.time_count)
         self.x.since = before.since
         self.x.max_timestamp = before.max_timestamp
@@ -348,25 +348,25 @@ cdef class IndexPair:
         self.x.first_timestamp = before.first_timestamp
 
     def store(self, str offsets_path, str times_path, uintptr_t table=0):
-        """Write the entries to these files, trimmed. A file that holds them already is not touched: after a crash the
-        indexes of nearly every closed segment are as they should be."""
+        """Write the entries to these files, trimmed. A file that already holds them is not touched: after a crash the
+        indexes of nearly every closed segment are correct."""
         cdef const kl_io_t *io = <const kl_io_t *>table if table else &kl_io_libc
         store(offsets_path, self.offsets.data, <int64_t>self.x.offset_count * KL_OFFSET_ENTRY, io)
         store(times_path, self.times.data, <int64_t>self.x.time_count * KL_TIME_ENTRY, io)
 
     def moved(self, str offsets_path, str times_path):
-        """The files have other names now: their directory was renamed."""
+        """Set the files' new paths after their directory was renamed."""
         self.offsets_path, self.times_path = offsets_path, times_path
         self.offsets.moved(offsets_path)
         self.times.moved(times_path)
 
     def sync(self):
-        """Both files on disk. OSError is final for the directory."""
+        """Sync both files to disk. An OSError is final for the directory."""
         self.offsets.sync()
         self.times.sync()
 
     def close(self):
-        """Unmap; lookups answer as if there were no entries."""
+        """Unmap; lookups then return the same as without entries."""
         self.x.offset_count = self.x.time_count = 0
         self.x.offset_capacity = self.x.time_capacity = 0
         self.x.offset_entries = self.x.time_entries = NULL
@@ -375,17 +375,17 @@ cdef class IndexPair:
 
 
 def part(BatchTable group, Py_ssize_t first, Py_ssize_t stop):
-    """The bytes of batches [first, stop) of a group."""
+    """Return the bytes of batches [first, stop) of a group."""
     cdef int64_t start = group.batches[first].position
     cdef int64_t end = group.nbytes if stop == group.n else group.batches[stop].position
     return memoryview(group)[start:end]
 
 
 def next_offset(BatchTable group, Py_ssize_t i):
-    """The offset behind batch i of a group."""
+    """Return the offset after batch i of a group."""
     return kl_batch_last_offset(&group.batches[i]) + 1
 
 
 def base_offset(BatchTable group, Py_ssize_t i):
-    """The first offset of batch i of a group."""
+    """Return the first offset of batch i of a group."""
     return group.batches[i].base_offset

@@ -1,12 +1,12 @@
-"""Walks over the batches of a .log file: headers only, or every byte with its checksum.
+"""Walks over the batches of a .log file: headers only, or all bytes with their checksums.
 
-A header walk reads 61 bytes per batch and skips the payload; batches of less than 8 KiB share a read. A checked walk reads the file
-in chunks of 1 MiB, or one batch where that is larger, never more than the file holds. Neither trusts a length before
-the file's size has confirmed it.
+A header walk reads 61 bytes per batch and skips the payload; batches of less than 8 KiB share a read. A checked walk
+reads the file in chunks of 1 MiB, or of one batch if that is larger, never more than the file holds. Neither trusts a
+length before checking it against the file's size.
 
-Messages of magic 0 and 1 are batches too, by their outside: what stands inside a wrapper, the readers of records find
-out. Their magic lies under their checksum and that of magic 2 does not: a walk believes in an old message only what is
-not a batch of magic 2 with one bit flipped.
+Messages of magic 0 and 1 count as batches too, by their outer fields; the readers of records look inside a wrapper.
+Their magic is covered by their checksum, that of magic 2 is not: a walk accepts an old message only if it is not a
+batch of magic 2 with one flipped bit.
 """
 
 cimport cython
@@ -37,10 +37,10 @@ _log = logging.getLogger("klog.segment")
 
 cdef enum:
     WINDOW = 8192
-    LARGE = 1024       # batches from here on are worth a read each
+    LARGE = 1024       # batches of at least this size are read one by one
     CHUNK = 1 << 20
     PAGE = 4096
-    TAIL = 17          # so few bytes at the end hold no batch of any format
+    TAIL = 17          # the end of a file: this few bytes hold no batch of any format
 
 
 @cython.final
@@ -129,13 +129,13 @@ cdef Header header_of(const kl_batch_t *b):
 
 
 cdef bint sound_message(message, const kl_batch_t *b) except -1:
-    """Does the checksum of the message of magic 0 or 1 that these bytes are match?"""
+    """Does the checksum of this message of magic 0 or 1 match?"""
     return zlib.crc32(message[KL_MESSAGE_CRC_FROM:b.size]) == b.crc
 
 
 cdef int message_header(const uint8_t *at, int64_t left, object message, kl_batch_t *b) except -1:
-    """kl_batch_header() has said KL_EMAGIC for the bytes at `at`, whose size is known and fits: KL_OK for a message of
-    magic 0 or 1, if need be a damaged one; KL_EMAGIC for anything else, KL_ELENGTH.
+    """Parse an old message after kl_batch_header() has returned KL_EMAGIC. Returns KL_OK for a message of magic 0 or 1,
+    even a damaged one; KL_ELENGTH; KL_EMAGIC for anything else. Its size is known and fits.
 
     message: the same bytes as a memoryview.
     """
@@ -151,8 +151,8 @@ cdef int message_header(const uint8_t *at, int64_t left, object message, kl_batc
 cdef class HeaderWalk:
     """Iterator of Header over [position, end) of a file.
 
-    It ends where no whole batch begins; `position` then says where, and `reason` why: "" (the end), "truncated" (a
-    batch goes past the end, or too few bytes for one), "length" or "magic".
+    It ends where no whole batch begins. `position` is then that place, and `reason` the cause: "" (the end),
+    "truncated" (a batch goes past the end, or too few bytes for one), "length" or "magic".
     """
 
     cdef LogFile file
@@ -228,10 +228,10 @@ def find_offset(LogFile file, int64_t position, int64_t end, int64_t offset):
 
 def locate_offset(LogFile file, int64_t position, int64_t end, int64_t offset, int64_t base_offset,
                   int64_t next_offset):
-    """The same within a segment of offsets [base_offset, next_offset), where damage must not pass for a gap.
+    """The same within a segment of offsets [base_offset, next_offset), where damage must not look like a gap.
 
-    None: the segment has nothing at or above offset. Raises CorruptBatch where the walk ends early, or has met a batch
-    whose offsets go back, and the offset may be behind that.
+    None: the segment has nothing at or above offset. Raises CorruptBatch if the walk ends early, or has found a batch
+    with decreasing offsets, and the offset may be after that.
     """
     cdef HeaderWalk walk = HeaderWalk(file, position, end)
     cdef kl_batch_t b
@@ -245,10 +245,10 @@ def locate_offset(LogFile file, int64_t position, int64_t end, int64_t offset, i
                 return header_of(&b)
             break
     if wrong >= 0:
-        raise CorruptBatch("a batch whose offsets go back: run `klog verify` on the directory", path=file.path,
+        raise CorruptBatch("a batch with decreasing offsets: run `klog verify` on the directory", path=file.path,
                            position=wrong, offset=offset, kind="offset_order")
     if walk.reason and before < next_offset:
-        raise CorruptBatch("no batch begins here: run `klog verify` on the directory", path=file.path,
+        raise CorruptBatch("no valid batch begins here: run `klog verify` on the directory", path=file.path,
                            position=walk.position, offset=before)
     return None
 
@@ -263,16 +263,16 @@ cdef bint header_at(LogFile file, int64_t position, int64_t end, kl_batch_t *b) 
 
 
 def locate(LogFile file, IndexPair index, int64_t end, int64_t offset, int64_t base_offset, int64_t next_offset):
-    """What locate_offset() answers, by way of the index and by few short reads.
+    """Return the result of locate_offset(), using the index and a few short reads.
 
-    The batch lies behind the entry below offset, at the latest where the entry above it says. How far apart the two are
-    tells how large batches are: an entry comes with the first batch after more than the interval. Large ones are asked
-    for their headers, small ones read together. What does not look as it should is left to start_of(), locate_offset().
+    The batch is after the entry below offset, and at the latest at the entry above it. The distance of the two shows
+    how large batches are: an entry is written with the first batch after more than the interval. For large batches only
+    the headers are read; small ones are read together. Anything unexpected is left to start_of() and locate_offset().
     """
     cdef kl_batch_t b
-    cdef const uint8_t *entries = index.offsets.data  # x.offset_entries lags behind while a roll trims the file
+    cdef const uint8_t *entries = index.offsets.data  # x.offset_entries is out of date while a roll trims the file
     cdef int32_t below = -1, count = index.x.offset_count
-    cdef int64_t relative = offset - index.x.base_offset, entry = -1, position = 0, last, behind = end
+    cdef int64_t relative = offset - index.x.base_offset, entry = -1, position = 0, last, above = end
     if count and 0 < relative <= INT32_MAX:
         below = kl_offset_index_floor(entries, count, <int32_t>relative - 1)
         if below >= 0:
@@ -280,19 +280,19 @@ def locate(LogFile file, IndexPair index, int64_t end, int64_t offset, int64_t b
             position = kl_load_u32(entries + <int64_t>below * KL_OFFSET_ENTRY + 4)
         if below + 1 < count:
             last = index.x.base_offset + kl_load_u32(entries + <int64_t>(below + 1) * KL_OFFSET_ENTRY)
-            behind = kl_load_u32(entries + <int64_t>(below + 1) * KL_OFFSET_ENTRY + 4)
-            if behind - position > index.x.interval + LARGE and header_at(file, behind, end, &b) and \
+            above = kl_load_u32(entries + <int64_t>(below + 1) * KL_OFFSET_ENTRY + 4)
+            if above - position > index.x.interval + LARGE and header_at(file, above, end, &b) and \
                     kl_batch_last_offset(&b) == last and b.base_offset <= offset:
                 return header_of(&b)
-    if in_window(file, position, entry, min(end, behind + KL_BATCH_HEADER), end, offset, base_offset,
-                 behind - position <= index.x.interval + LARGE, &b):
+    if in_window(file, position, entry, min(end, above + KL_BATCH_HEADER), end, offset, base_offset,
+                 above - position <= index.x.interval + LARGE, &b):
         return header_of(&b)
     return locate_offset(file, start_of(file, index, end, offset), end, offset, base_offset, next_offset)
 
 
 cdef bint in_window(LogFile file, int64_t position, int64_t entry, int64_t upto, int64_t end, int64_t offset,
                     int64_t base_offset, bint together, kl_batch_t *b) except -1:
-    """Is the batch that locate_offset() looks for soon behind `position`, with nothing wrong before it?"""
+    """Is the batch that locate_offset() looks for soon after `position`, with nothing invalid before it?"""
     cdef uint8_t window[WINDOW]
     cdef int64_t at = position, before = base_offset, window_at = position, size = 0
     while at < upto:
@@ -311,7 +311,7 @@ cdef bint in_window(LogFile file, int64_t position, int64_t entry, int64_t upto,
 
 
 def start_of(LogFile file, IndexPair index, int64_t end, int64_t offset):
-    """A byte where a batch begins, at or before the first batch whose last offset is at or above offset."""
+    """Return a byte where a batch begins, at or before the first batch whose last offset is at or above offset."""
     cdef kl_batch_t b
     cdef int64_t entry, position
     cdef Header header
@@ -320,10 +320,10 @@ def start_of(LogFile file, IndexPair index, int64_t end, int64_t offset):
         return 0
     b.position = -1
     if not header_at(file, position, end, &b):
-        header = <Header>find_offset(file, position, end, index.x.base_offset)  # of an old message, perhaps
+        header = <Header>find_offset(file, position, end, index.x.base_offset)  # it may be an old message
         if header is not None:
             b = header.b
-    # Kafkas before 3.9.1 named the last offset of a whole append there, which may lie batches behind its first.
+    # Kafka before 3.9.1 stored the last offset of a whole append there, which may be batches after its first.
     if b.position == position and b.base_offset <= entry:
         return position
     _log.warning("event=index_entry_misses path=%s offset=%d position=%d", file.path, entry, position)
@@ -331,7 +331,7 @@ def start_of(LogFile file, IndexPair index, int64_t end, int64_t offset):
 
 
 def youngest(LogFile file, int64_t position, int64_t end):
-    """(largest timestamp, last offset of the first batch that reaches it) from position on; (-1, -1) for none."""
+    """Return (largest timestamp, last offset of the first batch with it) from position on; (-1, -1) for no batch."""
     cdef HeaderWalk walk = HeaderWalk(file, position, end)
     cdef kl_batch_t b
     cdef int64_t timestamp = -1, offset = -1
@@ -343,7 +343,7 @@ def youngest(LogFile file, int64_t position, int64_t end):
 
 
 def find_timestamp(LogFile file, int64_t position, int64_t end, int64_t timestamp, int64_t offset):
-    """Header of the first batch from position on that may hold a record at or above both; None if there is none."""
+    """Return the header of the first batch from position on that may hold a record at or above both, or None."""
     cdef HeaderWalk walk = HeaderWalk(file, position, end)
     cdef kl_batch_t b
     while walk.next_header(&b):
@@ -353,16 +353,18 @@ def find_timestamp(LogFile file, int64_t position, int64_t end, int64_t timestam
 
 
 def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit, int64_t base_offset):
-    """Cut a chunk read at `position` to its whole batches: (bytes they take, offset behind the last, bytes wanted).
+    """Cut a chunk read at `position` to its whole batches. Returns (their bytes, the offset after the last, bytes
+    needed).
 
-    The last number is 0, or the size of the first batch when the chunk is too short for it. Raises CorruptBatch when
-    the very first batch is none; a later bad place ends the chunk before it.
+    The last number is 0, or the size of the first batch if the chunk is too short for it. Raises CorruptBatch if the
+    very first batch is invalid; a later invalid batch ends the chunk before it.
 
-    A batch whose base offset jumps ahead of the batch behind it lies: the field is outside the checksum, a flipped bit
-    goes unnoticed. Where the neighbours leave one answer, the chunk in memory gets that offset; the file is left alone.
-    limit: offsets of this segment are below it, which tells a liar that begins or ends the chunk. base_offset: where
-    the first batch of the segment should begin, for a chunk that begins there. A liar that leaves more than one answer
-    is not passed on: the chunk ends before it, and one that begins with it is CorruptBatch.
+    If a batch's base offset is above that of the next batch, it is invalid: the field is outside the checksum, so a
+    flipped bit passes. If the neighbours allow only one value, the chunk in memory gets that base offset; the file is
+    not changed. limit: the offsets of this segment are below it, which reveals an invalid base offset at the start or
+    the end of the chunk. base_offset: where the first batch of the segment should begin, for a chunk that begins there.
+    If the neighbours allow more than one value, the batch is not returned: the chunk ends before it, and a chunk that
+    begins with it raises CorruptBatch.
     """
     cdef kl_batch_t b
     cdef int64_t at = 0, next_offset = -1, left, before = 0, unmoved = -1
@@ -371,7 +373,7 @@ def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit, int64_
     while at < chunk.size:
         left = chunk.size - at
         status = kl_batch_header(chunk.data + at, <size_t>left, &b)
-        if status == KL_EMAGIC:  # whether its checksum holds, the reader of its record asks
+        if status == KL_EMAGIC:  # the reader of its record verifies its checksum
             status = kl_legacy_header(chunk.data + at, <size_t>left, &b)
         if status == KL_ETRUNCATED:
             if at == 0:
@@ -380,7 +382,7 @@ def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit, int64_
         if status != KL_OK and at > 0:
             break
         if status != KL_OK:
-            raise CorruptBatch("no batch begins here: run `klog verify` on the directory", path=path,
+            raise CorruptBatch("no valid batch begins here: run `klog verify` on the directory", path=path,
                                position=position)
         if b.size > left:
             if at == 0:
@@ -399,21 +401,21 @@ def frame(AlignedBuffer chunk, str path, int64_t position, int64_t limit, int64_
         before = at
         at += b.size
         next_offset = kl_batch_last_offset(&b) + 1
-    if next_offset > limit and not (before and next_offset == unmoved):  # else the name of the next segment lies
+    if next_offset > limit and not (before and next_offset == unmoved):  # else the next segment's name is wrong
         if unmoved == limit and (before or position == 0):
             _mend(chunk, path, position, before, limit - span)
             next_offset = limit
         elif before:
             at, next_offset = before, unmoved - span
         else:
-            raise CorruptBatch("a batch lies beyond the end of its segment: run `klog verify`", path=path,
-                               position=position, offset=next_offset - 1, kind="offset_order")
+            raise CorruptBatch("a batch is beyond the end of its segment: run `klog verify` on the directory",
+                               path=path, position=position, offset=next_offset - 1, kind="offset_order")
     chunk.size = at
     return at, next_offset, 0
 
 
 cdef int _mend(AlignedBuffer chunk, str path, int64_t position, int64_t at, int64_t base_offset) except -1:
-    """Give the batch at byte `at` of a chunk another base offset."""
+    """Correct the base offset of the batch at byte `at` of a chunk."""
     cdef kl_batch_t b
     kl_batch_header(chunk.data + at, <size_t>(chunk.size - at), &b)
     _log.warning("event=base_offset_mended path=%s position=%d found=%d mended=%d", path, position + at,
@@ -422,18 +424,18 @@ cdef int _mend(AlignedBuffer chunk, str path, int64_t position, int64_t at, int6
 
 
 def producing(BatchTable batches):
-    """The headers of those batches that a producer with an id wrote, positions counted from the first byte of all."""
+    """Return the headers of the batches that have a producer id. Positions count from the first byte of the group."""
     cdef Py_ssize_t i
     return [header_of(&batches.batches[i]) for i in range(batches.n) if batches.batches[i].producer_id >= 0]
 
 
 def count_records(LogFile file, int64_t position, int64_t end, int64_t start, int64_t stop, int64_t limit=INT64_MAX):
-    """(records, straddlers): data records with start <= offset < stop, by header; and the headers of batches that cross
-    a bound, or whose count is not in the header, whose records the caller must look at. The walk's end position and
-    reason follow.
+    """Return (records, straddlers, end position, reason). records: data records with start <= offset < stop, counted
+    from headers. straddlers: the headers of batches that cross a bound, or whose count is not in the header; the caller
+    must read their records. The walk ends at the end position for that reason.
 
-    A batch that ends at or beyond stop is not believed alone: where the batch after it goes back, or the segment ends
-    at offset `limit`, its base offset is wrong, and it counts as what readers mend it to be.
+    The base offset of a batch that ends at or beyond stop is checked: if the next batch begins below that end, or the
+    segment ends at offset `limit`, the base offset is wrong, and the batch counts with the corrected one.
     """
     cdef HeaderWalk walk = HeaderWalk(file, position, end)
     cdef kl_batch_t b, beyond
@@ -450,7 +452,7 @@ def count_records(LogFile file, int64_t position, int64_t end, int64_t start, in
                 records += beyond.count
         if last < start or (b.attributes & KL_ATTR_CONTROL):
             continue
-        if b.count < 0:  # an old wrapper, whose base offset is not in its header either
+        if b.count < 0:  # an old wrapper, whose header does not contain its base offset either
             straddlers.append(header_of(&b))
             if last >= stop:
                 break
@@ -471,15 +473,15 @@ def count_records(LogFile file, int64_t position, int64_t end, int64_t start, in
 
 @cython.final
 cdef class Scan:
-    """What a walk over a segment found. The walk ends at `end`, behind the last good batch.
+    """Result of a walk over a segment. The walk ends at `end`, after the last valid batch.
 
     reason: "" (all bytes are batches), "truncated" (the last batch is cut short), "length", "crc", "magic", or
-    "offset_order" (a batch that goes back, or lies below the segment). notable: headers of batches that change the
-    leader epoch, carry a producer or are control batches, in order.
+    "offset_order" (a batch with decreasing offsets, or below the segment). notable: headers of batches that change the
+    leader epoch, carry a producer id or are control batches, in order.
 
-    invalid: positions of batches whose base offset jumps ahead of the batches behind them. That field is outside the
-    checksum, so one flipped bit does it; the batch behind, which goes on where the liar should have ended, gives it
-    away. Nothing is cut for it.
+    invalid: positions of batches whose base offset is above that of later batches. That field is outside the checksum,
+    so one flipped bit is enough; the next batch, which continues where the invalid one should have ended, reveals it.
+    Nothing is truncated because of it.
     """
 
     cdef readonly int64_t end
@@ -492,7 +494,7 @@ cdef class Scan:
     cdef readonly list notable
     cdef readonly list invalid
     cdef int32_t last_epoch
-    cdef readonly int64_t unmoved      # where offsets would stand had the last batch not jumped
+    cdef readonly int64_t unmoved      # the next offset if the last batch's base offset is wrong
     cdef readonly int64_t last_at      # position of the last batch
 
     def __cinit__(self):
@@ -509,15 +511,15 @@ cdef class Scan:
         self.unmoved = base_offset
 
     cdef bint in_order(self, const kl_batch_t *b) except -1:
-        """Does b go on where the batches before it ended, if need be by showing the last one to be a liar?"""
-        cdef Header liar
+        """Does b continue where the batches before it ended, or show that the last one has an invalid base offset?"""
+        cdef Header wrong
         if b.base_offset >= self.next_offset:
             self.unmoved = self.next_offset if self.batches else self.unmoved
         elif self.batches and b.base_offset == self.unmoved:
             self.invalid.append(self.last_at)
-            liar = <Header>self.notable[len(self.notable) - 1] if self.notable else None
-            if liar is not None and liar.b.position == self.last_at:
-                liar.b.base_offset = b.base_offset - liar.b.last_offset_delta - 1
+            wrong = <Header>self.notable[len(self.notable) - 1] if self.notable else None
+            if wrong is not None and wrong.b.position == self.last_at:
+                wrong.b.base_offset = b.base_offset - wrong.b.last_offset_delta - 1
         else:
             return False
         self.unmoved += b.last_offset_delta + 1
@@ -541,7 +543,7 @@ cdef class Scan:
 
 
 def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offset, int64_t base_offset=-1):
-    """Scan of [position, end) by headers. Offsets must not fall below next_offset and must rise.
+    """Scan [position, end) by headers. Offsets must not fall below next_offset and must rise.
 
     base_offset: where the first batch should begin, next_offset if not given.
     """
@@ -560,7 +562,7 @@ def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offse
 
 def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offset, IndexPair index=None,
                  progress=None):
-    """Scan of [position, end) with every checksum; index, if given, learns each good batch as an append would tell it."""
+    """Scan [position, end) with every checksum. If given, index gets each valid batch as in an append."""
     cdef Scan scan = Scan()
     cdef AlignedBuffer chunk
     cdef kl_batch_t b
@@ -610,13 +612,13 @@ def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offse
                 return scan
             if index is not None:
                 if len(scan.invalid) > invalid:
-                    index.truncate_to(b.base_offset)  # an entry of the liar's: Kafka takes its log end from the last one
+                    index.truncate_to(b.base_offset)  # an invalid entry: Kafka takes its log end from the last one
                 index.reserve(1)
                 kl_indexer_add(&index.x, &b, b.position)
             scan.note(&b)
             at += b.size
         if at == 0 and (status == KL_ETRUNCATED or b.size > end - scan.end or chunk.size < asked):
-            scan.reason = "truncated"  # asked for all of it: the file has become shorter than end
+            scan.reason = "truncated"  # all of it was read: the file has become shorter than end
             return scan
         if progress is not None:
             progress(scan.end - position)
@@ -628,10 +630,11 @@ cdef bint sound_body(AlignedBuffer body, const kl_batch_t *b) except -1:
 
 
 def search_batch(LogFile file, int64_t position, int64_t end, int64_t base_offset, int64_t next_offset):
-    """Header of the first whole batch with a good checksum and a rising offset that begins behind position; or None.
+    """Return the header of the first whole batch with a valid checksum and a rising offset that begins after position;
+    or None.
 
-    For telling a torn tail from damage with good batches behind it. Looks at every byte, one batch's length of memory.
-    A file made to look like headers everywhere is not summed up for ever: past a budget the next likeness counts.
+    Used to tell a torn tail from damage with valid batches after it. Reads every byte, with the memory of one batch.
+    The work is limited for a file made to look like headers everywhere: past a budget the next likely header counts.
     """
     cdef AlignedBuffer chunk, body
     cdef kl_batch_t b
@@ -667,11 +670,11 @@ def search_batch(LogFile file, int64_t position, int64_t end, int64_t base_offse
 
 
 def nul_page_within(LogFile file, int64_t position, int64_t end):
-    """Position of the first 4 KiB page of NULs in [position, end); -1 if there is none.
+    """Return the position of the first 4 KiB page of NULs in [position, end); -1 if there is none.
 
-    The mark of write-back that never happened: the file grew, a page of it did not arrive. Of the page that position
-    lies in only what follows counts, if it is a batch header long: fewer zeros begin every small base offset. A page
-    that end divides has arrived.
+    Such a page means that write-back did not happen: the file grew, but a page of it did not reach the disk. Of the
+    page that contains position only the rest counts, if it is at least as long as a batch header: every small base
+    offset begins with fewer zeros. A page that contains end has reached the disk.
     """
     cdef AlignedBuffer chunk
     cdef int64_t here = position, stop, page_end, i

@@ -1,10 +1,10 @@
-"""What a segment needs to take appends: its file opened as the policy says, blocks ahead of the end, write-back behind.
+"""The state that a segment needs for appends: its open file, by the I/O policy; blocks ahead of its end; write-behind.
 
   |------- write-behind --------|---------- [size, end) ----------|
   0                        size: end of the last batch       allocated
 
-A1  up to byte `stop` an append needs nothing but a write: one comparison for most of them
-A2  of what make_room() does nothing can be read, but that a file with zeros ahead is longer than its batches
+A1  up to byte `stop` an append needs only a write: most appends need one comparison
+A2  make_room() changes nothing that can be read, except that a file with zeros ahead is longer than its batches
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _POSITION_MAX = 2**31 - 1
 
 @dataclass(slots=True)
 class WriteCounts(BehindCounts):
-    """How a log's bytes took another way to the disk than the page cache. direct: bytes that went past it. fallbacks:
-    files that were to be written past it, and could not."""
+    """Counts of a log's bytes that did not go through the page cache. direct: bytes written directly. fallbacks: files
+    for which the policy required direct writes, but that could not use them."""
 
     direct: int = 0
     fallbacks: int = 0
 
     def include(self, file: LogFile) -> None:
-        """Add what a file has counted."""
+        """Add a file's counts."""
         self.fallbacks += file.fallback
         if isinstance(file, DirectFile):
             self.direct += file.direct_bytes_written
 
 
 def open_to_write(files: Files, path: str, policy: IoPolicy) -> LogFile:
-    """A segment's .log file, created if it is not there."""
+    """Open a segment's .log file for writing; create it if it does not exist."""
     if policy.write == "direct":
         return files.open_direct(path, write=True, create=True)
     file = files.open(path, write=True, create=True)
@@ -47,8 +47,7 @@ def open_to_write(files: Files, path: str, policy: IoPolicy) -> LogFile:
 
 
 class Active:
-    """File and indexes of a segment that takes appends, and its bounds, worked out again when the log gets another
-    config.
+    """File and indexes of a segment that takes appends, and its bounds, recomputed when the log's config changes.
 
     allocated: below this byte it has blocks. stop: an append that ends beyond this byte needs make_room().
     """
@@ -63,7 +62,7 @@ class Active:
         self.set_bounds(config)
 
     def set_bounds(self, config: LogConfig) -> None:
-        """Where it must roll: jitter keeps the segments of many logs from rolling together."""
+        """Compute where it must roll: jitter keeps the segments of many logs from rolling at the same time."""
         jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
         age_max_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
         self.age_max_ms = age_max_ms - (random.randrange(jitter_ms) if jitter_ms else 0)
@@ -73,23 +72,23 @@ class Active:
         self._behind: WriteBehind | None = None
 
     def cut(self, size: int) -> None:
-        """The file has this length now."""
+        """Set the file's new length after a truncation."""
         self.allocated = size
         self.stop = 0
         if self._behind is not None:
             self._behind.cut(size)
 
     def make_room(self, size: int, end: int) -> None:
-        """Before an append that takes the file from `size` to `end`: write-back of what is there, blocks ahead of it.
+        """Prepare an append that extends the file from `size` to `end`: write-back of old bytes, blocks for new ones.
 
-        On a full disk there are no blocks ahead, and the write itself decides. WriteBackFailed is final.
+        On a full disk no blocks are allocated ahead, and the write itself fails or not. WriteBackFailed is final.
         """
         policy = self.config.io
         self.stop = _POSITION_MAX
         if policy.write_behind_bytes:
             if self._behind is None:
                 self._behind = WriteBehind(self.file, policy.write_behind_bytes, size, self._counts)
-            self.stop = 0  # until it has gone well
+            self.stop = 0  # until it has succeeded
             self._behind.advance(size)
             self.stop = self._behind.due
         if policy.preallocate == "none":
@@ -99,8 +98,8 @@ class Active:
         self.stop = min(self.stop, self.allocated)
 
     def _preallocate(self, size: int, end: int, policy: IoPolicy) -> None:
-        """Steps that double from 64 KiB on: small logs stay small, large ones lie in one piece."""
-        self.allocated = max(self.allocated, size)  # it was written without steps: none of that may become zeros
+        """Allocate in steps that double from 64 KiB on: small logs stay small, large ones are contiguous."""
+        self.allocated = max(self.allocated, size)  # bytes written without steps must not become zeros
         step = min(max(self.allocated, _PREALLOCATE_MIN), policy.preallocate_step_bytes)
         target = max(end, min(self.allocated + step, max(self.size_max, end)))
         try:

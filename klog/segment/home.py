@@ -1,4 +1,4 @@
-"""What the segments of one directory have in common."""
+"""The state that the segments of one directory share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from klog.segment.active import WriteCounts
 
 
 class Home:
-    """What all segments of a log have in common, so that a closed segment costs no more than its numbers.
+    """The state that all segments of a log share, so that a closed segment takes only the memory of its numbers.
 
-    directory and config may be set anew: the segments follow. suffix: what stands behind the names of their files.
-    written: how the bytes of those that are closed again took their way. beside: a home of the same directory, to
-    which segments move from here or from which they come.
+    directory and config may be changed: the segments follow. suffix: appended to the names of their files. written: how
+    the bytes of closed files were written. beside: a home of the same directory, to exchange segments with.
     """
 
     __slots__ = (
@@ -47,17 +46,17 @@ class Home:
         self.files = files
         self.handles = handles
         self.writable = writable
-        self.mappable = writable  # does this process hold the log's lock, so that nobody else shortens a file?
-        # Who opens an index, renames a segment's files or the directory holds it: one for all homes of a directory.
+        self.mappable = writable  # this process holds the log's lock, so no other one shortens a file
+        # Held to open an index, or to rename a segment's files or the directory; shared by all homes of a directory.
         self.opening: AbstractContextManager[object] = threading.RLock() if beside is None else beside.opening
         self.suffix = ""
         self.written = WriteCounts()
-        self.sampler = ReadSampler()  # how much of what is read comes from the page cache
+        self.sampler = ReadSampler()  # estimates how many bytes read come from the page cache
 
     def renew(self) -> None:
-        """In a forked child: nobody there lets go of what another thread had, and its parent has the log's lock."""
+        """Reset in a forked child: other threads' locks are never released there, and the parent has the log's."""
         self.opening, self.mappable = threading.RLock(), False
 
     def path(self, base_offset: int, kind: str) -> str:
-        """A file of the segment of this base offset."""
+        """Return the path of a file of the segment with this base offset."""
         return names.file_path(self.directory, base_offset, kind) + self.suffix

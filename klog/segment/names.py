@@ -1,8 +1,8 @@
 """Names in a partition directory: base offsets as 20 digits, and the suffixes of segment files.
 
     <20 digits>.log .index .timeindex .txnindex .snapshot      live
-    <live name>.deleted | .cleaned | .swap                     on their way out or in
-    <live name>.tmp                                            what Files.replace writes first
+    <live name>.deleted | .cleaned | .swap                     about to be deleted, or not yet live
+    <live name>.tmp                                            written first by Files.replace
 
 Kafka: LogFileUtils, UnifiedLog.
 """
@@ -23,17 +23,17 @@ _LIVE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
 
 
 def file_name(offset: int, suffix: str) -> str:
-    """`00000000000000000042.log` of (42, ".log")."""
+    """Return `00000000000000000042.log` for (42, ".log")."""
     return f"{offset:020d}{suffix}"
 
 
 def file_path(directory: str, offset: int, suffix: str) -> str:
-    """The same with its directory."""
+    """Return the same with its directory."""
     return os.path.join(directory, file_name(offset, suffix))
 
 
 def parse_name(name: str) -> tuple[int, str] | None:
-    """(offset, suffix) of a live file's name, or None for any other name."""
+    """Return (offset, suffix) of a live file's name, or None for any other name."""
     match = _LIVE.fullmatch(name)
     if match is None:
         return None
@@ -42,6 +42,6 @@ def parse_name(name: str) -> tuple[int, str] | None:
 
 
 def is_temporary(name: str) -> bool:
-    """Is it what Files.replace has left of one of these files, where its process was killed?"""
+    """Is it a temporary file of Files.replace, left by a killed process?"""
     live = name.removesuffix(TEMPORARY)
     return live != name and (live in (EPOCHS, GAPS, METADATA) or parse_name(live) is not None)

@@ -1,16 +1,16 @@
-"""One segment: the .log file from one base offset on, kept in step with its indexes.
+"""One segment: the .log file of one base offset, kept consistent with its indexes.
 
   S1  bytes reach .log before the index entry that points at them
-  S2  `size` is the end of the last whole batch; only what lies below it is read
+  S2  `size` is the end of the last whole batch; reads never go beyond it
   S3  an active segment keeps its descriptor from first write to fsync; closed ones are opened through the cache
-  S4  beside another process's writer, and on its way out of the log, every descriptor of a segment is of one file, the
-      one that its numbers were taken of: a cleaner puts another file under the name, which is FileNotFoundError and
-      never read in its place
-  S5  a closed segment's index is mapped once at most, and by nobody any more when the segment takes appends again, or
-      the log is closed: from then on its files may get shorter. Who has that index in hand finds no entries in it, and
-      walks; who asks for it after a close gets a copy, and writes nothing
+  S4  beside another process's writer, and after the segment has left the log, all descriptors of a segment are of one
+      file, that of its numbers: a cleaner may put another file under the name. That is FileNotFoundError, and the other
+      file is never read
+  S5  a closed segment's index is mapped at most once. It is unmapped when the segment takes appends again or the log is
+      closed: from then on its files may become shorter. A reader that still holds that index finds no entries in it and
+      walks the log; a reader that opens it after a close gets a copy, and writes nothing
 
-The log's lock guards append, roll, truncate and close; reads come from any thread.
+The log's lock guards append, roll, truncate and close; any thread may read.
 Kafka: LogSegment.
 """
 
@@ -61,12 +61,12 @@ _POSITION_MAX = 2**31 - 1
 _HEADER_BYTES = 61
 _ENTRY_BYTES, _TIME_ENTRY_BYTES = 8, 12
 _NO_BATCH = _TIMESTAMP_MAX = 2**63 - 1
-_INDEX_BEHIND_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
-_INDEX_BYTES_MIN = 24  # two time entries: the closing one has room even where segment.index.bytes leaves none
+_INDEX_LAG_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup walks over them
+_INDEX_BYTES_MIN = 24  # two time entries: the closing one fits even if segment.index.bytes is too small
 
 
 class FoundByTime(NamedTuple):
-    """A record that was looked for by its time. leader_epoch: of its batch."""
+    """A record found by its timestamp. leader_epoch: of its batch."""
 
     timestamp: int
     offset: int
@@ -74,7 +74,7 @@ class FoundByTime(NamedTuple):
 
 
 class Segment:
-    """A segment of a partition directory. Nothing of it is opened or mapped before it is asked for."""
+    """A segment of a partition directory. Its files are opened and mapped only when needed."""
 
     __slots__ = ("_active", "_indexed_size", "_inode", "_mapped", "_max_timestamp", "_moving_from", "_txn_index",
                  "appended_ms", "base_offset", "created_ms", "home", "next_offset", "size")  # fmt: skip
@@ -87,9 +87,9 @@ class Segment:
         self.created_ms = created_ms
         self.appended_ms: int | None = None  # when this process last appended, by the log's clock
         self._active: Active | None = None
-        self._indexed_size = 0  # what the segment had when a reader's index was opened
-        self._inode = 0  # S4: of the file that the numbers were taken of; negative if it was closed, and grows no more
-        self._mapped: weakref.ref[IndexPair] | None = None  # the index of a closed one, whoever holds it (S5)
+        self._indexed_size = 0  # the segment's size when a reader's index was opened
+        self._inode = 0  # S4: of the file that the numbers describe; negative if it was closed and grows no more
+        self._mapped: weakref.ref[IndexPair] | None = None  # the index of a closed segment, with any holder (S5)
         self._max_timestamp: int | None = None
         self._moving_from: Home | None = None  # during move_to
         self._txn_index: TxnIndex | None = None
@@ -119,12 +119,12 @@ class Segment:
 
     @property
     def _leaving(self) -> bool:
-        """Is it out of the log, its files renamed and soon unlinked? Who reads in it is left to."""
+        """Is it out of the log, its files renamed and about to be unlinked? Its readers continue."""
         return self.home.suffix == names.DELETED
 
     @property
     def written(self) -> WriteCounts:
-        """How the bytes of the log have taken their way to the disk, with those of this active segment."""
+        """How the bytes of the log were written, including those of this active segment."""
         counts = copy.copy(self.home.written)
         active = self._active
         if active is not None:
@@ -133,10 +133,10 @@ class Segment:
 
     @property
     def txn_index(self) -> TxnIndex:
-        """Its aborted transactions."""
+        """The index of its aborted transactions."""
         index = self._txn_index
         if index is None:
-            with self.home.opening:  # one for all: of a segment that has left nothing can be read a second time
+            with self.home.opening:  # one object for all: after the segment has left, its file cannot be read again
                 index = self._txn_index
                 if index is None:
                     path = self.home.path(self.base_offset, names.TXN_INDEX)
@@ -148,8 +148,8 @@ class Segment:
 
     @property
     def file(self) -> LogFile:
-        """The .log file, opened if it is not."""
-        active = self._active  # looked at once: a roll may take it away between two looks
+        """The .log file, opened if necessary."""
+        active = self._active  # read once: a roll may reset it between two reads
         if active is not None:
             return active.file
         cache = self.home.handles.files
@@ -157,11 +157,11 @@ class Segment:
         return self._keep(cache, self._open_file()) if file is None else file
 
     def _keep(self, cache: Lru, handle: T) -> T:
-        """Keep a handle for the next who asks; not of a segment on its way out, whose bytes would stay on the disk."""
+        """Keep a handle for reuse, unless the segment is leaving: then its bytes would stay on the disk."""
         if self._leaving:
             return handle
         kept: T = cache.keep(self, handle)
-        if self._leaving:  # since just now
+        if self._leaving:  # it has left meanwhile
             cache.drop(self)
         return kept
 
@@ -169,22 +169,21 @@ class Segment:
         try:
             return self._known(self.home.files.open(self.path))
         except FileNotFoundError:
-            with self.home.opening:  # another thread may be renaming it, or the directory: this waits for the end
+            with self.home.opening:  # another thread may be renaming it, or the directory: wait for that to end
                 return self._known(self.home.files.open(self._path_during_move()))
 
     def open_direct(self) -> LogFile:
-        """A descriptor for one reader, whose large reads go past the page cache where the file system lets them."""
-        with self.home.opening:  # while this is held, the directory gets no other name
+        """Open a descriptor for one reader, with large reads past the page cache if the file system supports it."""
+        with self.home.opening:  # while this is held, the directory is not renamed
             return self._known(self.home.files.open_direct(self._path_during_move()))
 
     def take_for(self, found: os.stat_result, *, closed: bool) -> None:
-        """S4, of a log that is only read, a segment that leaves a log: its numbers are of the file that this was told
-        of."""
+        """S4, for a read-only log or a segment that leaves its log: bind it to the file of this stat result."""
         self._inode = -found.st_ino if closed else found.st_ino
 
     def is_file(self, found: os.stat_result) -> bool:
-        """S4: is what this was told of the segment's file? An inode that was freed is soon somebody else's, so that a
-        closed segment's length is looked at as well."""
+        """S4: is this the stat result of the segment's file? A freed inode is soon reused, so a closed segment's length
+        is compared too."""
         inode = self._inode
         return inode == 0 or (found.st_ino == abs(inode) and (inode > 0 or found.st_size == self.size))
 
@@ -197,25 +196,25 @@ class Segment:
         return file
 
     def check_place(self) -> None:
-        """S4: FileNotFoundError where another file has the name by now. A cleaner renames the .log first, so that what
-        was read of a file beside it before this is of this segment."""
+        """S4: raise FileNotFoundError if another file has the name by now. A cleaner renames the .log first, so files
+        beside it that were read before this call belong to this segment."""
         if self._inode or not self.home.writable:
             self._check(os.stat(self._path_during_move()))
 
     def _path_during_move(self) -> str:
-        """Where its .log is. A signal handler that reads in the middle of move_to cannot wait for the end of it, and
-        finds the file under the old name or the new one."""
+        """Return where its .log is. A signal handler that reads during move_to cannot wait for it to end; the file has
+        either the old or the new name."""
         moving_from = self._moving_from
         old = None if moving_from is None else moving_from.path(self.base_offset, names.LOG)
         return self.path if old is None or not os.path.exists(old) else old
 
     def _check(self, found: os.stat_result) -> None:
         if not self.is_file(found):
-            raise FileNotFoundError(errno.ENOENT, "another file has been put in its place", self.path)
+            raise FileNotFoundError(errno.ENOENT, "another file has replaced it", self.path)
 
     @property
     def index(self) -> IndexPair:
-        """Both indexes. A file that breaks the rules of its format is rebuilt from .log."""
+        """Both indexes. A file with an invalid format is rebuilt from .log."""
         active = self._active
         if active is not None:
             return active.index
@@ -228,31 +227,31 @@ class Segment:
         return home.path(base, names.INDEX), home.path(base, names.TIME_INDEX)
 
     def _index_bytes(self) -> int:
-        """What each index of a segment that takes appends may grow to."""
+        """The maximal size of each index of a segment that takes appends."""
         configured: int = self.home.config.segment_index_bytes
         return max(configured, _INDEX_BYTES_MIN)
 
     def _open_index(self) -> IndexPair:
-        with self.home.opening:  # one reader alone: a rebuild may write files that another has mapped by then
+        with self.home.opening:  # one reader at a time: a rebuild may write files that another one has mapped
             active = self._active
-            if active is not None:  # since just now
+            if active is not None:  # it has become active meanwhile
                 return active.index
             index = None if self._mapped is None or not self.writable else self._mapped()
             if index is None:
                 mapped, index = self.home.mappable, self._read_index()
-                if mapped and not self.home.mappable:  # a signal's handler has closed the log meanwhile
+                if mapped and not self.home.mappable:  # a signal handler has closed the log meanwhile
                     index.close()
                     index = self._read_index()
                 self._mapped = weakref.ref(index)
             return self._keep(self.home.handles.indexes, index)
 
     def unmap(self) -> None:
-        """S5: its log is closed, and the home no longer mappable."""
+        """S5, when the log is closed and the home is no longer mappable."""
         with self.home.opening:
             self._close_mapped()
 
     def _close_mapped(self) -> None:
-        """S5. Under home.opening."""
+        """S5. The caller holds home.opening."""
         mapped, self._mapped = self._mapped, None
         self.home.handles.indexes.drop(self)
         index = None if mapped is None else mapped()
@@ -271,24 +270,24 @@ class Segment:
         index = self._index_in_memory()
         scan_checked(self.file, 0, self.size, self.base_offset, index)
         index.close_entries()
-        # Also on its way out (LS10): it has its names still, or its .log would not have been found.
+        # Also while leaving (LS10): it still has its names, or its .log would not have been found.
         if self.home.mappable:
             index.store(*self._index_paths(), self.home.files.table)
             _log.info("event=index_rebuilt path=%s entries=%d", self.path, index.entries)
         return index
 
     def _index_in_memory(self) -> IndexPair:
-        """Room for the entries of a segment of this size, without files."""
+        """Return an index in memory, without files, large enough for a segment of this size."""
         interval = self.home.config.index_interval_bytes
-        room = (self.size // max(interval, 61) + 2) * 12
-        capacity = min(room, self._index_bytes()) if self.writable else room
+        needed = (self.size // max(interval, 61) + 2) * 12
+        capacity = min(needed, self._index_bytes()) if self.writable else needed
         return IndexPair("", "", self.base_offset, writable=True, capacity=capacity, interval=interval)
 
     def _load_index(self, capacity: int) -> IndexPair | None:
-        """Both files, mapped; at full size where a capacity is given. None: a writer has just begun them."""
+        """Map both files; at full size if a capacity is given. None: the writer has just created them."""
         offsets, times = self._index_paths()
         if capacity >= 0 and not (os.path.exists(offsets) and os.path.exists(times)):
-            raise FileNotFoundError(offsets)  # what is opened to be written is created
+            raise FileNotFoundError(offsets)  # opening for writing would create it
         index = IndexPair(
             offsets,
             times,
@@ -301,12 +300,12 @@ class Segment:
         )
         if self.writable:
             index.check(self.size)
-        else:  # the writer of a live log is ahead of what this reader has seen
+        else:  # the writer of a live log is ahead of this reader
             index.check(_POSITION_MAX)
             index.limit(self.size)
         timed = index.time_entries or find_timestamp(self.file, 0, self.size, 1, 0) is None
         if not timed:
-            if index.entries == 0 and not self.writable:  # as every segment is while its writer has just begun it
+            if index.entries == 0 and not self.writable:  # as in every segment that its writer has just created
                 return None
             raise CorruptIndex("no entry, although records have timestamps", path=times, kind="timeindex")
         return index
@@ -329,21 +328,21 @@ class Segment:
     def activate(self) -> None:
         """Make this the segment that takes appends: file open for writing, indexes at full size.
 
-        With `preallocate` a new file has blocks for the whole segment. Its length is that of its batches all the same,
-        but for klog.io.preallocate=zeros.
+        With `preallocate` a new file has blocks for the whole segment. Its length is still that of its batches, except
+        with klog.io.preallocate=zeros.
         """
         file = open_to_write(self.home.files, self.path, self.home.config.io)
         allocated = self.size
         if self.home.config.preallocate and self.size == 0:
             allocated = self.home.config.segment_size
             file.preallocate(0, allocated, self.home.config.io.preallocate == "zeros")
-        with self.home.opening:  # nobody maps the indexes until it is known that it takes appends
+        with self.home.opening:  # no reader maps the indexes before the segment is known to take appends
             self._close_mapped()
             self._active = Active(file, self._grown_index(file), allocated, self.home.config, self.home.written)
             self._drop_handles()
 
     def _grown_index(self, file: LogFile) -> IndexPair:
-        """Both indexes at full size. One that is larger than segment.index.bytes allows now keeps its entries, and is
+        """Return both indexes at full size. One that is larger than segment.index.bytes now keeps its entries, and is
         full."""
         sizes = [os.path.getsize(path) for path in self._index_paths() if os.path.exists(path)]
         capacity = max(self._index_bytes(), *sizes, 0)
@@ -367,7 +366,7 @@ class Segment:
         return index
 
     def _ready(self) -> Active:
-        """What an append works on. A log that was opened after a clean stop is made ready by its first append."""
+        """Return the state for appends. In a log that was opened after a clean stop the first append creates it."""
         if self._active is None:
             self.activate()
         active = self._active
@@ -379,7 +378,7 @@ class Segment:
         self.home.handles.indexes.drop(self)
 
     def _index_reaches(self, index: IndexPair) -> bool:
-        """Does the last entry land on a batch that ends at its offset, and the last time entry on its batch?"""
+        """Does the last entry point at a batch that ends at its offset, and the last time entry at its batch?"""
         if index.time_entries and not self._batch_of_entry(index, *index.time_entry(index.time_entries - 1)):
             return False
         if index.entries == 0:
@@ -390,7 +389,7 @@ class Segment:
 
     @property
     def indexes_settled(self) -> bool:
-        """Do both index files end with their last entry, and that on its batch? Of a segment that takes no appends."""
+        """Do both index files end with their last entry, and does it match its batch? For an inactive segment."""
         index, paths = self.index, self._index_paths()
         if not all(map(os.path.exists, paths)):
             return False
@@ -400,8 +399,8 @@ class Segment:
         )
 
     def settle_indexes(self) -> None:
-        """Make both index files say what .log holds, trimmed and on disk when it returns: Kafka's loader believes them
-        unread. Of a segment that takes no appends."""
+        """Make both index files match .log, trimmed and on disk on return: Kafka's loader does not verify them. For an
+        inactive segment."""
         with self.home.opening:
             self._close_mapped()
             self._drop_handles()
@@ -414,8 +413,8 @@ class Segment:
                 index.close()
 
     def deactivate(self, *, sync: bool) -> None:
-        """Close the active segment's books: closing time entry, files trimmed. A reader that is in the file keeps its
-        descriptor until it is out."""
+        """Make the active segment inactive: add the closing time entry, trim the files. A reader of the file keeps its
+        descriptor until it has finished."""
         active = self._active
         if active is None:
             return
@@ -431,13 +430,13 @@ class Segment:
         active.index.close()
 
     def reopen(self) -> None:
-        """Take appends again after deactivate(), as before it: what undoing a failed append needs."""
+        """Take appends again after deactivate(): for undoing a failed append."""
         self._ready()
 
     def sync(self) -> None:
-        """Log, indexes and transaction index on disk when it returns. OSError is final for the directory.
+        """Sync log, indexes and transaction index to disk. An OSError is final for the directory.
 
-        Indexes whose directory has been renamed by somebody else, or removed, are no loss: they are caches.
+        Indexes whose directory was renamed or removed from outside may be lost: they are caches.
         """
         files, active = self.home.files, self._active
         if active is not None:
@@ -451,10 +450,12 @@ class Segment:
         self.txn_index.sync()
 
     def sync_beside(self, file: LogFile) -> None:
-        """sync() of an active segment, by a thread without the log's lock: others append to it meanwhile, roll it, or
-        close it. file: its `file` when the lock was held. What was in the files then is on disk when it returns.
+        """sync() of an active segment by a thread without the log's lock: other threads may append to it, roll it or
+        close it meanwhile. file: its `file` when the lock was held. The files' content at that time is on disk on
+        return.
 
-        The indexes are synced by their names, since their maps may go at any moment; to the kernel it is one file.
+        The indexes are synced by name, because their maps may be released at any moment; for the kernel it is the same
+        file.
         """
         files = self.home.files
         files.fdatasync(file)
@@ -467,11 +468,11 @@ class Segment:
                     beside.close()
 
     def sync_data(self) -> None:
-        """The log's bytes alone."""
+        """Sync the log's bytes alone."""
         self.home.files.fdatasync(self.file)
 
     def close(self) -> None:
-        """Let go of every handle, changing nothing on disk."""
+        """Close every handle; nothing changes on disk."""
         active, self._active = self._active, None
         if active is not None:
             self.home.written.include(active.file)
@@ -479,52 +480,52 @@ class Segment:
         self._drop_handles()
 
     def delete_files(self) -> None:
-        """Unlink everything of this base offset but its producer snapshot. What is not there is no error."""
+        """Unlink all files of this base offset except the producer snapshot. Missing files are not an error."""
         self.close()
         for path in self.paths:
             self.home.files.unlink(path)
-        self._drop_handles()  # again: who has opened one meanwhile would keep the bytes on the disk
+        self._drop_handles()  # again: a handle opened meanwhile would keep the bytes on the disk
 
     @property
     def paths(self) -> list[str]:
-        """Where its files are, `.log` first, whether they exist or not."""
+        """Paths of its files, `.log` first, whether they exist or not."""
         return [self.home.path(self.base_offset, kind) for kind in names.SEGMENT_SUFFIXES]
 
     def forget_paths(self) -> None:
-        """Its home has another directory: the same files, under other names. Who reads in one goes on."""
+        """Its home has another directory: the same files, under other names. Its readers continue."""
         self._txn_index = None
         self._drop_handles()
         if self._active is not None:
             self._active.index.moved(*self._index_paths())
 
     def move_to(self, home: Home) -> None:
-        """Rename its files to what they are called at a home beside this one, `.log` first: without it the others are
-        orphans, which a load removes. No file is created. Who reads in the segment goes on: open handles stay open, new
-        ones are found under the new names, until these go too, and what it knew of aborted transactions it still knows.
+        """Rename its files to their names at another home of the same directory, `.log` first: without it the others
+        are orphans, which a load removes. No file is created. Readers of the segment continue: open handles stay open,
+        new ones use the new names until these files are deleted, and the aborted transactions stay known.
         """
         with home.opening:
             self.close()
             self._stay_with_file()
-            aborted = self.txn_index  # of the files as they are called now
+            aborted = self.txn_index  # of the files with their current names
             before, self._moving_from = self.paths, self.home
             self.home = home
             try:
-                self._drop_handles()  # again: who has opened one meanwhile has kept it, or sees that it is not to
+                self._drop_handles()  # again: drop a handle opened meanwhile; later openers keep none
                 aborted.leave(home.path(self.base_offset, names.TXN_INDEX))
                 for old, new in zip(before, self.paths, strict=True):
                     if os.path.exists(old):
                         home.files.unlink(new)  # of an earlier segment of this base: never the target of a rename
                         home.files.rename(old, new)
-            except BaseException:  # Ctrl-C, too
+            except BaseException:  # also KeyboardInterrupt
                 if os.path.exists(before[0]):
-                    self.home = self._moving_from  # where its .log still is: its readers go on
+                    self.home = self._moving_from  # its .log is still there: its readers continue
                     self.forget_paths()
                 raise
             finally:
                 self._moving_from = None
 
     def _stay_with_file(self) -> None:
-        """S4: another file may soon have the name, that of the segment that comes in this one's place."""
+        """S4: another file, of the segment that replaces this one, may soon have the name."""
         with contextlib.suppress(FileNotFoundError):
             found = os.stat(self.path)
             self.take_for(found, closed=found.st_size == self.size)
@@ -532,14 +533,14 @@ class Segment:
     # ---- append ------------------------------------------------------------------------------------------------
 
     def fit(self, group: BatchTable, first: int, now_ms: int) -> int:
-        """How many of the group's batches from `first` on go in before this segment must roll."""
+        """Return how many of the group's batches from `first` on fit before this segment must roll."""
         active = self._ready()
         if active.config is not self.home.config:
             active.set_bounds(self.home.config)
         return active.index.fit(group, first, self.size, active.size_max, active.age_max_ms, now_ms - self.created_ms)
 
     def must_roll(self, last_offset: int, max_timestamp: int, size: int, now_ms: int) -> bool:
-        """Must this segment roll before size bytes that end at last_offset go in, all or none, as Kafka asks?"""
+        """Must this segment roll before size bytes that end at last_offset are appended, all or none, as in Kafka?"""
         active = self._ready()
         if active.config is not self.home.config:
             active.set_bounds(self.home.config)
@@ -548,7 +549,7 @@ class Segment:
         )
 
     def append(self, group: BatchTable, first: int, stop: int) -> None:
-        """Write batches [first, stop) at the end. OSError: nothing of them counts, the caller decides what to undo."""
+        """Write batches [first, stop) at the end. After an OSError none of them counts; the caller undoes the write."""
         active = self._ready()
         data = part(group, first, stop)
         active.index.reserve(stop - first)
@@ -561,11 +562,11 @@ class Segment:
         self.size = end
 
     def savepoint(self) -> tuple[int, int, bytes]:
-        """What rewind() needs."""
+        """Return the state that rewind() needs."""
         return self.size, self.next_offset, self._ready().index.state()
 
     def rewind(self, savepoint: tuple[int, int, bytes]) -> None:
-        """Take back appends since mark(), durably. OSError: the directory must go offline."""
+        """Undo appends since savepoint(), durably. OSError: the directory must go offline."""
         active = self._ready()
         self.size, self.next_offset, state = savepoint
         active.index.restore(state)
@@ -575,15 +576,15 @@ class Segment:
 
     @property
     def index_full(self) -> bool:
-        """Has an index no room for another entry? Of the active segment."""
+        """Is one of the active segment's indexes full?"""
         return self._ready().index.full
 
     def place_of_cut(self, offset: int) -> tuple[int, int]:
-        """Where truncate_to(offset) would end the segment: the byte, and the offset behind the last batch that stays.
+        """Return where truncate_to(offset) would end the segment: the byte, and the offset after the last batch kept.
 
-        CorruptBatch where damage hides it.
+        Raises CorruptBatch if damage hides it.
         """
-        header = self._locate(offset, self.size)  # nothing is cut on a guess
+        header = self._locate(offset, self.size)  # an uncertain place is never used for truncation
         end = self.size if header is None else header.position
         if end == 0:
             return 0, self.base_offset
@@ -591,11 +592,11 @@ class Segment:
         return end, scan_headers(file, start_of(file, index, end, offset - 1), end, 0, self.base_offset).next_offset
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
-        """Drop every batch that ends at or above offset, durably; how many bytes those were. The segment takes appends
-        from then on, with indexes of full size.
+        """Drop every batch that ends at or above offset, durably. Returns their size in bytes. The segment takes
+        appends from then on, with indexes of full size.
 
-        A batch that holds offset goes whole, and where offset lies in a gap the batch behind the gap does. CorruptBatch
-        where damage hides the place: nothing has changed. OSError is final.
+        A batch that contains offset is dropped whole; if offset is in a gap, so is the batch after the gap. Raises
+        CorruptBatch if damage hides the place: nothing has changed then. An OSError is final.
         """
         active = self._ready()
         end, next_offset = self.place_of_cut(offset)
@@ -618,32 +619,32 @@ class Segment:
 
     @property
     def max_timestamp(self) -> int:
-        """Largest timestamp of the segment, -1 for none."""
+        """The segment's largest timestamp, -1 if there is none."""
         active = self._active
         if active is not None:
             return active.index.max_timestamp
         known = self._max_timestamp
         if known is None:
             known = self._youngest(self.index)[0]
-            if self._max_timestamp is None:  # still: it may have taken appends meanwhile, and been closed
+            if self._max_timestamp is None:  # check again: it may have taken appends meanwhile, and been closed
                 self._max_timestamp = known
         return known
 
     @property
     def modified_ms(self) -> int:
-        """When something was last appended: by the log's clock where this process did it, else the file's own time."""
+        """Time of the last append: by the log's clock if this process made it, else the file's modification time."""
         if self.appended_ms is not None:
             return self.appended_ms
         return os.stat(self.path).st_mtime_ns // 1_000_000
 
     @property
     def first_batch_timestamp(self) -> int:
-        """Largest timestamp of the first batch; 2^63-1 while there is none. Kafka: getFirstBatchTimestamp."""
+        """The largest timestamp of the first batch; 2^63-1 if there is none yet. Kafka: getFirstBatchTimestamp."""
         first = find_offset(self.file, 0, self.size, -1) if self.size else None
         return _NO_BATCH if first is None else first.max_timestamp
 
     def stamped_records(self, limit: int) -> int:
-        """How many records have a timestamp, counted up to limit."""
+        """Return how many records have a timestamp, counted up to limit."""
         count = position = 0
         while count < limit:
             header = find_timestamp(self.file, position, self.size, 0, 0)
@@ -658,35 +659,35 @@ class Segment:
         return count
 
     def _batch_of_entry(self, index: IndexPair, timestamp: int, offset: int) -> Header | None:
-        """The batch that a time entry speaks of, the one that holds offset and reaches timestamp; None if it lies."""
+        """Return the batch of a time entry: it holds offset and reaches timestamp. None if the entry is wrong."""
         try:
             header = locate(self.file, index, self.size, offset, self.base_offset, self.next_offset)
         except CorruptBatch:
             return None
         if header is None or header.max_timestamp != timestamp:
             return None
-        # The header of an old wrapper does not tell where it begins, and only that it is the first to reach offset.
+        # An old wrapper's header does not contain its base offset; known is only that it is the first to reach offset.
         return header if header.magic < 2 or header.base_offset <= offset else None
 
     def _youngest(self, index: IndexPair) -> tuple[int, int]:
-        """(largest timestamp, last offset of the first batch that reaches it): the last time entry, and what came
-        after it, which a lost closing entry would hide."""
-        newest = index.time_floor(_TIMESTAMP_MAX)  # in one step: the index may go (S5)
+        """Return (largest timestamp, last offset of the first batch with it), from the last time entry and the batches
+        after it, which matter if the closing entry was lost."""
+        newest = index.time_floor(_TIMESTAMP_MAX)  # in one step: the index may be unmapped (S5)
         last = self._batch_of_entry(index, *newest) if newest[0] >= 0 else None
         timestamp, offset = youngest(self.file, 0 if last is None else last.position, self.size)
         return timestamp, offset if timestamp >= 0 else self.base_offset
 
     def recover(self, progress: Callable[[int], None] | None = None, *, drop_behind: bool = False) -> Scan:
-        """Scan every byte of .log and build both indexes anew from the good batches; index files that say something
-        else are written again. Cuts nothing: see cut(). drop_behind: what this brings into memory goes again."""
+        """Scan every byte of .log and rebuild both indexes from the valid batches; index files with other content are
+        replaced. Truncates nothing: see cut(). drop_behind: drop the scanned pages from the page cache again."""
         file = self.home.files.open(self.path)
         size = os.fstat(file.fileno()).st_size
         self.size = max(self.size, size)
         index = self._index_in_memory()
-        with DropBehind(file, 0, size if drop_behind else 0) as behind:
+        with DropBehind(file, 0, size if drop_behind else 0) as dropper:
 
             def moved(count: int) -> None:
-                behind.moved(count)
+                dropper.moved(count)
                 if progress is not None:
                     progress(count)
 
@@ -699,7 +700,7 @@ class Segment:
         return scan
 
     def cut(self, end: int) -> None:
-        """Shorten .log to `end` bytes, durably: what was cut must not come back behind the next append."""
+        """Truncate .log to `end` bytes, durably: old bytes must not reappear after the next append."""
         file = self.home.files.open(self.path, write=True)
         try:
             self.home.files.truncate(file, end)
@@ -708,36 +709,36 @@ class Segment:
             file.close()
 
     def learn(self, scan: Scan) -> None:
-        """Take over what a scan of the whole file has found."""
+        """Use the result of a scan of the whole file."""
         self.size, self.next_offset = scan.end, scan.next_offset
         self._max_timestamp = scan.max_timestamp
 
     def learn_tail(self, scan: Scan) -> None:
-        """Take over what a scan from the last index entry to the end has found."""
+        """Use the result of a scan from the last index entry to the end."""
         self.size, self.next_offset = scan.end, max(scan.next_offset, self.base_offset)
-        self._max_timestamp = None  # worked out when asked for, or by activate()
+        self._max_timestamp = None  # computed when needed, or by activate()
 
     def extend(self, end: int) -> Scan:
-        """A reader's look at what another process has appended up to byte `end`: whole batches join the segment.
+        """Add the whole batches that another process has appended up to byte `end`; for a reader.
 
-        A header may be there before its bytes: in a file that was preallocated, a batch behind it is what tells. So the
-        last one's checksum is looked at.
+        A header may arrive before its batch's bytes: in a preallocated file only a batch after it proves that they are
+        there. So the checksum of the last batch is verified.
         """
         scan = scan_headers(self.file, self.size, end, self.next_offset)
         if scan.batches and scan_checked(self.file, scan.last_at, scan.end, 0).reason:
             scan = scan_headers(self.file, self.size, scan.last_at, self.next_offset)
         if scan.batches:
             self.next_offset, self.size = scan.next_offset, scan.end  # in this order, for readers without the lock
-            if self.size - self._indexed_size > _INDEX_BEHIND_MAX and all(map(os.path.exists, self._index_paths())):
+            if self.size - self._indexed_size > _INDEX_LAG_MAX and all(map(os.path.exists, self._index_paths())):
                 self.home.handles.indexes.drop(self)
             self._max_timestamp = max(self.max_timestamp, scan.max_timestamp)
         return scan
 
     def locate(self, offset: int, limit: int | None = None) -> Header | None:
-        """Header of the first batch below byte `limit` whose last offset is at or above offset.
+        """Return the header of the first batch below byte `limit` whose last offset is at or above offset.
 
-        Raises CorruptBatch where damage may hide it. What lies behind damage is found: the batch that holds offset, but
-        not the first one above it.
+        Raises CorruptBatch if damage may hide it. A batch after damage is found if it contains offset; the first one
+        above offset is not.
         """
         end = self.size if limit is None else min(limit, self.size)
         try:
@@ -753,7 +754,7 @@ class Segment:
             return found
 
     def _check_located(self, offset: int, header: Header | None, end: int) -> None:
-        """CorruptBatch where the header of a damaged batch is what was found, or has led past offset."""
+        """Raise CorruptBatch if the header found is that of a damaged batch, or such a header has led past offset."""
         if header is not None and header.base_offset <= offset:
             position = header.position if header.base_offset < offset and self._reaches_too_far(header, end) else None
         elif self.base_offset <= offset < self.next_offset:
@@ -766,22 +767,22 @@ class Segment:
             )
 
     def _damage_before(self, offset: int, stop: int) -> int | None:
-        """Where the first batch stands whose checksum fails, from the index entry below offset on up to a byte where a
-        batch begins or none does; None if there is none."""
+        """Return the position of the first batch with a wrong checksum, searching from the index entry below offset to
+        `stop`, which need not be the beginning of a batch; None if there is none."""
         start = start_of(self.file, self.index, self.size, offset)
         scan = scan_checked(self.file, start, stop, 0) if start < stop else None
         return None if scan is None or scan.reason in ("", "offset_order") else scan.end
 
     def _reaches_too_far(self, header: Header, end: int) -> bool:
-        """Is the last offset delta of a batch wrong? It is one less than the count, but where the cleaner was."""
+        """Is the last offset delta of a batch wrong? It is the count minus one, except after cleaning."""
         if header.magic < 2 or header.last_offset_delta + 1 == header.count:
             return False
-        behind = list(itertools.islice(HeaderWalk(self.file, header.position, end), 1, 2))
-        return bool(behind) and behind[0].base_offset <= header.last_offset
+        after = list(itertools.islice(HeaderWalk(self.file, header.position, end), 1, 2))
+        return bool(after) and after[0].base_offset <= header.last_offset
 
     def sound_behind(self, position: int, offset: int, end: int | None = None) -> Header | None:
-        """The first batch with a good checksum behind the damaged one at this byte, whose last offset is at or above
-        offset; None if there is none. Of a batch that is damaged, too, on the way the next one is looked for."""
+        """Return the first batch with a valid checksum after the damaged one at this byte, whose last offset is at or
+        above offset; None if there is none. Further damaged batches on the way are skipped too."""
         end = self.size if end is None else end
         while True:
             found = self._next_sound(position, end)
@@ -796,8 +797,8 @@ class Segment:
             position = walk.position
 
     def _next_sound(self, position: int, end: int) -> Header | None:
-        """The next sound batch behind a damaged one. Where its length leads to one, a batch within it counts only if
-        its offsets go on there: values may hold batches, too."""
+        """Return the next valid batch after a damaged one. If the damaged one's length leads to a valid batch, a batch
+        inside it counts only if its offsets continue there: values may contain batches."""
         found = search_batch(self.file, position, end, self.base_offset, self.base_offset)
         walk = HeaderWalk(self.file, position, end)
         damaged = next(walk, None)
@@ -811,12 +812,12 @@ class Segment:
         active = self._active
         if active is not None:
             return locate(active.file, active.index, end, offset, self.base_offset, self.next_offset)
-        held = self.home.handles  # without the two properties, a third of the time
+        held = self.home.handles  # avoids two properties: saves a third of the time
         file, index = held.files.find(self) or self.file, held.indexes.find(self) or self.index
         return locate(file, index, end, offset, self.base_offset, self.next_offset)
 
     def locate_at(self, position: int) -> Header:
-        """Header of the batch that begins at a byte where locate() found one."""
+        """Return the header of the batch that begins at a byte where locate() has found one."""
         header = find_offset(self.file, position, self.size, -1)
         if header is None:
             raise CorruptBatch("no batch begins here", path=self.path, position=position)
@@ -825,13 +826,14 @@ class Segment:
     def read_chunk(
         self, position: int, max_bytes: int, read: Callable[[int, int], AlignedBuffer] | None = None
     ) -> tuple[AlignedBuffer, int]:
-        """Whole batches from byte `position` on, about max_bytes of them but at least one, and the offset behind them.
+        """Return whole batches from byte `position` on, about max_bytes of them but at least one, and the offset after
+        them.
 
-        read: what reads (position, size) of the file, if not the file itself. Raises CorruptBatch where no whole batch
-        begins at position.
+        read: reads (position, size) instead of the file's own read. Raises CorruptBatch if no whole batch begins at
+        position.
         """
         read = partial(self.home.sampler.read, self.file) if read is None else read
-        wanted = min(max(max_bytes, _HEADER_BYTES), self.size - position)  # from less nobody sees how long a batch is
+        wanted = min(max(max_bytes, _HEADER_BYTES), self.size - position)  # a batch's length needs at least this much
         while True:
             chunk = read(position, wanted)
             end, next_offset, needed = frame(chunk, self.path, position, self.next_offset, self.base_offset)
@@ -847,21 +849,21 @@ class Segment:
             wanted = needed
 
     def youngest_in(self, start: int, end: int) -> int:
-        """Largest timestamp of the records of [start, end), where a batch ends at `end` if any reaches it; -1 for
-        none."""
+        """Return the largest timestamp of the records of [start, end), where a batch ends at `end` if any reaches it;
+        -1 if there is none."""
         size = self.size
         header = self.locate(start) if size else None
         if header is None or header.base_offset >= end:
             return -1
-        behind = self.locate(end) if self.next_offset > end else None
-        position, newest, stop = header.position, -1, size if behind is None else behind.position
+        after = self.locate(end) if self.next_offset > end else None
+        position, newest, stop = header.position, -1, size if after is None else after.position
         index = self.index
         floor, floor_offset = index.time_floor_below(end)
-        if floor >= 0 and floor_offset >= start:  # up to there nothing is younger
+        if floor >= 0 and floor_offset >= start:  # no record up to there has a larger timestamp
             believed = self._batch_of_entry(index, floor, floor_offset)
             if believed is not None and believed.magic >= 2 and start <= believed.base_offset:
                 return max(floor, youngest(self.file, believed.position, stop)[0])
-        if header.magic < 2 or header.base_offset < start:  # an old wrapper does not tell where it begins
+        if header.magic < 2 or header.base_offset < start:  # an old wrapper's header does not contain its base offset
             data = self.file.read(position, header.size)
             records = iter_records(
                 data, start=start, include_control=True, path=self.path, file_position=position, lazy=True
@@ -871,7 +873,7 @@ class Segment:
         return max(newest, youngest(self.file, position, stop)[0])
 
     def find_timestamp(self, timestamp: int, start: int) -> FoundByTime | None:
-        """The first record at or above both; None if this segment has none."""
+        """Return the first record at or above both; None if this segment has none."""
         index = self.index
         floor, floor_offset = index.time_floor(timestamp)
         believed = self._batch_of_entry(index, floor, floor_offset) if floor >= 0 else None

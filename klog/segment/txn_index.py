@@ -1,9 +1,9 @@
-"""Aborted transactions of one segment: `.txnindex`, the file of the segment that holds the abort marker.
+"""Aborted transactions of one segment: `.txnindex`, beside the segment that contains the abort marker.
 
     entry := version:i16=0 producer_id:i64 first_offset:i64 last_offset:i64 last_stable_offset:i64     34 bytes
 
-last_offset (the marker's) rises from entry to entry. A partial entry at the end is ignored. The file appears with its
-first entry. Kafka: TransactionIndex, AbortedTxn.
+last_offset (the marker's) rises from entry to entry. A partial entry at the end is ignored. The file is created with
+its first entry. Kafka: TransactionIndex, AbortedTxn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENTRY_BYTES = _ENTRY.size
 
 
 class AbortedTransaction(NamedTuple):
-    """One aborted transaction: its data lies in [first_offset, last_offset), its marker at last_offset."""
+    """One aborted transaction: its data is in [first_offset, last_offset), its marker at last_offset."""
 
     producer_id: int
     first_offset: int
@@ -31,12 +31,12 @@ class AbortedTransaction(NamedTuple):
 
 
 def parse_txn_index(data: bytes, path: str) -> list[AbortedTransaction]:
-    """The entries of a file's bytes. CorruptIndex: a version above 0, or a last offset that does not rise."""
+    """Parse the entries. Raises CorruptIndex for a version above 0, or a last offset that does not rise."""
     entries: list[AbortedTransaction] = []
     whole = len(data) // ENTRY_BYTES * ENTRY_BYTES
     for position in range(0, whole, ENTRY_BYTES):
         version, *fields = _ENTRY.unpack_from(data, position)
-        if version >> 8:  # Kafka looks at the first byte alone, and so reads what it wrote
+        if version >> 8:  # Kafka reads only the first byte, and so accepts what it wrote
             raise CorruptIndex(
                 f"transaction index version {version}, 0 expected", path=path, position=position, kind="txnindex"
             )
@@ -56,8 +56,8 @@ def parse_txn_index(data: bytes, path: str) -> list[AbortedTransaction]:
 def collect_aborted(
     entries: Sequence[AbortedTransaction], fetch_offset: int, upper_bound: int
 ) -> tuple[list[AbortedTransaction], bool]:
-    """Those of a segment's entries that touch [fetch_offset, upper_bound), and whether that is all there is: no later
-    marker ends a transaction that began below upper_bound. A last stable offset beyond its marker is a wrong one."""
+    """Return the entries of a segment that touch [fetch_offset, upper_bound), and whether these are all: no later
+    marker ends a transaction that began below upper_bound. A last stable offset beyond its marker is invalid."""
     found = []
     for entry in entries:
         if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
@@ -68,22 +68,22 @@ def collect_aborted(
 
 
 class TxnIndex:
-    """The file of one segment, read when first asked. Changes under the log's lock, reads from any thread."""
+    """The file of one segment, read when first needed. Changes under the log's lock, reads from any thread."""
 
     def __init__(self, path: str, base_offset: int, files: Files) -> None:
         self.path = path
         self.writable = False
-        self.checked = False  # has somebody made sure that a missing file misses nothing?
+        self.checked = False  # set once it is verified that no entries are lost if the file is missing
         self._base_offset = base_offset
         self._files = files
         self._entries: tuple[AbortedTransaction, ...] | None = None
 
     @property
     def entries(self) -> tuple[AbortedTransaction, ...]:
-        """All of them, in order. Raises CorruptIndex."""
+        """All entries, in order. Raises CorruptIndex."""
         if self._entries is None:
             try:
-                file = self._files.open(self.path)  # no FIFO, which would never let go
+                file = self._files.open(self.path)  # refuses a FIFO, on which a read would block
             except FileNotFoundError:
                 data = b""
             else:
@@ -96,12 +96,12 @@ class TxnIndex:
 
     @property
     def settled(self) -> bool:
-        """Has it been checked, and read? Then nothing is asked of the file any more, whatever its name is by now."""
+        """Has it been checked and read? Then the file is not used any more, whatever its name is by now."""
         return self.checked and self._entries is not None
 
     @property
     def present(self) -> bool:
-        """Is there a file, of at least one entry and no part of one? A torn one may miss more than its last entry."""
+        """Does a file of whole entries exist, at least one? A torn file may lack more than its last entry."""
         try:
             size = os.stat(self.path).st_size
         except FileNotFoundError:
@@ -109,7 +109,7 @@ class TxnIndex:
         return size > 0 and size % ENTRY_BYTES == 0
 
     def check(self) -> None:
-        """Raise CorruptIndex when an entry lies below the segment."""
+        """Raise CorruptIndex if an entry is below the segment."""
         for number, entry in enumerate(self.entries):
             if entry.last_offset < self._base_offset:
                 raise CorruptIndex(
@@ -121,31 +121,31 @@ class TxnIndex:
                 )
 
     def leave(self, path: str) -> None:
-        """Its segment leaves the log, and whoever reads in it goes on: nothing is written from here on, and another
-        segment's file may get the name."""
-        with contextlib.suppress(CorruptIndex, OSError):  # the next question is told
+        """Its segment leaves the log while readers still use it: from now on nothing is written, and another segment's
+        file may get the name."""
+        with contextlib.suppress(CorruptIndex, OSError):  # the next access raises it
             self.entries  # noqa: B018  read before the file has another name
         self.path, self.writable = path, False
 
     def write(self, entries: list[AbortedTransaction]) -> None:
-        """The file's entries are these from now on. An absent file stays absent when there are none."""
+        """Replace the file's entries. A missing file stays missing if there are none."""
         if not entries and not os.path.exists(self.path):
             self._entries = ()
             return
-        # Whole or not at all: a file cut short by a crash would let aborted records pass for committed ones.
+        # Atomically: a file truncated by a crash would make aborted records look committed.
         self._files.replace(self.path, b"".join(_ENTRY.pack(0, *entry) for entry in entries))
         self._entries = tuple(entries)
 
     def append(self, entry: AbortedTransaction) -> None:
-        """One more, at the end: in the page cache when it returns. A crash that tears it is one after which the segment
-        is recovered, and this file written anew. OSError: any part of it may be there.
+        """Append one entry; it is in the page cache on return. After a crash that tears it the segment is recovered,
+        and this file is rewritten. OSError: any part of it may be there.
 
-        ValueError where its last offset does not rise.
+        Raises ValueError if its last offset does not rise.
         """
         entries = self.entries
         if entries and entry.last_offset <= entries[-1].last_offset:
             raise ValueError(
-                f"an aborted transaction that ends at {entry.last_offset}, behind {entries[-1].last_offset}"
+                f"an aborted transaction ends at {entry.last_offset}, not above the last one, {entries[-1].last_offset}"
             )
         file = self._files.open(self.path, write=True, create=True)
         try:
@@ -155,7 +155,7 @@ class TxnIndex:
         self._entries = (*entries, entry)
 
     def correct(self, entries: list[AbortedTransaction]) -> None:
-        """The entries are these, whatever the file said; of a log that is only read, in memory."""
+        """Use these entries instead of the file's, in memory: for a read-only log."""
         with contextlib.suppress(CorruptIndex):
             if list(self.entries) == entries and (self.present or not entries):
                 return
@@ -170,7 +170,7 @@ class TxnIndex:
             self.write(kept)
 
     def sync(self) -> None:
-        """On disk when it returns."""
+        """Sync the file to disk."""
         if os.path.exists(self.path):
             file = self._files.open(self.path, write=True)
             try:

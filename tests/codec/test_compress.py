@@ -326,7 +326,7 @@ def test_zstd_content_size_that_lies_is_refused_before_anything_is_allocated() -
 
 def test_codec_bits_without_a_codec() -> None:
     for codec in (5, 6, 7):
-        with pytest.raises(CorruptBatch, match="name no codec"):
+        with pytest.raises(CorruptBatch, match="not a known codec"):
             decompress(codec, b"", MANY)
 
 

@@ -83,7 +83,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
 def test_negative_ranges_are_refused(path: Path) -> None:
     file = opened(path)
     for position, size in ((-1, 5), (0, -1)):
-        with pytest.raises(ValueError, match="not negative"):
+        with pytest.raises(ValueError, match="must not be negative"):
             residency(file, position, size)
     for asked in (stat_range, cached_pages):
         with pytest.raises(ValueError, match="at least one byte"):

@@ -50,7 +50,7 @@ def allowed(case: Produced, mine: ValidatedBatch | KlogError, answer: dict[str, 
     """Why the two may differ; FINDINGS.md has the reasons."""
     text = "" if isinstance(mine, ValidatedBatch) else str(mine)
     if "LogAppendTime" in text:
-        return "the batch says LogAppendTime"
+        return "the batch has the type LogAppendTime"
     if isinstance(mine, InvalidTimestamp) and all("negative" in error.message for error in mine.record_errors):
         return "negative times"
     if answer.get("exception") == "UnsupportedOperationException":

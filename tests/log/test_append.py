@@ -71,11 +71,11 @@ def test_nothing_appended_is_no_append(tmp_path: Path) -> None:
     [
         ([("key", b"v")], r"record 0: the key is str, not bytes; use .encode\(\)"),
         ([(b"k", b"v"), (b"k", "value")], r"record 1: the value is str, not bytes; use .encode\(\)"),
-        ([(b"k", 5)], "record 0: the value is bytes or None, not int"),
+        ([(b"k", 5)], "record 0: the value must be bytes or None, not int"),
         ([(b"k",)], "1 fields"),
         ([(b"k", b"v", 1, (), 5)], "5 fields"),
-        ([b"kv"], "record 0 is a klog.Record or a tuple"),
-        ([None], "record 0 is a klog.Record or a tuple"),
+        ([b"kv"], "record 0 must be a klog.Record or a tuple"),
+        ([None], "record 0 must be a klog.Record or a tuple"),
         (b"kv", "not bytes"),
         ("kv", "not str"),
         ({b"k": b"v"}, "not dict|record 0"),
@@ -83,7 +83,7 @@ def test_nothing_appended_is_no_append(tmp_path: Path) -> None:
         (5, "an iterable of"),
         ([(b"k", b"v", 1.5)], "int of milliseconds"),
         ([(b"k", b"v", "now")], "int of milliseconds"),
-        ([(b"k", b"v", None, [(b"h", b"v")])], "header key is str, not bytes"),
+        ([(b"k", b"v", None, [(b"h", b"v")])], "header key must be str, not bytes"),
         ([(b"k", b"v", None, [("h", "v")])], "header"),
         ([(b"k", b"v", None, [("h",)])], "header"),
     ],
@@ -297,7 +297,7 @@ def test_an_hour_ahead_is_the_default_bound(tmp_path: Path) -> None:
 
 def test_no_timestamp_is_minus_one_and_nothing_below(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
-        with pytest.raises(InvalidTimestamp, match="-1 says that there is none"):
+        with pytest.raises(InvalidTimestamp, match="use -1 for no timestamp"):
             log.append([(None, b"x", -2)])
         assert log.append([(None, b"x", -1)]).max_timestamp == -1
 

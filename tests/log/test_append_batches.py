@@ -165,7 +165,7 @@ def test_a_batch_that_grows_above_the_bound_when_it_is_written_anew(tmp_path: Pa
 
 
 def test_clients_count_from_zero(log: klog.Log) -> None:
-    with pytest.raises(InvalidRecord, match="begins at offset 0"):
+    with pytest.raises(InvalidRecord, match="begin at offset 0"):
         log.append_batches(batch(1, base_offset=1))
     assert log.append_batches(batch(1, base_offset=1), origin="coordinator").first_offset == 0
 

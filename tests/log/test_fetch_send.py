@@ -320,7 +320,7 @@ def test_two_sends_to_one_socket_do_not_mix(log: klog.Log, run: Run) -> None:
                 sock.setblocking(False)
             first = asyncio.ensure_future(data.send_to_async(ours))
             await asyncio.sleep(0)
-            with pytest.raises(RuntimeError, match="something else is being sent"):
+            with pytest.raises(RuntimeError, match="another send to this socket is in progress"):
                 await data.send_to_async(ours)
             assert await heard(theirs, data.size) == data.memory()
             assert await first == data.size

@@ -131,7 +131,7 @@ def test_a_null_list_has_no_headers_and_a_header_needs_a_key() -> None:
     assert encode(table(rows)) == encode(rows)
     for bad in ([None], [{"key": None, "value": b""}]):
         given = pa.table({"value": pa.array([b"", b""]), "headers": pa.array([[], bad], pa.list_(ITEM))})
-        with pytest.raises(InvalidRecord, match="record 1: a header without a key"):
+        with pytest.raises(InvalidRecord, match="record 1: a header has no key"):
             encode(given)
 
 
@@ -195,8 +195,8 @@ def test_what_klog_itself_gives() -> None:
         ({"value": [b"a"], "key": [1.5]}, TypeError, "'key' is neither binary"),
         ({"value": [b"a"], "timestamp": ["now"]}, TypeError, "'timestamp' is neither"),
         ({"value": [b"a"], "timestamp": [datetime.date(2024, 1, 1)]}, TypeError, "'timestamp' is neither"),
-        ({"value": [b"a"], "headers": [[b"h"]]}, TypeError, "'headers' is no list<struct"),
-        ({"value": [b"a"], "headers": [[{"name": "h", "value": b""}]]}, TypeError, "'headers' is no list<struct"),
+        ({"value": [b"a"], "headers": [[b"h"]]}, TypeError, "'headers' is neither list<struct"),
+        ({"value": [b"a"], "headers": [[{"name": "h", "value": b""}]]}, TypeError, "'headers' is neither list<struct"),
         ({"value": pa.array(["a"]).dictionary_encode()}, TypeError, "'value' is dictionary-encoded"),
     ],
 )
@@ -208,10 +208,10 @@ def test_other_columns_are_named(given, error, said) -> None:
 
 
 def test_a_single_column_is_no_table() -> None:
-    with pytest.raises(TypeError, match="records have columns"):
+    with pytest.raises(TypeError, match="records need columns"):
         encode(pa.array([b"a"]))
     twice = pa.table([pa.array([b"a"]), pa.array([b"b"])], names=["value", "value"])
-    with pytest.raises(ValueError, match="'value' is there twice"):
+    with pytest.raises(ValueError, match="'value' occurs twice"):
         encode(twice)
 
 
@@ -302,7 +302,7 @@ def test_a_capsule_is_taken_once() -> None:
             return capsules
 
     assert encode(Given()) == encode(ROWS)
-    with pytest.raises(ValueError, match="taken by somebody else"):
+    with pytest.raises(ValueError, match="already consumed"):
         encode(Given())
 
 

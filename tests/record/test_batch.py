@@ -199,7 +199,7 @@ def test_unused_attribute_bits_are_ignored() -> None:
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_codec_bits_without_a_codec(codec: int) -> None:
-    with pytest.raises(CorruptBatch, match="name no codec") as caught:
+    with pytest.raises(CorruptBatch, match="not a known codec") as caught:
         list(decode(with_payload(b"", 0, attributes=codec), path="x", file_position=5))
     assert (caught.value.path, caught.value.position) == ("x", 5)
 
@@ -238,7 +238,7 @@ def test_older_formats_are_named_to_who_does_not_want_them(magic: int) -> None:
 @pytest.mark.parametrize("magic", [3, 100, 255])
 def test_magic_from_nowhere(magic: int) -> None:
     data = encode(records(1))
-    with pytest.raises(CorruptBatch, match="no record format") as caught:
+    with pytest.raises(CorruptBatch, match="not a record format") as caught:
         list(decode(data[:16] + bytes((magic,)) + data[17:]))
     assert type(caught.value) is CorruptBatch
 
@@ -249,7 +249,7 @@ def test_magic_above_2_is_read_as_2_from_a_file_only() -> None:
     data = data[:16] + b"\x03" + data[17:]
     for function in (lambda **options: list(iter_records(data, **options)), lambda **options: columns(data, **options)):
         assert len(function(path="x.log")) == 3
-        with pytest.raises(CorruptBatch, match="magic 3 is no record format"):
+        with pytest.raises(CorruptBatch, match="magic 3 is not a record format"):
             function()
     (batch,) = decode(data, path="x.log")
     assert batch.magic == 3

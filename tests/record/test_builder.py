@@ -258,17 +258,17 @@ def test_forms_of_a_record() -> None:
     [
         ((b"k", "v"), r"record 1: the value is str, not bytes; use \.encode\(\)"),
         (("k", b"v"), r"record 1: the key is str, not bytes; use \.encode\(\)"),
-        ((b"k", 5), "record 1: the value is bytes or None, not int"),
-        ((b"k", memoryview(b"vwx")[::2]), "record 1: the value is bytes or None"),
+        ((b"k", 5), "record 1: the value must be bytes or None, not int"),
+        ((b"k", memoryview(b"vwx")[::2]), "record 1: the value must be bytes or None"),
         ((b"k",), "record 1 has 1 fields"),
         ((b"k", b"v", T, [], 5), "record 1 has 5 fields"),
-        (b"kv", "record 1 is a klog.Record or a tuple"),
-        (None, "record 1 is a klog.Record or a tuple"),
-        ((b"k", b"v", 1.0), "record 1: the timestamp is an int of milliseconds"),
-        ((b"k", b"v", "now"), "record 1: the timestamp is an int"),
-        ((b"k", b"v", T, {"h": b"1"}), r"record 1: headers are pairs .* use \.items\(\)"),
-        ((b"k", b"v", T, [b"h"]), "record 1: a header is a pair"),
-        ((b"k", b"v", T, [(b"h", b"1")]), "record 1: a header key is str, not bytes"),
+        (b"kv", "record 1 must be a klog.Record or a tuple"),
+        (None, "record 1 must be a klog.Record or a tuple"),
+        ((b"k", b"v", 1.0), "record 1: the timestamp must be an int of milliseconds"),
+        ((b"k", b"v", "now"), "record 1: the timestamp must be an int"),
+        ((b"k", b"v", T, {"h": b"1"}), r"record 1: headers must be pairs .* use \.items\(\)"),
+        ((b"k", b"v", T, [b"h"]), "record 1: a header must be a pair"),
+        ((b"k", b"v", T, [(b"h", b"1")]), "record 1: a header key must be str, not bytes"),
         ((b"k", b"v", T, [("h", "1")]), r"record 1: the value of a header is str, not bytes; use \.encode\(\)"),
     ],
 )
@@ -428,5 +428,5 @@ def test_a_group_is_stamped_when_it_is_appended() -> None:
     assert {batch.max_timestamp for batch in batches} == {group.max_timestamp} == {123}
     assert {record.timestamp for batch in batches for record in batch} == {123}
     assert batches[0].base_offset == 7 and batches[0].leader_epoch == 3
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="must not be negative"):
         group.stamp(-1)

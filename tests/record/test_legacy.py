@@ -247,8 +247,8 @@ def test_a_wrapper_around_messages_of_the_other_magic() -> None:
         pytest.param(wrapped(1, 6, b"x"), "codec bits 6", id="codec bits"),
         pytest.param(wrapped(1, GZIP, None), "null", id="null wrapper"),
         pytest.param(wrapped(0, GZIP, b""), "gzip", id="empty value"),
-        pytest.param(wrap(1, 9, []), "without a message", id="no message"),
-        pytest.param(wrap(1, 9, [wrap(1, 9, messages(1, [0]))]), "inside another", id="nested"),
+        pytest.param(wrap(1, 9, []), "without messages", id="no message"),
+        pytest.param(wrap(1, 9, [wrap(1, 9, messages(1, [0]))]), "inside a compressed wrapper", id="nested"),
         pytest.param(wrap(1, 3, messages(1, [4])), "offsets", id="wrapper before its last"),
         pytest.param(wrap(0, 3, messages(0, [4])), "offsets", id="wrapper before its first"),
         pytest.param(wrap(1, 9, messages(1, [-(2**63)])), "offsets", id="offset overflow"),
@@ -257,7 +257,9 @@ def test_a_wrapper_around_messages_of_the_other_magic() -> None:
         pytest.param(encode_message(Message(1, 2**63 - 1, None, None)), "offsets", id="no next offset"),
         pytest.param(seal(9, b"\x01\0" + b"\0" * 12), "magic 1: a length", id="too short for magic 1"),
         pytest.param(seal(9, b"\0\0" + b"\0\0\0\1" * 2), "magic 0: a length", id="value cut"),
-        pytest.param(encode_message(Message(-1, 9, None, None)), "magic -1 is no record format", id="negative magic"),
+        pytest.param(
+            encode_message(Message(-1, 9, None, None)), "magic -1 is not a record format", id="negative magic"
+        ),
     ],
 )
 def test_it_is_refused_with_its_place(data: bytes, words: str) -> None:

@@ -70,9 +70,9 @@ def test_lists_that_do_not_fit_together() -> None:
             Lists(None, [b"v"], stamps)
     with pytest.raises(TypeError, match=r"view\('int64'\)"):
         Lists(None, [b"v"], np.array([1], "datetime64[ms]"))
-    with pytest.raises(TypeError, match="keys is a list"):
+    with pytest.raises(TypeError, match="keys must be a list"):
         Lists(b"k", [b"v"])
-    with pytest.raises(TypeError, match="values is a list"):
+    with pytest.raises(TypeError, match="values must be a list"):
         Lists(None, iter([b"v"]))
 
 

@@ -32,14 +32,14 @@ def test_buffers_become_bytes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("k", b"v"), r"key is bytes or None, not str; use \.encode\(\)"),
-        ((b"k", "v"), r"value is bytes or None, not str; use \.encode\(\)"),
-        ((b"k", 5), "value is bytes or None, not int"),
-        ((b"k", b"v", 1.5), "timestamp is an int of milliseconds or None, not float"),
-        ((b"k", b"v", "now"), "timestamp is an int"),
-        ((b"k", b"v", None, [b"h"]), "a header is a pair"),
-        ((b"k", b"v", None, [(b"h", b"1")]), "a header key is str, not bytes"),
-        ((b"k", b"v", None, [("h", "1")]), r"a header value is bytes or None, not str; use \.encode\(\)"),
+        (("k", b"v"), r"key must be bytes or None, not str; use \.encode\(\)"),
+        ((b"k", "v"), r"value must be bytes or None, not str; use \.encode\(\)"),
+        ((b"k", 5), "value must be bytes or None, not int"),
+        ((b"k", b"v", 1.5), "timestamp must be an int of milliseconds or None, not float"),
+        ((b"k", b"v", "now"), "timestamp must be an int"),
+        ((b"k", b"v", None, [b"h"]), "a header must be a pair"),
+        ((b"k", b"v", None, [(b"h", b"1")]), "a header key must be str, not bytes"),
+        ((b"k", b"v", None, [("h", "1")]), r"a header value must be bytes or None, not str; use \.encode\(\)"),
     ],
 )
 def test_wrong_types(arguments, message: str) -> None:

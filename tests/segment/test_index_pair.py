@@ -453,11 +453,11 @@ def test_a_pair_without_files_lives_in_memory(tmp_path: Path) -> None:
         ("index", struct.pack(">ii", -4, 68), "does not rise", "index"),
         ("index", struct.pack(">iiii", 0, 0, 2, 68), "does not rise", "index"),
         ("index", struct.pack(">ii", 1, 1000), "points at byte 1000 of a log of 500", "index"),
-        ("index", struct.pack(">iib", 1, 68, 1), "9 bytes are no whole number", "index"),
+        ("index", struct.pack(">iib", 1, 68, 1), "9 bytes are not a whole number", "index"),
         ("timeindex", struct.pack(">qiqi", 50, 1, 50, 2), "does not rise", "timeindex"),
         ("timeindex", struct.pack(">qiqi", 50, 3, 60, 2), "does not rise", "timeindex"),
         ("timeindex", struct.pack(">qi", -9, 1), "does not rise", "timeindex"),
-        ("timeindex", b"\0" * 13, "13 bytes are no whole number", "timeindex"),
+        ("timeindex", b"\0" * 13, "13 bytes are not a whole number", "timeindex"),
     ],
 )
 def test_files_that_break_the_rules_are_told(tmp_path: Path, name: str, data: bytes, match: str, kind: str) -> None:
@@ -559,7 +559,7 @@ def test_a_pair_holds_no_descriptor_and_says_when_its_file_was_replaced(tmp_path
     assert set(os.listdir("/proc/self/fd")) == held
     os.rename(tmp_path / "index", tmp_path / "other")
     (tmp_path / "index").write_bytes(b"")
-    with pytest.raises(OSError, match="another file has taken the place"):
+    with pytest.raises(OSError, match="another file has replaced"):
         index.trim()
     assert (tmp_path / "index").read_bytes() == b""
 
