@@ -115,7 +115,7 @@ class Log(LogView):
                 self._closed = False
                 if self._leftovers:
                     unlink_later_locked(self, self._leftovers)
-            high_watermark.tell(self, self.high_watermark)
+            high_watermark.notify_listener(self, self.high_watermark)
         except BaseException:
             self._give_up_claim()
             raise
@@ -393,7 +393,7 @@ class Log(LogView):
         if self._high_watermark is None:
             end = self._log_end_offset
             self._producers.on_high_watermark_updated(end)
-            high_watermark.tell(self, end)
+            high_watermark.notify_listener(self, end)
         self._bell.ring()
 
     def _write_locked(self, group: BatchGroup, now: int) -> None:
@@ -448,7 +448,7 @@ class Log(LogView):
             self._offline = None
         except BaseException as second:
             if not isinstance(second, OSError):  # Ctrl-C: offline it is already, but the directory may be concerned
-                failures.hear(self, second)
+                failures.note_failure(self, second)
                 raise
             self._go_offline(f"{error if isinstance(error, OSError) else repr(error)}; undoing it failed: {second}")
         else:
