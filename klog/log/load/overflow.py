@@ -61,8 +61,7 @@ def is_flipped(segment: Segment) -> bool:
 
 
 def plan(segment: Segment) -> list[Part]:
-    """The parts of a segment, each as long as its base offset allows. Without overflow: the whole segment as one part.
-    """
+    """The parts of a segment, each as long as its base offset allows. One part if the segment does not overflow."""
     parts: list[Part] = []
     base, start, end = segment.base_offset, 0, 0
     for header in HeaderWalk(segment.file, 0, segment.size):

@@ -78,8 +78,7 @@ def beyond_size(size: int, retention_bytes: int) -> Predicate:
 
 
 def expired(retention_ms: int, now_ms: int, segment_ms: int) -> Predicate:
-    """A predicate: segments whose youngest record, or without timestamps the last append, is older than retention_ms.
-    """
+    """A predicate: segments whose youngest record (without timestamps: the last append) is older than retention_ms."""
 
     def predicate(segment: Segment, following: Segment | None) -> bool:
         youngest = segment.max_timestamp
@@ -174,7 +173,7 @@ def _remove_all(log: Log, to_unlink: list[str]) -> int:
 def _check_known(log: Log) -> None:
     if not log._options.config_known:
         raise ConfigUnknown(
-            f"the retention of {log.name} is unknown, since a broker's directory does not store it: set a configuration "
+            f"the retention of {log.name} is unknown: a broker's directory does not store it. Set a configuration "
             f"first, by logs.alter_topic({log.topic!r}, {{...}}) or Log.open(path, config={{...}})"
         )
 

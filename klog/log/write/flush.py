@@ -107,8 +107,8 @@ def flush_locked(log: Log, offset: int | None = None) -> None:
 
 
 def wait_locked(log: Log) -> None:
-    """F3: wait for the running sync. The caller holds the log's lock, so no other begins. StorageOffline if one failed.
-    """
+    """F3: wait for the running sync; the log's lock, which the caller holds, prevents others. StorageOffline if one
+    failed."""
     log._sync_lock.wait()
     if log._offline is not None:
         raise StorageOffline(f"{log.name} is offline since {log._offline}: close it and open it again")
