@@ -91,7 +91,7 @@ def test_a_handler_inside_a_commit_is_refused(tmp_path: Path, handler: Callable[
                 self.armed = False
                 if not self.caught:
                     handler(log)
-                with pytest.raises(KlogError, match="inside another append"):
+                with pytest.raises(KlogError, match="inside an append"):
                     handler(log)
 
     files = Handling()
@@ -100,7 +100,7 @@ def test_a_handler_inside_a_commit_is_refused(tmp_path: Path, handler: Callable[
         files.armed = files.caught = True
         assert log.append([(None, b"second")]).first_offset == 1
         files.armed, files.caught = True, False
-        with pytest.raises(KlogError, match="inside another append"):
+        with pytest.raises(KlogError, match="inside an append"):
             log.append([(None, b"third")])
         assert log.append([(None, b"fourth")]).first_offset == 2
         assert log.offline is None and not log.verify().problems
