@@ -591,21 +591,21 @@ class LogView(LogState):
         """Each chunk with the offset after it."""
         producers = self._has_producers()
         while offset < stop:
-            behind, segments = None, self._segments
+            drop_behind, segments = None, self._segments
             if scan and segments:
                 guess = segments[number_of(segments, offset)]
-                behind = self._reading.behind(self, guess)
+                drop_behind = self._reading.drop_behind(self, guess)
             found = locate(segments, offset)
             if found is None:
                 return
             segment, position = found
-            if behind is not None and segment is not guess:
-                behind.finish()
-                behind = self._reading.behind(self, segment)
+            if drop_behind is not None and segment is not guess:
+                drop_behind.finish()
+                drop_behind = self._reading.drop_behind(self, segment)
             if offset < segment.base_offset and offset < self._log_start_offset:
                 return  # the next record was deleted; readers that are inside a deleted segment may continue
             located = position
-            with self._reading.way(self, segment, scan, behind) as way:
+            with self._reading.way(self, segment, scan, drop_behind) as way:
                 while offset < stop and position < segment.size:
                     try:
                         chunk, next_offset = way.chunk(position, max_bytes)

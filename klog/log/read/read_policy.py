@@ -52,16 +52,16 @@ class Reading:
         self._limits = (0, 0)  # bytes and ms of the cache
         self._of: tuple[int, object] = (0, ())  # the generation and segments of the cached values
 
-    def behind(self, log: LogView, segment: Segment) -> DropBehind | None:
+    def drop_behind(self, log: LogView, segment: Segment) -> DropBehind | None:
         """A DropBehind for a scan, made before it searches its position in a segment: the search brings pages in."""
         io = log.config.io
         if not io.scan_drop_behind or io.read == "direct":
             return None
         return DropBehind(segment.file, 0, segment.size)
 
-    def way(self, log: LogView, segment: Segment, scan: bool, behind: DropBehind | None) -> Way:
-        """The Way of one reader through a segment. behind: the result of behind() for it."""
-        return Way(log, segment, None if scan else self.cache(log), behind)
+    def way(self, log: LogView, segment: Segment, scan: bool, drop_behind: DropBehind | None) -> Way:
+        """The Way of one reader through a segment. drop_behind: the result of drop_behind() for it."""
+        return Way(log, segment, None if scan else self.cache(log), drop_behind)
 
     def cache(self, log: LogView) -> ReadCache | None:
         """The read cache, without data of removed segments; None if the policy has no cache."""
@@ -87,7 +87,7 @@ class Reading:
 class Way:
     """One reader in one segment: reads chunks in order. A context manager; one thread."""
 
-    def __init__(self, log: LogView, segment: Segment, cache: ReadCache | None, behind: DropBehind | None) -> None:
+    def __init__(self, log: LogView, segment: Segment, cache: ReadCache | None, drop_behind: DropBehind | None) -> None:
         io = log.config.io
         self._log = log
         self._segment = segment
@@ -95,7 +95,7 @@ class Way:
         self._cache = cache
         self._read: Callable[[int, int], AlignedBuffer] | None = None
         self._ahead: ReadAhead | None = None
-        self._behind = behind
+        self._drop_behind = drop_behind
         if io.read == "direct":
             self._read = segment.open_direct().read
             return
@@ -106,8 +106,8 @@ class Way:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._behind is not None:
-            self._behind.finish()
+        if self._drop_behind is not None:
+            self._drop_behind.finish()
 
     @property
     def payloads(self) -> Payloads | None:
@@ -116,8 +116,8 @@ class Way:
 
     def chunk(self, position: int, max_bytes: int) -> tuple[AlignedBuffer, int]:
         """Whole batches from a position on, and the offset after them: Segment.read_chunk by way of the cache."""
-        if self._behind is not None:
-            self._behind.passed(position)
+        if self._drop_behind is not None:
+            self._drop_behind.passed(position)
         if self._ahead is not None:
             self._ahead.before(position, min(max_bytes, self._segment.size - position))
         if self._read is None or self._cache is None:  # without direct I/O the page cache keeps chunks better

@@ -85,10 +85,10 @@ def truncate_fully_locked(log: Log, offset: int, log_start_offset: int | None) -
     """Remove all records and continue at offset. log_start_offset None: the log also starts there."""
     start = offset if log_start_offset is None else log_start_offset
     _log.info("event=truncate_fully log=%s offset=%d end=%d", log.name, offset, log._log_end_offset)
-    log._finally(lambda: _start_anew(log, offset, start))
+    log._finally(lambda: _restart_at(log, offset, start))
 
 
-def _start_anew(log: Log, offset: int, start: int) -> None:
+def _restart_at(log: Log, offset: int, start: int) -> None:
     point = min(offset, log._recovery_point)
     _restart(log, offset, offset, start)
     if log._high_watermark is not None:
