@@ -1,7 +1,7 @@
-"""What the public functions take: each argument that is used as a key, a path or a number is checked here and returned
-as exactly one type. A wrong type is a TypeError, a wrong value a ValueError; both name the argument.
+"""Argument checks of the public functions: each argument that is used as a key, a path or a number is checked here and
+returned as exactly one type. A wrong type raises TypeError, a wrong value ValueError; both name the argument.
 
-Where a call counts its frames, it looks at the exact type itself and comes here with anything else:
+A hot call checks the exact type itself and calls this module only for other types:
 
     if type(offset) is not int:
         offset = whole("offset", offset)
@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 INT_MAX, LONG_MIN, LONG_MAX = 2**31 - 1, -(2**63), 2**63 - 1
-SECONDS_MAX = 2**33  # what nanoseconds of 64 bits hold: some 272 years
+SECONDS_MAX = 2**33  # fits into 64 bits as nanoseconds: about 272 years
 
 
 def whole(name: str, value: Any, low: int = LONG_MIN, high: int = LONG_MAX, hint: str = "") -> int:
-    """An int, also of numpy's integers; not a bool."""
+    """An int; numpy integers are accepted, a bool is not."""
     if isinstance(value, bool):
         raise wrong_type(name, value, "an int", hint)
     try:
@@ -39,17 +39,17 @@ def _bounds(low: int, high: int) -> str:
 
 
 def optional_whole(name: str, value: Any, low: int = LONG_MIN, high: int = LONG_MAX) -> int | None:
-    """The same, or None."""
+    """An int, or None."""
     return None if value is None else whole(name, value, low, high)
 
 
 def seconds(name: str, value: Any) -> float | None:
-    """A time to wait, not negative; None means for ever."""
+    """A time to wait in seconds, not negative; None means for ever."""
     return None if value is None else some_seconds(name, value, "; None waits for ever")
 
 
 def some_seconds(name: str, value: Any, hint: str = "") -> float:
-    """The same without None."""
+    """A time in seconds, not negative."""
     if isinstance(value, bool | str | bytes) or is_numpy_bool(value) or not hasattr(type(value), "__float__"):
         raise wrong_type(name, value, "seconds as int or float", hint)
     number = float(value)
@@ -59,7 +59,7 @@ def some_seconds(name: str, value: Any, hint: str = "") -> float:
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False, also numpy's; nothing else that is true or false."""
+    """True or False, also those of numpy; no other type."""
     if value is True or value is False:
         return bool(value)
     if is_numpy_bool(value):
@@ -68,12 +68,12 @@ def flag(name: str, value: Any) -> bool:
 
 
 def is_numpy_bool(value: object) -> bool:
-    """Without an import of numpy. The class was named bool_ before numpy 2."""
+    """Is the value a numpy bool? Does not import numpy. The class was named bool_ before numpy 2."""
     return type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
 
 
 def optional_flag(name: str, value: Any) -> bool | None:
-    """The same, or None."""
+    """True, False or None."""
     return None if value is None else flag(name, value)
 
 
@@ -90,32 +90,32 @@ def text(name: str, value: Any, hint: str = "") -> str:
 
 
 def texts(name: str, value: Any) -> list[str]:
-    """Several of them, the keys of a mapping too; not one str."""
+    """An iterable of str, also the keys of a mapping; not a single str."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise wrong_type(name, value, "a list of str")
     return [text(f"{name}[{number}]", each) for number, each in enumerate(value)]
 
 
 def path(name: str, value: Any) -> str:
-    """A path as str. Not a file descriptor: it would be read from, and closed."""
+    """A path as str. A file descriptor is not accepted: it would be closed after use."""
     if not isinstance(value, str | bytes | os.PathLike):
         raise wrong_type(name, value, "a path, as str or pathlib.Path,")
     found = str.__str__(os.fsdecode(value))
     if not found or "\0" in found:
-        raise ValueError(f"{name}={value!r}: a path is not empty and has no NUL in it")
+        raise ValueError(f"{name}={value!r}: a path must not be empty or contain NUL")
     return found
 
 
 def file_name(name: str, value: Any) -> str:
-    """The name of a file in a directory that is known."""
+    """The name of a file without a directory."""
     found = text(name, value)
     if found in ("", ".", "..") or "/" in found or "\0" in found:
-        raise ValueError(f"{name}={found!r}: a name without a directory, not empty")
+        raise ValueError(f"{name}={found!r}: a file name without a directory expected")
     return found
 
 
 def chosen(name: str, value: Any, choices: Sequence[str]) -> None:
-    """One of these words."""
+    """Check that the value is one of these words."""
     if not isinstance(value, str):
         raise wrong_type(name, value, f"one of {_listed(choices)}")
     if value not in choices:
@@ -138,13 +138,13 @@ def having(name: str, value: T, methods: Sequence[str], expected: str) -> T:
 
 
 def function(name: str, value: Any) -> None:
-    """Something to call, or None."""
+    """Check that the value is callable or None."""
     if value is not None and not callable(value):
         raise wrong_type(name, value, "a function, or None,")
 
 
 def wrong_type(name: str, value: object, expected: str, hint: str = "") -> TypeError:
-    """What to raise for a value of another type."""
+    """The TypeError for a value of another type."""
     return TypeError(f"{name}={_shown(value)}: {expected} expected, not {type(value).__name__}{hint}")
 
 

@@ -1,8 +1,8 @@
-"""Time, passed in: nobody outside this module asks the machine what time it is. (_append and _commit do, as
-SystemClock would.)
+"""Clocks, which are passed to all users of time. No other module reads the machine's clocks, except _core and _commit,
+which do what SystemClock does.
 
-Two kinds that never mix: wall time (ms since 1970, may jump; what timestamps and retention use) and monotonic time
-(seconds, never goes back; what durations and timeouts use). ManualClock starts them far apart, so that a mix-up shows.
+Two kinds that must not be mixed: wall time (ms since 1970, may jump; for timestamps and retention) and monotonic time
+(seconds, never decreases; for durations and timeouts). ManualClock starts them far apart, so that a mix-up shows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from klog import arguments
 
 
 class Clock(Protocol):
-    """Any thread may call any of it."""
+    """Wall time, monotonic time and sleep. Any thread."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
@@ -41,13 +41,13 @@ class SystemClock:
 
 
 def let_others_in() -> None:
-    """For a thread that has let go of a lock and is about to take it again: locks are not fair, and who waits for one
-    needs a moment to wake up. It is no time that a Clock tells."""
+    """Sleep 0.2 ms between releasing a lock and taking it again. Locks are not fair: a waiting thread needs that time
+    to wake up. Always real time, not that of a Clock."""
     time.sleep(0.0002)
 
 
 class _Waiting(Protocol):
-    """Who has something to do at a moment of a clock: klog.scheduler.Scheduler."""
+    """An object with work that is due at a time of the clock: klog.scheduler.Scheduler."""
 
     @property
     def next_due_ms(self) -> int | None: ...
@@ -56,10 +56,10 @@ class _Waiting(Protocol):
 
 
 class ManualClock:
-    """A clock that stands still until told. Kafka: MockTime.
+    """A clock that moves only by calls. Kafka: MockTime.
 
-    advance() passes through every moment at which a scheduler on this clock has something to do, and lets it be done.
-    sleep() advances the clock, so that code that waits for it comes to an end.
+    advance() stops at the due time of each task of the schedulers on this clock, and runs it. sleep() advances the
+    clock, so that code that sleeps on it continues.
     """
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
@@ -74,12 +74,12 @@ class ManualClock:
         return self._monotonic_ms / 1000
 
     def subscribe(self, waiting: _Waiting) -> None:
-        """advance() will call its run_due() when next_due_ms has come. It is held weakly."""
+        """Let advance() call waiting.run_due() at its next_due_ms. Holds only a weak reference to it."""
         arguments.having("waiting", waiting, ("run_due",), "something with next_due_ms and run_due()")
         self._waiting.add(waiting)
 
     def advance(self, ms: int) -> None:
-        """Let ms milliseconds pass on both clocks, and what is due meanwhile be done."""
+        """Move both times forward by ms milliseconds, and run what becomes due."""
         ms = arguments.whole("ms", ms)
         if ms < 0:
             raise ValueError(f"ms={ms}: a clock cannot go back by {-ms} ms; make a new ManualClock instead")
@@ -104,7 +104,7 @@ class ManualClock:
 
 
 def process_start_time(pid: int) -> int | None:
-    """Kernel ticks from boot to the start of pid (field 22 of /proc/PID/stat), to tell a recycled pid; None if gone."""
+    """Kernel ticks from boot to the start of pid (field 22 of /proc/PID/stat), to detect a reused pid; None if gone."""
     pid = arguments.whole("pid", pid)
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

@@ -1,9 +1,9 @@
-"""Every error that klog raises on purpose, in one tree under KlogError.
+"""All exceptions of klog, as subclasses of KlogError.
 
-Four kinds, never mixed: the caller's mistakes are also ValueError or TypeError; bad bytes carry the file, position and
-offset; the kernel's errors are OSError with their path; klog's own mistakes are AssertionError and not listed here.
+Four kinds, never mixed: mistakes of the caller are also ValueError or TypeError; invalid bytes have path, position and
+offset as attributes; errors of the kernel are OSError with a path; bugs of klog are AssertionError and not listed here.
 
-`code` is Kafka's protocol error code where Kafka has one (its class is named in each docstring), else -1
+`code` is Kafka's protocol error code if Kafka has one (each docstring names its class), else -1
 (UNKNOWN_SERVER_ERROR). Messages end with what to do next.
 """
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 class KlogError(Exception):
-    """Root of the tree."""
+    """Base class of all exceptions of klog."""
 
     code: ClassVar[int] = -1
 
     @property
     def meters(self) -> Mapping[str, int]:
-        """Kafka's meters that a broker marks when it refuses a produced batch so, and by how much."""
+        """{name of a Kafka metric: its increment} when a broker refuses a produced batch with this error."""
         return {}
 
 
 class CorruptData(KlogError):
-    """Bytes in a file or buffer that break the format. Kafka: CorruptRecordException (2).
+    """Bytes in a file or buffer that violate the format. Kafka: CorruptRecordException (2).
 
-    path: file, or None for bytes in memory. position: first byte of the broken thing in that file or buffer.
-    offset: record offset where known, else None. kind: what `verify` calls it: crc, length, offset_order, epoch,
-    index, timeindex, txnindex, snapshot, checkpoint, gap.
+    path: the file, or None for bytes in memory. position: first byte of the invalid part in that file or buffer.
+    offset: record offset if known, else None. kind: its name in `verify`: crc, length, offset_order, epoch, index,
+    timeindex, txnindex, snapshot, checkpoint, gap.
     """
 
     code = 2
@@ -79,8 +79,8 @@ def _rebuild(
 class CorruptBatch(CorruptData):
     """A record batch or a record in it: length, checksum, varint, count, codec stream.
 
-    next_offset: where the readers of a log can go on behind the damage, read(start=error.next_offset); None where the
-    bytes are of no log.
+    next_offset: where a reader of the log can continue after the damage, read(start=error.next_offset); None if the
+    bytes do not belong to a log.
     """
 
     next_offset: int | None = None
@@ -90,14 +90,14 @@ class CorruptBatch(CorruptData):
 
 
 class UnsupportedBatch(CorruptBatch):
-    """A sound batch of a format that a log does not take: magic 0 and 1, which only `klog.record` reads. Nothing is
-    cut because of it."""
+    """A valid batch of a format that a log does not accept: magic 0 and 1, which only `klog.record` reads. A load never
+    cuts it."""
 
     code = 43
 
 
 class DecompressionLimit(CorruptBatch):
-    """A payload that grows past the bound on decompressed bytes."""
+    """A payload that exceeds the limit of decompressed bytes."""
 
 
 class CorruptIndex(CorruptData):
@@ -119,13 +119,13 @@ class CorruptCheckpoint(CorruptData):
 
 
 class CorruptAudit(CorruptData):
-    """klog-audit.jsonl: a line that is none. Nothing is purged until it is put right."""
+    """klog-audit.jsonl with an invalid line. Nothing is purged until it is corrected."""
 
     default_kind = "checkpoint"
 
 
 class CorruptLog(CorruptData):
-    """A log that recovery="strict" refuses to open, since cutting it would throw away good batches."""
+    """A log that recovery="strict" refuses to open, because a cut would remove valid batches."""
 
 
 class OffsetOutOfRange(KlogError, ValueError):
@@ -170,8 +170,8 @@ class RecordBatchTooLarge(KlogError, ValueError):
 
 
 class _Refused(KlogError, ValueError):
-    """record_errors: each record for which a leader refuses its batch (klog.record.RecordError), in their order; empty
-    where the batch as a whole is wrong, and where the records were the caller's own.
+    """A refused append. record_errors: the records for which a leader refuses the batch (klog.record.RecordError), in
+    order; empty if the batch as a whole is invalid, or if the caller passed records instead of a batch.
 
     Kafka: RecordValidationException.
     """
@@ -207,48 +207,49 @@ class InvalidConfig(KlogError, ValueError):
 
 
 class PolicyViolation(KlogError, ValueError):
-    """Kafka: PolicyViolationException (44): what the topic's cleanup.policy does not allow."""
+    """Kafka: PolicyViolationException (44): a call that the topic's cleanup.policy does not allow."""
 
     code = 44
 
 
 class ConfigUnknown(KlogError):
-    """Retention or compaction of a topic whose configuration nobody has given: nothing is deleted on a guess."""
+    """Retention or compaction of a topic without a known configuration: klog does not delete by a guess."""
 
 
 class OutOfOrderSequence(KlogError, ValueError):
-    """Kafka: OutOfOrderSequenceException (45): a producer's batch does not go on where its last one ended."""
+    """Kafka: OutOfOrderSequenceException (45): a producer's batch does not continue after its last one."""
 
     code = 45
 
 
 class InvalidProducerEpoch(KlogError, ValueError):
-    """Kafka: InvalidProducerEpochException (47): an older epoch than the producer has written with."""
+    """Kafka: InvalidProducerEpochException (47): an epoch below the producer's last one."""
 
     code = 47
 
 
 class InvalidTxnState(KlogError, ValueError):
-    """Kafka: InvalidTxnStateException (48): data outside the transaction that its producer has open."""
+    """Kafka: InvalidTxnStateException (48): a batch outside the open transaction of its producer."""
 
     code = 48
 
 
 class TransactionCoordinatorFenced(KlogError, ValueError):
-    """Kafka: TransactionCoordinatorFencedException (52): a marker of a coordinator that another one has followed."""
+    """Kafka: TransactionCoordinatorFencedException (52): a marker of a coordinator that has been replaced."""
 
     code = 52
 
 
 class UnexpectedAppendOffset(KlogError, ValueError):
     """Kafka: UnexpectedAppendOffsetException: replicated batches that begin below the log end (in a metadata log:
-    anywhere but there). Attributes: first_offset, last_offset of what was to be appended; log_end_offset."""
+    not at the log end). Attributes: first_offset, last_offset of the batches; log_end_offset."""
 
     def __init__(self, first_offset: int, last_offset: int, log_end_offset: int, name: str = "log") -> None:
         self.first_offset, self.last_offset, self.log_end_offset = first_offset, last_offset, log_end_offset
         self.name = name
         super().__init__(
-            f"batches of offsets {first_offset} to {last_offset} for {name}, which ends at {log_end_offset}"
+            f"batches of offsets {first_offset} to {last_offset} do not continue {name}, whose log end is "
+            f"{log_end_offset}; fetch from that offset"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -256,7 +257,7 @@ class UnexpectedAppendOffset(KlogError, ValueError):
 
 
 class OffsetsOutOfOrder(KlogError, ValueError):
-    """Kafka: OffsetsOutOfOrderException: replicated batches whose offsets do not rise from batch to batch."""
+    """Kafka: OffsetsOutOfOrderException: replicated batches whose offsets do not increase from batch to batch."""
 
 
 class SegmentOffsetOverflow(KlogError, ValueError):
@@ -270,8 +271,8 @@ class StorageOffline(KlogError):
 
 
 class ReadFailed(KlogError, OSError):
-    """Kafka: KafkaStorageException (56): the disk does not give the bytes of a log file. The log stays open, and other
-    places of it can be read. Attributes: errno, filename, position."""
+    """Kafka: KafkaStorageException (56): the disk failed to read bytes of a log file. The log stays open, and its other
+    bytes can be read. Attributes: errno, filename, position."""
 
     code = 56
 
@@ -284,7 +285,7 @@ class ReadFailed(KlogError, OSError):
 
 
 class DuplicateLog(KlogError):
-    """One partition in two log directories. Kafka: IllegalStateException, and the broker does not start."""
+    """One partition is in two log.dirs. Kafka: IllegalStateException, and the broker does not start."""
 
 
 class LogClosed(StorageOffline, ValueError):
@@ -322,22 +323,22 @@ class ReadOnly(KlogError):
 
 
 class PeerGone(KlogError, ConnectionError):
-    """Whoever was sent to is gone: EPIPE, ECONNRESET and their like. Attributes: errno, sent."""
+    """The peer has closed the connection: EPIPE, ECONNRESET and similar. Attributes: errno, sent."""
 
     def __init__(self, number: int, sent: int) -> None:
         self.sent = sent
-        super().__init__(number, f"{os.strerror(number)}: the peer is gone, {sent} bytes had been sent to it")
+        super().__init__(number, f"{os.strerror(number)}: the peer is gone, {sent} bytes had been sent")
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.errno, self.sent)
 
 
 class SendTimeout(KlogError, TimeoutError):
-    """A socket took nothing for as long as its timeout is. Attribute: sent, the bytes that it had taken before."""
+    """A socket took no bytes during its timeout. Attribute: sent, the bytes that it had taken before."""
 
     def __init__(self, seconds: float, sent: int) -> None:
         self.seconds, self.sent = seconds, sent
-        super().__init__(f"the socket took nothing for {seconds} s, {sent} bytes had been sent; go on behind them")
+        super().__init__(f"the socket took nothing for {seconds} s, {sent} bytes had been sent; continue after them")
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.seconds, self.sent)
@@ -348,9 +349,11 @@ class ForkedHandle(KlogError):
 
 
 class ReentrantCall(KlogError, RuntimeError):
-    """A call in the middle of another one of the same thread on the same log or directory, which only the handler of a
-    signal can make: let the handler set a flag, or raise, and do the rest behind it. The call has done nothing."""
+    """A call inside another call of the same thread on the same log or directory, which only a signal handler can make.
+
+    Let the handler set a flag, or raise, and make the call after it. The refused call has done nothing.
+    """
 
 
 class NewerFormat(KlogError):
-    """A file of klog's own written by a newer klog."""
+    """A file of klog that a newer version has written."""

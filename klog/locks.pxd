@@ -5,7 +5,7 @@ cdef extern from "pythread.h" nogil:
 cdef class OwnLock:
     cdef PyThread_type_lock lock
     cdef unsigned long owner
-    cdef int depth              # how often the owner has it; 0: nobody does
+    cdef int depth              # how often the owner has taken it; 0: it is free
 
     cdef bint is_mine(self) noexcept
     cdef int take(self) except -1
@@ -14,7 +14,7 @@ cdef class OwnLock:
 
 cdef class CallLock(OwnLock):
     cdef readonly OwnLock beside
-    cdef object call            # what its owner is in the middle of, None where nothing that counts
+    cdef object call            # the call that its owner has begun, None if there is none
     cdef int call_depth
 
     cdef int begin(self, owner, what) except -1

@@ -1,17 +1,17 @@
 # cython: auto_pickle=False
-"""Locks that know their thread: it hears that it is in the middle of a call, where another lock would wait for ever.
+"""Locks that know their owner thread: they raise an error where another lock would deadlock with itself.
 
-Python runs the handler of a signal in the main thread, behind whatever that is about to do next: the handler that closes
-a log may run in the middle of an append to it. To wait there for the thread's own call is to wait for ever, and to go
-on is to change what is half changed.
+Python runs signal handlers in the main thread, between any two of its operations. So a handler that closes a log may
+run in the middle of an append to it. Waiting for the interrupted call would deadlock; going on would use half-changed
+state.
 
-  Y1  a thread never waits for itself: what would make it do so raises ReentrantCall, and has changed nothing
-  Y2  taking and letting go, and noting who has it, are one step for handlers: none runs in between, and none is skipped
+  Y1  a thread never waits for itself: a call that would do so raises ReentrantCall and has changed nothing
+  Y2  taking or releasing a lock and noting its owner are one step: no handler runs in between
 
-An OwnLock cannot be taken twice. A CallLock can, for what its own calls do and for whoever holds it to look at more than
-one thing; but of the calls that change something only one is under way at a time: each says begin() first.
+An OwnLock cannot be taken twice. A CallLock can, for nested calls and for callers that read several values under it.
+But only one call that changes something runs at a time: each calls begin() first.
 
-The build declares to need Python's own lock, under which the fields change.
+The fields change under the GIL, which the build declares as needed.
 """
 
 cimport cython
@@ -33,7 +33,7 @@ cdef extern from "pythread.h" nogil:
 
 
 cdef class OwnLock:
-    """One thread at a time; ReentrantCall for the one that has it. Any thread."""
+    """A lock that raises ReentrantCall if its owner takes it again. Any thread."""
 
     def __cinit__(self):
         self.lock = PyThread_allocate_lock()
@@ -52,15 +52,15 @@ cdef class OwnLock:
     cdef int take(self) except -1:
         cdef PyLockStatus status
         if self.is_mine():
-            raise ReentrantCall("this thread is in the middle of the same already: "
-                                "a signal handler can only leave word of what is to be done behind it")
+            raise ReentrantCall("this thread holds the lock already: "
+                                "a signal handler must not make this call; set a flag and do it after the handler")
         if not PyThread_acquire_lock(self.lock, 0):
             while True:
                 with nogil:
                     status = PyThread_acquire_lock_timed(self.lock, -1, 1)
                 if status == PY_LOCK_ACQUIRED:
                     break
-                PyErr_CheckSignals()        # whose handlers may take it, and let go again
+                PyErr_CheckSignals()        # signal handlers may take the lock and release it
         self.owner = PyThread_get_thread_ident()
         self.depth = 1
         return 0
@@ -74,12 +74,12 @@ cdef class OwnLock:
         return 0
 
     def acquire(self):
-        """Wait for it."""
+        """Wait for the lock and take it."""
         self.take()
         return True
 
     def release(self):
-        """Let go. RuntimeError for a thread that has not got it."""
+        """Release the lock. RuntimeError if this thread does not hold it."""
         self.give()
 
     def __enter__(self):
@@ -89,19 +89,19 @@ cdef class OwnLock:
         self.give()
 
     def locked(self):
-        """Whether any thread has it. threading.Condition asks every lock for this method from Python 3.14 on."""
+        """Does any thread hold the lock? threading.Condition needs this method from Python 3.14 on."""
         return self.depth != 0
 
     def _is_owned(self):
-        """Has this thread got it?"""
+        """Does this thread hold the lock?"""
         return self.is_mine()
 
 
 @cython.final
 cdef class CallLock(OwnLock):
-    """One thread at a time, as often as it likes; of calls that begin() one at a time. Any thread.
+    """A reentrant lock that allows one call that begin()s at a time. Any thread.
 
-    beside: a lock for a call that others go on beside, a flush: whoever has it is in the middle of a call too.
+    beside: a lock for a call that runs beside others, a flush. Its owner counts as inside a call, too.
     """
 
     def __cinit__(self):
@@ -127,28 +127,32 @@ cdef class CallLock(OwnLock):
         return 0
 
     def begins(self, owner, what):
-        """A call that changes something begins, and ends where this hold of the lock does. ReentrantCall inside
-        another one. Under the lock. owner: whose call, by its `name` or `path`; what: say "an append"."""
+        """Begin a call that changes something. It ends when this hold of the lock is released.
+
+        ReentrantCall inside another such call. Under the lock. owner: has a `name` or `path` for the message; what:
+        names the call, for example "an append".
+        """
         self.begin(owner, what)
 
     def check(self, owner, what):
-        """ReentrantCall where this thread is in the middle of a call. Any thread."""
+        """Raise ReentrantCall if this thread is inside a call. Any thread."""
         if self.is_mine() and self.call is not None:
             refuse(owner, what, self.call)
         if self.beside.is_mine():
             refuse(owner, what, "a flush")
 
     def pause(self):
-        """What is under way stands where others may begin: a listener's calls do. For resume(). Under the lock."""
+        """Let other calls begin inside the current one, as a listener does. Returns the argument of resume(). Under the
+        lock."""
         call, self.call = (self.call, self.call_depth), None
         return call
 
     def resume(self, call):
-        """It goes on."""
+        """Continue the paused call."""
         self.call, self.call_depth = call
 
     def _release_save(self):
-        """For threading.Condition: let go of all of it, to wait."""
+        """For threading.Condition: release all holds of the lock, to wait."""
         state = self.depth, self.call, self.call_depth
         self.depth, self.call = 1, None
         OwnLock.give(self)
@@ -161,5 +165,5 @@ cdef class CallLock(OwnLock):
 
 cdef int refuse(owner, what, call) except -1:
     name = getattr(owner, "name", None) or owner.path
-    raise ReentrantCall(f"{name}: {what} inside {call}, which is under way in the same thread: "
-                        "a signal handler can only leave word of what is to be done behind it")
+    raise ReentrantCall(f"{name}: {what} inside {call} of the same thread: "
+                        "a signal handler must not make this call; set a flag and do it after the handler")

@@ -1,8 +1,8 @@
-"""Work for later: what is due runs in the thread that start() begins, or whenever the engine finds a moment for it.
+"""Scheduled tasks. Due tasks run in the thread that start() begins, or inside calls of the engine.
 
-Without a thread nothing happens behind the caller's back: appends, rolls and retention call run_due() when they hold no
-lock. Under a ManualClock tasks run inside advance(), each at its own moment. What is still waiting when its log closes
-never runs; whatever it would have done must be something that the next load can do. Kafka: Scheduler, MockScheduler.
+Without the thread appends, rolls and retention call run_due() while they hold no lock. With a ManualClock tasks run
+inside advance(), each at its due time. Tasks that are still waiting when their log closes never run, so the next load
+must be able to do their work. Kafka: Scheduler, MockScheduler.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STOP_SECONDS = 60.0
 
 
 class Task:
-    """One piece of work. cancel(): it will not run again; a run that has begun goes on to its end."""
+    """One scheduled action. After cancel() it does not start again; a run that has begun continues."""
 
     __slots__ = ("_action", "_period_ms", "cancelled", "name")
 
@@ -37,7 +37,7 @@ class Task:
         return f"<Task {self.name}{' cancelled' if self.cancelled else ''}>"
 
     def cancel(self) -> None:
-        """Not again; a second time is no error."""
+        """Do not start it again. A second call is not an error."""
         self.cancelled = True
 
     def _run(self) -> None:
@@ -50,8 +50,8 @@ class Task:
 class Scheduler:
     """Tasks in the order of their due times. Any thread.
 
-    A periodic task never runs beside itself, and makes up for no period that it missed. In a forked child nothing runs:
-    the files are the parent's.
+    A periodic task never runs twice at once, and does not catch up on missed periods. In a forked child no task runs:
+    the files belong to the parent.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -68,24 +68,26 @@ class Scheduler:
             clock.subscribe(self)
 
     def now_ms(self) -> int:
-        """Milliseconds of the clock that due times are on, which never goes back."""
+        """Milliseconds of the monotonic clock that due times use."""
         return round(self._clock.monotonic() * 1000)
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next task is due, on the scale of now_ms(); None if nothing waits, or not for this process."""
+        """The due time of the next task, on the scale of now_ms(); None without tasks, and in a forked child."""
         return None if self._next_ms == _NEVER or os.getpid() != self._pid else self._next_ms
 
     def is_inside(self) -> bool:
-        """Is this thread in the middle of a call? Not while a task runs."""
+        """Is this thread inside a call of the scheduler? False while a task runs."""
         return self._lock._is_owned()
 
     def schedule(
         self, name: str, action: Callable[[], object], delay_ms: int = 0, period_ms: int | None = None
     ) -> Task:
-        """Run action after delay_ms, and every period_ms from then on. Without delay and period: now, right here."""
+        """Run action after delay_ms, then every period_ms. Without delay and period: at once, in this thread."""
         if delay_ms < 0 or (period_ms is not None and period_ms < 1):
-            raise ValueError(f"task {name}: delay_ms={delay_ms}, period_ms={period_ms}: not below 0, and not below 1")
+            raise ValueError(
+                f"task {name}: delay_ms={delay_ms} must be at least 0, period_ms={period_ms} at least 1 or None"
+            )
         task = Task(name, action, period_ms)
         if delay_ms == 0 and period_ms is None:
             task._run()
@@ -109,9 +111,9 @@ class Scheduler:
         return None
 
     def run_due(self) -> int:
-        """Run what is due; how many tasks that were. The caller holds no lock of a log.
+        """Run the due tasks. Returns their number. The caller holds no lock of a log.
 
-        Where a thread does that, nobody else does: an append would wait for a round of flushes.
+        If the scheduler has a thread, only that runs tasks: an append would wait for a round of flushes.
         """
         if self._next_ms == _NEVER or self.now_ms() < self._next_ms or os.getpid() != self._pid:
             return 0
@@ -132,11 +134,11 @@ class Scheduler:
 
     @property
     def running(self) -> bool:
-        """Has start() begun a thread that is still at it?"""
+        """Is the thread of start() running?"""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> None:
-        """Let a thread run what is due; a second time is no error. With a ManualClock there is none: advance() does."""
+        """Start a thread that runs due tasks. A second call is not an error. With a ManualClock advance() runs them."""
         if self.running or isinstance(self._clock, ManualClock):
             return
         self._stopping = False
@@ -154,9 +156,9 @@ class Scheduler:
             self.run_due()
 
     def stop(self) -> None:
-        """End the thread, after the task that it is in; forget what waits. A second time is no error."""
+        """End the thread after its current task, and drop all waiting tasks. A second call is not an error."""
         if os.getpid() != self._pid:
-            return  # nothing runs in a forked child, where a thread of the parent may hold the condition for ever
+            return  # nothing runs in a forked child; a thread of the parent may have held the condition at the fork
         with self._condition:
             self._stopping = True
             self._heap.clear()

@@ -75,7 +75,7 @@ def test_calls_begin_one_at_a_time_and_end_with_their_hold() -> None:
     with lock:
         with lock:
             lock.begins(LOG, "a roll")
-            with lock, pytest.raises(KlogError, match="t-0: an append inside a roll, which is under way"):
+            with lock, pytest.raises(KlogError, match="t-0: an append inside a roll of the same thread"):
                 lock.begins(LOG, "an append")
             with pytest.raises(ReentrantCall):
                 lock.check(LOG, "a close")

@@ -1,8 +1,8 @@
-"""log: one partition, a directory of ordered segments, with all that Kafka knows about it.
+"""One partition: a directory of ordered segments with the state that Kafka keeps for it.
 
-Takes segments from the left; gives manager, spark, inspect, cli and users a Log to append to and read from.
-Its door: Log, LogReader; FetchData, FetchRange and Outgoing, which are sent on as they are stored; waiter_for, to sleep
-until logs have news.
+Uses segment; gives manager, spark, inspect, cli and users a Log to append to and read from.
+API: Log, LogReader; FetchData, FetchRange and Outgoing, which send batches as they are stored; waiter_for, which sleeps
+until logs change.
 """
 
 from klog.log._core import AppendInfo

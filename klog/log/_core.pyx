@@ -1,9 +1,9 @@
 # cython: auto_pickle=False
-"""The way of encoded batches into a log up to the point where most of them are through: see append_batches.
+"""The fast path of appending encoded batches. append_batches.py has the full path and describes the steps A1 to A11.
 
-Most appends meet an open segment with room in it, the epoch of the last one, no producer id, nobody who listens. For these
-all that is left to do is a write and some numbers, and the way there and back would cost more than both. The short way
-does just that, or nothing: then append_batches goes the long way with what has been looked at.
+Most appends find an open segment with enough space, the epoch of the last append, no producer id and no listener. They
+need only a write and some numbers, and the full path would cost more than both. The fast path does exactly that, or
+nothing: then the full path continues with the checked batches.
 """
 
 cimport cython
@@ -34,7 +34,7 @@ cdef enum:
 
 
 cdef int64_t wall_ms(clock) except? -1:
-    """clock.wall_ms(); of the machine's clock without the call, which takes a tenth of a short append."""
+    """clock.wall_ms(). For a SystemClock without the Python call, which takes a tenth of a short append."""
     cdef timespec at
     if type(clock) is SystemClock and clock_gettime(CLOCK_REALTIME, &at) == 0:
         return <int64_t>at.tv_sec * 1000 + at.tv_nsec // 1_000_000
@@ -42,7 +42,7 @@ cdef int64_t wall_ms(clock) except? -1:
 
 
 cdef class LogState:
-    """What the short way touches of a log at each append: fields of a struct here, attributes of the log elsewhere."""
+    """The fields of a log that the fast path uses at each append: struct members here, attributes for Python code."""
 
     cdef public CallLock _lock
     cdef public object _segments
@@ -59,10 +59,10 @@ cdef class LogState:
     cdef public bint _forked
     cdef public int64_t _log_start_offset
     cdef public int64_t _log_end_offset
-    cdef public int64_t _written_end    # while a commit is under way: behind what it has written; -1 else
-    cdef public object _commits         # the CommitQueue of durability="sync", None of others
+    cdef public int64_t _written_end    # during a commit: the end of what it has written; else -1
+    cdef public object _commits         # the CommitQueue of durability="sync", else None
     cdef public int64_t _recovery_point
-    cdef public int64_t _looked_ms      # when somebody last looked for tasks that are due, by the wall clock
+    cdef public int64_t _looked_ms      # wall time of the last check for due tasks
 
     def __cinit__(self, *_, **__):
         self._closed = True
@@ -70,7 +70,7 @@ cdef class LogState:
 
 
 cdef class Counters:
-    """What is counted at each append."""
+    """The counters of appends."""
 
     cdef public int64_t bytes_in
     cdef public int64_t messages_in
@@ -80,20 +80,20 @@ cdef class Counters:
 @cython.final
 @cython.freelist(8)
 cdef class AppendInfo:
-    """What an append did. Times in ms; -1 where there is none. Kafka: LogAppendInfo.
+    """The result of an append. Times in ms; -1 if there is none. Kafka: LogAppendInfo.
 
-    first_offset, last_offset, count    of the records; of a gap in replicated batches count knows nothing
+    first_offset, last_offset, count    of the records; count includes gaps in replicated batches
     max_timestamp                       of the records; shallow_offset_of_max_timestamp: the last offset of the first
                                         batch that has it
-    log_append_time                     where the topic stamps records so
+    log_append_time                     with message.timestamp.type=LogAppendTime
     last_leader_epoch                   of the last batch
     log_start_offset                    of the log
-    source_compression                  of what was given, before the log made anything of it
-    valid_bytes                         of whole batches in what was given
+    source_compression                  of the batches as given
+    valid_bytes                         of the whole batches as given
     last_offset_of_first_batch
-    is_duplicate                        the producer had written this before: offsets and time are those of then
+    is_duplicate                        the producer had written this before: offsets and time are those of that append
 
-    Two are equal that tell of the same records at the same place and time.
+    Two are equal if first_offset, last_offset, count, max_timestamp and log_append_time are.
     """
 
     cdef readonly int64_t first_offset
@@ -151,10 +151,11 @@ cdef class AppendInfo:
         )
 
     def joined(self, AppendInfo after not None):
-        """This append and the one behind it, as one."""
+        """This append and the next one as a single result."""
         younger = after.max_timestamp > self.max_timestamp
         return AppendInfo(
-            self.first_offset, after.last_offset, self.count + after.count, max(self.max_timestamp, after.max_timestamp),
+            self.first_offset, after.last_offset, self.count + after.count,
+            max(self.max_timestamp, after.max_timestamp),
             after.log_append_time,
             shallow_offset_of_max_timestamp=(
                 after.shallow_offset_of_max_timestamp if younger else self.shallow_offset_of_max_timestamp),
@@ -174,10 +175,10 @@ def _rebuilt(first, last, count, timestamp, time, shallow, start, size, first_ba
     )
 
 
-# The answers ----------------------------------------------------------------------------------------------------------
+# Results --------------------------------------------------------------------------------------------------------------
 
 cpdef AppendInfo led(ValidatedBatch batch, int32_t epoch, int64_t log_start_offset):
-    """The answer to a client whose batch is in the log."""
+    """The result for a client whose batch is in the log."""
     cdef AppendInfo info = AppendInfo.__new__(AppendInfo)
     cdef int64_t last = batch.header.base_offset + batch.header.last_offset_delta
     info.first_offset = batch.header.base_offset
@@ -195,7 +196,7 @@ cpdef AppendInfo led(ValidatedBatch batch, int32_t epoch, int64_t log_start_offs
 
 
 cpdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset):
-    """The answer to a follower whose batches are in the log."""
+    """The result for a follower whose batches are in the log."""
     cdef AppendInfo info = AppendInfo.__new__(AppendInfo)
     info.first_offset = batches.first_offset
     info.last_offset = batches.last_offset
@@ -211,10 +212,10 @@ cpdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset):
     return info
 
 
-# The door -------------------------------------------------------------------------------------------------------------
+# Entry points ---------------------------------------------------------------------------------------------------------
 
 def append_batches(LogState log, buffer, str origin, leader_epoch):
-    """What Log.append_batches documents."""
+    """Append encoded batches by the fast path if possible, else by the full path. See Log.append_batches."""
     if leader_epoch is not None and (type(leader_epoch) is not int or not 0 <= leader_epoch <= INT32_MAX):
         leader_epoch = whole("leader_epoch", leader_epoch, 0, INT32_MAX)
     check_buffer("buffer", buffer)
@@ -245,7 +246,7 @@ cdef AppendInfo lead(LogState log, buffer, str origin, leader_epoch):
 
 
 cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
-    """Under the log's lock, which its commit holds already."""
+    """Append the batch of a client or coordinator. Takes the log's lock; a commit holds it already."""
     cdef ValidatedBatch batch
     cdef AppendInfo info
     cdef Counters counters
@@ -310,7 +311,7 @@ cdef AppendInfo follow(LogState log, buffer, str origin, leader_epoch):
 
 
 cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
-    """Under the log's lock, which its commit holds already."""
+    """Append the batches of a leader. Takes the log's lock; a commit holds it already."""
     cdef AppendInfo info
     cdef Counters counters
     cdef Tail tail
@@ -347,20 +348,20 @@ cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
 
 
 cdef bint is_time_to_look(LogState log, int64_t now) noexcept:
-    """Has no append looked for tasks that are due for some ms? Looking takes as long as half a short append."""
+    """Have LOOK_MS passed since an append checked for due tasks? The check takes half the time of a short append."""
     if log._looked_ms <= now < log._looked_ms + LOOK_MS:
         return False
     log._looked_ms = now
     return True
 
 
-# The short way --------------------------------------------------------------------------------------------------------
+# The fast path --------------------------------------------------------------------------------------------------------
 
 @cython.final
 cdef class Tail:
-    """What the short way knows of the end of a log, as long as the log still consists of what this was made of.
+    """The state of the log end for the fast path, valid while the log has the objects that this was made of.
 
-    Anything that is not so plain, a log that is closed or offline above all, has no Tail. Under the log's lock.
+    A log that needs the full path, for example because it is closed or offline, has no Tail. Under the log's lock.
     """
     cdef object segments
     cdef object config
@@ -373,14 +374,14 @@ cdef class Tail:
     cdef int64_t segment_bytes
     cdef int64_t segment_ms
     cdef int64_t created_ms
-    cdef int64_t appended_ms    # as the segment has it, -1 before the first append
+    cdef int64_t appended_ms    # appended_ms of the segment, -1 before the first append
     cdef int64_t flush_messages
     cdef int32_t epoch
-    cdef bint plain             # the file is no test's
+    cdef bint plain             # the file is a LogFile and not a subclass
 
     cdef bint write(self, LogState log, BatchTable batches, int64_t last_offset, int64_t max_timestamp,
                     int64_t now) except -1:
-        """A8 and A10, or False and nothing of them."""
+        """A8 and A10. False: the full path is needed, and nothing has been done."""
         cdef kl_batch_t b
         cdef int64_t size = self.segment.size, stop = self.active.stop
         cdef int64_t end = size + batches.nbytes, next_offset = last_offset + 1, waited = 0
@@ -388,7 +389,7 @@ cdef class Tail:
             return False
         if next_offset - log._recovery_point >= self.flush_messages:
             return False
-        if self.index.x.first_timestamp < 0:    # of records without times the clock says how old they are
+        if self.index.x.first_timestamp < 0:    # records without timestamps: the age of the segment counts
             waited = now - self.created_ms
         b.base_offset = last_offset
         b.last_offset_delta = 0
@@ -419,7 +420,7 @@ cdef class Tail:
 
 
 cdef Tail tail_of(LogState log):
-    """The log's Tail; None where the long way is to be gone."""
+    """The log's Tail, None if the full path is needed."""
     cdef Tail tail = log._tail
     if log._closed or log._forked or log._offline is not None or log._offsets_listener is not None:
         return None
@@ -443,7 +444,8 @@ cdef Tail new_tail(LogState log):
     active = segment._active
     if (
         log.read_only or active is None or not entries or log._options.durability != "os"
-        or config.flush_ms != INT64_MAX or config.klog_flush_bytes or active.config is not config or log._log_end_offset < segment.base_offset
+        or config.flush_ms != INT64_MAX or config.klog_flush_bytes or active.config is not config
+        or log._log_end_offset < segment.base_offset
     ):
         return None
     tail = Tail.__new__(Tail)

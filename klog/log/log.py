@@ -1,12 +1,12 @@
-"""Log: one partition's records, in order, in a directory of segments.
+"""Log: the records of one partition, in order, in a directory of segments.
 
   L1  an append that returned is in the page cache: it survives the death of this process (P1)
   L2  an append that raised left log_end_offset and the readable bytes as they were
-  L3  the previous segment is on disk before a new one is created, so what a crash loses is a tail, never a hole (P3)
-  L4  after a failed fsync or a failed roll-back of a write, the log takes no more appends until it is reopened (P6)
+  L3  the previous segment is on disk before a new one is created, so a crash loses only a tail, and leaves no gap (P3)
+  L4  after a failed fsync, or a failed undo of a write, the log refuses appends until it is reopened (P6)
 
-One writer at a time: append, roll, flush and close take the log's lock, any thread may call them. Reads take no lock:
-they work on an immutable tuple of segments and on a log end that is set after the bytes are there.
+One writer at a time: append, roll, flush and close take the log's lock; any thread may call them. Reads take no lock:
+they use an immutable tuple of segments, and a log end that is set after the bytes are written.
 Kafka: UnifiedLog, LocalLog.
 """
 
@@ -80,9 +80,9 @@ _TIMESTAMP_LOW, _TIMESTAMP_HIGH = -(2**63), 2**63 - 1
 
 
 class Log(LogView):
-    """One partition. Get it from LogManager.log() or Log.open(); see the module for who may call what.
+    """One partition, from LogManager.log() or Log.open(). The module docstring states the thread-safety.
 
-    A log that is forgotten instead of closed warns with ResourceWarning, and the next open is an unclean one.
+    A log that is garbage-collected before close() warns with ResourceWarning, and the next open runs a recovery.
     """
 
     def __init__(self, directory: str, options: Options) -> None:
@@ -90,7 +90,7 @@ class Log(LogView):
         self._append_policy = AppendPolicy.of(options.config)
         self._offline = None
         self._marked_for_deletion = False
-        self._owner: Any = None  # what to release at close: the locks of Log.open
+        self._owner: Any = None  # keeps checkpoints and locks: standalone._Owner, or a log.dir of the manager
         self._on_flush: Any = None
         self._flushed_ms = options.clock.wall_ms()
         self._offsets_listener = options.offsets_listener
@@ -101,7 +101,7 @@ class Log(LogView):
         self._handlers_closed = False
         self._sync_lock = SyncLock()
         self._cleaning = CleaningState(options.cleanings)
-        self._applied: list[Pending] = []  # what the commit under way has done to producers
+        self._applied: list[Pending] = []  # effects of the running commit on producers
         self._claim = None if options.read_only else Claim(directory)
         try:
             if self._claim is not None:
@@ -115,7 +115,7 @@ class Log(LogView):
                 self._closed = False
                 if self._leftovers:
                     unlink_later_locked(self, self._leftovers)
-            high_watermark.tell(self, self.high_watermark)
+            high_watermark.notify_listener(self, self.high_watermark)
         except BaseException:
             self._give_up_claim()
             raise
@@ -137,11 +137,11 @@ class Log(LogView):
         clock: Clock | None = None,
         files: Files | None = None,
     ) -> Self:
-        """Open one partition directory, `<topic>-<n>`, alone; for writing it is created if it is not there.
+        """Open one partition directory, `<topic>-<n>`, without a manager; for writing it is created if missing.
 
-        What is None comes from the checkpoints and the clean-shutdown marker of the parent directory where they exist:
-        no marker means an unclean stop, no checkpoint 0. durability="interval" flushes when an append finds flush.ms
-        over: without a manager there is no thread. Raises AlreadyLocked, CorruptLog, InvalidConfig,
+        Arguments that are None come from the checkpoints and the clean-shutdown marker of the parent directory: no
+        marker means an unclean shutdown, no checkpoint means 0. durability="interval" flushes during an append after
+        flush.ms: without a manager there is no thread. Raises AlreadyLocked, CorruptLog, InvalidConfig,
         UnknownTopicOrPartition.
         """
         from klog.log.standalone import open_standalone
@@ -170,7 +170,7 @@ class Log(LogView):
     def _prepare_to_write(self) -> None:
         active = self._segments[-1]
         if self._options.cleaned_to > self._log_end_offset:
-            # What comes to be at these offsets is dirty. A crash before this leaves it to the next load.
+            # Records appended at these offsets will be dirty. After a crash before this, the next load does it.
             key, log_dir = (self.topic, self.partition), os.path.dirname(self._directory)
             cleaner_offsets.lower(self._options.files, log_dir, key, self._log_end_offset)
         if active.size == 0 and not os.path.exists(active.path):
@@ -190,9 +190,11 @@ class Log(LogView):
         self._expiry = expire_producers_regularly(self)
 
     def _belong_to(self, owner: Any, on_flush: Callable[[Log], None] | None = None) -> None:
-        """Its log.dir keeps checkpoints of it from here on. A recovery point beyond what this load has found is taken
-        back before the first append: records that come to be below it are not on disk. A crash before this leaves it to
-        the next load."""
+        """Set the owner, which writes the checkpoints of the log from here on.
+
+        A recovery point beyond the log end of this load is lowered before the first append, since records appended
+        below it are not on disk. After a crash before this, the next load does it.
+        """
         self._owner, self._on_flush = owner, on_flush
         try:
             if self._options.recovery_point > self._recovery_point:
@@ -209,16 +211,16 @@ class Log(LogView):
     # ---- append ----------------------------------------------------------------------------------------------------
 
     def append(self, records: Records, *, compression: Compression = None) -> AppendInfo:
-        """Append records; they are numbered from log_end_offset on.
+        """Append records. They get the offsets from log_end_offset on.
 
         records: an iterable of klog.Record or of (key, value[, timestamp[, headers]]) tuples. key and value are bytes
         or None, timestamp ms since 1970 (None: now, -1: none), headers [(str, bytes or None), ...]. Or a
-        klog.record.Lists, or anything with the Arrow C interface (a frame of pyarrow, polars, duckdb, pandas): column
-        value and, where wanted, key, timestamp (of any unit, or int64 of ms; null: now) and headers.
+        klog.record.Lists, or an object with the Arrow C interface (a frame of pyarrow, polars, duckdb, pandas): column
+        value and optionally key, timestamp (of any unit, or int64 of ms; null: now) and headers.
 
-        They are cut into batches of at most min(256 KiB, max.message.bytes). A list or a single Arrow array is appended
-        whole or not at all; of an iterator or a stream, which a table is, each group of 8 MiB is. compression: "none",
-        "gzip", "snappy", "lz4", "zstd", or ("zstd", level); None is the topic's compression.type.
+        Batches have at most min(256 KiB, max.message.bytes). A list or a single Arrow array is appended atomically; an
+        iterator or a stream, also a table, in atomic groups of 8 MiB. compression: "none", "gzip", "snappy", "lz4",
+        "zstd", or ("zstd", level); None is the topic's compression.type.
 
         Raises RecordTooLarge, InvalidTimestamp, InvalidRecord, TypeError (str instead of bytes), StorageOffline,
         ReadOnly, LogClosed, OSError (disk full: nothing was appended).
@@ -231,33 +233,33 @@ class Log(LogView):
         return self._nothing() if info is None else info
 
     async def append_async(self, records: Records, *, compression: Compression = None) -> AppendInfo:
-        """append(), for a task: with durability="sync" others of the loop run while the disk is waited for, and tasks
-        that append meanwhile share its fdatasync, without a thread each. They are encoded in the loop's own thread.
+        """append() for asyncio: with durability="sync" other tasks run during the fdatasync, and tasks that append
+        meanwhile share it, without a thread each. Records are encoded in the loop's thread.
 
-        In order: what one task awaits before it appends again is before that. A task that is cancelled has appended
-        nothing if its commit had not begun; else the append goes on to its end, and nobody hears of it.
+        The appends of one task that awaits each are in order. If a task is cancelled before its commit begins, nothing
+        is appended; later the append completes, and its result is dropped.
 
-        Without durability="sync" there is nothing to wait for but a flush that is due: where flush.ms, flush.messages
-        or klog.flush.bytes ask for some, a thread of the loop's executor appends.
+        Without durability="sync" only a due flush blocks: if flush.ms, flush.messages or klog.flush.bytes are set, a
+        thread of the loop's executor appends.
         """
-        from klog.log.write.append_async import append_async  # asyncio is a fifth of the time of `import klog`
+        from klog.log.write.append_async import append_async  # asyncio takes a fifth of the time of `import klog`
 
         return await append_async(self, records, compression)
 
     def _nothing(self) -> AppendInfo:
-        """The answer to an append without records."""
+        """The result of an append without records."""
         end = self._log_end_offset
         return AppendInfo(end, end - 1, 0, -1, -1)
 
     def _groups(self, records: Records, compression: Compression) -> Iterator[tuple[BatchGroup, int]]:
-        """Records encoded, each group to be appended whole or not at all, with the time it was given."""
+        """Encode records. Yields groups, each to be appended atomically, with the time of their encoding."""
         self._check_writable()
         now = self.clock.wall_ms()
         whole = is_whole(records)
         if not whole:
             check_records(records)
         if isinstance(records, LogReader):
-            records = iter(records)  # its Arrow form would have text for header keys
+            records = iter(records)  # in its Arrow form header keys are text
         encoder = self._encoder(records, compression, now)
         while (group := self._next_group(encoder, NO_BOUND if whole else GROUP_BYTES)) is not None:
             yield group, now
@@ -267,27 +269,27 @@ class Log(LogView):
     def append_batches(
         self, buffer: Buffer, *, origin: Origin = "client", leader_epoch: int | None = None
     ) -> AppendInfo:
-        """Append batches that are encoded already, as a Produce request or a follower's fetch carries them.
+        """Append encoded batches, as in a Produce request or in a follower's fetch.
 
-        origin   "client": one batch of magic 2, numbered from 0, or old messages, which become one; every record is
-                 checked, offsets, epoch and, where the topic says so, times and codec are the log's. A producer's batch
-                 that is among its last five is not appended again: the answer is that of the first time.
-                 "coordinator": the same for markers and the coordinators' own records: no sequences, no duplicates.
-                 "replication": batches as the leader stored them, offsets kept; they may begin beyond the log end.
-                 "raft": the same for a metadata log, where they begin at the log end.
-        leader_epoch: of a client, None is the latest known one. Of replication, the epoch of the leader they came from:
-        batches from the first later one on are left out. Of raft, what every batch must say.
+        origin   "client": one batch of magic 2 with offsets from 0, or old messages, which become one batch. Checks
+                 every record; sets offsets, epoch and, by the topic's configuration, timestamps and codec. A batch that
+                 is among the last five of its producer is not appended again: returns the result of the first append.
+                 "coordinator": the same for markers and records of coordinators: no sequence numbers, no duplicates.
+                 "replication": batches as the leader stored them, with their offsets; may begin beyond the log end.
+                 "raft": the same for a metadata log; begins at the log end.
+        leader_epoch: for clients the epoch to set, None is the latest one. For replication that of the leader: batches
+        from the first with a later epoch on are skipped. For raft the epoch that every batch must have.
 
-        A batch that is cut short at the end is left out; the buffer is never written to. All of it is appended, or, if
-        it raises, nothing: CorruptBatch, InvalidRecord, InvalidTimestamp, RecordTooLarge (max.message.bytes, not of
-        replication), RecordBatchTooLarge (segment.bytes), OffsetsOutOfOrder, UnexpectedAppendOffset,
-        SegmentOffsetOverflow; of producers OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
-        TransactionCoordinatorFenced; StorageOffline, ReadOnly, LogClosed, OSError.
+        Skips a truncated batch at the end. Never writes to the buffer. Appends all batches, or nothing if it raises:
+        CorruptBatch, InvalidRecord, InvalidTimestamp, RecordTooLarge (max.message.bytes, not for replication),
+        RecordBatchTooLarge (segment.bytes), OffsetsOutOfOrder, UnexpectedAppendOffset, SegmentOffsetOverflow; for
+        producers OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced;
+        StorageOffline, ReadOnly, LogClosed, OSError.
         """
         return append_batches(self, buffer, origin if type(origin) is str else text("origin", origin), leader_epoch)
 
     def _encode_whole(self, records: Records, compression: Compression) -> tuple[BatchGroup, int]:
-        """A list that is not empty as one group, and the time it was given: what _append_group takes."""
+        """Encode a non-empty list as one group. Returns the arguments of _append_group."""
         self._check_writable()
         now = self.clock.wall_ms()
         group = self._next_group(self._encoder(records, compression, now), NO_BOUND)
@@ -295,7 +297,7 @@ class Log(LogView):
         return group, now
 
     def _append_group(self, group: BatchGroup, now: int) -> AppendInfo:
-        """All of an encoded group, or none of it."""
+        """Append an encoded group atomically."""
         if self._commits is not None:
             self._check_writable()
             return self._commits.through(self, Ticket(group, now))
@@ -306,11 +308,11 @@ class Log(LogView):
 
     @property
     def _append_end(self) -> int:
-        """Where the next append begins: the log end, or, in a commit, behind what that has written."""
+        """The offset of the next append: the log end or, in a commit, the end of what it has written."""
         return self._log_end_offset if self._written_end < 0 else self._written_end
 
     def _next_group(self, encoder: Encoder, bytes_max: int) -> BatchGroup | None:
-        """The encoder's next group; the bound it was given is the smaller of two, and each has its own error."""
+        """The next group of the encoder. Its bound is the smaller of two; the error names the one that was exceeded."""
         try:
             return encoder.next_group(bytes_max)
         except RecordTooLarge as error:
@@ -330,7 +332,7 @@ class Log(LogView):
         )
 
     def _times(self, now: int) -> dict[str, int]:
-        """What an encoder is to know of the time."""
+        """The timestamp arguments of an encoder."""
         policy = self._append_policy
         return {
             "timestamp_default": now,
@@ -340,7 +342,7 @@ class Log(LogView):
         }
 
     def _append_group_locked(self, group: BatchGroup, now: int) -> AppendInfo:
-        """Number a group and write it, rolling where a segment is full. All of it, or none of it."""
+        """Assign offsets to a group and write it atomically. Rolls if a segment is full."""
         first = self._append_end
         check_reached(self.name, self._segments[-1], first)
         epoch = self._epochs.latest
@@ -350,13 +352,13 @@ class Log(LogView):
             self._guard(self._epochs.flush)
         group.assign(first, epoch)
         if self._append_policy.stamps and (appended := self.clock.wall_ms()) != now:
-            now = appended  # as Kafka: the clock's when it is appended, and not when it was encoded
+            now = appended  # as in Kafka the time of the append counts, not that of the encoding
             group.stamp(now)
         before, savepoint = self._segments, self._savepoint_locked()
         try:
             self._write_locked(group, now)
             self._appended_locked(self._segments[-1].next_offset)
-        except BaseException as error:  # Ctrl-C in the middle, too, leaves the whole group or nothing
+        except BaseException as error:  # also after Ctrl-C the group is appended or undone
             if self._append_end == first:
                 self._undo_locked(before, savepoint, error)
             raise
@@ -376,7 +378,7 @@ class Log(LogView):
         )
 
     def _appended_locked(self, end: int, pending: Pending | None = None) -> None:
-        """What an append has written ends here: the log does, or will when its commit has synced."""
+        """Move the end after an append: the log end or, in a commit, the end of what it has written."""
         if self._written_end < 0:
             self._advance_end_locked(end)
             return
@@ -385,7 +387,7 @@ class Log(LogView):
             self._applied.append(pending)
 
     def _advance_end_locked(self, end: int) -> None:
-        """The log ends here from now on, and what follows the log end moves with it."""
+        """Set the log end, and move the high watermark of a single copy with it."""
         self._log_end_offset = end
         self._end_moved_locked()
 
@@ -393,7 +395,7 @@ class Log(LogView):
         if self._high_watermark is None:
             end = self._log_end_offset
             self._producers.on_high_watermark_updated(end)
-            high_watermark.tell(self, end)
+            high_watermark.notify_listener(self, end)
         self._bell.ring()
 
     def _write_locked(self, group: BatchGroup, now: int) -> None:
@@ -417,7 +419,7 @@ class Log(LogView):
         self._producers.end_offset = group_next_offset(group, group.n - 1)
 
     def _savepoint_locked(self) -> tuple[int, int, bytes]:
-        """What undoing needs of the active segment, which is made ready to be written to."""
+        """The savepoint of the active segment for _undo_locked. Also prepares the segment for a write."""
         try:
             return self._segments[-1].savepoint()
         except OSError as error:
@@ -428,27 +430,27 @@ class Log(LogView):
     def _undo_locked(
         self, before: tuple[Segment, ...], savepoint: tuple[int, int, bytes], error: BaseException
     ) -> None:
-        """Take back what a failed append or roll has written; if that fails too, or a sync was what failed, the log
-        goes (or is) offline and the next load decides from disk. So it does where the error says that the disk is
-        broken: what was written is taken back, and nothing more is (P6).
+        """Undo the writes of a failed append or roll.
 
-        Durably: what was taken back must not come back behind the next append (P3).
+        If the undo fails too, or a sync has failed, the log is offline, and the next load decides from disk. If the
+        error means that the disk has failed, the writes are undone and the log goes offline (P6). The undo is durable:
+        the removed bytes must not reappear after the next append (P3).
         """
         end = self._producers.end_offset = self._append_end
         with contextlib.suppress(StorageOffline):
             flush.wait_locked(self)
         failed = failed_sync_in(error)
         if failed is not None and (isinstance(error, WriteBackFailed) or not isinstance(error, OSError)):
-            self._go_offline(str(failed))  # nobody hears of it again
+            self._go_offline(str(failed))  # the kernel does not report it again
         if self._offline is not None or self._closed:
-            return  # closed, it has no lock on its directory any more
+            return  # a closed log no longer holds the lock of its directory
         self._offline = f"{error!r}, not undone yet"
         try:
             self._take_back_locked(before, savepoint, end)
             self._offline = None
         except BaseException as second:
-            if not isinstance(second, OSError):  # Ctrl-C: offline it is already, but the directory may be concerned
-                failures.hear(self, second)
+            if not isinstance(second, OSError):  # Ctrl-C: the log is offline; a failed sync concerns the log.dir too
+                failures.note_failure(self, second)
                 raise
             self._go_offline(f"{error if isinstance(error, OSError) else repr(error)}; undoing it failed: {second}")
         else:
@@ -458,13 +460,13 @@ class Log(LogView):
             self._taken_back += 1
 
     def _take_back_locked(self, before: tuple[Segment, ...], savepoint: tuple[int, int, bytes], end: int) -> None:
-        """The segments, and the bytes of the last of them, are those of before; the log goes on at `end`."""
+        """Restore the segments, and the bytes of the last of them, from before. The log continues at `end`."""
         last = len(before) - 1
         added, self._segments = [segment for segment in self._segments[last:] if segment is not before[-1]], before
         high_watermark.unrolled_locked(self)
         for segment in added:
             if segment.base_offset == before[-1].base_offset:
-                segment.close()  # it has taken the files of an empty one, which takes them back
+                segment.close()  # it uses the files of an empty segment, which is reopened below
                 continue
             segment.delete_files()
             self._producers.take_back_snapshot(segment.base_offset)
@@ -480,14 +482,16 @@ class Log(LogView):
     # ---- high watermark ----------------------------------------------------------------------------------------------
 
     def update_high_watermark(self, offset: int) -> int:
-        """Set the high watermark, within the log; the new one. From here on it moves only when it is told to: appends
-        leave it where it is. ValueError for a negative offset."""
+        """Set the high watermark, limited to the log. Returns the new one. From here on appends no longer move it.
+
+        ValueError for a negative offset.
+        """
         with self._lock:
             self._check_idle("a move of the high watermark")
             return high_watermark.update_locked(self, whole_number("offset", offset))
 
     def maybe_increment_high_watermark(self, offset: int | OffsetMetadata) -> int | None:
-        """Move it on, never back: the old one, or None where nothing changed. For a leader, who has counted replicas.
+        """Raise the high watermark, never lower it, for a leader. Returns the old one, None if nothing changed.
 
         The same offset on a newer segment is a change, too. ValueError for an offset beyond the log end.
         """
@@ -497,29 +501,32 @@ class Log(LogView):
             return high_watermark.increment_locked(self, new)
 
     def maybe_update_high_watermark(self, offset: int) -> int | None:
-        """Set it to what a leader says, within the log; the new one, or None where nothing changed. For a follower."""
+        """Set the high watermark to that of the leader, limited to the log, for a follower. Returns the new one, None
+        if nothing changed."""
         with self._lock:
             self._check_idle("a move of the high watermark")
             return high_watermark.follow_locked(self, whole_number("offset", offset))
 
     def set_offsets_listener(self, listener: Callable[[int], None] | None) -> None:
-        """Call this with every high watermark from the next one on, under the log's lock. What it raises is logged."""
+        """Call the listener with every new high watermark, under the log's lock. Its exceptions are logged."""
         function("listener", listener)
         with self._lock:
             self._offsets_listener = listener
 
-    # ---- what goes ---------------------------------------------------------------------------------------------------
+    # ---- truncation, retention, compaction ---------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop everything at and above an offset, durably; False if there was nothing. The log ends at offset then.
+        """Remove all records at and above an offset, durably. The log then ends at offset. False if there were none.
 
-        The batch that holds offset goes whole, with its records below it: Kafka's rule, for replicas that agree at
-        batches. Epochs, producers, high watermark, recovery point and log start follow. Where no batch reaches up to
-        offset then, because one held it, or because a cleaning has taken those below it in favour of later ones that go
-        now, the log opened again ends behind its last batch, in Kafka too, and gives offsets out a second time; a
-        roll() behind the truncation keeps the log end. Raises ValueError for a negative offset, CorruptBatch where
-        damage hides the place (nothing has changed), OSError (the log is offline, and opened again it is a prefix of
-        what it was).
+        A batch that contains offset is removed whole, with its records below offset: Kafka's rule, since replicas agree
+        at batch boundaries. Epochs, producers, high watermark, recovery point and log start follow.
+
+        If the last remaining batch then ends below offset (the batch at offset was removed, or a cleaning had removed
+        records below it), the log ends after that batch when it is opened again, as in Kafka, and assigns the offsets
+        in between again. A roll() after the truncation keeps the log end.
+
+        Raises ValueError for a negative offset, CorruptBatch if damage hides the position (nothing has changed),
+        OSError (the log is offline; opened again it is a prefix of what it was).
         """
         offset = whole_number("offset", offset)
         if offset < 0:
@@ -532,15 +539,15 @@ class Log(LogView):
         return truncated
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drop every record, and go on at an offset, durably. Log start, log end and a managed high watermark are there
-        then; log_start_offset, at or below it, is for a log whose earlier records are elsewhere.
+        """Remove all records and continue at an offset, durably. Log start, log end and a managed high watermark are
+        then at offset. log_start_offset, at or below it, is for a log whose earlier records are in a tier.
 
         Raises ValueError, OSError (the log is offline).
         """
         offset = whole_number("offset", offset)
         start = offset if log_start_offset is None else whole_number("log_start_offset", log_start_offset)
         if not 0 <= start <= offset:
-            raise ValueError(f"offset={offset}, log_start_offset={start}: 0 <= log start <= offset")
+            raise ValueError(f"offset={offset}, log_start_offset={start}: 0 <= log_start_offset <= offset expected")
         with self._no_cleaning(), self._lock:
             self._check_idle("a truncation")
             flush.wait_locked(self)
@@ -548,10 +555,10 @@ class Log(LogView):
         self._options.scheduler.run_due()
 
     def maybe_increment_log_start_offset(self, offset: int, reason: str = "leader_offset_incremented") -> bool:
-        """Nothing below offset is read any more; False where that is so already. The files go with the next retention.
+        """Raise the log start to offset. False if it is there already or above. The next retention deletes the files.
 
-        A checkpoint keeps it at close and now and then: a crash before brings the old one back. Raises OffsetOutOfRange
-        beyond the high watermark.
+        A checkpoint stores the log start at close and periodically; after a crash before that the old one is back.
+        Raises OffsetOutOfRange beyond the high watermark.
         """
         reason = text("reason", reason)
         with self._lock:
@@ -561,9 +568,9 @@ class Log(LogView):
         return moved
 
     def delete_records(self, before: int) -> int:
-        """Records below an offset (-1: the high watermark) are not read any more; the log start offset.
+        """Delete the records below an offset (-1: the high watermark) by raising the log start. Returns the log start.
 
-        Raises PolicyViolation where cleanup.policy has no `delete`, OffsetOutOfRange beyond the high watermark.
+        Raises PolicyViolation if cleanup.policy has no `delete`, OffsetOutOfRange beyond the high watermark.
         """
         with self._lock:
             self._check_idle("a deletion")
@@ -572,16 +579,16 @@ class Log(LogView):
         return start
 
     def deletable_segments(self, predicate: retention.Predicate) -> list[Segment]:
-        """The segments from the oldest on for which predicate(segment, the one behind it or None) holds, as far as they
-        lie below the high watermark; never the empty newest one."""
+        """The segments from the oldest on for which predicate(segment, the next one or None) is true, up to the high
+        watermark; never the empty active one."""
         having("predicate", predicate, ("__call__",), "a function of two segments")
         return retention.deletable(self._segments, self.high_watermark, self._log_end_offset, predicate)
 
     def apply_retention(self) -> int:
-        """One round of retention now, by log start, retention.bytes and retention.ms; how many segments went.
+        """Run retention now, by log start, retention.bytes and retention.ms. Returns the number of deleted segments.
 
-        The files are renamed to `.deleted`, and unlinked after file.delete.delay.ms. Of very many segments some go at a
-        time, and appends in between. Raises ConfigUnknown where nobody has given a configuration.
+        The files are renamed to `.deleted`, and unlinked after file.delete.delay.ms. Many segments are deleted in
+        batches, with appends in between. Raises ConfigUnknown if the configuration is not known.
         """
         count = retention.apply(self)
         self._options.scheduler.run_due()
@@ -596,16 +603,16 @@ class Log(LogView):
         top: int = 10,
         progress: Progress | None = None,
     ) -> CompactionStats:
-        """Keep of each key the latest record alone, now, whatever the dirty ratio is; by the rules and the words of the
-        configuration, as Kafka's cleaner would.
+        """Compact now, whatever the dirty ratio: keep only the latest record of each key, by the configuration and
+        rules of Kafka's cleaner.
 
-        The active segment is not touched: roll closes it first. rounds: at most so many, where the map of keys
-        (log.cleaner.dedupe.buffer.size) is too small for one; None is as many as it takes. dry_run reads, writes
-        nothing, not even a roll, and says what one round would do, and which `top` keys waste most bytes; of a log that
-        was opened to be read, too. Others go on reading and appending.
+        The active segment is not compacted; roll closes it first. rounds: maximum number of rounds if the key map
+        (log.cleaner.dedupe.buffer.size) is too small for one; None: as many as needed. dry_run writes nothing, does not
+        roll, and reports what one round would do, and the `top` keys that waste most bytes; also for a read-only log.
+        Readers and appenders continue meanwhile.
 
-        Raises CorruptBatch at damage, which stays as it is and where it is, ConfigUnknown, PolicyViolation where
-        cleanup.policy has no `compact`, OSError (a full disk: the log is as it was).
+        Raises CorruptBatch for damage, which stays as it is, ConfigUnknown, PolicyViolation if cleanup.policy has no
+        `compact`, OSError (a full disk: the log is as before).
         """
         from klog.cleaner import compact
 
@@ -621,16 +628,16 @@ class Log(LogView):
     def purge_key(
         self, key: bytes, *, roll: bool = False, dry_run: bool = False, progress: Progress | None = None
     ) -> PurgeStats:
-        """Remove every record of a key from the closed segments, whatever cleanup.policy is: for requests to delete.
-        Everything else stays as it is: other records, offsets, times, markers, the state of producers.
+        """Remove every record of a key from the closed segments, under any cleanup.policy: for deletion requests.
+        Everything else stays as it is: other records, offsets, timestamps, markers, the producer state.
 
-        The active segment is not touched: roll closes it first, if it has the key. Nor is a segment above the last
-        stable offset: records_left says how many are left there. The old files are unlinked at once, and a line in
-        klog-audit.jsonl of the log.dir says what was done, without the key. Consumers are not told: append a tombstone
-        and let them read it before. dry_run reads, and writes nothing. Others go on reading and appending.
+        The active segment is not purged; roll closes it first, if it has the key. Segments above the last stable offset
+        are not purged either: records_left counts the records there. The old files are unlinked at once, and a line in
+        klog-audit.jsonl of the log.dir records the purge, without the key. Consumers are not notified: append a
+        tombstone before, and let them read it. dry_run writes nothing. Readers and appenders continue meanwhile.
 
-        Raises TypeError, CorruptBatch at damage, CorruptAudit, OSError (a full disk: each segment is as it was, or
-        purged).
+        Raises TypeError, CorruptBatch for damage, CorruptAudit, OSError (a full disk: each segment is either as before
+        or purged).
         """
         from klog.cleaner import purge_key
 
@@ -642,26 +649,26 @@ class Log(LogView):
         return purge_key(self, key, roll=roll, dry_run=dry_run, progress=progress)
 
     def _cleaning_session(self) -> contextlib.AbstractContextManager[None]:
-        """For whoever rewrites closed segments by hand: nobody else cleans this log meanwhile, the background of its
-        manager included. The caller holds no lock."""
+        """A context for rewriting closed segments by hand, without any other cleaning of this log, also by its manager.
+        The caller holds no lock."""
         self._check_writable()
         return self._cleaning.by_hand()
 
     def _no_cleaning(self) -> contextlib.AbstractContextManager[None]:
-        """For whoever takes away what a cleaning may be at work on: it ends first, and none begins meanwhile. A thread
-        that has the log's lock, or cleans, does not wait for that (G3)."""
+        """A context for removing records that a cleaning may be using: aborts the cleaning first, and lets none begin.
+        A thread that holds the log's lock, or cleans, does not wait for it (G3)."""
         owned = self._lock._is_owned()
         return contextlib.nullcontext() if owned or self._cleaning.mine else self._cleaning.paused()
 
     def _end_cleaning(self) -> None:
-        """Whatever cleaning is under way; the next one sees the log as it is now."""
+        """Abort a running cleaning. The next one uses the current state of the log."""
         with self._no_cleaning():
             pass
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """(epoch, offset): the largest known epoch at or below this one, and where it ended; (-1, -1) if unknown.
+        """(epoch, offset): the largest known epoch at or below this one, and its end offset; (-1, -1) if unknown.
 
-        How far a replica that last wrote in `epoch` can agree with this one. Kafka: OffsetsForLeaderEpoch.
+        A replica whose last epoch is `epoch` can agree with this one up to that offset. Kafka: OffsetsForLeaderEpoch.
         """
         with self._lock:
             return self._epochs.end_offset_for(whole_number("epoch", epoch), self._log_end_offset)
@@ -669,11 +676,11 @@ class Log(LogView):
     # ---- roll, flush, close ------------------------------------------------------------------------------------------
 
     def roll(self, expected_next_offset: int | None = None) -> Segment:
-        """Close the active segment and begin a new one at the log end, or at expected_next_offset where that is beyond;
-        an empty active segment of that offset is made anew. The new segment.
+        """Close the active segment and begin a new one at the log end, or at expected_next_offset if that is beyond.
+        Returns the new segment. An empty active segment of the same offset is replaced.
 
-        The log end stays: where the new segment begins beyond it, only replicated batches can reach that, and others
-        raise SegmentOffsetOverflow. ValueError where the new one would begin below the active one.
+        The log end stays. If the new segment begins beyond it, only replicated batches can reach that offset; other
+        appends raise SegmentOffsetOverflow. ValueError if the new segment would begin below the active one.
         """
         expected = 0 if expected_next_offset is None else whole("expected_next_offset", expected_next_offset, 0)
         with self._lock:
@@ -683,7 +690,7 @@ class Log(LogView):
         return segment
 
     def _roll_or_undo_locked(self, base_offset: int) -> Segment:
-        """A new active segment, or everything as it was."""
+        """Roll, and undo the roll if it fails. Returns the new active segment."""
         before, savepoint = self._segments, self._savepoint_locked()
         try:
             self._roll_locked(base_offset)
@@ -694,11 +701,11 @@ class Log(LogView):
         return self._segments[-1]
 
     def _roll_locked(self, base_offset: int) -> None:
-        """L3: the old segments are durable before the new one exists."""
+        """Roll. The old segments are durable before the new one exists (L3)."""
         active = self._segments[-1]
         if base_offset < active.base_offset or (base_offset == active.base_offset and active.size):
             raise ValueError(
-                f"{self.name}: no segment can begin at {base_offset}, the active one has [{active.base_offset}, "
+                f"{self.name}: no segment can begin at {base_offset}: the active one holds [{active.base_offset}, "
                 f"{active.next_offset})"
             )
         if base_offset == active.base_offset:
@@ -712,10 +719,10 @@ class Log(LogView):
             self._guard(lambda: gaps.note(self._options.files, self._directory, active.next_offset, base_offset, first))
         segment = new_segment(self._inputs(), base_offset, writable=True)
         segment.delete_files()
-        self._segments = (*self._segments, segment)  # before it is there, so that undoing finds it
+        self._segments = (*self._segments, segment)  # before its files exist, so that an undo finds it
         segment.activate()
         self._producers.end_offset = base_offset
-        if not self._producers.take_snapshot():  # which syncs the directory: the new segment's name must last
+        if not self._producers.take_snapshot():  # a snapshot also syncs the directory with the new segment's names
             self._guard_sync(lambda: self._options.files.fsync_dir(self._directory))
         self._recovery_point = min(base_offset, max(self._log_end_offset, active.next_offset))
         _log.info("event=roll log=%s base_offset=%d segments=%d", self.name, base_offset, len(self._segments))
@@ -723,7 +730,7 @@ class Log(LogView):
             self._on_flush(self)
 
     def _remake_locked(self, empty: Segment) -> None:
-        """An empty active segment with new files; the old ones go as any segment's do."""
+        """Replace the files of an empty active segment. The old ones are deleted like those of any segment."""
         _log.warning("event=roll_empty log=%s base_offset=%d", self.name, empty.base_offset)
         empty.close()
         files, to_unlink = self._options.files, []
@@ -739,7 +746,7 @@ class Log(LogView):
         unlink_later_locked(self, to_unlink)
 
     def _home_of_deleted(self) -> Home:
-        """Where segments on their way out are at home."""
+        """The Home of segments that are marked for deletion."""
         if self._deleted is None:
             options = self._options
             self._deleted = Home(
@@ -749,9 +756,9 @@ class Log(LogView):
         return self._deleted
 
     def flush(self, offset: int | None = None) -> None:
-        """Everything appended so far, or everything below an offset, is on disk when this returns (P2).
+        """Sync everything appended so far, or everything below an offset, to disk (P2).
 
-        Appends go on meanwhile, but with durability="sync". OSError takes the log offline, and its directory.
+        Appends continue meanwhile, except with durability="sync". An OSError takes the log and its log.dir offline.
         """
         flush.flush(self, offset)
 
@@ -762,21 +769,21 @@ class Log(LogView):
 
     @property
     def last_flush_ms(self) -> int:
-        """When the log was last on disk as a whole, by its clock; when it was opened, if it has not been since."""
+        """When the whole log was last flushed, by its clock; before the first flush the time of opening."""
         return self._flushed_ms
 
     @property
     def recovery_point(self) -> int:
-        """Offset below which everything is known to be on disk."""
+        """The offset below which everything is on disk."""
         return self._recovery_point
 
     def close(self) -> None:
-        """Flush, trim the indexes, write the producer snapshot; a second time is no error.
+        """Flush, trim the indexes, write the producer snapshot. A second call is not an error.
 
-        OSError: the log is closed all the same, and the next open recovers it. So it is after close_handlers(), when
-        nothing can be flushed any more: StorageOffline says so. ReentrantCall, and the log stays open, in a signal
-        handler that interrupts an append, a flush or another such call to this log in the same thread: let it raise, or
-        set a flag, and close behind that.
+        After an OSError the log is closed, and the next open recovers it. After close_handlers() nothing can be
+        flushed: raises StorageOffline, and the next open recovers the log. In a signal handler that interrupts an
+        append, a flush or a similar call to this log in the same thread it raises ReentrantCall, and the log stays
+        open: let the handler raise or set a flag, and close after it.
         """
         with self._no_cleaning(), self._lock:
             self._lock.begins(self, "a close")
@@ -786,7 +793,7 @@ class Log(LogView):
                 if self._handlers_closed:
                     self._handlers_closed = False
                     self._abandon()
-                    raise StorageOffline(f"{self.name} had its files closed before: the next open recovers it")
+                    raise StorageOffline(f"{self.name} could not be flushed after close_handlers(): open it to recover")
                 self._end_interrupted_close()
                 return
             self._closed = True
@@ -808,18 +815,19 @@ class Log(LogView):
                         self._owner.release(self, clean)
 
     def _end_interrupted_close(self) -> None:
-        """What Ctrl-C, or a signal's handler that raises, has kept a close from: nothing is held from here on, and
-        nothing written. The next open recovers the log."""
+        """Finish a close that Ctrl-C, or an exception of a signal handler, interrupted: release all, write nothing. The
+        next open recovers the log."""
         if not self._closed or (self._claim is not None and self._claim.held):
             self._abandon()
 
     def _await_close(self) -> None:
-        """A close in another thread is through: the directory can be loaded anew. The caller holds no log's lock."""
+        """Wait for a close in another thread, so that the directory can be loaded again. The caller holds no lock of a
+        log."""
         with self._lock:
             pass
 
     def _give_up_claim(self) -> None:
-        """Nothing of the directory is written any more: another Log may."""
+        """Let another Log write the directory: this one no longer does."""
         if self._claim is not None:
             self._claim.release()
 
@@ -827,7 +835,7 @@ class Log(LogView):
         flush.flush_locked(self)
         self._segments[-1].deactivate(sync=True)
         producers = self._producers
-        producers.end_offset = min(producers.end_offset, self._segments[-1].next_offset)  # the log end of the next load
+        producers.end_offset = min(producers.end_offset, self._segments[-1].next_offset)  # log end of the next load
         producers.take_snapshot()
 
     def __enter__(self) -> Self:
@@ -843,8 +851,8 @@ class Log(LogView):
                 self._abandon()
 
     def close_handlers(self) -> None:
-        """Close the files of a log whose directory has failed, and flush nothing; a second time is no error. Locks stay
-        until close()."""
+        """Close the files of a log whose directory has failed, without a flush. A second call is not an error. Locks
+        are held until close()."""
         with self._no_cleaning(), self._lock:
             self._lock.begins(self, "a close")
             if self._closed:
@@ -856,10 +864,10 @@ class Log(LogView):
             self._give_up_claim()
 
     def rename_dir(self, name: str, reinitialise: bool = True) -> bool:
-        """Give its directory another name, durably; False where it has that name. Whoever reads or appends goes on.
+        """Rename the directory durably. False if it has that name. Readers and appenders continue.
 
-        reinitialise False: for a log on its way out, which keeps its epochs in memory alone from here on, and no topic
-        id. Raises FileExistsError; another OSError takes the log offline.
+        reinitialise False: for a log marked for deletion, which from here on keeps its epochs only in memory, and no
+        topic id. Raises FileExistsError; another OSError takes the log offline.
         """
         name, reinitialise = file_name("name", name), flag("reinitialise", reinitialise)
         with self._no_cleaning(), self._lock:
@@ -867,7 +875,7 @@ class Log(LogView):
             return lifecycle.rename_locked(self, name, reinitialise)
 
     def delete(self) -> None:
-        """Remove the log with its directory, and close it. StorageOffline where that fails."""
+        """Delete the log with its directory, and close it. Raises StorageOffline if that fails."""
         with self._no_cleaning(), self._lock:
             if self.read_only:
                 raise ReadOnly(f"{self.name} was opened with read_only=True")
@@ -879,7 +887,7 @@ class Log(LogView):
             finally:
                 self._give_up_claim()
             if self._home is not None:
-                self._home.mappable = False  # what is mapped is of files that nobody finds any more
+                self._home.mappable = False  # the mapped files are deleted
             if self._owner is not None:
                 self._owner.forget(self)
 
@@ -888,7 +896,7 @@ class Log(LogView):
             self._expiry.cancel()
 
     def _abandon(self) -> None:
-        """Let go of handles and locks as a crash would: nothing is flushed, nothing called clean."""
+        """Release handles and locks as a crash would: without a flush, and not as a clean shutdown."""
         self._closed = True
         self._cancel_expiry()
         for segment in self._segments:
@@ -900,7 +908,7 @@ class Log(LogView):
 
     @property
     def offline(self) -> str | None:
-        """Why it takes no more appends, None while it does."""
+        """Why the log is offline and refuses appends, None if it is online."""
         return self._offline
 
     def _check_writable(self) -> None:
@@ -912,15 +920,16 @@ class Log(LogView):
         if self._offline is not None:
             raise StorageOffline(f"{self.name} is offline since {self._offline}: close it and open it again")
         if self._marked_for_deletion:
-            raise UnknownTopicOrPartition(f"{self.name} has been deleted; what it held is about to go from {self.path}")
+            raise UnknownTopicOrPartition(f"{self.name} has been deleted; its files will be removed from {self.path}")
 
     def _check_idle(self, what: str) -> None:
-        """Writable, and not in the middle of another call; this one begins. Under the lock."""
+        """Begin a call that changes the log. Raises if another one is running or the log is not writable. Under the
+        lock."""
         self._lock.begins(self, what)
         self._check_writable()
 
     def _go_offline(self, reason: str, *, disk: bool = True) -> None:
-        """No more appends. disk: that is what failed, and so the directory with all its logs is concerned."""
+        """Take the log offline. disk: the disk has failed, so the owner takes the whole log.dir offline."""
         self._offline = reason
         _log.error("event=offline log=%s reason=%s", self.name, reason)
         if disk and self._owner is not None:
@@ -932,15 +941,14 @@ class Log(LogView):
                 self._go_offline(reason)
 
     def _fail(self, reason: str, *, readable: bool) -> None:
-        """Its directory is offline. Takes no lock, since another log of the directory may call it under its own."""
+        """Take the log offline with its log.dir. Takes no lock, since another log may call it under its own."""
         if self._offline is None:
             self._offline = reason
         if not readable:
             self._unreadable = reason
 
     def _doom(self, name: str) -> None:
-        """It has been deleted: its directory has another name from now on, and goes when the last readers are thought
-        to be through."""
+        """Mark the log for deletion: rename the directory, which is deleted later, after its readers have finished."""
         with self._lock:
             self._lock.begins(self, "a deletion")
             lifecycle.rename_locked(self, name, False)
@@ -951,7 +959,7 @@ class Log(LogView):
         return self._marked_for_deletion or super()._is_gone()
 
     def update_config(self, config: LogConfig) -> None:
-        """Take another configuration, from the next append on. Raises InvalidConfig."""
+        """Set another configuration, from the next append on. Raises InvalidConfig."""
         instance("config", config, LogConfig, "a klog.LogConfig")
         with self._lock:
             self._lock.begins(self, "a change of configuration")
@@ -962,15 +970,15 @@ class Log(LogView):
                 self._home.config = config
 
     def _guard(self, action: Any) -> None:
-        """Run something whose failure is final."""
+        """Run an action whose failure is final."""
         failures.guard(self, action)
 
     def _guard_sync(self, action: Any) -> None:
-        """The same for syncs, save that a file which could not be opened for want of descriptors has not failed."""
+        """Run a sync, whose failure is final, except a lack of file descriptors."""
         failures.guard(self, action, lacks_descriptors)
 
     def _finally(self, action: Any) -> None:
-        """Run something that must not stop half-way: Ctrl-C in the middle, too, takes the log offline."""
+        """Run an action that must not be interrupted: any exception, also Ctrl-C, takes the log offline."""
         try:
             action()
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""What opening and appending are told, and what an append answers: values only, shared by manager, view and log."""
+"""The options of opening a log and the policy of appending. Values only, shared by manager, view and log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from klog.record import Lists, Record, Rows, is_arrow
 from klog.scheduler import Scheduler
 
 Durability = Literal["os", "interval", "sync"]
-INTERVAL_MS = 1000  # flush.ms of durability="interval", where nothing is said about flushes
+INTERVAL_MS = 1000  # flush.ms of durability="interval", if the configuration sets no flush interval
 Compression = str | tuple[str, int] | None
 BATCH_BYTES = 256 << 10
 NO_BOUND = 2**62
@@ -25,7 +25,7 @@ NO_BOUND = 2**62
 
 @dataclass(frozen=True, slots=True)
 class AppendPolicy:
-    """What a configuration means for an append, worked out once. stamps: is the time that of the append?"""
+    """The settings of a configuration that appends need, computed once. stamps: is the timestamp the append time?"""
 
     compression: Compression
     batch_bytes_max: int
@@ -37,7 +37,7 @@ class AppendPolicy:
 
     @classmethod
     def of(cls, config: LogConfig) -> AppendPolicy:
-        """The terms of a topic's configuration."""
+        """The append policy of a topic's configuration."""
         kind: str = config.compression_type
         compression: Compression = "none"
         if kind not in ("producer", "uncompressed"):
@@ -55,13 +55,13 @@ class AppendPolicy:
 
 
 def check_choices(recovery: str, durability: str) -> None:
-    """TypeError or ValueError for a word that neither knows."""
+    """Raise TypeError or ValueError for an invalid recovery or durability."""
     chosen("recovery", recovery, get_args(Policy))
     chosen("durability", durability, get_args(Durability))
 
 
 def check_tools(clock: object, files: object) -> None:
-    """TypeError for what is no klog.clock.Clock, and no Files; None is klog's own of each."""
+    """Raise TypeError for an object that is not a klog.clock.Clock or not a Files. None stands for klog's own."""
     if clock is not None:
         having("clock", clock, ("wall_ms", "monotonic", "sleep"), "a klog.clock.Clock, or None,")
     if files is not None:
@@ -69,7 +69,7 @@ def check_tools(clock: object, files: object) -> None:
 
 
 def settled(config: LogConfig, durability: Durability) -> LogConfig:
-    """A topic's configuration, with what a durability says where the configuration says nothing."""
+    """A topic's configuration, with flush.ms of durability="interval" if it sets no flush interval."""
     if durability != "interval" or "flush.ms" in config.given or "flush.messages" in config.given:
         return config
     return config.replace({"flush.ms": INTERVAL_MS})
@@ -77,7 +77,7 @@ def settled(config: LogConfig, durability: Durability) -> LogConfig:
 
 @dataclass(slots=True)
 class Options:
-    """How a log is to be opened; filled by Log.open or by the manager of its directory."""
+    """How to open a log. Filled by Log.open or by the manager of its log.dir."""
 
     topic: str
     partition: int
@@ -97,17 +97,17 @@ class Options:
     producer_expiration_ms: int = 86_400_000
     producer_expiration_check_ms: int = 600_000
     config_known: bool = False
-    dedupe_buffer_size: int = 128 << 20  # memory for the keys of a compaction, and how full it may get
-    dedupe_load_factor: float = 0.9
-    cleanings: threading.Condition | None = None  # what cleanings of all logs of a manager wait at
-    segments_left: Callable[[int], None] | None = None  # hears how many segments recovery still has to check
-    offsets_listener: Callable[[int], None] | None = None  # hears of every new high watermark, the first one too
-    cleaned_to: int = 0  # the cleaner's checkpoint: a load that ends below takes it back
-    high_watermark_path: str | None = None  # the checkpoint that high_watermark came from, for readers who follow it
+    dedupe_buffer_size: int = 128 << 20  # memory for the keys of a compaction, in bytes
+    dedupe_load_factor: float = 0.9  # the share of it that may be used
+    cleanings: threading.Condition | None = None  # shared by the cleaning states of all logs of a manager
+    segments_left: Callable[[int], None] | None = None  # called with the number of segments left to recover
+    offsets_listener: Callable[[int], None] | None = None  # called with every new high watermark and the first one
+    cleaned_to: int = 0  # the cleaner's checkpoint: a load that ends below lowers it
+    high_watermark_path: str | None = None  # the checkpoint of high_watermark, for readers that follow it
 
 
 def check_records(records: object) -> None:
-    """Raise TypeError, and say what to give instead, for what is no iterable of records though it may look like one."""
+    """Raise TypeError, with a hint, for an object that is not an iterable of records."""
     if isinstance(records, Record):
         raise TypeError("records is an iterable: put a single klog.Record into a list, [record]")
     if is_arrow(records):
@@ -117,6 +117,5 @@ def check_records(records: object) -> None:
 
 
 def is_whole(records: object) -> bool:
-    """Is all of it in memory already, and so appended whole or not at all? A table may be a stream behind its face, and
-    is taken as one."""
+    """Are all records in memory, so that they are appended atomically? A table may be a stream, and counts as one."""
     return isinstance(records, Sequence | Lists | Rows) or hasattr(records, "__arrow_c_array__")

@@ -1,6 +1,6 @@
-"""A Log in use becomes another: what a move between directories ends with. Under both logs' locks.
+"""Exchanges the content of two Log objects, the last step of a move between log.dirs. Under both logs' locks.
 
-Renaming is partition_life's. Kafka replaces the log in its maps instead, since nobody holds on to one there.
+directory/lifecycle.py renames the directories. Kafka replaces the log in its maps instead: there no caller keeps one.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from klog.log.write.flush import wait_locked
 if TYPE_CHECKING:
     from klog.log.log import Log
 
-# What a Log is by itself, and not because of its files: its lock, who waits for it, for a commit or for a flush, and
-# listens, what it has counted, the task that refers to it. Of truncations and of appends that were taken back as well:
-# who remembers how many there were is to find no fewer.
+# Fields that belong to the object and not to its files: its lock, its waiters for a lock, a commit or a flush, its
+# listener, its metrics, its expiry task. Also the counters of truncations and undone appends: a reader that remembers
+# one must never find a smaller number.
 _STAYS = frozenset(
     {
         "_bell",
@@ -37,8 +37,10 @@ _NOTHING = object()
 
 
 def exchange_locked(log: Log, other: Log) -> None:
-    """The two become each other, but for their locks, both of which are held: whoever has `log` in hand goes on with
-    what `other` was. What they are is all in their attributes, some of which are fields of a struct."""
+    """Exchange all fields of two logs except _STAYS: users of `log` then use what `other` was. Both locks are held.
+
+    Some fields are attributes, others are members of the C struct.
+    """
     for each in (log, other):
         wait_locked(each)
     for name in _FIELDS:

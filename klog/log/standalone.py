@@ -1,9 +1,9 @@
 """Log.open: one partition directory without a manager of its log.dir.
 
-Two locks keep writers apart: a flock on the partition directory itself (klog against klog), and a shared lock on the
-parent's `.lock`, which a broker or a LogManager holds alone. The parent's clean-shutdown marker speaks for all its
-partitions: a writer lays it aside under a name of its own, and puts it back at close. A second writer that comes beside
-it takes what was laid aside away for good, since it may crash unseen before the first one closes.
+Two locks exclude other writers: a flock on the partition directory (klog against klog), and a shared lock on the
+parent's `.lock`, which a broker or a LogManager locks exclusively. The clean-shutdown marker of the parent holds for
+all its partitions: a writer renames it while it works, and renames it back at close. A second writer in the same
+log.dir unlinks the renamed marker: it may crash unnoticed before the first one closes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _owners: weakref.WeakSet[_Owner] = weakref.WeakSet()
 
 
 class _Owner:
-    """The locks of one Log.open, and what it writes beside the partition when it closes."""
+    """The locks of one Log.open, and the checkpoints that it writes when it closes."""
 
     _fd = -1
     _lock: DirectoryLock | None = None
@@ -79,9 +79,9 @@ class _Owner:
             raise
 
     def take_marker(self) -> None:
-        """Lay the clean-shutdown marker aside before anything is loaded: from here on a crash is a crash."""
+        """Rename the clean-shutdown marker before the load: from here on the next load notices a crash."""
         changed = os.path.exists(self._renamed_marker)
-        if changed:  # another writer's, who is at work or has crashed
+        if changed:  # renamed by another writer that is open or has crashed
             self._files.unlink(self._renamed_marker)
         with contextlib.suppress(FileNotFoundError):
             self._files.rename(checkpoint.clean_shutdown_path(self._parent), self._renamed_marker)
@@ -90,7 +90,7 @@ class _Owner:
             self._files.fsync_dir(self._parent)
 
     def take_high_watermark(self, key: checkpoint.Partition) -> None:
-        """Remove the high watermark of the last stop, which would hide newer records from readers while we write."""
+        """Remove the high watermark of the last shutdown, which would hide new records from readers."""
         path = os.path.join(self._parent, checkpoint.HIGH_WATERMARK)
         with directory_lock(self._parent):
             high_watermarks = _offsets(path)
@@ -99,7 +99,7 @@ class _Owner:
                 checkpoint.write_offsets(self._files, path, high_watermarks)
 
     def lower(self, log: Log, recovery_point: int, log_start_offset: int) -> None:
-        """A log is about to be cut: what its checkpoints promise beyond that is taken back first."""
+        """Lower the checkpoints of a log that is about to be truncated."""
         key = log.topic, log.partition
         with directory_lock(self._parent):
             for name, bound in ((checkpoint.RECOVERY_POINT, recovery_point), (checkpoint.LOG_START, log_start_offset)):
@@ -110,7 +110,7 @@ class _Owner:
         cleaner_offsets.lower(self._files, self._parent, key, recovery_point)
 
     def forget(self, log: Log) -> None:
-        """A log has been deleted: a new one of its name begins at 0."""
+        """Remove the checkpoints of a deleted log: a new one of its name begins at 0."""
         key = log.topic, log.partition
         try:
             with directory_lock(self._parent):
@@ -124,18 +124,18 @@ class _Owner:
             self._unlock()
 
     def flush_soon(self, log: Log) -> bool:
-        """Without a manager there is no thread: the append flushes."""
+        """False: without a manager there is no thread, so the append flushes."""
         return False
 
     def check(self, what: str) -> None:
-        """ReentrantCall where this thread is in the middle of replacing a file of the directory."""
+        """Raise ReentrantCall if this thread is replacing a file of the log.dir."""
         check_directory_lock(self._parent, what)
 
     def failed(self, log: Log, reason: str) -> None:
-        """The log is offline; other logs of the directory are not this process's."""
+        """Called when the log goes offline. Other logs of the log.dir do not belong to this process."""
 
     def release(self, log: Log, clean: bool) -> None:
-        """Called by Log.close."""
+        """Write the checkpoints if the close is clean, then unlock. Called by Log.close."""
         try:
             if clean:
                 with directory_lock(self._parent):
@@ -166,7 +166,7 @@ class _Owner:
             self._files.unlink(self._renamed_marker)
 
     def __del__(self) -> None:
-        self._unlock()  # of an open that Ctrl-C ends before its log has it
+        self._unlock()  # for an open that Ctrl-C ends before the log owns this
 
     def _unlock(self) -> None:
         if self._lock is not None:
@@ -179,7 +179,7 @@ class _Owner:
             self._fd = -1
 
     def abandon(self) -> None:
-        """What a forked child does with its copy: close it, so that the lock ends with the parent."""
+        """Close the descriptor in a forked child, so that the lock ends with the parent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -201,14 +201,14 @@ def _offsets(path: str) -> dict[checkpoint.Partition, int]:
 
 
 def _is_directory(path: str) -> bool:
-    """PermissionError where that cannot be seen."""
+    """Is the path a directory? Raises PermissionError if that cannot be read."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), naming_the_next_step(path, reading=True):
         return stat.S_ISDIR(os.stat(path).st_mode)
     return False
 
 
 def _check_may_write(path: str) -> None:
-    """Before anything changes: a marker that is laid aside makes the next start of the whole log.dir an unclean one."""
+    """Raise OSError if the path is not writable, before the marker is renamed: that makes the next start unclean."""
     if not os.access(path, os.W_OK | os.X_OK, effective_ids=True):
         read_only = os.statvfs(path).f_flag & os.ST_RDONLY
         raise os_error(errno.EROFS if read_only else errno.EACCES, path)
@@ -230,10 +230,10 @@ def open_standalone(
     clock: Clock,
     files: Files,
 ) -> L:
-    """What Log.open documents."""
+    """Log.open: checks the arguments, takes the locks, loads the log."""
     path = os.path.abspath(arguments.path("path", path))
     if os.path.islink(path):
-        path = os.path.realpath(path)  # its name, locks and checkpoints are those of the directory itself
+        path = os.path.realpath(path)  # name, locks and checkpoints belong to the directory itself
     check_choices(recovery, durability)
     read_only, clean_shutdown = flag("read_only", read_only), optional_flag("clean_shutdown", clean_shutdown)
     recovery_point = optional_whole("recovery_point", recovery_point)
@@ -242,15 +242,15 @@ def open_standalone(
     wanted = checkpoint.as_uuid(topic_id)
     parsed = parse_directory_name(os.path.basename(path))
     if parsed is None:
-        raise InvalidTopic(f"{path} is no partition directory: its name must be <topic>-<number>, such as events-0")
+        raise InvalidTopic(f"{path} is not a partition directory: its name must be <topic>-<number>, such as events-0")
     topic, partition = parsed
     log_config, broker = split_config(config)
     if not _is_directory(path):
         if read_only:
-            raise UnknownTopicOrPartition(f"{path} is not there: `klog ls {os.path.dirname(path)}` lists what is")
+            raise UnknownTopicOrPartition(f"{path} does not exist: `klog ls {os.path.dirname(path)}` lists what does")
         if not os.path.isdir(os.path.dirname(path)):
             raise FileNotFoundError(
-                errno.ENOENT, "the log.dir around the partition is not there; make it first", os.path.dirname(path)
+                errno.ENOENT, "the log.dir of the partition does not exist; create it first", os.path.dirname(path)
             )
         with naming_the_next_step(path):
             os.mkdir(path, 0o750)

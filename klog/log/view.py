@@ -1,7 +1,7 @@
-"""LogView: the reading half of a log, for its own writer and for readers beside another process's writer.
+"""LogView: the reading half of a log, for its writer and for readers beside a writer in another process.
 
-Reads take no lock: they work on an immutable tuple of segments and on a log end that is set after the bytes are there.
-refresh() and what a reader works out late (producers, lost transaction indexes) take it. Kafka: UnifiedLog, LocalLog.
+Reads take no lock: they use an immutable tuple of segments, and a log end that is set after the bytes are written.
+refresh(), and computing producers and lost transaction indexes on demand, take the lock. Kafka: UnifiedLog, LocalLog.
 """
 
 from __future__ import annotations
@@ -81,15 +81,15 @@ T = TypeVar("T")
 
 
 class LogView(LogState):
-    """The reading half of a Log: what a loaded directory holds, and every way to read it."""
+    """The reading half of a Log: its state after the load, and all ways to read it."""
 
     def __init__(self, directory: str, options: Options) -> None:
         self._pid = os.getpid()
         self._lock = CallLock()
         self._sends = SendCounts()
-        self._bell = Bell()  # rung when there is something new to read
+        self._bell = Bell()  # rung when a reader can read more
         self._closed = True
-        self._unreadable: str | None = None  # why it may not even be read: its directory has failed
+        self._unreadable: str | None = None  # why it cannot even be read: its directory has failed
         self._directory = directory
         self._options = options
         self._config = options.config
@@ -103,15 +103,14 @@ class LogView(LogState):
         self._recovery_point = loaded.recovery_point
         self._recovery = loaded.recovery
         self._leftovers = loaded.to_unlink
-        self._high_watermark: OffsetMetadata | None = None  # of a managed log: marks W3
+        self._high_watermark: OffsetMetadata | None = None  # of a managed log: high_watermark W3
         self._keeps_metadata = True
-        # Of a log that is only read, for `following`. generation: how often more than appends has happened.
-        self._directory_mtime = -1
-        self._checkpoint_states: dict[str, tuple[int, int] | None] = {}
-        self._generation = 0
-        self._rewritten = 0  # times that bytes at places below the log end became, or may have become, others
-        self._taken_back = 0  # times that bytes at places beyond the log end went, where a reader may have looked
-        self._reads_failed = 0  # one after another
+        self._directory_mtime = -1  # of a read-only log, for refresh
+        self._checkpoint_states: dict[str, tuple[int, int] | None] = {}  # of a read-only log, for refresh
+        self._generation = 0  # counts changes other than appends
+        self._rewritten = 0  # counts changes of bytes below the log end, also possible ones
+        self._taken_back = 0  # counts removals of bytes beyond the log end, where a reader may have looked
+        self._reads_failed = 0  # consecutive failures
         self._forked = False
         self._closed = False
         forks.know(self)
@@ -126,7 +125,7 @@ class LogView(LogState):
         return loaded
 
     def _take(self, loaded: Loaded) -> None:
-        """Stand where loading found the log to be."""
+        """Set the state of the log to the result of a load."""
         self._segments = tuple(loaded.segments)
         self._epochs = loaded.epochs
         self._producers = loaded.producers
@@ -155,7 +154,7 @@ class LogView(LogState):
             home=self._home,
         )
 
-    # ---- what it is ------------------------------------------------------------------------------------------------
+    # ---- properties ------------------------------------------------------------------------------------------------
 
     @property
     def topic(self) -> str:
@@ -169,22 +168,22 @@ class LogView(LogState):
 
     @property
     def name(self) -> str:
-        """`<topic>-<partition>`, the name of its directory."""
+        """`<topic>-<partition>`, the name of the directory."""
         return f"{self.topic}-{self.partition}"
 
     @property
     def path(self) -> str:
-        """Its directory."""
+        """Path of the directory."""
         return self._directory
 
     @property
     def config(self) -> LogConfig:
-        """Its configuration."""
+        """The configuration."""
         return self._config
 
     @property
     def clock(self) -> Clock:
-        """Where it gets the time."""
+        """The clock that the log uses."""
         return self._options.clock
 
     @property
@@ -196,12 +195,12 @@ class LogView(LogState):
 
     @property
     def recovery(self) -> Recovery:
-        """What loading found."""
+        """The findings of the load."""
         return self._recovery
 
     @property
     def read_only(self) -> bool:
-        """Was it opened only to read?"""
+        """Was it opened with read_only=True?"""
         return self._options.read_only
 
     def __repr__(self) -> str:
@@ -234,11 +233,11 @@ class LogView(LogState):
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{self!r} belongs to its process: send its path, and open that there with read_only=True")
 
-    # ---- where it stands -------------------------------------------------------------------------------------------
+    # ---- offsets ---------------------------------------------------------------------------------------------------
 
     @property
     def log_start_offset(self) -> int:
-        """First offset that can be read."""
+        """The first offset that can be read."""
         return self._log_start_offset
 
     @property
@@ -248,8 +247,8 @@ class LogView(LogState):
 
     @property
     def high_watermark(self) -> int:
-        """Exclusive bound of what consumers see. A single copy's log end, until somebody sets it; for a reader, what a
-        checkpoint says."""
+        """The exclusive bound of what consumers read. It is the log end until it is set; for a read-only log it comes
+        from a checkpoint."""
         watermark = self._high_watermark
         if watermark is not None:
             return watermark.offset
@@ -260,15 +259,15 @@ class LogView(LogState):
 
     @property
     def is_managed(self) -> bool:
-        """Has somebody set the high watermark? Until then it is the log end."""
+        """Has the high watermark been set? Until then it is the log end."""
         return self._high_watermark is not None
 
     @property
     def last_stable_offset(self) -> int:
-        """Exclusive bound of what read_committed consumers see: no transaction is open below it, or decided by a marker
-        that the high watermark has not reached."""
+        """The exclusive bound of what read_committed consumers read: below it no transaction is open, and none has a
+        marker at or above the high watermark."""
         high_watermark, producers = self.high_watermark, self._producer_state()
-        if self.read_only:  # of a writer's log, marks says it
+        if self.read_only:  # a writable log is notified by high_watermark.moved_locked
             with self._lock:
                 producers.on_high_watermark_updated(high_watermark)
         first = producers.first_unstable_offset
@@ -276,22 +275,22 @@ class LogView(LogState):
 
     @property
     def high_watermark_metadata(self) -> OffsetMetadata:
-        """The high watermark, and where it is."""
+        """The high watermark and its position."""
         with self._lock:
             return high_watermark.positioned_locked(self)
 
     def fetch_offset_snapshot(self) -> OffsetSnapshot:
-        """Log start, log end, high watermark and last stable offset of one moment, with their places."""
+        """Log start, log end, high watermark and last stable offset of one moment, with positions."""
         with self._lock:
             return high_watermark.snapshot_locked(self)
 
     def maybe_convert_to_offset_metadata(self, offset: int) -> OffsetMetadata:
-        """An offset, and where it is if the log holds it."""
+        """An offset, with its position if the log holds it."""
         offset = whole_number("offset", offset)
         return high_watermark.metadata_of(self, offset)
 
     def check_held(self, offset: int) -> None:
-        """OffsetOutOfRange for an offset below the log start or above the log end, where nothing is or will be."""
+        """Raise OffsetOutOfRange for an offset below the log start or above the log end."""
         if type(offset) is not int:
             offset = whole_number("offset", offset)
         if not self._log_start_offset <= offset <= self._log_end_offset:
@@ -314,18 +313,18 @@ class LogView(LogState):
         return sizes.before(len(sizes.segments))
 
     def _sizes_of(self, segments: tuple[Segment, ...]) -> Sizes:
-        """Of these segments, which are or were the log's: walked over when they are first asked for."""
+        """The prefix sums of these segments, computed at the first call."""
         known = self._sizes
         if known.segments is not segments:
             known = self._sizes = Sizes(segments)
         return known
 
     def metrics(self, *, page_cache: bool = False) -> dict[str, float]:
-        """Gauges, and of a log that is written the counters since it was opened, under the names of Kafka's metrics.
+        """Gauges, and for a writable log the counters since it was opened, under the names of Kafka's metrics.
 
-        PageCacheSampledReadBytes and PageCacheHitReadBytes: of the bytes that were read, one read in sixteen, how many
-        came from memory. page_cache: also PageCacheBytes, PageCacheDirtyBytes, PageCacheWritebackBytes and
-        PageCacheEvictedBytes, for which the kernel is asked about every segment; see page_cache().
+        PageCacheSampledReadBytes, PageCacheHitReadBytes: bytes of sampled reads (one in sixteen), and how many of them
+        were in the page cache. page_cache: also PageCacheBytes, PageCacheDirtyBytes, PageCacheWritebackBytes and
+        PageCacheEvictedBytes, which need system calls for each segment; see page_cache().
         """
         return metrics_of(self, None if self.read_only else self._metrics, flag("page_cache", page_cache))
 
@@ -339,11 +338,10 @@ class LogView(LogState):
         progress: Progress | None = None,
         cancel: threading.Event | None = None,
     ) -> WarmedUp:
-        """Read [start, stop), or its newest `bytes`, into the page cache before somebody waits for it, with the
-        indexes, on a few threads, for at most `timeout` seconds; how far that came. cancel: set it to stop. What cannot
-        be read is logged and left out.
+        """Read [start, stop), or its newest `bytes`, with the indexes into the page cache, by a few threads.
 
-        Raises ValueError.
+        Takes at most `timeout` seconds. cancel: set it to stop. Returns what was read. Files that cannot be read are
+        logged and skipped. Raises ValueError.
         """
         self._check_open()
         now = self.clock.wall_ms()
@@ -359,10 +357,10 @@ class LogView(LogState):
         )
 
     def page_cache(self, *, cells: int = 0) -> LogPageCache:
-        """What of the log is in the page cache, segment by segment: cached, dirty, being written, evicted. Nothing is
-        read for it. cells: into how many parts each segment is divided to show which are hot; 0: none.
+        """How much of each segment is in the page cache: cached, dirty, being written, evicted. Reads no data.
 
-        Raises PermissionError where the kernel does not tell: it tells who may write the files.
+        cells: number of parts of each segment for which to return the cached share; 0: none. Raises PermissionError if
+        the kernel does not report it: the user needs write permission on the files.
         """
         self._check_open()
         cells = whole("cells", cells, 0, INT_MAX)
@@ -383,11 +381,11 @@ class LogView(LogState):
 
     @property
     def producers(self) -> dict[int, ProducerState]:
-        """What is known of each producer id."""
+        """{producer id: its state}"""
         return dict(sorted(self._producer_state().states.items()))
 
     def _producer_state(self) -> Any:
-        """Producers up to the log end; a reader works them out when first asked."""
+        """The producers at the log end. A read-only log computes them on demand."""
         producers = self._producers
         if self.read_only and producers.end_offset != self._log_end_offset:
             with self._lock:
@@ -402,7 +400,7 @@ class LogView(LogState):
                     raise
                 producers.expire(self.clock.wall_ms(), self._options.producer_expiration_ms)
                 self._producers = producers
-                self._aborted_finder.forget()  # the replay may have met markers that an index did not know
+                self._aborted_finder.forget()  # the replay may have found markers that are missing in an index
         return producers
 
     def aborted_transactions(self, start: int | None = None, stop: int | None = None) -> list[AbortedTransaction]:
@@ -412,26 +410,25 @@ class LogView(LogState):
         return self._steadily(lambda: self._aborted(self._segments, low, high, self._has_producers()))
 
     def _has_producers(self) -> Callable[[], bool]:
-        """Whether producers write here: one scan of the directory for all questions of one caller, and none if there
-        are none."""
+        """A function: do producers write here? Scans the directory at its first call."""
         return functools.cache(lambda: has_producers(self._directory))
 
     def _aborted(
         self, segments: Sequence[Segment], low: int, high: int, producers: Callable[[], bool]
     ) -> list[AbortedTransaction]:
-        """What aborted_transactions() lists. segments: those that the data is read from; a cleaner may have put others
-        in their place by now, which know no more of what it has removed."""
+        """aborted_transactions() of these segments, from which the data is read. A cleaner may have replaced them
+        meanwhile by segments without the transactions that it has removed."""
         return self._aborted_finder.find(segments, low, high, lambda segment: self._aborted_in(segment, producers))
 
     def _aborted_in(self, segment: Segment, producers: Callable[[], bool]) -> Sequence[AbortedTransaction]:
-        """A segment's aborted transactions. In a log that has producers the markers are looked up once: a lost or
-        wrong cache must not make aborted records visible."""
+        """The aborted transactions of a segment. In a log with producers the index is checked once against the markers:
+        a missing or invalid index must not make aborted records visible."""
         index = segment.txn_index
         if index.settled:
             return index.entries
         with self._lock:
             self._lock.check(self, "a first look at aborted transactions")
-            index = segment.txn_index  # another one where the directory got another name meanwhile
+            index = segment.txn_index  # a new object if the directory was renamed meanwhile
             if not index.checked and producers():
                 rebuild_txn_index(self._inputs(), self._segments, segment)
             entries = index.entries
@@ -454,11 +451,11 @@ class LogView(LogState):
         include_control: bool = False,
         scan: bool = False,
     ) -> LogReader:
-        """The records of [start, stop): an offset, "earliest", "latest", an aware datetime, ISO text or "-3h" each.
+        """The records of [start, stop), each an offset, "earliest", "latest", an aware datetime, ISO text or "-3h".
 
-        Iterate it for Record objects, or ask it for .batches(), .to_arrow(). The end is fixed now: records appended
-        later are not in it. scan: you are not coming back to them soon; what this brings into the page cache goes again
-        behind it (klog.io.scan.drop.behind). Raises OffsetOutOfRange, ValueError; while you read, ReadFailed.
+        Iterate the result for Record objects, or call .batches() or .to_arrow(). The end is fixed now: it does not
+        include records appended later. scan: the records will not be read again soon; pages that this reads are dropped
+        from the page cache (klog.io.scan.drop.behind). Raises OffsetOutOfRange, ValueError; during the read ReadFailed.
         """
         self._check_open()
         now = self.clock.wall_ms()
@@ -477,10 +474,10 @@ class LogView(LogState):
         timeout: float | None = None,
         isolation: Isolation = "high_watermark",
     ) -> LogTail:
-        """Records from start on, as they arrive; `for` or `async for`. Ends after `timeout` seconds without any.
+        """Records from start on, as they arrive, for `for` or `async for`. Ends after `timeout` seconds without any.
 
-        It sleeps while there is nothing, whoever writes: this process or another. Raises OffsetOutOfRange when what
-        comes next was deleted or truncated before it was read.
+        Sleeps until a writer in this or another process appends. Raises OffsetOutOfRange if the next record was deleted
+        or truncated before it was read.
         """
         self._check_open()
         timeout = seconds("timeout", timeout)
@@ -500,14 +497,16 @@ class LogView(LogState):
     ) -> Iterator[FetchedChunk]:
         """Raw batches of [start, stop), chunk by chunk.
 
-        What is truncated or deleted before it was read is OffsetOutOfRange, whoever writes.
+        Raises OffsetOutOfRange if the next batch was truncated or deleted before it was read, by any process.
         """
         self._check_open()
         if type(start) is not int or type(stop) is not int or type(max_bytes) is not int or type(scan) is not bool:
             start, stop, scan = whole_number("start", start), whole_number("stop", stop), flag("scan", scan)
             max_bytes = whole("max_bytes", max_bytes)
         if not 0 < max_bytes <= LONG_MAX or not LONG_MIN <= start <= LONG_MAX or not LONG_MIN <= stop <= LONG_MAX:
-            raise ValueError(f"start={start}, stop={stop}, max_bytes={max_bytes}: 64 bits each, max_bytes above 0")
+            raise ValueError(
+                f"start={start}, stop={stop}, max_bytes={max_bytes}: 64-bit integers expected, max_bytes above 0"
+            )
         if isolation not in ISOLATIONS:
             raise unknown_isolation(isolation)
         offset = start
@@ -517,7 +516,7 @@ class LogView(LogState):
             try:
                 for chunk, next_offset in self._chunks(offset, stop, isolation, max_bytes, scan):
                     if not steady(self, moment):
-                        break  # it may be a mixture of two moments: look again
+                        break  # the chunk may mix two states of the file: read again
                     self._reads_failed = 0
                     yield chunk
                     offset = max(offset, next_offset)
@@ -534,7 +533,7 @@ class LogView(LogState):
                 raise
 
     def _note_next_offset(self, error: Exception, offset: int) -> None:
-        """Let an error that a reader at this offset has met say where reading can go on."""
+        """Set next_offset of an error that a reader at this offset got."""
         if not isinstance(error, CorruptBatch) or error.next_offset is not None:
             return
         segments = self._segments
@@ -543,7 +542,7 @@ class LogView(LogState):
             return
         try:
             found = segments[number].sound_behind(error.position or 0, offset + 1)
-        except OSError:  # the segment has gone meanwhile: the damage is what the reader is to know
+        except OSError:  # the segment was deleted meanwhile: report the damage without next_offset
             return
         if found is not None:
             error.next_offset = max(found.base_offset, offset + 1)
@@ -552,14 +551,14 @@ class LogView(LogState):
         error.next_offset = next(later, max(self._log_end_offset, offset))
 
     def _read_failed(self, error: OSError) -> None:
-        """Who reads is told of it; several in a row mean that the disk is broken, and so the log goes offline (P6)."""
+        """Count a failed read. Several in a row mean that the disk has failed, and take the log offline (P6)."""
         self._reads_failed += is_final(error)
         if self._reads_failed >= _READS_FAILED_MAX and not self.read_only and self._offline is None:
             self._disk_failed(f"{self._reads_failed} reads in a row failed: {error}")
 
     def _noting(self, offset: int, look: Callable[[], T]) -> T:
-        """_steadily(look) for a reader at this offset, and whether the disk could not read. A good one is no news:
-        headers are in memory."""
+        """_steadily(look) for a reader at this offset; counts failed reads. A success does not reset their count, since
+        headers may come from memory."""
         try:
             return self._steadily(look)
         except CorruptBatch as error:
@@ -572,7 +571,7 @@ class LogView(LogState):
             raise
 
     def _let_go(self) -> None:
-        """Before the lock goes: no view of a file that another process may shorten is left, and none is made."""
+        """Before the directory is unlocked: end all views of files that another process may truncate, and make none."""
         if self._home is None or not self._home.mappable:
             return
         self._home.mappable = False
@@ -584,36 +583,36 @@ class LogView(LogState):
             segment.unmap()
 
     def _disk_failed(self, reason: str) -> None:
-        """What a writer does about it."""
+        """Called after several failed reads in a row. Log goes offline."""
 
     def _chunks(
         self, offset: int, stop: int, isolation: Isolation, max_bytes: int, scan: bool
     ) -> Iterator[tuple[FetchedChunk, int]]:
-        """Each chunk, and the offset behind it."""
+        """Each chunk with the offset after it."""
         producers = self._has_producers()
         while offset < stop:
-            behind, segments = None, self._segments
+            drop_behind, segments = None, self._segments
             if scan and segments:
                 guess = segments[number_of(segments, offset)]
-                behind = self._reading.behind(self, guess)
+                drop_behind = self._reading.drop_behind(self, guess)
             found = locate(segments, offset)
             if found is None:
                 return
             segment, position = found
-            if behind is not None and segment is not guess:
-                behind.finish()
-                behind = self._reading.behind(self, segment)
+            if drop_behind is not None and segment is not guess:
+                drop_behind.finish()
+                drop_behind = self._reading.drop_behind(self, segment)
             if offset < segment.base_offset and offset < self._log_start_offset:
-                return  # what comes next is gone; in a segment that is, who has begun to read it may go on
+                return  # the next record was deleted; readers that are inside a deleted segment may continue
             located = position
-            with self._reading.way(self, segment, scan, behind) as way:
+            with self._reading.way(self, segment, scan, drop_behind) as way:
                 while offset < stop and position < segment.size:
                     try:
                         chunk, next_offset = way.chunk(position, max_bytes)
                     except CorruptBatch as error:
                         if segment is segments[-1] or offset < segment.next_offset or error.offset is not None:
                             raise
-                        # Bytes behind the last record of a closed segment: nothing is missing, the next one goes on.
+                        # Bytes after the last record of a closed segment: nothing is missing, read the next segment.
                         _log.warning("event=trailing_bytes reason=%s", error)
                         break
                     if position > located and (base := int.from_bytes(memoryview(chunk)[:8])) < offset:
@@ -649,10 +648,10 @@ class LogView(LogState):
         isolation: Isolation = "log_end",
         min_one_message: bool = True,
     ) -> FetchData:
-        """Raw batches from the one that holds `offset` on: whole batches of one segment, at most max_bytes of them, or
-        the first one alone where that is larger (min_one_message). Nothing at or beyond the isolation's bound: size 0.
+        """Raw batches from the one that holds `offset` on: whole batches of one segment, at most max_bytes.
 
-        Raises OffsetOutOfRange, CorruptBatch, OSError (a disk that fails several times in a row takes the log offline).
+        min_one_message: returns the first batch even if it is larger. At or beyond the isolation's bound the size is 0.
+        Raises OffsetOutOfRange, CorruptBatch, OSError (several failures in a row take the log offline).
         """
         self._check_open()
         if type(offset) is not int or type(max_bytes) is not int or type(min_one_message) is not bool:
@@ -661,55 +660,54 @@ class LogView(LogState):
         return self._noting(offset, lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
 
     def fetch_range(self, start: int, stop: int | None = None, *, isolation: Isolation = "log_end") -> FetchRange:
-        """Raw batches of all of [start, stop), or up to the isolation's bound: the slices of every segment in it, to be
-        sent one after the other. Whole batches: the last one may reach beyond stop.
+        """Raw batches of [start, stop), or up to the isolation's bound, as one slice per segment, to be sent in order.
 
-        Raises OffsetOutOfRange, CorruptBatch.
+        Whole batches: the last one may reach beyond stop. Raises OffsetOutOfRange, CorruptBatch.
         """
         self._check_open()
         start, stop = whole_number("start", start), None if stop is None else whole_number("stop", stop)
         return self._noting(start, lambda: fetch_range(self, start, stop, isolation))
 
     def count(self, start: Position | None = None, stop: Position | None = None) -> int:
-        """Number of records in [start, stop), control records not counted, from batch headers.
+        """The number of records in [start, stop) without control records, from batch headers.
 
-        Only batches that cross a bound are opened. Aborted transactions count, as for any reader but read_committed.
+        Decodes only batches that cross a bound. Records of aborted transactions count.
         """
         self._check_open()
         return self._steadily(lambda: count(self, start, stop))
 
     def offset_for_timestamp(self, ms: int) -> TimestampOffset | None:
-        """The first record at or above log_start_offset whose timestamp is >= ms, or None.
+        """The first record at or above log_start_offset with a timestamp >= ms, or None.
 
-        Exact, through the time index. Control records and aborted data count, as for Kafka. A segment that promises a
-        hit and has none does not end the search.
+        Exact, by the time index. Control records and aborted data count, as in Kafka. If the index of a segment is
+        wrong and the segment has no such record, the search continues in the next one.
         """
         self._check_open()
         ms = whole_number("ms", ms)
         return self._steadily(lambda: offset_for_timestamp(self, ms))
 
     def list_offset(self, target: str | int, *, isolation: Isolation = "log_end") -> ListedOffset | None:
-        """The offset that "earliest", "latest", "max_timestamp", a time in ms, or one of Kafka's numbers for such words
-        stands for, with the record's timestamp and leader epoch; None where there is no such record.
+        """The offset of "earliest", "latest", "max_timestamp", a time in ms, or one of Kafka's numbers for these names,
+        with the record's timestamp and leader epoch. None if there is no such record.
 
-        isolation: what "latest" means, and what counts as there at all. Raises ValueError.
+        isolation: the bound of the records that count, and so the meaning of "latest". Raises ValueError.
         """
         self._check_open()
         self.bound(isolation)
         return self._steadily(lambda: list_offset(self, target, isolation))
 
     def legacy_fetch_offsets_before(self, ms: int, count: int) -> list[int]:
-        """First offsets of at most `count` segments whose files were last written at or before ms, the newest first.
+        """First offsets of at most `count` segments whose files were last written at or before ms, newest first.
 
-        -1 (latest) begins with the log end, -2 (earliest) is the log start alone.
+        -1 (latest) also returns the log end, as the first; -2 (earliest) returns only the log start.
         """
         self._check_open()
         return offsets_before(self, whole_number("ms", ms), whole("count", count, 0))
 
     def verify(self, progress: Progress | None = None) -> Report:
-        """Check every invariant of the directory, reading all of it and changing nothing.
+        """Check every invariant of the directory. Reads all of it and changes nothing.
 
-        What lies behind the end of a log that is being written, zeros ahead of it above all, is not of the log.
+        Bytes after the end of a log that is open for writing, such as preallocated zeros, are not part of the log.
         """
         from klog.inspect import verify
 
@@ -725,13 +723,12 @@ class LogView(LogState):
             ]
         return report
 
-    # ---- following another process -----------------------------------------------------------------------------------
+    # ---- refresh -----------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Look what a writer in another process has done since: new records, new segments, segments gone, what was
-        truncated. following says what a reader may rely on.
+        """Follow the writer in another process: new records, new and deleted segments, truncations.
 
-        A writable log is always up to date.
+        klog/log/read/refresh.py states what a reader may rely on. A writable log is always up to date.
         """
         self._check_open()
         if self.read_only:
@@ -742,16 +739,18 @@ class LogView(LogState):
         return Moment(self._generation, self._taken_back, self._segments)
 
     def _follow_epochs(self) -> None:
-        """The writer may have begun a new leader epoch."""
+        """Load the leader epochs again: the writer may have begun a new one."""
         epochs = LeaderEpochCache(self._directory, self._options.files)
         epochs.load()
         if epochs.problem is None and epochs.entries:
             self._epochs = epochs
 
     def _steadily(self, work: Callable[[], T]) -> T:
-        """What work() finds in the files; once more, if a writer has changed them beside it. A truncation counts before
-        its first byte goes, and what goes beyond the log end when it has gone: what was found by then is of one
-        moment."""
+        """The result of work(), which reads files; repeated if a writer has changed them meanwhile.
+
+        A truncation is counted before it removes the first byte, and a removal beyond the log end after it is done. So
+        with unchanged counters the result is of one moment.
+        """
         while True:
             moment, rewritten = self._moment(), self._rewritten
             try:
@@ -764,15 +763,15 @@ class LogView(LogState):
                     raise
 
     def _check_there(self, error: Exception) -> None:
-        """UnknownTopicOrPartition in place of an error that is due to the whole log having gone."""
+        """Raise UnknownTopicOrPartition if the error is due to the deletion of the whole log."""
         if isinstance(error, FileNotFoundError) and self._is_gone():
             parent = os.path.dirname(self._directory)
             raise UnknownTopicOrPartition(
-                f"{self.name} is not in {parent} any more: it was deleted, or moved to another log.dir while it was "
+                f"{self.name} is no longer in {parent}: it was deleted, or moved to another log.dir while it was "
                 f"read. `klog ls {parent}` lists what is there"
             ) from error
 
     def _is_gone(self) -> bool:
-        """Has its directory been removed from a log.dir that is still there?"""
+        """Has the directory been removed from an existing log.dir?"""
         parent = os.path.dirname(self._directory)
         return not os.path.isdir(self._directory) and os.path.isdir(parent)

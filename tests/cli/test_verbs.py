@@ -236,14 +236,14 @@ def test_cat_and_ls_do_not_hide_what_a_wrong_length_hides(data: Path) -> None:
     content[first + 9] ^= 1
     path.write_bytes(content)
     result = run("cat", "--dir", data, "--topic", "people")
-    assert result.exit_code == 3 and "good ones behind it" in result.stderr
+    assert result.exit_code == 3 and "valid ones after it" in result.stderr
     result = run("ls", data, "--json")
     entry = json.loads(result.stdout)["topics"][0]["partitions"][0]
     assert entry["log_end_offset"] == 4 and f"position {first}" in entry["problem"]
     path.write_bytes(content[:first] + content[:20])
     result = run("cat", "--dir", data, "--topic", "people")
     assert result.exit_code == 0 and len(result.stdout.splitlines()) == 4
-    assert "a batch cut short" in result.stderr and "20 bytes left out" in result.stderr
+    assert "a truncated batch" in result.stderr and "20 bytes left out" in result.stderr
     assert ok_json("ls", data)["topics"][0]["partitions"][0]["problem"] is None  # it may be a write that is going on
 
 

@@ -77,5 +77,5 @@ def test_a_long_path_stays_whole(out):
     path = "/" + "-directory" * 20 + "/00000000000000033000.log"
     to = Narrator(out)
     to.say(f"see {path}: it was cut")
-    to.facts([("finding", f"{path}: a batch cut short")])
+    to.facts([("finding", f"{path}: a truncated batch")])
     assert out.getvalue().count(path) == 2

@@ -168,7 +168,7 @@ def test_checkpoints_that_say_anything(tmp_path: Path, name: str) -> None:
     for line in ("t 0 3", "t 0 9999", "t 0 -5"):
         (tmp_path / name).write_text(f"0\n1\n{line}\n")
         if (name, line) == ("log-start-offset-checkpoint", "t 0 9999"):
-            with pytest.raises(CorruptLog, match="log-start checkpoint says 9999"):
+            with pytest.raises(CorruptLog, match="log start in the checkpoint, 9999"):
                 open_log(directory, clean_shutdown=None)
             continue
         with open_log(directory, clean_shutdown=None, recovery="strict") as log:

@@ -44,16 +44,16 @@ def test_readings_that_kafka_allows(data: bytes) -> None:
         (b"0\n-1\n", "count"),
         (b"0\n 1\na 0 5\n", "count"),
         (b"0\n99999999999\n", "count"),
-        (b"0\n2\na 0 5\n", "2 entries announced, 1 present"),
-        (b"0\n0\na 0 5\n", "0 entries announced, 1 present"),
+        (b"0\n2\na 0 5\n", "2 entries expected, 1 found"),
+        (b"0\n0\na 0 5\n", "0 entries expected, 1 found"),
         (b"0\n1\na 0\n", "3 fields expected in line 3"),
         (b"0\n1\na 0 5 6\n", "3 fields expected"),
         (b"0\n1\na 0 5\n\n", "3 fields expected in line 4"),
         (b"0\n1\na x 5\n", "partition 'x'"),
         (b"0\n1\na 0 5.0\n", "offset '5.0'"),
-        (b"0\n1\na 0 9223372036854775808\n", "no 64-bit number"),
+        (b"0\n1\na 0 9223372036854775808\n", "not a 64-bit number"),
         (b"0\n2\na 0 5\na 0 6\n", "a-0 is listed twice"),
-        (b"0\n1\na 0 5", "cut short"),  # Kafka takes it, and has never written it: it may have been 58
+        (b"0\n1\na 0 5", "truncated"),  # Kafka takes it, and has never written it: it may have been 58
         (b"\xff\xfe", "not UTF-8"),
     ],
 )

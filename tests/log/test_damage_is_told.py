@@ -225,7 +225,7 @@ def test_no_batch_at_the_beginning_of_a_segment(tmp_path: Path) -> None:
         Log.open(path, read_only=True)
     assert (caught.value.position, caught.value.offset) == (0, 2)
     with Log.open(path, read_only=True, recovery="kafka") as log:
-        assert log.log_end_offset == 2 and "no batch at byte 0" in log.recovery.reason
+        assert log.log_end_offset == 2 and "a batch with an invalid length at byte 0" in log.recovery.reason
     flip(log_file(path, 2), 8, 128)
     flip(log_file(path, 0), 8, 128)
     with Log.open(path, read_only=True) as log:

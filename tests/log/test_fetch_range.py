@@ -165,7 +165,7 @@ def test_a_truncation_before_its_turn(log: klog.Log, read_only: bool) -> None:
             log.append([(b"k", b"longer than before %d" % i)])
             if i % 4 == 3:
                 log.roll()
-        with pytest.raises(CorruptBatch, match="fetch again from offset 12 on") as caught:
+        with pytest.raises(CorruptBatch, match="fetch again from offset 12 ") as caught:
             next(slices)
         assert caught.value.offset == 12
         with pair("unix") as (ours, _), pytest.raises(CorruptBatch, match="fetch again"):

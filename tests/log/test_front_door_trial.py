@@ -124,7 +124,7 @@ def test_a_reader_is_not_shown_a_log_that_damage_made_short(data: Path) -> None:
     content[second + 10] ^= 1  # its length
     path.write_bytes(content)
     with klog.open(data, read_only=True) as logs:
-        with pytest.raises(klog.errors.CorruptLog, match="good ones behind it.*reads the log up to there") as caught:
+        with pytest.raises(klog.errors.CorruptLog, match="valid ones after it.*reads the log up to there") as caught:
             logs.log("t")
         assert (caught.value.path, caught.value.position, caught.value.offset) == (str(path), second, 1)
     with klog.open(data, read_only=True, recovery="kafka") as logs:
@@ -142,7 +142,7 @@ def test_a_reader_tells_of_a_torn_tail(data: Path) -> None:
         log = logs.log("t")
         assert _keys(log.read()) == [b"old", b"0"]
         assert log.recovery.details == (
-            f"{path}: a batch cut short at byte {len(content)}, 30 bytes left out, log ends at 2",
+            f"{path}: a truncated batch at byte {len(content)}, 30 bytes left out, log ends at 2",
         )
         assert log.recovery.reason == log.recovery.details[0] and log.recovery.bytes_truncated == 0
     path.write_bytes(content)

@@ -154,7 +154,7 @@ def test_one_wrong_bit_in_the_last_base_offset_is_no_overflow(tmp_path: Path, cl
     data[position + 3] ^= 0x10
     directory = make(tmp_path / "t-0", {0: bytes(data)})
     for read_only in (True, False):
-        with pytest.raises(CorruptLog, match="more than a segment") as caught:
+        with pytest.raises(CorruptLog, match="beyond the range of a segment") as caught:
             open_log(directory, recovery="strict", clean_shutdown=clean, read_only=read_only)
         assert caught.value.position == position
     assert (directory / f"{0:020d}.log").read_bytes() == data

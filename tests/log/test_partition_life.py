@@ -305,7 +305,7 @@ def test_nothing_goes_into_a_log_whose_files_are_closed(tmp_path: Path) -> None:
     for use in (lambda: log.append(X), log.roll, log.flush):
         with pytest.raises(StorageOffline):
             use()
-    with pytest.raises(StorageOffline, match="recovers"):
+    with pytest.raises(StorageOffline, match="close_handlers"):
         log.close()
     log.close()
     with open_log(tmp_path) as log:

@@ -297,7 +297,7 @@ def test_what_begins_behind_the_marker_in_one_append() -> None:
 
 
 def test_a_transaction_that_did_not_begin_cannot_be_completed() -> None:
-    with pytest.raises(ValueError, match="did not begin"):
+    with pytest.raises(ValueError, match="not ongoing"):
         Producers().complete(CompletedTransaction(PID, 5, 7, True))
 
 

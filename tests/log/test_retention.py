@@ -312,7 +312,7 @@ def test_no_retention_on_a_guess(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "t-0", config=FIVE, clock=ManualClock(NOW)) as log:
         fill(log, 10, 10)
     with klog.Log.open(tmp_path / "t-0") as log:
-        with pytest.raises(ConfigUnknown, match="give it a configuration first"):
+        with pytest.raises(ConfigUnknown, match="Set a configuration first"):
             log.apply_retention()
         assert log.log_start_offset == 0
     with klog.open(tmp_path, clock=ManualClock(NOW)) as logs:

@@ -305,7 +305,7 @@ def test_starting_anew_with_a_log_start_of_its_own(tmp_path: Path) -> None:
 def test_an_impossible_start_is_refused(tmp_path: Path, arguments: tuple[int, ...]) -> None:
     with one_log(tmp_path) as log:
         log.append(X)
-        with pytest.raises(ValueError, match="log start"):
+        with pytest.raises(ValueError, match="log_start_offset <= offset"):
             log.truncate_fully_and_start_at(*arguments)
         with pytest.raises(ValueError, match="below 0"):
             log.truncate_to(-1)

@@ -32,7 +32,7 @@ def test_metadata_compares_only_what_it_knows() -> None:
         B.position_diff(A)
     for compare in (OffsetMetadata.on_older_segment, OffsetMetadata.on_same_segment, OffsetMetadata.position_diff):
         for pair in ((A, ALONE), (ALONE, A)):
-            with pytest.raises(ValueError, match="only the offset is known"):
+            with pytest.raises(ValueError, match="has no position"):
                 compare(*pair)
 
 
@@ -43,7 +43,7 @@ def test_a_checkpoint_is_not_trusted_beyond_the_log(checkpoint: int | None, expe
 
 def test_an_update_stays_in_the_log() -> None:
     assert [high_watermark_rules.updated(offset, 10, 20) for offset in (0, 10, 15, 20, 21)] == [10, 10, 15, 20, 20]
-    with pytest.raises(ValueError, match="none is negative"):
+    with pytest.raises(ValueError, match="is negative"):
         high_watermark_rules.updated(-1, 10, 20)
 
 
@@ -124,7 +124,7 @@ def test_an_increment_beyond_the_end_or_a_negative_update_is_refused(tmp_path: P
         log.append(THREE)
         with pytest.raises(ValueError, match="beyond the log end"):
             log.maybe_increment_high_watermark(4)
-        with pytest.raises(ValueError, match="none is negative"):
+        with pytest.raises(ValueError, match="is negative"):
             log.update_high_watermark(-1)
         assert log.high_watermark == 0
 

@@ -204,7 +204,7 @@ def test_a_directory_of_another_topic_is_not_opened_under_this_name(tmp_path: Pa
 
 
 def test_a_partition_needs_its_log_dir(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="make it first") as caught:
+    with pytest.raises(FileNotFoundError, match="create it first") as caught:
         klog.Log.open(tmp_path / "missing" / "t-0")
     assert caught.value.filename == str(tmp_path / "missing")
 

@@ -620,7 +620,7 @@ def test_one_that_died_beside_it_keeps_the_marker_away(tmp_path: Path) -> None:
 def test_log_open_wants_a_partition_directory(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidTopic, match="its name must be <topic>-<number>"):
         klog.Log.open(tmp_path / name)
-    with pytest.raises(UnknownTopicOrPartition, match="is not there"):
+    with pytest.raises(UnknownTopicOrPartition, match="does not exist"):
         klog.Log.open(tmp_path / "t-0", read_only=True)
     assert list(tmp_path.iterdir()) == []
 

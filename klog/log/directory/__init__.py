@@ -1,1 +1,1 @@
-"""directory: what lies in a partition's directory and in its log.dir besides segments: names, Kafka's text files."""
+"""The files of a partition directory and its log.dir other than segments: directory names and Kafka's text files."""

@@ -3,7 +3,7 @@ the clean-shutdown marker.
 
     checkpoint := "0\\n" count "\\n" (entry "\\n")*         entry: "topic partition offset", or "epoch start_offset"
 
-A file that breaks this grammar is CorruptCheckpoint; what to do about it is the caller's decision.
+A file that breaks this grammar raises CorruptCheckpoint; the caller decides what to do.
 Kafka: CheckpointFile, OffsetCheckpointFile, LeaderEpochCheckpointFile, PartitionMetadataFile, CleanShutdownFileHandler.
 """
 
@@ -28,14 +28,14 @@ HIGH_WATERMARK = "replication-offset-checkpoint"
 CLEANER = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 NAMES = (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER, CLEAN_SHUTDOWN)
-CLEAN_SHUTDOWN_RENAMED = CLEAN_SHUTDOWN + ".aside"  # while a Log.open writes in the directory: standalone
+CLEAN_SHUTDOWN_RENAMED = CLEAN_SHUTDOWN + ".aside"  # while a Log.open writes in the log.dir (standalone.py)
 
 Partition = tuple[str, int]
 _INT = re.compile(r"[+-]?\d{1,19}")
 
 
 def parse_lines(data: bytes, path: str, fields: int) -> list[list[str]]:
-    """The entries of a checkpoint as text fields. An empty file, or one with a version only, has none."""
+    """The entries of a checkpoint as text fields. None for an empty file or one with only a version."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -50,10 +50,10 @@ def parse_lines(data: bytes, path: str, fields: int) -> list[list[str]]:
         raise CorruptCheckpoint(f"version {lines[0][:20]!r} in line 1, 0 expected", path=path, position=0)
     if len(lines) == 1:
         return []
-    if len(lines) > 2 and not text.endswith("\n"):  # another number, maybe, than was written
-        raise CorruptCheckpoint("the last line is cut short", path=path, position=len(data))
+    if len(lines) > 2 and not text.endswith("\n"):  # the last number may lack digits
+        raise CorruptCheckpoint("the last line is truncated", path=path, position=len(data))
     if not re.fullmatch(r"\d{1,10}", lines[1]):
-        raise CorruptCheckpoint(f"count {lines[1][:20]!r} in line 2 is no number", path=path, position=2)
+        raise CorruptCheckpoint(f"count {lines[1][:20]!r} in line 2 is not a number", path=path, position=2)
     entries = []
     for number, line in enumerate(lines[2:], 3):
         parts = line.split()
@@ -61,7 +61,7 @@ def parse_lines(data: bytes, path: str, fields: int) -> list[list[str]]:
             raise CorruptCheckpoint(f"{fields} fields expected in line {number}, got {line[:80]!r}", path=path)
         entries.append(parts)
     if len(entries) != int(lines[1]):
-        raise CorruptCheckpoint(f"{lines[1]} entries announced, {len(entries)} present", path=path)
+        raise CorruptCheckpoint(f"{lines[1]} entries expected, {len(entries)} found", path=path)
     return entries
 
 
@@ -73,7 +73,7 @@ def format_lines(entries: Iterable[tuple[object, ...]]) -> bytes:
 
 def _number(text: str, path: str, what: str) -> int:
     if not _INT.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
-        raise CorruptCheckpoint(f"{what} {text[:30]!r} is no 64-bit number", path=path)
+        raise CorruptCheckpoint(f"{what} {text[:30]!r} is not a 64-bit number", path=path)
     return int(text)
 
 
@@ -89,7 +89,7 @@ def parse_offsets(data: bytes, path: str) -> dict[Partition, int]:
 
 
 def read_offsets(path: str) -> dict[Partition, int]:
-    """The same of a file; empty when there is none."""
+    """{(topic, partition): offset} of an offset checkpoint file; empty if there is none."""
     try:
         return parse_offsets(read_whole(path), path)
     except FileNotFoundError:
@@ -102,7 +102,7 @@ def write_offsets(files: Files, path: str, offsets: dict[Partition, int]) -> Non
 
 
 def parse_epochs(data: bytes, path: str) -> list[tuple[int, int]]:
-    """[(epoch, start offset)] of a leader-epoch-checkpoint's bytes, as they stand there."""
+    """[(epoch, start offset)] of a leader-epoch-checkpoint's bytes, in file order."""
     entries = []
     for epoch, start in parse_lines(data, path, 2):
         entry = _number(epoch, path, "epoch"), _number(start, path, "offset")
@@ -129,7 +129,7 @@ def parse_metadata(data: bytes, path: str) -> uuid.UUID:
         raise CorruptCheckpoint("'version: 0' and 'topic_id: <22 characters>' expected", path=path)
     topic_id = decode_uuid(fields[1][1].strip())
     if topic_id is None or topic_id.int == 0:
-        raise CorruptCheckpoint(f"topic id {fields[1][1][:40]!r} is no id", path=path)
+        raise CorruptCheckpoint(f"topic id {fields[1][1][:40]!r} is not valid", path=path)
     return topic_id
 
 
@@ -139,12 +139,12 @@ def format_metadata(topic_id: uuid.UUID) -> bytes:
 
 
 def encode_uuid(value: uuid.UUID) -> str:
-    """Kafka's text of an id: 16 bytes as URL-safe base64, 22 characters."""
+    """Kafka's text form of an id: 16 bytes as URL-safe base64, 22 characters."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
 def decode_uuid(text: str) -> uuid.UUID | None:
-    """An id from Kafka's text; None if it is none."""
+    """The id of Kafka's text form; None if the text is not valid."""
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):
@@ -153,17 +153,17 @@ def decode_uuid(text: str) -> uuid.UUID | None:
 
 
 def as_uuid(value: uuid.UUID | str | None) -> uuid.UUID | None:
-    """An id given as such or in Kafka's text. Raises ValueError."""
+    """An id given as UUID or in Kafka's text form. Raises ValueError."""
     if value is None or isinstance(value, uuid.UUID):
         return value
     parsed = decode_uuid(value) if isinstance(value, str) else None
     if parsed is None:
-        raise ValueError(f"topic_id={value!r}: a uuid.UUID or Kafka's 22 characters")
+        raise ValueError(f"topic_id={value!r}: a uuid.UUID or Kafka's 22 characters expected")
     return parsed
 
 
 def clean_shutdown_path(directory: str) -> str:
-    """Where the marker of a clean stop stands."""
+    """Path of the clean-shutdown marker."""
     return os.path.join(directory, CLEAN_SHUTDOWN)
 
 
@@ -172,11 +172,11 @@ _MARKER_BYTES_MAX = 4096
 
 
 def clean_shutdown_text(path: str) -> bytes:
-    """What to write when the marker at `path` is put back: its own text, CLEAN_SHUTDOWN_TEXT where that is no marker.
+    """The text to restore for the marker at `path`: its own, or CLEAN_SHUTDOWN_TEXT if that is not valid.
 
-    A broker leaves its epoch there. Coming back to a marker without it, the controller takes the broker for one that
-    lost data: it leaves every in-sync set, and each of its partitions that no other broker has waits for an unclean
-    election. Kafka: CleanShutdownFileHandler, KIP-966.
+    A broker writes its epoch there. If the epoch is missing at its next start, the controller assumes that the broker
+    lost data and removes it from every ISR; partitions without another replica wait for an unclean election.
+    Kafka: CleanShutdownFileHandler, KIP-966.
     """
     with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
         text = file.read(_MARKER_BYTES_MAX)
@@ -187,7 +187,7 @@ def clean_shutdown_text(path: str) -> bytes:
 
 
 def read_topic_id(directory: str) -> uuid.UUID | None:
-    """The topic id of a partition directory; None where partition.metadata is missing or makes no sense."""
+    """The topic id of a partition directory; None if partition.metadata is missing or invalid."""
     path = os.path.join(directory, METADATA)
     with contextlib.suppress(FileNotFoundError, CorruptCheckpoint):
         return parse_metadata(read_whole(path), path)
@@ -195,10 +195,10 @@ def read_topic_id(directory: str) -> uuid.UUID | None:
 
 
 def check_topic_id(path: str, wanted: uuid.UUID | None) -> None:
-    """Raise InconsistentTopicId when partition.metadata names another topic."""
+    """Raise InconsistentTopicId if partition.metadata has another topic id."""
     stored = None if wanted is None else read_topic_id(path)
     if wanted is not None and stored is not None and stored != wanted:
         raise InconsistentTopicId(
             f"{path} belongs to topic id {encode_uuid(stored)}, not {encode_uuid(wanted)}: "
-            f"the topic was created anew, or this is another cluster's directory"
+            f"the topic was created again, or the directory belongs to another cluster"
         )

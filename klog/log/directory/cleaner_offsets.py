@@ -1,9 +1,8 @@
-"""cleaner-offset-checkpoint of a log.dir: for each compacted log, where its dirty part begins.
+"""cleaner-offset-checkpoint of a log.dir: for each compacted log the offset where its dirty part begins.
 
-Whoever writes it reads it anew: a manager, a Log.open beside it and a broker before them may all have lines there. An
-offset that is too low costs a longer round; one that is too high would leave old values in the log, and bring deleted
-ones back, so it is lowered where a log is cut or deleted, and by a load that ends below it. Kafka:
-LogCleanerManager.updateCheckpoints.
+Each writer reads the file first, since managers, Log.open and brokers share it. An offset that is too low makes a
+cleaning longer. One that is too high would leave old values in the log and bring deleted ones back. So it is lowered
+when a log is truncated or deleted, and by a load that ends below it. Kafka: LogCleanerManager.updateCheckpoints.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ from klog.log.directory.checkpoint import Partition
 
 
 def read(log_dir: str) -> dict[Partition, int]:
-    """All of them; none where nobody can read the file."""
+    """All offsets of the file; none if it is missing or invalid."""
     with contextlib.suppress(CorruptCheckpoint):
         return checkpoint.read_offsets(os.path.join(log_dir, checkpoint.CLEANER))
     return {}
 
 
 def write(files: Files, log_dir: str, key: Partition, offset: int) -> None:
-    """The next cleaning of a log begins here. Durable when it returns."""
+    """Set the offset where the next cleaning of a log begins. Durable when it returns."""
     update(files, log_dir, {key: offset})
 
 
 def update(files: Files, log_dir: str, offsets: Mapping[Partition, int]) -> None:
-    """The same of several logs, at once."""
+    """Set the offsets of several logs with one write."""
     with directory_lock(log_dir):
         _replace(files, log_dir, {**read(log_dir), **offsets})
 
 
 def move(files: Files, source: str, target: str, key: Partition) -> None:
-    """A log is about to appear in another log.dir, cleaned as far as it is. Its old place forgets it by itself."""
+    """Copy the offset of a log to the log.dir to which it is about to move. forget() removes it from the source."""
     offset = read(source).get(key)
     with directory_lock(target):
         there = read(target)
@@ -49,8 +48,10 @@ def move(files: Files, source: str, target: str, key: Partition) -> None:
 
 
 def lower(files: Files, log_dir: str, key: Partition, bound: int) -> None:
-    """A log is about to be cut, or a load has cut it: what was clean beyond the cut is not any more. Durable when it
-    returns; where nothing lies beyond it, nothing is written."""
+    """Lower the offset of a log to `bound`, before a truncation or after a load that truncated it.
+
+    Durable when it returns. Writes nothing if the offset is not above the bound.
+    """
     if read(log_dir).get(key, 0) > bound:
         with directory_lock(log_dir):
             offsets = read(log_dir)
@@ -58,7 +59,7 @@ def lower(files: Files, log_dir: str, key: Partition, bound: int) -> None:
 
 
 def forget(files: Files, log_dir: str, gone: Callable[[Partition], bool]) -> None:
-    """Logs are no longer here; one that gets such a name again has not been cleaned."""
+    """Remove the offsets of logs that are gone: a new log of the same name is not cleaned."""
     if any(map(gone, read(log_dir))):
         with directory_lock(log_dir):
             _replace(files, log_dir, {key: offset for key, offset in read(log_dir).items() if not gone(key)})

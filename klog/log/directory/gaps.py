@@ -1,9 +1,8 @@
-"""Gaps between two segments that this log has made on purpose, kept beside them: `klog-gaps`, which Kafka ignores.
+"""The file `klog-gaps`: intended gaps between two segments of a log. Kafka ignores the file.
 
-A follower takes the offsets that its leader gives, and a truncation inside a batch leaves its log end above the last
-batch; a roll there leaves offsets that no segment has. Without a word about them a crash would make them look like lost
-records. The file is a checkpoint of pairs, where a segment ends and where the next begins. Lost or broken it names
-none.
+A follower uses the offsets of its leader, and a truncation inside a batch leaves the log end above the last batch. A
+roll there leaves offsets that no segment has. Without this file they would look like lost records after a crash. The
+file is a checkpoint of pairs: the end of a segment, the base offset of the next. A missing or invalid file has none.
 """
 
 from __future__ import annotations
@@ -29,6 +28,6 @@ def read(directory: str) -> set[tuple[int, int]]:
 
 
 def note(files: Files, directory: str, end: int, base_offset: int, first: int) -> None:
-    """Durably: the segment that ends at `end` is followed by one at base_offset. Those below `first` are forgotten."""
+    """Add the gap from `end` to base_offset durably, and remove gaps below `first`."""
     kept = {gap for gap in read(directory) if first <= gap[0] and gap[1] <= end} | {(end, base_offset)}
     files.replace(os.path.join(directory, GAPS), format_lines(sorted(kept)))

@@ -1,7 +1,7 @@
-"""A partition's directory gets another name, or goes. Under the log's lock.
+"""Renames or deletes the directory of a partition. Under the log's lock.
 
-A log on its way out (renamed to `-delete`) keeps no epochs and no topic id: nothing of it is written any more but what
-is appended. Kafka: UnifiedLog.renameDir, delete; LocalLog.deleteAllSegments, deleteEmptyDir.
+A log marked for deletion (renamed to `-delete`) writes no leader epochs and no topic id, only appended records.
+Kafka: UnifiedLog.renameDir, delete; LocalLog.deleteAllSegments, deleteEmptyDir.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _log = logging.getLogger("klog.log")
 
 
 def rename_locked(log: Log, name: str, reinitialise: bool) -> bool:
-    """What Log.rename_dir documents."""
+    """Rename the directory. Returns False if it has that name. reinitialise False: it is marked for deletion."""
     parent = os.path.dirname(log._directory)
     target = os.path.join(parent, name)
     if target == log._directory:
         return False
     if os.path.lexists(target):
-        raise FileExistsError(f"{target} is there already")
+        raise FileExistsError(f"{target} exists already")
     _log.info("event=rename log=%s from=%s to=%s", log.name, log._directory, target)
     log._finally(lambda: _rename(log, parent, target))
     log._epochs = log._epochs.with_checkpoint(target)
@@ -54,15 +54,15 @@ def _rename(log: Log, parent: str, target: str) -> None:
 
 
 def delete_all_segments_locked(log: Log) -> list[Segment]:
-    """Every segment out of the log and off the disk; the directory stays. The segments, whose files are gone."""
+    """Remove all segments and their files, but not the directory. Returns the segments."""
     segments, log._segments = log._segments, ()
-    for segment in reversed(segments):  # what a crash leaves is a log
+    for segment in reversed(segments):  # newest first: after a crash the rest is a valid log
         segment.delete_files()
     return list(segments)
 
 
 def delete_empty_dir_locked(log: Log) -> None:
-    """The directory itself, with what is left in it. ValueError while the log has segments."""
+    """Delete the directory with what is left in it. ValueError if the log still has segments."""
     if log._segments:
         raise ValueError(f"{log.name} still has {len(log._segments)} segments: delete them first")
     shutil.rmtree(log._directory)
@@ -70,12 +70,12 @@ def delete_empty_dir_locked(log: Log) -> None:
 
 
 def delete_locked(log: Log) -> None:
-    """What Log.delete documents."""
+    """Delete the log with its directory."""
     _log.info("event=delete log=%s path=%s", log.name, log._directory)
     log._epochs.clear()
     log._epochs.detach()
     try:
-        os.listdir(log._directory)  # a file in its place is no directory to delete segments from
+        os.listdir(log._directory)  # raises if the path is no longer a directory
         delete_all_segments_locked(log)
         delete_empty_dir_locked(log)
     except OSError as error:

@@ -1,12 +1,12 @@
-"""Names of partition directories, and of those that are on their way.
+"""Names of partition directories, with and without a suffix.
 
     live     <topic>-<partition>
     delete   <topic>-<partition>.<32 hex>-delete       to be removed after file.delete.delay.ms
     future   <topic>-<partition>.<32 hex>-future       the copy that a move between directories makes
-    stray    <topic>-<partition>.<32 hex>-stray        not of this cluster; for people to look at
+    stray    <topic>-<partition>.<32 hex>-stray        not of this cluster; for an operator to check
 
-A name is at most 255 characters: the topic is cut short where it must, so that only partition.metadata says which
-topic that was. Kafka: UnifiedLog.parseTopicPartitionName, logDeleteDirName, logFutureDirName, logStrayDirName.
+A name has at most 255 characters. A longer topic is truncated; partition.metadata then identifies it. Kafka:
+UnifiedLog.parseTopicPartitionName, logDeleteDirName, logFutureDirName, logStrayDirName.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 DELETE, FUTURE, STRAY = "delete", "future", "stray"
 REMOTE_INDEX_CACHE = "remote-log-index-cache"  # Kafka keeps indexes of tiered segments there
-METADATA_TOPIC = "__cluster_metadata"  # a KRaft node's own log, which its controller writes past every LogManager
+METADATA_TOPIC = "__cluster_metadata"  # the log of a KRaft node, which its controller writes without a LogManager
 NAME_MAX = 255
 TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LIVE = re.compile(r"(.+)-(\d{1,10})")
@@ -26,7 +26,7 @@ _KLOGS = re.compile(r"(.+)-(\d{1,10})\.([0-9a-f]{32})-(delete|future|stray)")
 
 
 class OnItsWay(NamedTuple):
-    """What a suffixed name says. topic: perhaps cut short."""
+    """The parts of a suffixed name. topic: maybe truncated."""
 
     topic: str
     partition: int
@@ -45,12 +45,12 @@ def parse_directory_name(name: str) -> tuple[str, int] | None:
 
 
 def parse_suffixed_name(name: str) -> OnItsWay | None:
-    """What a -delete, -future or -stray directory's name says; None for any other name."""
+    """The parts of the name of a -delete, -future or -stray directory; None for any other name."""
     match = _KLOGS.fullmatch(name)
     return None if match is None else OnItsWay(match[1], int(match[2]), match[4])
 
 
 def suffixed_name(topic: str, partition: int, suffix: str) -> str:
-    """A name for a partition directory that is on its way; no other has it."""
+    """A unique name with a suffix for a partition directory."""
     end = f"-{partition}.{uuid.uuid4().hex}-{suffix}"
     return topic[: NAME_MAX - len(end)] + end

@@ -1,1 +1,1 @@
-"""load: from a partition directory to the state of its log, after a clean stop and after a crash."""
+"""Loading: from a partition directory to the state of its log, after a clean shutdown or a crash."""

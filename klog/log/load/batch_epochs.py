@@ -1,17 +1,17 @@
-"""Leader epochs as the batches of a log say them, and what of that a log believes.
+"""The leader epochs in the batches of a log, and how contradictions with the checkpoint are resolved.
 
-The leader epoch of a batch lies outside its checksum, and so do its base offset, its length and its magic: a flipped
-bit there is a sound batch. leader-epoch-checkpoint has no checksum either. So each is believed as far as the other, or
-the neighbours, bear it out:
+The checksum of a batch does not cover its leader epoch, base offset, length and magic: a batch with a flipped bit there
+still has a valid checksum. leader-epoch-checkpoint has no checksum either. So the two are checked against each other
+and against neighbouring batches:
 
-  B1  an epoch is on disk before its first batch is acknowledged (epochs E2): where the checkpoint can be read, one
-      batch alone that differs from it by one bit is a wrong bit, and the checkpoint stands
-  B2  where more than that differs, the batches are believed if they are at one: their epochs do not fall
-  B3  a batch alone that breaks an order which its neighbours keep has the epoch of the neighbour that is one bit away,
-      else of the one before
-  B4  where there is no checkpoint either, the last batch is believed: nothing speaks against it
+  B1  an epoch is on disk before its first batch is acknowledged (leader_epochs E2). So if the checkpoint is readable,
+      a single batch that differs from it by one bit has a wrong bit, and the checkpoint is right
+  B2  if more batches differ, the batches are right, provided that their epochs never decrease
+  B3  a single batch out of order among ordered neighbours has the epoch of the neighbour that differs by one bit, else
+      the epoch of the batch before
+  B4  without a checkpoint, the epoch of the last batch is accepted: nothing contradicts it
 
-What is stored is never changed, and readers get it as it is stored.
+Stored batches are never changed, and readers get them as stored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from klog.segment import Header, Segment, scan_headers
 
 @dataclass(slots=True)
 class _Run:
-    """Neighbouring batches of one epoch. lone: there is one batch of them."""
+    """Neighbouring batches of one epoch. lone: it is a single batch."""
 
     epoch: int
     start: int
@@ -37,15 +37,15 @@ class _Run:
 
 
 def learn_epochs(epochs: LeaderEpochCache, segments: Sequence[Segment]) -> None:
-    """The epochs of all batches, from their headers: those that rise."""
+    """Fill the cache with the rising epochs in the headers of all batches."""
     for run in _settled(_runs(segments)):
         epochs.learn(run.epoch, run.start)
 
 
 def mend_epochs(epochs: LeaderEpochCache, segments: Sequence[Segment], log_end: int) -> bool:
-    """Where the entries and the batches contradict each other, decide by B1 to B3. True if the entries have changed.
+    """Resolve contradictions between entries and batches by B1 to B3. Returns True if the entries have changed.
 
-    The first entry is not asked: it moves along with the log start.
+    The first entry is not checked: it moves with the log start.
     """
     entries = epochs.entries
     if not entries:
@@ -69,13 +69,13 @@ def mend_epochs(epochs: LeaderEpochCache, segments: Sequence[Segment], log_end: 
 
 
 def _lower(run: _Run, epochs: LeaderEpochCache) -> bool:
-    """Are batches of an earlier epoch than the entries have there? A new entry cannot say that."""
+    """Is the epoch of the batches below that of the entries at this offset? An added entry cannot express that."""
     due = epochs.epoch_for_offset(run.start)
     return due is not None and run.epoch < due
 
 
 def _runs(segments: Sequence[Segment]) -> list[_Run]:
-    """The batches in order, without those that have no epoch."""
+    """The runs of batches in order, without batches that have no epoch."""
     runs: list[_Run] = []
     for segment in segments:
         if not segment.size:
@@ -96,15 +96,15 @@ def _runs(segments: Sequence[Segment]) -> list[_Run]:
 
 
 def _settled(runs: Sequence[_Run]) -> list[_Run]:
-    """B3: the runs without batches that break the order."""
+    """B3: the runs, with single batches that are out of order corrected."""
     settled: list[_Run] = []
     for number, run in enumerate(runs):
         before = settled[-1].epoch if settled else None
         after = runs[number + 1].epoch if number + 1 < len(runs) else None
         epoch, around = run.epoch, [other for other in (before, after) if other is not None]
         breaks = not (_in_order(before, epoch) and _in_order(epoch, after))
-        told = before is not None or not all(next_run.lone for next_run in runs[number + 1 : number + 2])
-        if run.lone and told and breaks and _in_order(before, after):
+        confirmed = before is not None or not all(next_run.lone for next_run in runs[number + 1 : number + 2])
+        if run.lone and confirmed and breaks and _in_order(before, after):
             epoch = next((other for other in around if _one_bit(other, epoch)), around[0])
         if epoch != before:
             settled.append(_Run(epoch, run.start))
@@ -120,7 +120,7 @@ def _one_bit(epoch: int, other: int) -> bool:
 
 
 def _one_wrong_bit(runs: Sequence[_Run], epochs: LeaderEpochCache) -> bool:
-    """B1: is all that the batches say otherwise one bit of one of them?"""
+    """B1: is the only difference to the entries one bit of one batch?"""
     others = []
     for run in runs:
         due = epochs.epoch_for_offset(run.start)
@@ -130,8 +130,10 @@ def _one_wrong_bit(runs: Sequence[_Run], epochs: LeaderEpochCache) -> bool:
 
 
 def _stands(entry: tuple[int, int], segments: Sequence[Segment], log_end: int) -> bool:
-    """Is the batch of an entry's offset of its epoch, and the batch before of an earlier one? Where the cleaner may
-    have left a hole, batches of later epochs may stand at both."""
+    """Does the batch at an entry's offset have its epoch, and the batch before an earlier one?
+
+    In a gap that the cleaner left, both may be batches of later epochs.
+    """
     epoch, start = entry
     if start >= log_end:
         return start == log_end
@@ -149,13 +151,13 @@ def _epoch_before(entries: Sequence[tuple[int, int]], offset: int) -> int:
 
 
 def _reaching(offset: int, segments: Sequence[Segment]) -> Header | None:
-    """The first batch that ends at or behind an offset, None also where damage hides it: its readers will be told."""
+    """The first batch that ends at or after an offset. None also if it is damaged: its readers get CorruptBatch."""
     at = number_of(segments, offset)
     with contextlib.suppress(CorruptBatch, OSError):
         for segment in segments[at : at + 2]:
             header = segment.locate(offset) if segment.size else None
             if segment is not segments[-1]:
-                segment.close()  # nothing of it is open before somebody reads there
+                segment.close()  # closed segments keep no file open until they are read
             if header is not None:
                 return header
     return None

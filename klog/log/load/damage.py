@@ -1,6 +1,6 @@
-"""What a segment still tells where some of its bytes are wrong: headers past the damage, and what no batch gainsays.
+"""Reading the headers of a damaged segment: those after the damage, and offsets that intact batches contradict.
 
-No checksum is looked at but those beside the damage, and those of batches that speak against something.
+Only the checksums of batches next to the damage, and of contradicting batches, are verified.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from klog.segment import Header, HeaderWalk, Segment, find_offset, scan_checked,
 
 
 def notable_headers(segment: Segment) -> tuple[list[Header], bool]:
-    """The headers that Scan.notable lists, of all of a segment; and whether the walk over them met no damage."""
+    """The headers of a whole segment as in Scan.notable, and whether it has no damage."""
     file, end = segment.file, segment.size
     found: list[Header] = []
     position, whole = 0, True
@@ -24,7 +24,7 @@ def notable_headers(segment: Segment) -> tuple[list[Header], bool]:
             break
         whole = False
         if scan.reason == "offset_order" and scan.end > position:
-            position = scan.end  # a whole batch; a wrong offset before it may be what it goes back behind
+            position = scan.end  # a whole batch; the offset that is wrong may be an earlier one
             continue
         last = find_offset(file, scan.last_at, end, -1) if scan.batches else None
         following = _search(segment, last, scan.end)
@@ -35,7 +35,7 @@ def notable_headers(segment: Segment) -> tuple[list[Header], bool]:
 
 
 def contradicted(segment: Segment, offsets: Iterable[int]) -> set[int]:
-    """Those of the offsets that lie in a sound batch, or beyond the end of a segment without damage."""
+    """The offsets that are inside an intact batch, or outside the offsets of a segment without damage."""
     wanted = sorted(offsets)
     found: set[int] = set()
     position, end, reached = 0, segment.size, segment.base_offset
@@ -61,7 +61,7 @@ def contradicted(segment: Segment, offsets: Iterable[int]) -> set[int]:
 
 
 def _search(segment: Segment, last: Header | None, position: int) -> Header | None:
-    """The first sound batch past the damage at a byte. last: the batch that the walk took for the one before it."""
+    """The first intact batch after the damage at a position. last: the batch that the walk found before it."""
     if last is not None and not _is_sound(segment, last):
         position = last.position
     return search_batch(segment.file, position, segment.size, segment.base_offset, segment.base_offset)

@@ -1,4 +1,4 @@
-"""What loading is told, the tools it works with, and what it reports: shared by its stages."""
+"""The inputs, tools and findings of a load, shared by its stages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Policy = Literal["strict", "kafka"]
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What loading found. reason is "" after a clean stop with nothing to mend; details has a line per finding."""
+    """The findings of a load. reason is "" after a clean shutdown without repairs; details has a line per finding."""
 
     clean_shutdown: bool
     seconds: float
@@ -31,7 +31,7 @@ class Recovery:
 
 @dataclass(slots=True)
 class Inputs:
-    """What a load is told, and the tools it works with."""
+    """The inputs and tools of a load."""
 
     directory: str
     config: LogConfig
@@ -44,21 +44,21 @@ class Inputs:
     log_start_offset: int
     producer_expiration_ms: int
     check_gaps: bool  # False where the topic may be compacted
-    cleaned_to: int = 0  # gaps below are the cleaner's: the topic was compacted once
+    cleaned_to: int = 0  # the cleaner made the gaps below: the topic was compacted before
     progress: Callable[[int], None] | None = None
-    segments_left: Callable[[int], None] | None = None  # hears how many segments recovery still has to check
-    home: Home | None = None  # what its segments share, made with the first of them
+    segments_left: Callable[[int], None] | None = None  # called with the number of segments left to recover
+    home: Home | None = None  # shared by the segments, made with the first of them
 
 
 @dataclass(slots=True)
 class Findings:
-    """What loading has met so far, for Recovery."""
+    """The findings so far, for Recovery."""
 
     segments_scanned: int = 0
     bytes_scanned: int = 0
     bytes_truncated: int = 0
     details: list[str] = field(default_factory=list)
-    to_unlink: list[str] = field(default_factory=list)  # names of files that are to be unlinked later
+    to_unlink: list[str] = field(default_factory=list)  # names of files to unlink later
 
     def note(self, text: str) -> None:
         self.details.append(text)
@@ -66,7 +66,7 @@ class Findings:
 
 
 def new_segment(inputs: Inputs, base_offset: int, *, writable: bool) -> Segment:
-    """A Segment object for a base offset; touches no file."""
+    """A Segment object for a base offset. Accesses no file."""
     home = inputs.home
     if home is None or home.writable != writable:
         home = inputs.home = Home(inputs.directory, inputs.config, inputs.files, inputs.handles, writable=writable)

@@ -1,19 +1,19 @@
-"""What a stop in the middle of deletion or compaction leaves behind, and how a load finishes or undoes it.
+"""Files left by an interrupted deletion or compaction, and how a load finishes or undoes it.
 
-    .cleaned   output that was still being written: unlinked, and every .swap with it, since .cleaned files are renamed
-               to .swap all before the first original goes
-    .swap      complete output whose renaming may have begun: it replaces the originals in its range, if it is sound
-    .deleted   on its way out: unlinked, but where a .swap is dropped that had replaced it: then it comes back
-    .tmp       what was to replace one of our small files, which is still there as it was: unlinked
+    .cleaned   output that was still being written: unlinked, together with every .swap, since all .cleaned files are
+               renamed to .swap before the first original is removed
+    .swap      complete output whose renaming may have begun: it replaces the originals in its range, if it is intact
+    .deleted   marked for deletion: unlinked, but renamed back if the .swap that had replaced it is dropped
+    .tmp       a replacement of a small file that still has its old content: unlinked
 
-  O1  a .swap is dropped only where other segments hold every offset at which it has a batch. Originals that were put
-      aside come back for that; where they are gone, the .swap is finished if it is sound, else "strict" refuses
-  O2  a load that is stopped anywhere is done again by the next one, to the same end: what a decision was made of goes
-      after what it was made for, durably
+  O1  a .swap is dropped only if other segments hold every offset at which it has a batch. Originals marked for deletion
+      are renamed back for that. If they are gone, an intact .swap is finished, and for a damaged one "strict" refuses
+  O2  an interrupted load is repeated by the next one with the same result: the files that a decision depends on are
+      removed, durably, after the files that it is about
 
-Kafka believes a .swap unread, and drops every .deleted first; here each byte of a .swap is checked before anything is
-removed. An empty one, which a compaction leaves of segments that hold nothing any more, is believed where the original
-of its base is gone: else it could as well be one whose bytes have not arrived.
+Kafka does not check a .swap, and first drops every .deleted; here each byte of a .swap is checked before anything is
+removed. Compaction leaves an empty .swap of segments without remaining records. It is accepted only if the original of
+its base offset is gone: otherwise its bytes may not have reached the disk.
 Kafka: LogLoader.removeTempFilesAndCollectSwapFiles, LogSegments.
 """
 
@@ -33,15 +33,16 @@ _UNFINISHED = (names.DELETED, names.CLEANED, names.SWAP)
 
 
 def clear_leftovers(directory: str, files: Files, policy: Policy, note: Callable[[str], None]) -> list[str]:
-    """Bring a partition directory to live names only: all names there, sorted. note gets a line per thing done.
+    """Finish or undo all leftovers of a partition directory. Returns its names, sorted.
 
-    Raises CorruptLog under "strict" where records are in a broken .swap alone; OSError.
+    note is called with a line per action. Raises CorruptLog under "strict" if records are only in a damaged .swap;
+    OSError.
     """
     listing, foreign = sorted(os.listdir(directory)), []
     for name in listing:
         leftover = name.endswith(_UNFINISHED) or names.is_temporary(name)
         if leftover and _is_directory(os.path.join(directory, name)):
-            note(f"{name} left alone: a directory is nothing that was left behind")
+            note(f"{name} left alone: it is a directory, not an unfinished file")
             foreign.append(name)
     listing = [name for name in listing if name not in foreign]
     going = [
@@ -66,13 +67,13 @@ def _is_directory(path: str) -> bool:
 
 
 def _base(name: str) -> int:
-    """The base offset in a file's name; the largest where it has none."""
+    """The base offset in a file's name; the largest possible if it has none."""
     parsed = names.parse_name(name.removesuffix(names.SWAP).removesuffix(names.CLEANED).removesuffix(names.DELETED))
     return _OFFSET_MAX if parsed is None else parsed[0]
 
 
 class _Swaps:
-    """The .swap files of a directory, and the segments that they replace or have replaced."""
+    """The .swap files of a directory, and the segments that they replace."""
 
     def __init__(
         self, directory: str, files: Files, policy: Policy, note: Callable[[str], None], listing: Collection[str]
@@ -84,23 +85,23 @@ class _Swaps:
         self._sound = {name: self._is_sound(name) for name in self._logs}
 
     def settle(self, cleaned: Collection[str]) -> None:
-        """Finish them if they are whole, else drop them if that loses nothing (O1)."""
+        """Finish the .swap files if they are intact, else drop them if that loses nothing (O1)."""
         whole = not cleaned and all(self._sound.values())
         writing, waiting = set(map(_base, cleaned)), set(map(_base, self._logs))
         ready = [
             name for name in self._swaps if whole or _base(name) not in writing | waiting
-        ]  # or its .log is through
+        ]  # the latter: its .log has its final name already
         self._finish(ready)
         dropped = [name for name in self._swaps if name not in ready]
         logs = [name for name in dropped if name in self._logs]
-        told = all(self._sound[name] for name in logs)
-        if logs and (self._needs(logs) or not told):
+        sound = all(self._sound[name] for name in logs)
+        if logs and (self._needs(logs) or not sound):
             self._bring_back(logs)
         if logs and self._needs(logs):
-            if self._policy == "strict" and not told:
+            if self._policy == "strict" and not sound:
                 raise CorruptLog(
                     f"{', '.join(logs)}: an unfinished compaction, and the segments that it was to replace are gone. "
-                    f'Nothing was removed. Restore them, or open with recovery="kafka", which takes it as it is',
+                    f'Nothing was removed. Restore them, or open with recovery="kafka", which accepts it as it is',
                     path=self._path(logs[0]),
                     kind="leftover",
                 )
@@ -108,13 +109,13 @@ class _Swaps:
         else:
             self._drop(dropped, logs)
 
-    # ---- what is there ---------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------------------------
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)
 
     def _list_live(self) -> dict[int, int]:
-        """{base offset of a live segment: where its batches end}, in order; up to the next one where it is damaged."""
+        """{base offset of a live segment: its end offset}, in order. A damaged one counts up to the next segment."""
         live = sorted(
             name for name in os.listdir(self._directory) if name.endswith(names.LOG) and names.parse_name(name)
         )
@@ -132,7 +133,7 @@ class _Swaps:
             file.close()
 
     def _is_sound(self, name: str) -> bool:
-        """Is a .log.swap made of whole, checked batches?"""
+        """Does a .log.swap consist of whole batches with valid checksums?"""
         try:
             scan = self._scan(name, scan_checked)
         except CorruptBatch as error:
@@ -147,13 +148,13 @@ class _Swaps:
         return False
 
     def _holds(self, offset: int) -> bool:
-        """Does a live segment reach an offset, or begin there?"""
+        """Does a live segment reach beyond an offset, or begin there?"""
         bases = list(self._live)
         at = bisect.bisect_right(bases, offset) - 1
         return at >= 0 and (bases[at] == offset or offset < self._live[bases[at]])
 
     def _offsets(self, name: str) -> Iterator[int]:
-        """Where the batches of a .log.swap begin, as far as it can be read, and where the segment does."""
+        """The base offset of a .log.swap and those of its batches, as far as it can be read."""
         yield _base(name)
         file = self._files.open(self._path(name))
         try:
@@ -163,14 +164,16 @@ class _Swaps:
             file.close()
 
     def _needs(self, logs: Iterable[str]) -> list[int]:
-        """Offsets at which these have batches, and no live segment has."""
+        """The offsets of these files that no live segment holds."""
         return [offset for name in logs for offset in self._offsets(name) if not self._holds(offset)]
 
     # ---- what is done ----------------------------------------------------------------------------------------------
 
     def _bring_back(self, logs: Collection[str]) -> None:
-        """Originals that were put aside get their names again, where no live segment has come in their place. A .swap
-        that is broken does not tell how far it went: to the newest segment at most, which is never compacted."""
+        """Rename originals marked for deletion back, unless a live segment has replaced them.
+
+        The end of a damaged .swap is unknown. It is at most the base of the newest segment, which is never compacted.
+        """
         low = min(map(_base, logs))
         high = max(self._scan(name, scan_headers).next_offset for name in logs)
         if not all(self._sound[name] for name in logs):
@@ -182,21 +185,21 @@ class _Swaps:
                 end = self._end(name)
                 plan.append((any(base <= offset < end for offset in needed), -base))
                 self._live = dict(sorted({**self._live, base: end}.items()))
-        for _, base in sorted(plan):  # O2: what shows that they are needed comes last
+        for _, base in sorted(plan):  # O2: the originals that show the need come last
             self._restore(-base)
         self._files.fsync_dir(self._directory)
 
     def _restore(self, base: int) -> None:
-        """The .log last: until then the next load does it again."""
+        """Rename the files of an original back, the .log last: until then the next load repeats it."""
         suffixes = (*names.SEGMENT_SUFFIXES[1:], names.SNAPSHOT, names.LOG)
         for suffix in suffixes:
             path = names.file_path(self._directory, base, suffix)
             if os.path.exists(path + names.DELETED) and not os.path.exists(path):
                 self._files.rename(path + names.DELETED, path)
-        self._note(f"segment {base} is back: what was to replace it is not whole")
+        self._note(f"segment {base} restored: its replacement is damaged")
 
     def _finish(self, swaps: Collection[str]) -> None:
-        """Remove the originals that these replace, and give them their final names."""
+        """Remove the originals that these files replace, and give the files their final names."""
         files, directory = self._files, self._directory
         logs = [name for name in swaps if name in self._logs]
         if logs:
@@ -205,17 +208,17 @@ class _Swaps:
                 parsed = names.parse_name(name)
                 if parsed is not None and (low <= parsed[0] < high or parsed[0] == low):
                     files.unlink(self._path(name))
-            files.fsync_dir(directory)  # an original that came back beside its replacement would be read too
+            files.fsync_dir(directory)  # after a crash an original must not reappear beside its replacement
             self._note(f"compaction finished: segments of [{low}, {high}) replaced")
         for base in sorted(set(map(_base, swaps))):
             for name in sorted((name for name in swaps if _base(name) == base), key=lambda name: name not in logs):
                 files.rename(self._path(name), self._path(name).removesuffix(names.SWAP))
             files.fsync_dir(
                 directory
-            )  # upwards: a finished segment with a .swap on either side would count as replaced
+            )  # in ascending order: a finished segment between two .swap files would count as replaced
 
     def _drop(self, swaps: Collection[str], logs: Collection[str]) -> None:
-        """O2: a .log.swap goes after what belongs to it, a broken one after the others, which would count as ready."""
+        """O2: drop each .log.swap after its other files, damaged ones last: else the others would count as ready."""
         others = [name for name in swaps if name not in logs]
         sound, broken = ([name for name in logs if self._sound[name] is kept] for kept in (True, False))
         for group in (others, sound, broken):

@@ -1,13 +1,13 @@
-"""From a partition directory to its segments: after a clean stop, after a crash, or only to look.
+"""Loads the segments of a partition directory: after a clean shutdown, after a crash, or read-only.
 
 Order of a writable load (Kafka: LogLoader):
   1 leftovers of deletion and compaction      2 the segments, orphan indexes removed
-  3 after a crash: every byte from the recovery point on is checked, the first bad batch ends the log
+  3 after a crash: every byte from the recovery point on is checked, the first invalid batch ends the log
   4 the log end, against the log start        5 leader epochs        6 producers, transactions
 
-What may be cut is the policy's choice. recovery="kafka" cuts at the first bad batch and drops what follows.
-recovery="strict" cuts a torn tail alone and refuses (CorruptLog) when good batches follow a bad one.
-Only .log is believed; every other file is a cache that is rebuilt when it is missing or wrong.
+The policy decides what may be cut. recovery="kafka" cuts at the first invalid batch and drops all that follows.
+recovery="strict" cuts only a torn tail, and refuses (CorruptLog) if valid batches follow an invalid one.
+Only .log files are the source of truth; every other file is a cache that is rebuilt if it is missing or invalid.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LOADS_MAX = 20
 
 @dataclass(slots=True)
 class Loaded:
-    """A log as loading leaves it. The last segment is not active yet."""
+    """The result of a load. The last segment is not active yet."""
 
     segments: list[Segment]
     epochs: LeaderEpochCache
@@ -62,12 +62,13 @@ class Loaded:
     log_start_offset: int
     recovery_point: int
     recovery: Recovery
-    last_at: int = -1  # of a log that is only read: where in the last segment the last batch begins
-    to_unlink: tuple[str, ...] = ()  # names of files that are to be unlinked later
+    last_at: int = -1  # of a read-only log: the position of the last batch in the last segment
+    to_unlink: tuple[str, ...] = ()  # names of files to unlink later
 
 
 def list_segments(inputs: Inputs, listing: Sequence[str], *, writable: bool) -> list[Segment]:
-    """The directory's segments in order, each as large as its file, its end not known yet. listing: sorted names."""
+    """The segments of the directory in order, with the sizes of their files. The end offset of the last is not known
+    yet. listing: sorted names."""
     bases = []
     for name in listing:
         if not name.endswith(names.LOG):
@@ -85,15 +86,18 @@ def list_segments(inputs: Inputs, listing: Sequence[str], *, writable: bool) -> 
             segment.take_for(status, closed=number + 1 < len(bases))
         if segment.size > SEGMENT_BYTES_MAX:
             raise CorruptLog(
-                f"a segment of {segment.size} bytes: positions end at {SEGMENT_BYTES_MAX}", path=segment.path
+                f"the segment has {segment.size} bytes, more than the maximum of {SEGMENT_BYTES_MAX}", path=segment.path
             )
         segment.next_offset = bases[number + 1] if number + 1 < len(bases) else segment.base_offset
     return segments
 
 
 def settled_listing(directory: str) -> list[str]:
-    """A directory's names in order, for a reader beside its writer: not of the moment in which a cleaner has put
-    segments aside and not yet the new one in their place. What a crash left so is taken as it is, a little later."""
+    """The sorted names of a directory, for a reader beside a writer.
+
+    Waits while a cleaner replaces segments, when old names are gone and new ones are missing. After a crash in that
+    state it returns the names as they are, after 0.2 s.
+    """
     for _ in range(_SWAP_LOOKS):
         listing = sorted(os.listdir(directory))
         if not any(name.endswith(names.LOG + names.SWAP) for name in listing):
@@ -103,7 +107,7 @@ def settled_listing(directory: str) -> list[str]:
 
 
 def load_writable(inputs: Inputs) -> Loaded:
-    """Load for appending. Raises CorruptLog where the policy forbids to cut, OSError where the disk fails."""
+    """Load for appending. Raises CorruptLog if the policy forbids a cut, OSError if the disk fails."""
     started = inputs.clock.monotonic()
     found = Findings()
     listing = clear_leftovers(inputs.directory, inputs.files, inputs.policy, found.note)
@@ -124,12 +128,12 @@ def load_writable(inputs: Inputs) -> Loaded:
         nothing_there = found.bytes_truncated == 0 and not any(segment.size for segment in segments)
         if inputs.policy == "strict" and not nothing_there:
             raise CorruptLog(
-                f"the log-start checkpoint says {inputs.log_start_offset}, the log ends at {log_end}: opening would "
-                f'delete every record. Correct the checkpoint, or open with recovery="kafka"',
+                f"the log start in the checkpoint, {inputs.log_start_offset}, is above the log end, {log_end}: opening "
+                f'would delete every record. Correct the checkpoint, or open with recovery="kafka"',
                 path=inputs.directory,
                 kind="checkpoint",
             )
-        found.note(f"every segment deleted: the log ends at {log_end}, below its start {inputs.log_start_offset}")
+        found.note(f"all segments deleted: the log end {log_end} is below the log start {inputs.log_start_offset}")
         found.to_unlink += delete_segments(inputs, segments)
         segments = []
         beside = Beside(inputs)
@@ -160,11 +164,11 @@ def load_writable(inputs: Inputs) -> Loaded:
 
 
 def load_read_only(inputs: Inputs) -> Loaded:
-    """Load for reading: nothing on disk changes. The end is that of the last whole batch.
+    """Load for reading, without changing anything on disk. The log ends after the last whole batch.
 
-    A tail that is no batch may be a write that is going on, and is only told in Recovery. Where good batches follow,
-    the strict policy raises CorruptLog rather than show a log that is too short. What its writer deletes between the
-    look at the directory and that at the file makes it look again.
+    An incomplete batch at the end may be a write in progress, and is only reported in Recovery. If valid batches follow
+    it, the strict policy raises CorruptLog instead of showing a log that is too short. If the writer deletes a file
+    after the directory was listed, the load starts again.
     """
     for _ in range(_LOADS_MAX):
         with contextlib.suppress(FileNotFoundError):
@@ -187,7 +191,7 @@ def _load_read_only(inputs: Inputs) -> Loaded:
         if scan.reason == "offset_order" and position:
             scan = scan_headers(active.file, 0, size, 0, active.base_offset)
         refuse_far_end(inputs, active, scan)
-        if scan.reason:  # an append in full swing looks truncated, with nothing good behind
+        if scan.reason:  # an append in progress looks like a truncated batch without valid batches after it
             allow_cut(inputs, active, scan, size, [], 'recovery="kafka" reads the log up to there')
             found.details.append(cut_text(active, scan, size, [], "left out"))
         active.learn_tail(scan)
@@ -203,7 +207,7 @@ def _load_read_only(inputs: Inputs) -> Loaded:
 
 
 def _remove_orphans(inputs: Inputs, listing: Sequence[str], found: Findings) -> None:
-    """Index files whose .log is gone."""
+    """Remove index files without a .log."""
     present = set(listing)
     for name in listing:
         if not name.endswith("index"):

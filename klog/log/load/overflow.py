@@ -1,18 +1,18 @@
-"""Split a segment that holds offsets which its index cannot name, base + 2^31 and more, into segments that do not.
+"""Splits a segment with offsets that its index cannot represent (base offset + 2^31 or more).
 
-Old Kafkas made such segments by compacting too much into one. The bytes stay as they are, only where files begin
-changes:
+Old versions of Kafka made such segments by compacting too much into one. The split changes no batch, only the files
+that hold them:
 
     X.log                                    the original, whole
     A.log.cleaned, B.log.cleaned             the parts, written and synced           dropped by a load: X is whole
     A.log.cleaned, B.log.swap                renamed from the highest base down      dropped by a load: X is whole
-    A.log.swap, B.log.swap                   synced; from here on the parts win      finished by a load
-    X.*                                      goes                                    finished by a load
+    A.log.swap, B.log.swap                   synced; from here on the parts count    finished by a load
+    X.*                                      removed                                 finished by a load
     A.log, B.log                             synced
 
-A = X unless X's very first batch is out of its reach; then the file is given that batch's base as its name first, which
-is one rename. Indexes are built by whoever opens the parts. Kafka: LocalLog.splitOverflowedSegment,
-FileRecords.appendFromFile, LocalLog.replaceSegments.
+A = X unless even the first batch of X is out of range; then the file is first renamed to the base offset of that
+batch. Indexes are built when the parts are opened. Kafka: LocalLog.splitOverflowedSegment, FileRecords.appendFromFile,
+LocalLog.replaceSegments.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes [position, end) of a segment, which are to be the segment of base_offset."""
+    """Bytes [position, end) of a segment, the future segment of base_offset."""
 
     base_offset: int
     position: int
@@ -42,13 +42,15 @@ class Part:
 
 
 def overflows(segment: Segment, scan: Scan) -> bool:
-    """Does the segment end beyond what its index can name?"""
+    """Does the segment have offsets that its index cannot represent?"""
     return scan.batches > 0 and scan.next_offset - 1 - segment.base_offset > RELATIVE_OFFSET_MAX
 
 
 def is_flipped(segment: Segment) -> bool:
-    """Is what overflows the last batch alone, and its base offset, which no checksum covers, one bit away from the
-    offset behind the batch before? Then it is more likely a wrong bit than a gap of two thousand million records."""
+    """Is only the last batch out of range, and its base offset one bit away from the end of the batch before?
+
+    No checksum covers the base offset. So a wrong bit is more likely than a gap of 2^31 records.
+    """
     due, beyond, flipped = segment.base_offset, 0, False
     for header in HeaderWalk(segment.file, 0, segment.size):
         if header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
@@ -59,7 +61,7 @@ def is_flipped(segment: Segment) -> bool:
 
 
 def plan(segment: Segment) -> list[Part]:
-    """The parts of a segment, each as long as its base allows. Without overflow it is one part of its own base."""
+    """The parts of a segment, each as long as its base offset allows. One part if the segment does not overflow."""
     parts: list[Part] = []
     base, start, end = segment.base_offset, 0, 0
     for header in HeaderWalk(segment.file, 0, segment.size):
@@ -72,8 +74,8 @@ def plan(segment: Segment) -> list[Part]:
 
 
 def copy_part(source: LogFile, position: int, end: int, base_offset: int, target: LogFile) -> int:
-    """Copy whole batches of source[position:end) to the end of target, up to the first that a segment of base_offset
-    cannot hold; the bytes copied."""
+    """Append whole batches of source[position:end) to target, up to the first that a segment of base_offset cannot
+    hold. Returns the number of bytes copied."""
     stop = position
     for header in HeaderWalk(source, position, end):
         if header.last_offset - base_offset > RELATIVE_OFFSET_MAX:
@@ -83,20 +85,20 @@ def copy_part(source: LogFile, position: int, end: int, base_offset: int, target
     while done < stop:
         chunk = source.read(done, min(COPY_BYTES, stop - done))
         if chunk.size == 0:
-            raise CorruptLog("the file became shorter while it was split", path=source.path, position=done)
+            raise CorruptLog("the file was truncated while it was split", path=source.path, position=done)
         target.write(chunk, at + done - position)
         done += chunk.size
     return stop - position
 
 
 def split_segment(inputs: Inputs, segment: Segment) -> list[Segment]:
-    """Replace the segment by its parts, durably; they are returned in order, without indexes.
+    """Replace the segment durably by its parts. Returns them in order, without indexes.
 
-    ValueError: it does not overflow. OSError: the load cannot go on; the next one finds the original or all parts.
+    ValueError if it does not overflow. After an OSError the load fails; the next one finds the original or all parts.
     """
     parts = plan(segment)
     if parts[0].base_offset == segment.base_offset and len(parts) == 1:
-        raise ValueError(f"{segment.path} does not overflow: only a segment that does can be split")
+        raise ValueError(f"{segment.path} does not overflow and cannot be split")
     segment.close()
     if parts[0].base_offset != segment.base_offset:
         segment = _rename(inputs, segment, parts[0].base_offset)
@@ -112,7 +114,7 @@ def split_segment(inputs: Inputs, segment: Segment) -> list[Segment]:
 
 
 def _base_offset(file: LogFile, header: Header) -> int:
-    """The offset of a batch's first record, which the header of an old wrapper does not tell."""
+    """The offset of a batch's first record. The header of a compressed batch of magic 0 or 1 does not have it."""
     if header.magic >= 2:
         return header.base_offset
     (batch,) = decode(file.read(header.position, header.size), path=file.path, file_position=header.position)
@@ -120,7 +122,7 @@ def _base_offset(file: LogFile, header: Header) -> int:
 
 
 def _note_gaps(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
-    """The offsets between two parts are in no segment from then on, and none of them is lost."""
+    """Note the gaps between the parts, so that a load does not take them for lost records."""
     for part, following in itertools.pairwise(parts):
         for header in HeaderWalk(segment.file, part.position, part.end):
             end = header.next_offset
@@ -129,7 +131,7 @@ def _note_gaps(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
 
 
 def _rename(inputs: Inputs, segment: Segment, base_offset: int) -> Segment:
-    """The segment under another base; what its indexes said was relative to the old one."""
+    """Rename the segment to another base offset. Removes its indexes, which are relative to the old one."""
     for suffix in names.SEGMENT_SUFFIXES[1:]:
         inputs.files.unlink(names.file_path(inputs.directory, segment.base_offset, suffix))
     inputs.files.rename(segment.path, names.file_path(inputs.directory, base_offset, names.LOG))
@@ -140,7 +142,7 @@ def _rename(inputs: Inputs, segment: Segment, base_offset: int) -> Segment:
 
 
 def write_parts(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
-    """The parts as .cleaned files, synced, as old as the original: time retention may ask for a file's age."""
+    """Write the parts as synced .cleaned files with the mtime of the original, which time retention may use."""
     source = inputs.files.open(segment.path)
     try:
         stat = os.fstat(source.fileno())
@@ -160,14 +162,14 @@ def write_parts(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
 
 
 def _replace(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
-    """From .cleaned to live names, the original away in between."""
+    """Rename the parts from .cleaned to their final names, and remove the original in between."""
     files, paths = inputs.files, [names.file_path(inputs.directory, part.base_offset, names.LOG) for part in parts]
     for path in reversed(paths):
         files.rename(path + names.CLEANED, path + names.SWAP)
-    files.fsync_dir(inputs.directory)  # before anything of the original goes
+    files.fsync_dir(inputs.directory)  # before a file of the original is removed
     segment.close()
     for suffix in names.SEGMENT_SUFFIXES:
         files.unlink(names.file_path(inputs.directory, segment.base_offset, suffix))
     for path in paths:
         files.rename(path + names.SWAP, path)
-        files.fsync_dir(inputs.directory)  # one by one: a part with a .swap on either side would count as replaced
+        files.fsync_dir(inputs.directory)  # one by one: a finished part between two .swap files would count as replaced

@@ -1,13 +1,13 @@
-"""What is kept beside the records, brought in line with them: leader epochs, producers, aborted transactions.
+"""Rebuilds the state derived from the records: leader epochs, producers, aborted transactions.
 
-  B1  after a crash each batch from the recovery point on is looked at once, in order: Beside goes along with recovery
-  B2  no snapshot above the first recovered segment is believed; they are written anew, one at each base passed
-  B3  after a clean stop the newest snapshot is believed, and only what follows it is replayed
-  B4  what is missing or broken is made from the batches, never left out: a forgotten transaction index would show
-      aborted records to read_committed
-  B5  of producers nothing is kept that ends at or below the log start: neither a snapshot nor what recovery has learned
-      in the segments below it
-  B6  epochs are taken from the batches only where epochs_of_batches says so
+  B1  after a crash each batch from the recovery point on is read once, in order: Beside follows the recovery
+  B2  snapshots above the first recovered segment are not used; they are rewritten, one at each base offset passed
+  B3  after a clean shutdown the newest snapshot is used, and only the batches after it are replayed
+  B4  missing or damaged files are rebuilt from the batches, never skipped: without a transaction index read_committed
+      would return aborted records
+  B5  producer state that ends at or below the log start is dropped: snapshots, and what recovery has learned from the
+      segments below it
+  B6  epochs are taken from the batches only by the rules of batch_epochs
 
 Kafka: LogLoader, UnifiedLog.rebuildProducerState, LogSegment.recover.
 """
@@ -35,12 +35,12 @@ DELETE_HORIZON = 0x40  # attribute bit
 
 
 class Beside:
-    """Epochs and producers of a log that is being loaded for writing. One load, one thread."""
+    """The leader epochs and producers of a log during a writable load. One thread."""
 
     def __init__(self, inputs: Inputs) -> None:
         self.epochs = LeaderEpochCache(inputs.directory, inputs.files)
         self.epochs.load()
-        self.producers: Producers | None = None  # as far as recovery has come
+        self.producers: Producers | None = None  # the state up to where recovery is
         self._lost = self.epochs.problem is not None or not self.epochs.entries
         self._inputs = inputs
         self._log_start = inputs.log_start_offset
@@ -56,14 +56,14 @@ class Beside:
         self.producers = producers_at(self._inputs, before, log_start, base, base, self._snapshots, last_two)
 
     def learn(self, segment: Segment, scan: Scan) -> None:
-        """The next segment that recovery has checked."""
+        """Apply the next segment that recovery has checked."""
         producers = self.producers
         assert producers is not None
         if producers.end_offset <= self._log_start:
             producers.clear(self._log_start)  # B5
         if segment.base_offset > producers.end_offset:
             producers.end_offset = segment.base_offset
-        producers.take_snapshot()  # of what came before; none where that is the snapshot it began with
+        producers.take_snapshot()  # of the state before this segment; writes nothing if it was loaded from a snapshot
         epochs = self.epochs if self._lost else None  # B6
         aborted = replay(scan.notable, segment.file, producers, epochs, segment.base_offset)
         segment.txn_index.write(aborted)
@@ -71,7 +71,7 @@ class Beside:
         producers.end_offset = max(producers.end_offset, segment.next_offset)
 
     def finish(self, segments: Sequence[Segment], log_start: int, log_end: int) -> Producers:
-        """The segments are what they will be."""
+        """Finish after the last segment: the producers at the log end."""
         self._finish_epochs(segments, log_start, log_end)
         self._remove_snapshots(segments, log_start, log_end)
         producers, inputs = self.producers, self._inputs
@@ -86,8 +86,10 @@ class Beside:
         return producers
 
     def _finish_epochs(self, segments: Sequence[Segment], log_start: int, log_end: int) -> None:
-        """Learn what a clean load has seen, drop what lies outside the log: first at its end, then at its start. The
-        last epoch of a log whose records are all gone begins and ends at the log end."""
+        """Add missing epochs, and drop those outside the log, first at its end, then at its start.
+
+        If all records of a log are deleted, its last epoch begins and ends at the log end.
+        """
         epochs, start = self.epochs, self._inputs.log_start_offset
         learned = self.producers is None and self._lost
         if learned:
@@ -95,17 +97,17 @@ class Beside:
         dropped = epochs.latest
         epochs.truncate_from_end(log_end + 1 if 0 < log_start == log_end else log_end)
         if not epochs.entries and not learned:
-            # The log start has passed every batch, or had before a crash took it back.
+            # The log start has passed every batch, or had passed them before a crash reset it.
             learn_epochs(epochs, segments)
         if mend_epochs(epochs, segments, log_end):
             _log.warning("event=epochs_mended path=%s", epochs.path)
-        epochs.default = max(epochs.latest or 0, dropped or 0)  # appends never fall behind what is there already
+        epochs.default = max(epochs.latest or 0, dropped or 0)  # the epoch of appends must not decrease
         if start:
             epochs.truncate_from_start(start)
         epochs.flush()
 
     def _remove_snapshots(self, segments: Sequence[Segment], log_start: int, log_end: int) -> None:
-        """Those outside the log, those of no segment but the last, those cut short."""
+        """Remove snapshots outside the log, truncated ones, and those where no segment begins, except the last."""
         snapshots = self._snapshots
         snapshots.remove_strays({segment.base_offset for segment in segments})
         for offset in snapshots.offsets:
@@ -113,7 +115,7 @@ class Beside:
             if not log_start < offset <= log_end:
                 snapshots.delete(offset)
             elif not is_snapshot_size(os.stat(path, follow_symlinks=False).st_size):
-                _log.warning("event=snapshot_unusable reason=cut short (%s)", path)  # one that is not read below, too
+                _log.warning("event=snapshot_unusable reason=truncated (%s)", path)  # also if it is not read below
                 snapshots.delete(offset)
 
 
@@ -129,10 +131,10 @@ def producers_at(
     snapshots: Snapshots | None = None,
     snapshots_at: Collection[int] = (),
 ) -> Producers:
-    """Producer state below offset `end`: the newest usable snapshot, and a replay of what follows it.
+    """The producer state below offset `end`: from the newest usable snapshot and a replay of the batches after it.
 
-    snapshot_max: believe no snapshot above this offset. snapshots: the state keeps its own there, at those bases of
-    snapshots_at that the replay passes; None for a state that is only looked at.
+    snapshot_max: use no snapshot above this offset. snapshots: where the state writes snapshots, at those base offsets
+    in snapshots_at that the replay passes; None for a state that is only read.
     """
     kept = snapshots is not None
     files = Snapshots(inputs.directory, inputs.files) if snapshots is None else snapshots
@@ -168,9 +170,9 @@ def producers_at(
 
 
 def _add_missing(segment: Segment, aborted: Sequence[AbortedTransaction]) -> None:
-    """Markers that the replay of a segment met and its index does not know join it."""
+    """Add transactions that the replay of a segment found and its transaction index does not have."""
     known: Sequence[AbortedTransaction] = ()
-    with contextlib.suppress(CorruptIndex):  # of a log that is only read: the first to ask rebuilds it
+    with contextlib.suppress(CorruptIndex):  # of a read-only log: the first lookup rebuilds it
         known = segment.txn_index.entries
     ends = {entry.last_offset for entry in known}
     missing = [entry for entry in aborted if entry.last_offset not in ends]
@@ -182,7 +184,7 @@ def _add_missing(segment: Segment, aborted: Sequence[AbortedTransaction]) -> Non
 
 
 def has_producers(directory: str) -> bool:
-    """Does any snapshot or transaction index say that producers with ids write here?"""
+    """Does any snapshot or transaction index show that producers with ids write here?"""
     with os.scandir(directory) as entries:
         for entry in entries:
             _, suffix = names.parse_name(entry.name) or (0, "")
@@ -194,10 +196,10 @@ def has_producers(directory: str) -> bool:
 
 
 def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segment) -> None:
-    """Bring a segment's transaction index in line with its markers, whatever its file says: it has no checksum."""
+    """Correct the transaction index of a segment by its markers. The file has no checksum."""
     index = segment.txn_index
     if not segment.size:
-        return  # no batch can say otherwise
+        return  # no batch can contradict it
     known: dict[int, AbortedTransaction] = {}
     with contextlib.suppress(CorruptIndex):
         known = {entry.last_offset: entry for entry in index.entries}
@@ -209,13 +211,13 @@ def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segm
         producers = _producers_before(inputs, segments, segment, start)
         unreadable: list[Header] = []
         for entry in replay(headers, segment.file, producers, None, segment.base_offset, unreadable):
-            said = known.pop(entry.last_offset, None)
-            if said is not None:
-                entries.append(_agreed(said, entry, start, whole=whole and not unreadable))
+            stored = known.pop(entry.last_offset, None)
+            if stored is not None:
+                entries.append(_agreed(stored, entry, start, whole=whole and not unreadable))
             elif not markers[entry.last_offset].attributes & DELETE_HORIZON:
                 entries.append(entry)  # else the cleaner has removed its records, and the entry with them
-    # Of transactions whose records the cleaner has removed, or retention, the file alone may know; and of those whose
-    # markers damage hides. What no sound batch contradicts stays.
+    # Some transactions may be in the file only: those whose records the cleaner or retention has removed, and those
+    # whose markers are damaged. Entries that no intact batch contradicts stay.
     entries += [
         known.pop(offset)
         for offset, marker in markers.items()
@@ -226,20 +228,22 @@ def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segm
     index.correct(sorted(entries, key=lambda entry: entry.last_offset))
 
 
-def _agreed(said: AbortedTransaction, found: AbortedTransaction, start: int, *, whole: bool) -> AbortedTransaction:
-    """What is true of a transaction by its file and by its batches, which know nothing of before the log start, nor of
-    what the cleaner has removed, nor, if they are not whole, where it began. The lower last stable offset only makes a
-    reader look further."""
-    if said.producer_id != found.producer_id:
+def _agreed(stored: AbortedTransaction, found: AbortedTransaction, start: int, *, whole: bool) -> AbortedTransaction:
+    """One entry from that of the file and that found in the batches.
+
+    The batches lack what is before the log start, what the cleaner has removed and, if they are damaged (not whole),
+    the first offset. The lower last stable offset is safe: it only makes a reader look further.
+    """
+    if stored.producer_id != found.producer_id:
         return found
-    believed = not whole or 0 <= said.first_offset < start
-    first = said.first_offset if believed else found.first_offset
-    stable = min(said.last_stable_offset, found.last_stable_offset)
+    from_file = not whole or 0 <= stored.first_offset < start
+    first = stored.first_offset if from_file else found.first_offset
+    stable = min(stored.last_stable_offset, found.last_stable_offset)
     return AbortedTransaction(found.producer_id, first, found.last_offset, stable)
 
 
 def mend_txn_indexes(inputs: Inputs, listing: Sequence[str], segments: Sequence[Segment], found: Findings) -> None:
-    """Rebuild transaction indexes that break their format, crash or not."""
+    """Rebuild transaction indexes with an invalid format, after a crash or a clean shutdown."""
     present = {name for name in listing if name.endswith(names.TXN_INDEX)}
     for segment in segments if present else ():
         if names.file_name(segment.base_offset, names.TXN_INDEX) not in present:
@@ -252,7 +256,7 @@ def mend_txn_indexes(inputs: Inputs, listing: Sequence[str], segments: Sequence[
 
 
 def _producers_before(inputs: Inputs, segments: Sequence[Segment], segment: Segment, start: int) -> Producers:
-    """Producers where a segment begins: mostly there is a snapshot of just that."""
+    """The producer state at the base offset of a segment. Mostly there is a snapshot of it."""
     if segment.base_offset > start:
         try:
             producers = Producers(expiration_ms=inputs.producer_expiration_ms)

@@ -1,13 +1,13 @@
-"""Recovery: how far a log is good, what of it may be cut, and what must not be.
+"""Recovery: how far a log is valid, which of it may be cut, and which must not.
 
-  C1  under "strict" nothing is cut but a torn tail: the last batch, or pages of NULs that write-back never replaced.
-      Good batches behind a bad one: CorruptLog, before anything has changed
-  C2  under "kafka" the first bad batch ends the log, and later segments go with what follows it
-  C3  under "strict" nothing below the recovery point is cut, nor a batch whose checksum holds
-  C4  a base offset, which no checksum covers, never ends or moves the log alone: batches behind it show the lie, and a
-      last batch beyond all that its segment can hold, one bit away from where it should stand, stays what it is
+  C1  under "strict" only a torn tail is cut: the last batch, or pages of NULs that write-back never replaced. Valid
+      batches after an invalid one raise CorruptLog before anything has changed
+  C2  under "kafka" the first invalid batch ends the log; all that follows it and all later segments are removed
+  C3  under "strict" nothing below the recovery point is cut, and no batch with a valid checksum
+  C4  no checksum covers a base offset, so it alone never ends or moves the log: the batches after it show that it is
+      invalid. A last batch beyond the range of its segment, one bit away from the expected offset, stays as it is
 
-A segment that holds offsets which its index cannot name is split (split.py). Kafka: LogLoader.recoverLog,
+A segment with offsets that its index cannot represent is split (overflow.py). Kafka: LogLoader.recoverLog,
 LogSegment.recover.
 """
 
@@ -32,7 +32,7 @@ _CHUNK = 1 << 20
 
 
 def tail_position(segment: Segment) -> int:
-    """Where the scan for the log end may begin: the last index entry that lands on its batch, else 0."""
+    """Where the scan for the log end may begin: the position in the last index entry if its batch is there, else 0."""
     try:
         index = segment.index
     except (OSError, CorruptIndex):
@@ -45,7 +45,7 @@ def tail_position(segment: Segment) -> int:
 
 
 def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Beside) -> list[Segment]:
-    """Check every segment from the one that holds the recovery point on; the segments that remain."""
+    """Check every segment from the one with the recovery point on. Returns the segments that remain."""
     at = number_of(segments, inputs.recovery_point)
     beside.begin(segments, at, max(inputs.log_start_offset, segments[0].base_offset))
     done, waiting, made = segments[:at], segments[at:][::-1], set[Segment]()
@@ -62,7 +62,7 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
             allow_cut(inputs, segment, scan, size, later)
             found.bytes_truncated += size - scan.end + sum(other.size for other in later)
             found.note(cut_text(segment, scan, size, later))
-            # First: once the cut is on disk, nothing says any more that the later segments go.
+            # Delete before the cut: once the cut is on disk, nothing shows that the later segments are invalid.
             found.to_unlink += delete_segments(inputs, later)
             segment.cut(scan.end)
         elif not waiting:
@@ -70,7 +70,7 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
         if overflows(segment, scan) and not is_flipped(segment):
             parts = split_segment(inputs, segment)
             found.note(f"{segment.path}: split at {', '.join(str(part.base_offset) for part in parts)}")
-            waiting += parts[::-1]  # their indexes are still to come
+            waiting += parts[::-1]  # their indexes are built when they are checked
             made.update(parts)
             continue
         beside.learn(segment, scan)
@@ -80,10 +80,10 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, beside: Be
 
 
 def _check(inputs: Inputs, segment: Segment, after: Segment | None, found: Findings) -> Scan:
-    """Look at every byte of a segment and build its indexes anew. What its policy does not allow is CorruptLog."""
+    """Check every byte of a segment and rebuild its indexes. Raises CorruptLog for what the policy does not allow."""
     found.segments_scanned += 1
     found.bytes_scanned += segment.size
-    # The newest segment is what is read next: it stays.
+    # The newest segment is read next, so it stays in the page cache.
     scan = segment.recover(inputs.progress, drop_behind=after is not None and inputs.config.io.scan_drop_behind)
     if after is not None and scan.next_offset > after.base_offset:
         scan.invalid.append(scan.last_at)  # the last batch reaches into the next segment
@@ -96,12 +96,12 @@ def _check(inputs: Inputs, segment: Segment, after: Segment | None, found: Findi
 
 
 def _refuse_name(segment: Segment) -> None:
-    """Whatever the policy: a broker's load fails there too, and keeps the file."""
+    """Raise CorruptLog for a first batch below the base offset, under any policy: a broker's load fails there, too."""
     first = find_offset(segment.file, 0, os.stat(segment.path).st_size, -1)
-    at = "elsewhere" if first is None else f"at {first.base_offset}"
+    at = "elsewhere" if first is None else f"at offset {first.base_offset}"
     raise CorruptLog(
-        f"the first batch begins {at}, below the name of its segment. Nothing was changed. Rename the files "
-        f"of the segment if the name is wrong; `klog verify` lists the damage",
+        f"the first batch begins {at}, below the base offset in the name of its segment. Nothing was changed. Rename "
+        f"the files of the segment if the name is wrong; `klog verify` lists the damage",
         path=segment.path,
         position=0,
         offset=segment.base_offset,
@@ -116,7 +116,7 @@ def _refuse_gap(inputs: Inputs, before: Segment, after: Segment) -> None:
     if gap not in gaps.read(inputs.directory):
         raise CorruptLog(
             f"records {before.next_offset} to {after.base_offset - 1} are missing between two segments: restore "
-            f'{before.path}, or open with recovery="kafka" to go on without them',
+            f'{before.path}, or open with recovery="kafka" to continue without them',
             path=after.path,
             position=0,
             offset=before.next_offset,
@@ -132,16 +132,16 @@ def allow_cut(
     later: list[Segment],
     way_out: str = 'recovery="kafka" cuts the log here as a broker would',
 ) -> None:
-    """Raise CorruptLog under the strict policy unless what is cut is a torn tail or write-back that never came."""
+    """Raise CorruptLog under the strict policy unless the cut removes only a torn tail or unfinished write-back."""
     if inputs.policy == "kafka":
         return
-    file, unsynced = segment.file, not inputs.clean_shutdown  # a clean stop has synced all there is
-    if unsynced and _never_came(bytes(file.read(scan.end, BATCH_HEADER)), scan.end, scan.next_offset):
-        return  # only the length of the file and a later write did
+    file, unsynced = segment.file, not inputs.clean_shutdown  # a clean shutdown has synced everything
+    if unsynced and _not_written(bytes(file.read(scan.end, BATCH_HEADER)), scan.end, scan.next_offset):
+        return  # only the file length and a later write reached the disk
     if scan.reason == "offset_order" and not _repeats(segment, scan.end, size):
         raise CorruptLog(
-            f"a whole batch whose offsets go back behind {scan.next_offset - 1}. Nothing was changed. `klog verify` "
-            f"lists the damage; {way_out}",
+            f"a whole batch begins at or below offset {scan.next_offset - 1}, where the batch before it ends. Nothing "
+            f"was changed. `klog verify` lists the damage; {way_out}",
             path=segment.path,
             position=scan.end,
             offset=max(scan.next_offset, segment.base_offset),
@@ -149,17 +149,17 @@ def allow_cut(
         )
     if scan.reason != "offset_order" and _is_whole(segment, scan.end, size):
         raise CorruptLog(
-            f"a whole batch with a good checksum and a wrong header ({scan.reason}): no crash leaves that. "
+            f"a whole batch has a valid checksum and an invalid header ({scan.reason}), which no crash causes. "
             f"Nothing was changed. `klog verify` lists the damage; {way_out}",
             path=segment.path,
             position=scan.end,
             offset=max(scan.next_offset, segment.base_offset),
         )
-    behind: Header | None = search_batch(file, scan.end, size, segment.base_offset, scan.next_offset)
-    if unsynced and nul_page_within(file, scan.end, size if behind is None else behind.position) >= 0:
-        return  # zeros in the values of the good batches behind are no such page
-    where = "" if behind is None else f"a good batch of offset {behind.base_offset} stands at byte {behind.position}"
-    if behind is None:
+    after: Header | None = search_batch(file, scan.end, size, segment.base_offset, scan.next_offset)
+    if unsynced and nul_page_within(file, scan.end, size if after is None else after.position) >= 0:
+        return  # zeros in the values of the valid batches after it do not count
+    where = "" if after is None else f"a valid batch of offset {after.base_offset} at byte {after.position}"
+    if after is None:
         for other in later:
             header = find_offset(other.file, 0, other.size, other.base_offset)
             if header is not None:
@@ -168,8 +168,8 @@ def allow_cut(
         else:
             return
     raise CorruptLog(
-        f"a bad batch ({scan.reason}) with good ones behind it: {where}. Nothing was changed. `klog verify` lists the "
-        f"damage; {way_out}",
+        f"an invalid batch ({scan.reason}) with valid ones after it: {where}. Nothing was changed. `klog verify` lists "
+        f"the damage; {way_out}",
         path=segment.path,
         position=scan.end,
         offset=max(scan.next_offset, segment.base_offset),
@@ -177,25 +177,29 @@ def allow_cut(
     )
 
 
-def _never_came(header: bytes, position: int, due: int) -> bool:
-    """Has write-back left out what begins here? Of a header that a sector ends in, the next one may have come: then the
-    zeros before that must reach beyond the length, or over what is not zero of the offset that is due, of which no
-    checksum tells."""
-    came = header[: SECTOR - position % SECTOR]
-    short = len(came) < LENGTH_END and not due.to_bytes(_BASE_OFFSET_BYTES)[: len(came)].strip(b"\0")
-    return not (header if short else came).strip(b"\0")
+def _not_written(header: bytes, position: int, due: int) -> bool:
+    """Did write-back never write the bytes that begin here?
+
+    If the header crosses a sector boundary, the second sector may have been written. Then the zeros of the first must
+    cover the length, or the non-zero bytes of the expected offset `due`, which no checksum covers.
+    """
+    first = header[: SECTOR - position % SECTOR]
+    short = len(first) < LENGTH_END and not due.to_bytes(_BASE_OFFSET_BYTES)[: len(first)].strip(b"\0")
+    return not (header if short else first).strip(b"\0")
 
 
 def _refuse_durable(inputs: Inputs, segment: Segment, scan: Scan) -> None:
-    """Raise CorruptLog under the strict policy where what does not scan lies below the recovery point: it was on disk,
-    so no crash explains it. A batch behind a gap, torn, names an offset beyond it."""
+    """Raise CorruptLog under the strict policy if the invalid batch is below the recovery point.
+
+    It was on disk, so no crash explains it. A torn batch after a gap has a base offset beyond the recovery point.
+    """
     if inputs.policy == "kafka" or max(scan.next_offset, segment.base_offset) >= inputs.recovery_point:
         return
     torn = bytes(segment.file.read(scan.end, _BASE_OFFSET_BYTES))
     if len(torn) == _BASE_OFFSET_BYTES and int.from_bytes(torn, signed=True) >= inputs.recovery_point:
         return
     raise CorruptLog(
-        f"{_WHAT[scan.reason]}, below the recovery point {inputs.recovery_point}: its records were on disk. Nothing "
+        f"{_WHAT[scan.reason]} below the recovery point {inputs.recovery_point}: its records were on disk. Nothing "
         f'was changed. Restore the file from a copy; recovery="kafka" cuts the log here as a broker would',
         path=segment.path,
         position=scan.end,
@@ -205,14 +209,16 @@ def _refuse_durable(inputs: Inputs, segment: Segment, scan: Scan) -> None:
 
 
 def _refuse_short_batch(inputs: Inputs, segment: Segment, scan: Scan) -> None:
-    """Raise CorruptLog under the strict policy where the batch before what does not scan, of which a clean load has
-    read the header alone, fails its checksum: its length may be wrong, and what is behind it a part of it."""
+    """Raise CorruptLog under the strict policy if the batch before the invalid one fails its checksum.
+
+    A clean load has read only its header. Its length may be wrong, and the bytes after it a part of it.
+    """
     last = find_offset(segment.file, scan.last_at, scan.end, -1) if scan.batches else None
     if inputs.policy == "kafka" or last is None or last.magic < 2 or _is_whole(segment, scan.last_at, scan.end):
         return
     raise CorruptLog(
-        f"{_WHAT[scan.reason]} at byte {scan.end}, behind a batch whose checksum fails. Nothing was changed. `klog "
-        f'verify` lists the damage; recovery="kafka" cuts the log behind that batch',
+        f"{_WHAT[scan.reason]} at byte {scan.end}, after a batch with an invalid checksum. Nothing was changed. `klog "
+        f'verify` lists the damage; recovery="kafka" cuts the log after that batch',
         path=segment.path,
         position=scan.last_at,
         offset=max(scan.next_offset - 1, segment.base_offset),
@@ -221,11 +227,11 @@ def _refuse_short_batch(inputs: Inputs, segment: Segment, scan: Scan) -> None:
 
 
 def _refuse_other_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
-    """Raise CorruptLog under the strict policy where the last batch of the log is to blame for a log end that its
-    recovery point does not bear out.
+    """Raise CorruptLog under the strict policy if an invalid last batch makes log end and recovery point disagree.
 
-    After a clean stop the two are one, if there is a recovery point. After a crash the log may end beyond it, but no
-    batch begins below it and ends above. The checksum of the last batch fails, or its base offset is a bit away.
+    After a clean shutdown they are equal, if there is a recovery point. After a crash the log may end beyond it, but no
+    batch begins below it and ends above it. The last batch is invalid if its checksum is, or if its base offset is one
+    bit away from the expected one.
     """
     point, end = inputs.recovery_point, scan.next_offset
     if inputs.policy == "kafka" or point in (0, end) or not scan.batches:
@@ -239,8 +245,8 @@ def _refuse_other_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
     if not moved and (not inputs.clean_shutdown or _is_whole(segment, scan.last_at, scan.end)):
         return
     raise CorruptLog(
-        f"the last batch ends the log at {end}, and the recovery point {point} says that it is wrong. Nothing was "
-        f'changed. `klog verify` lists the damage; recovery="kafka" opens the log as it is',
+        f"the last batch ends the log at {end}, which contradicts the recovery point {point}. Nothing was changed. "
+        f'`klog verify` lists the damage; recovery="kafka" opens the log as it is',
         path=segment.path,
         position=scan.last_at,
         offset=last.base_offset,
@@ -249,8 +255,10 @@ def _refuse_other_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
 
 
 def _is_whole(segment: Segment, position: int, end: int) -> bool:
-    """Is there a batch at this byte that ends at or before `end` by its length, and whose checksum holds? Its magic,
-    which that leaves out, is not asked."""
+    """Is there a batch at this position that ends at or before `end` and has a valid checksum?
+
+    Its magic, which the checksum does not cover, is not checked.
+    """
     head = bytes(segment.file.read(position, BATCH_HEADER))
     stop = position + _PREFIX + int.from_bytes(head[_BASE_OFFSET_BYTES:_PREFIX], signed=True)
     if len(head) < BATCH_HEADER or not position + BATCH_HEADER <= stop <= end:
@@ -265,10 +273,10 @@ def _is_whole(segment: Segment, position: int, end: int) -> bool:
 
 
 def _repeats(segment: Segment, position: int, end: int) -> bool:
-    """Does the log hold the batch that begins at this byte once more, before it? Then nothing is lost with it."""
+    """Does the segment have the same batch before this position? Then a cut loses nothing."""
     again = find_offset(segment.file, position, end, -1)
     if again is None:
-        return True  # no whole batch, after all
+        return True  # there is no whole batch
     first = find_offset(segment.file, 0, position, again.last_offset)
     if first is None or first.size != again.size:
         return False
@@ -276,11 +284,11 @@ def _repeats(segment: Segment, position: int, end: int) -> bool:
 
 
 _WHAT = {
-    "truncated": "a batch cut short",
-    "length": "no batch",
-    "crc": "a batch whose checksum fails",
-    "magic": "no batch of a known format",
-    "offset_order": "a batch whose offsets go back",
+    "truncated": "a truncated batch",
+    "length": "a batch with an invalid length",
+    "crc": "a batch with an invalid checksum",
+    "magic": "a batch with an unknown magic",
+    "offset_order": "a batch with decreasing offsets",
 }
 
 
@@ -293,12 +301,12 @@ def cut_text(segment: Segment, scan: Scan, size: int, later: list[Segment], fate
 
 
 def find_end(inputs: Inputs, segment: Segment, found: Findings) -> None:
-    """The end of the last segment after a clean stop, by its headers; a torn or foreign tail is cut."""
+    """Find the end of the last segment after a clean shutdown by its headers, and cut an invalid tail."""
     size = segment.size
     position = tail_position(segment)
     floor = segment.base_offset if inputs.policy == "strict" else 0
     scan = scan_headers(segment.file, position, size, floor, segment.base_offset)
-    if scan.reason == "offset_order" and position:  # who lies can only be told from the beginning
+    if scan.reason == "offset_order" and position:  # only a scan from the start shows which offset is invalid
         scan = scan_headers(segment.file, 0, size, floor, segment.base_offset)
     refuse_far_end(inputs, segment, scan)
     report_invalid(inputs, segment, scan, found, refuse=False)
@@ -318,9 +326,9 @@ def find_end(inputs: Inputs, segment: Segment, found: Findings) -> None:
 
 
 def report_invalid(inputs: Inputs, segment: Segment, scan: Scan, found: Findings, *, refuse: bool) -> None:
-    """A batch with a wrong base offset stays where it is: readers meet CorruptBatch there."""
+    """Report batches with an invalid base offset. They stay as they are: reading them raises CorruptBatch."""
     for position in scan.invalid:
-        text = "a batch whose base offset jumps ahead of the good batches behind it"
+        text = "the base offset of a batch is above those of the valid batches after it"
         if refuse:
             raise CorruptLog(
                 f'{text}. Nothing was changed. `klog verify` lists the damage; recovery="kafka" opens the log as it is',
@@ -332,13 +340,16 @@ def report_invalid(inputs: Inputs, segment: Segment, scan: Scan, found: Findings
 
 
 def refuse_far_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
-    """The last batch alone has none behind it that would show its base offset to be wrong; but no segment holds offsets
-    that its index cannot name, save those that are split. A log that went on from there would have a hole of two
-    thousand million offsets and more."""
+    """Raise CorruptLog under the strict policy if the base offset of the last batch is out of range by a wrong bit.
+
+    No batch after it shows that it is invalid. But only segments that are split have offsets that their index cannot
+    represent. A log that continued from there would have a gap of 2^31 offsets or more.
+    """
     if inputs.policy == "strict" and overflows(segment, scan) and is_flipped(segment):
         raise CorruptLog(
-            f"the last batch ends at offset {scan.next_offset - 1}, more than a segment from {segment.base_offset} on "
-            f'can hold. Nothing was changed. `klog verify` lists the damage; recovery="kafka" opens the log as it is',
+            f"the last batch ends at offset {scan.next_offset - 1}, beyond the range of a segment with base offset "
+            f"{segment.base_offset}. Nothing was changed. `klog verify` lists the damage; "
+            f'recovery="kafka" opens the log as it is',
             path=segment.path,
             position=scan.last_at,
             offset=scan.next_offset - 1,
@@ -347,8 +358,7 @@ def refuse_far_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
 
 
 def delete_segments(inputs: Inputs, segments: list[Segment]) -> list[str]:
-    """Take segments and their snapshots out of the log: renamed to .deleted, durably. The names, for whoever unlinks
-    them later."""
+    """Rename segments and their snapshots durably to .deleted. Returns the names, which the caller unlinks later."""
     to_unlink = []
     for segment in segments:
         segment.close()

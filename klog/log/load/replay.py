@@ -1,4 +1,4 @@
-"""From batches to epochs, producers and aborted transactions: what recovery and loading learn from a segment."""
+"""Replays the batches of a segment into leader epochs, producers and aborted transactions, for a load."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def replay(
     start: int,
     unreadable: list[Header] | None = None,
 ) -> list[AbortedTransaction]:
-    """Apply batches from offset `start` on; the transactions that abort markers among them ended, in order.
+    """Apply batches from offset `start` on. Returns the transactions that they abort, in order.
 
-    headers: those that Scan.notable lists. epochs None: leave them alone; producers None likewise. unreadable takes the
-    markers that cannot be read, which end nothing then: their transactions stay open. None: CorruptBatch.
+    headers: those of Scan.notable. epochs None: do not change them; producers None likewise. unreadable: gets the
+    markers that cannot be read, whose transactions stay open; None: raise CorruptBatch for them.
     """
     aborted: list[AbortedTransaction] = []
     of_producers: list[Header] = []
@@ -55,7 +55,7 @@ def replay(
             continue
         if header.count == 0:
             producers.note_emptied(header.producer_id)
-            continue  # by the cleaner: its outcome has been applied long ago
+            continue  # emptied by the cleaner: the marker was applied long ago
         try:
             ended = _end(header, markers.next(), file.path, producers)
         except CorruptBatch:
@@ -69,9 +69,8 @@ def replay(
 
 
 def _remembered(headers: list[Header]) -> list[Header]:
-    """Of batches of producers those that leave a trace: of plain ones the first, by which it is known, and the
-    last five. A log of nothing else, which is what idempotent producers write, costs little more than its read.
-    """
+    """The batches of producers that affect the state: of idempotent ones the first, which makes the producer known,
+    and the last five. So a log of idempotent producers costs little more than its read."""
     totals: dict[tuple[int, int], int] = {}
     plain: list[tuple[Header, tuple[int, int] | None]] = []
     for header in headers:
@@ -91,7 +90,7 @@ def _remembered(headers: list[Header]) -> list[Header]:
 
 
 class _Markers:
-    """The bytes of markers, one after the other: neighbours are read together."""
+    """Reads the bytes of markers in order, neighbours together."""
 
     def __init__(self, file: LogFile, headers: list[Header]) -> None:
         self._file = file
@@ -99,7 +98,7 @@ class _Markers:
         self._read: list[AlignedBuffer | OSError] = []
 
     def next(self) -> AlignedBuffer:
-        """The next one's. Raises OSError."""
+        """The bytes of the next marker. Raises OSError."""
         if not self._read:
             some = [self._left.pop() for _ in range(min(_MARKERS_AT_ONCE, len(self._left)))]
             self._read = read_parts(self._file, some)[::-1]

@@ -1,13 +1,13 @@
-"""Does the name of each segment agree with its batches?
+"""Checks that the name of each segment agrees with its batches.
 
 A segment is named by the first offset that it may hold. A name above its first batch, or below the end of the segment
-before it, hides records: offsets are looked up by name. No crash leaves that, a rename by hand or a wrong bit in a
+before it, hides records, since offsets are looked up by name. No crash causes that; a manual rename or a wrong bit in a
 directory does.
 
-  N1  the name is to blame where the first batch goes on behind the segment before, and the second behind the first;
-      else the batch is (recover C4), and its readers meet it
-  N2  one short read for each segment, without read-ahead, and a look at the end of the one before only where the first
-      batch is not at the name. Recovery, which drops what it scans, drops this as well
+  N1  the name is wrong if the first batch follows the segment before, and the second batch follows the first; else the
+      batch is wrong (recovery C4), and reading it raises CorruptBatch
+  N2  one short read for each segment, without read-ahead. The end of the segment before is read only if the first batch
+      does not begin at the name. Recovery drops these pages from the page cache like those that it scans
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from klog.segment import HeaderWalk, Segment, find_offset, names, scan_headers
 
 
 def check_names(inputs: Inputs, segments: Sequence[Segment], found: Findings) -> None:
-    """CorruptLog under the strict policy for a segment whose name is wrong; under the other it is noted."""
+    """Raise CorruptLog under the strict policy for a segment with a wrong name; under the other note it."""
     before: Segment | None = None
     for segment in segments:
         if not segment.size:
@@ -31,7 +31,7 @@ def check_names(inputs: Inputs, segments: Sequence[Segment], found: Findings) ->
         before = segment
         if first is None:
             continue
-        text = f"the segment is named {segment.base_offset}, and its first batch begins at {first}"
+        text = f"the segment is named {segment.base_offset}, but its first batch begins at {first}"
         if inputs.policy == "strict":
             raise CorruptLog(
                 f"{text}: records would be skipped. Nothing was changed. Rename its files to "
@@ -46,7 +46,7 @@ def check_names(inputs: Inputs, segments: Sequence[Segment], found: Findings) ->
 
 
 def _misnamed(inputs: Inputs, before: Segment | None, segment: Segment) -> int | None:
-    """The offset that a segment should be named by, None where its name is right, or not to blame."""
+    """The offset by which a segment should be named, None if its name is right or the batch is wrong (N1)."""
     file = inputs.files.open(segment.path)
     try:
         file.advise(0, 0, os.POSIX_FADV_RANDOM)
@@ -70,7 +70,7 @@ def _misnamed(inputs: Inputs, before: Segment | None, segment: Segment) -> int |
 
 
 def _end_of(inputs: Inputs, segment: Segment | None) -> int | None:
-    """The offset behind the last batch of a closed segment, by its headers; None where there is none."""
+    """The offset after the last batch of a closed segment, by its headers; None without a batch."""
     if segment is None:
         return None
     file, position = inputs.files.open(segment.path), 0

@@ -1,1 +1,1 @@
-"""read: from an offset, a time or a word to batches and records."""
+"""Reading: from an offset, a time, "earliest" or "latest" to batches and records."""

@@ -1,10 +1,10 @@
-"""Aborted transactions of a range of offsets, over the segments that may name them.
+"""The aborted transactions of a range of offsets, from the transaction indexes of several segments.
 
-The marker that aborts a transaction may lie in any segment behind its records, and mostly there is none in any. So of
-closed segments it is remembered which have no aborted transactions: the next question goes on behind them.
+The marker that aborts a transaction may be in any segment after its records, and most segments have none. So the finder
+remembers which closed segments have no aborted transactions, and skips them in the next lookup.
 
-Any thread. What is known holds for one tuple of segments: a roll, retention or truncation makes another. Kafka:
-UnifiedLog.collectAbortedTransactions, which asks each.
+Any thread. The memory holds for one tuple of segments: a roll, retention or truncation makes another. Kafka:
+UnifiedLog.collectAbortedTransactions, which reads the index of each segment.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from klog.segment import AbortedTransaction, Segment, collect_aborted
 
 
 class AbortedFinder:
-    """Of one log."""
+    """Finds the aborted transactions of one log."""
 
     def __init__(self) -> None:
-        # A tuple of segments, and by the number of a closed one without entries: the next that may have some.
+        # A tuple of segments, and {number of a closed one without entries: number of the next that may have some}.
         self._known: tuple[Sequence[Segment], dict[int, int]] = ((), {})
 
     def forget(self) -> None:
-        """A closed segment may have more entries than when it was asked."""
+        """Drop the memory: a closed segment may have new entries."""
         self._known = ((), {})
 
     def find(
@@ -33,7 +33,7 @@ class AbortedFinder:
         high: int,
         entries_of: Callable[[Segment], Sequence[AbortedTransaction]],
     ) -> list[AbortedTransaction]:
-        """Those with records or marker in [low, high), in the order of their markers."""
+        """The aborted transactions with records or marker in [low, high), in the order of their markers."""
         known = self._known
         if known[0] is not segments:
             known = self._known = (segments, {})

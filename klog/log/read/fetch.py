@@ -1,13 +1,13 @@
-"""One fetch: raw batches of one segment, as a slice of its file that goes on to memory or a socket.
+"""One fetch: raw batches of one segment, as a slice of its file to read into memory or send to a socket.
 
-  F1  where the log stands is looked up before the bytes are: no answer names a high watermark that its data is beyond
-  F2  nothing at or beyond the isolation's bound is in the slice, and nothing of an append that is not through
-  F3  a slice holds whole batches. The first of them may begin below the offset that was asked for: consumers skip
-  F4  at the bound and above it, up to the log end, a fetch is empty and no error: the consumer comes back
+  F1  the log's offsets are read before the bytes are located: the data never goes beyond the returned high watermark
+  F2  a slice has nothing at or beyond the isolation's bound, and nothing of an unfinished append
+  F3  a slice holds whole batches. The first may begin below the requested offset: consumers skip those records
+  F4  from the bound up to the log end a fetch is empty and not an error: the consumer fetches again
 
-Without a lock, any thread. Kafka: UnifiedLog.read, LocalLog.read, FetchDataInfo. There a slice may end inside a batch,
-and one byte of the first batch is an answer (firstEntryIncomplete); servers send an empty one in its place, and so
-does klog.
+Without a lock, any thread. Kafka: UnifiedLog.read, LocalLog.read, FetchDataInfo. In Kafka a slice may end inside a
+batch, and may be a part of the first batch (firstEntryIncomplete). Servers replace that by an empty slice, and so does
+klog.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ ISOLATIONS: tuple[str, ...] = get_args(Isolation)
 
 @dataclass(slots=True)
 class FetchData:
-    """What one fetch found: a slice of `size` bytes, whole batches of one segment, from `position` on.
+    """The result of one fetch: a slice of `size` bytes, whole batches of one segment, from `position` on.
 
-    position says where it begins, or where reading would go on. first_entry_incomplete: there is a batch, but it is
-    larger than was asked for. aborted_transactions: those whose records in the slice do not count, for read_committed.
+    position: where the slice begins, or where reading continues if it is empty. first_entry_incomplete: the first batch
+    is larger than max_bytes. aborted_transactions: for read_committed, those whose records in the slice do not count.
 
-    The slice keeps its file open, and what memory() gave stays as it is whatever becomes of the log. A log that is
-    truncated before memory() or send_to() is called gives an error there, or its new bytes. Any thread.
+    The slice keeps its file open. The result of memory() never changes. If the log is truncated before memory() or
+    send_to() is called, the call raises or gives the new bytes. Any thread.
     """
 
     offset: int
@@ -66,16 +66,16 @@ class FetchData:
         return self._last_stable_offset
 
     def memory(self) -> memoryview:
-        """The batches, read-only, valid as long as you keep it.
+        """The batches, read-only, valid as long as the caller keeps the view.
 
-        Of a log that is open for writing the view is the page cache itself, without a copy: there a disk that cannot
-        give a page is a signal (SIGBUS), not an error. Log.close(), or a fork, copies what views are held by then, and
-        somewhat more about each. Any other log's bytes are copied at once.
+        For a log that is open for writing the view is the page cache itself, without a copy: a page that the disk
+        cannot read raises a signal (SIGBUS), not an error. Log.close(), or a fork, copies the pages of the views that
+        exist then. For a read-only log the bytes are copied at once.
         """
         file, home = self._file, None if self._log is None else self._log._home
         if file is not None and home is not None and home.mappable:
             view = view_of(file, self.position.position, self.size)
-            if view is not None and home.mappable:  # still: close() lets go of maps when it has said so
+            if view is not None and home.mappable:  # check again: close() clears `mappable`, then releases the maps
                 return view
         return self._copy()
 
@@ -92,7 +92,7 @@ class FetchData:
         self._read()
         if len(data) < size:
             raise CorruptBatch(
-                f"{size} bytes were there when they were looked up, {len(data)} are now: the log was truncated",
+                f"{len(data)} of {size} bytes are left: the log was truncated after the fetch",
                 path=file.path,
                 position=start,
                 offset=self.offset,
@@ -100,36 +100,36 @@ class FetchData:
         return memoryview(data)
 
     def send_to(self, target: HasFileno, start: int = 0) -> int:
-        """Send the batches from byte `start` of them on, without a copy where the kernel can: how many bytes went.
+        """Send the slice from byte `start` on, without a copy where the kernel can. Returns the number of bytes sent.
 
-        target: a socket, a TLS one too, or anything with a fileno(): a pipe, a file (at its own place; flush it first).
-        That is all of them, unless the target does not block: then as many as it takes now, and you come back with
-        start= what it has. Raises PeerGone, SendTimeout, OSError; CorruptBatch where the log was truncated meanwhile.
-        What was truncated and written again is not noticed: the new bytes go.
+        target: a socket, also with TLS, or anything with a fileno(): a pipe, a file (at its current position; flush it
+        first). A blocking target takes all bytes. A non-blocking one takes what it can now; call again with start= what
+        it has. Raises PeerGone, SendTimeout, OSError; CorruptBatch if the log was truncated meanwhile. A place that was
+        truncated and written again is not noticed: the new bytes are sent.
         """
         self._check_start(start)
         return self.send_part(target, start, self.size - start)
 
     async def send_to_async(self, target: HasFileno, start: int = 0) -> int:
-        """The same to a target that does not block, in the running event loop: all of it, once it returns.
+        """Send the whole slice from byte `start` on to a non-blocking target, in the running event loop.
 
-        Other tasks have their turn in between. What ends it, a cancellation too, says in `sent` how much went before:
-        an Outgoing goes on from there by itself.
+        Yields to other tasks. An exception, also a cancellation, has the number of bytes sent as `sent`; an Outgoing
+        continues from there by itself.
         """
         self._check_start(start)
         done = start
 
-        def turn() -> bool:
+        def step() -> bool:
             nonlocal done
             try:
                 done += self.send_part(target, done, min(self.size - done, YIELD_BYTES))
-            except BaseException as error:  # some are no end: TLS may have to hear the peer first
+            except BaseException as error:  # not always the end: TLS may have to read from the peer first
                 done += getattr(error, "sent", 0)
                 raise
             return done == self.size
 
         try:
-            await send_yielding(target, turn)
+            await send_yielding(target, step)
         except BaseException as error:
             note_sent(error, done - start)
             raise
@@ -140,7 +140,7 @@ class FetchData:
             raise ValueError(f"start={start}: the slice has {self.size} bytes")
 
     def send_part(self, target: HasFileno, start: int, size: int) -> int:
-        """`size` bytes from byte `start` on, or as many of them as the target takes."""
+        """Send `size` bytes from byte `start` on, or as many of them as the target takes. Returns their number."""
         file = self._file
         if type(start) is not int or type(size) is not int or start < 0 or not 0 <= size <= self.size - start:
             self._check_part(start, size)
@@ -153,7 +153,7 @@ class FetchData:
             )
         except EOFError as error:
             cut = CorruptBatch(
-                f"the file ends before the {self.size} bytes of the slice do: the log was truncated",
+                f"the file ends inside the slice of {self.size} bytes: the log was truncated after the fetch",
                 path=file.path,
                 position=self.position.position,
                 offset=self.offset,
@@ -161,7 +161,7 @@ class FetchData:
             cut.sent = error.sent  # type: ignore[attr-defined]
             raise cut from None
         except OSError as error:
-            if error.filename == file.path:  # the target's own names no file
+            if error.filename == file.path:  # an error of the target has no file name
                 self._failed(error)
             raise
         if sent:
@@ -174,7 +174,7 @@ class FetchData:
             raise ValueError(f"start={start}, size={size}: the slice has {self.size} bytes")
 
     def _failed(self, error: OSError) -> None:
-        """F20: the disk did not give its bytes. Several in a row take the log offline."""
+        """F20: the disk failed to read. Several failures in a row take the log offline."""
         if self._log is not None:
             self._log._read_failed(error)
 
@@ -184,7 +184,7 @@ class FetchData:
 
 
 def note_sent(error: BaseException, sent: int) -> None:
-    """Let an error say how much of all went, where it knew that of its own part alone."""
+    """Set the number of bytes sent in an error that counts only those of its last part."""
     if isinstance(error, PeerGone):
         error.__init__(error.errno, sent)  # type: ignore[misc]
     elif isinstance(error, SendTimeout):
@@ -196,7 +196,7 @@ def note_sent(error: BaseException, sent: int) -> None:
 
 
 def unknown_isolation(given: object) -> TypeError | ValueError:
-    """What to raise for an isolation that is none."""
+    """The exception for an invalid isolation."""
     try:
         chosen("isolation", given, ISOLATIONS)
     except (TypeError, ValueError) as error:
@@ -205,10 +205,10 @@ def unknown_isolation(given: object) -> TypeError | ValueError:
 
 
 def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> FetchData:
-    """What Log.fetch documents."""
+    """Fetch batches from an offset on, at most max_bytes; with min_one at least one whole batch."""
     if not 0 <= max_bytes <= LONG_MAX:
-        raise ValueError(f"max_bytes={max_bytes}: not negative, and no more than 63 bits")
-    # F1. The end first: what is appended from here on is beyond it.
+        raise ValueError(f"max_bytes={max_bytes}: must be from 0 to 2^63-1")
+    # F1. The log end is read first: later appends are beyond it.
     start, end = log.log_start_offset, log.log_end_offset
     high_watermark = min(log.high_watermark, end)
     stable = min(log.last_stable_offset, high_watermark) if isolation == "read_committed" or not log.read_only else None
@@ -232,10 +232,9 @@ def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_o
 def read_up_to(
     found: FetchData, segments: Sequence[Segment], bound: OffsetMetadata, max_bytes: int, min_one: bool
 ) -> None:
-    """Fill in the slice for found.offset, of these segments and below a bound whose byte is known.
+    """Set the slice of found.offset, from these segments and below the bound.
 
-    A bound that is only an offset lets nothing through but what lies below it without doubt: nothing is read towards
-    an end that nobody has found. Kafka: LocalLog.read.
+    If the bound has no position, the slice is empty. Kafka: LocalLog.read.
     """
     offset = found.offset
     if offset == bound.offset:
@@ -265,9 +264,9 @@ def read_up_to(
 
 
 def place_of(segments: Sequence[Segment], offset: int, end: int) -> OffsetMetadata:
-    """Where the first batch that reaches `offset` begins; where the last one below `end` ends, if there is none."""
+    """The position of the first batch that reaches `offset`; if there is none, the end of the last batch."""
     for segment in segments[number_of(segments, offset) :]:
-        size = segment.size  # before next_offset: an append moves them in the other order
+        size = segment.size  # read before next_offset: an append sets them in the other order
         if size and segment.next_offset > offset:
             header = segment.locate(offset)
             if header is not None:
@@ -278,7 +277,7 @@ def place_of(segments: Sequence[Segment], offset: int, end: int) -> OffsetMetada
 
 
 def _aborted(log: LogView, segments: Sequence[Segment], found: FetchData, end: int) -> tuple[AbortedTransaction, ...]:
-    """Aborted transactions that may have records in the slice: the offset index knows an upper bound of what it holds.
+    """The aborted transactions that may have records in the slice. The offset index gives its upper bound.
 
     Kafka: LocalLog.addAbortedTransactions.
     """

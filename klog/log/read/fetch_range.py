@@ -1,10 +1,10 @@
-"""A range of offsets as raw batches of one segment after the other: what a copy of a log, or of much of it, is made of.
+"""A range of offsets as raw batches, one slice per segment: for copying a log or much of it.
 
-R1  what belongs to it is settled when it is made: whole batches, the first of which may begin below `start` and the
-    last end above `stop`, all of them below the isolation's bound
-R2  a segment's file is opened when its turn comes, and not kept
-R3  no slice has other bytes than were there when it was made: where the log was truncated or its segments were replaced
-    since, CorruptBatch says that the range is to be fetched again
+R1  the content is fixed when the range is made: whole batches below the isolation's bound; the first may begin below
+    `start`, and the last may end above `stop`
+R2  a segment's file is opened when its slice is requested, and not kept open
+R3  a slice never has other bytes than when the range was made: if the log was truncated or its segments were replaced
+    since, it raises CorruptBatch, and the caller fetches the range again
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Bytes [position, position + size) of a segment; the offsets in it are those of [offset, stop), and some about."""
+    """Bytes [position, position + size) of a segment. They hold the offsets [offset, stop), and maybe some around."""
 
     segment: Segment
     offset: int
@@ -38,8 +38,10 @@ class _Piece:
 
 
 class FetchRange:
-    """Raw batches of [start, stop): `size` bytes of any number of segments. Iterate it for the FetchData of each, or
-    send it as a whole. Any thread; each iteration begins anew."""
+    """Raw batches of [start, stop): `size` bytes in any number of segments.
+
+    Iterating gives a FetchData per segment; send_to() sends all. Any thread; each iteration starts at the beginning.
+    """
 
     __slots__ = ("_isolation", "_log", "_pieces", "_rewritten", "_segments", "size", "start", "stop")
 
@@ -63,24 +65,29 @@ class FetchRange:
         return len(self._pieces)
 
     def __iter__(self) -> Iterator[FetchData]:
-        """The slices, each opened when it is asked for: OffsetOutOfRange where retention was faster, CorruptBatch
-        where the log was truncated or compacted, so that the range is to be fetched again."""
+        """The slices, each opened when it is requested.
+
+        Raises OffsetOutOfRange if retention deleted the segment, CorruptBatch if the log was truncated or compacted:
+        then fetch the range again.
+        """
         return map(self._slice, self._pieces)
 
     def slice(self, number: int) -> FetchData:
-        """The slice of this number, opened anew, as iterating does."""
+        """Open the slice of this number. Raises as iterating does."""
         return self._slice(self._pieces[whole("number", number, 0, len(self._pieces) - 1)])
 
     def send_to(self, target: HasFileno) -> int:
-        """Outgoing([this]).send_to, to a target that blocks: all of it. For any other keep an Outgoing, which remembers
-        how far it came: ValueError."""
+        """Send all of it to a blocking target. Returns the number of bytes.
+
+        ValueError for a non-blocking target: use an Outgoing, which remembers how far it came.
+        """
         from klog.log.read.send import Outgoing, check_waits
 
         check_waits(target)
         return Outgoing([self]).send_to(target)
 
     async def send_to_async(self, target: HasFileno) -> int:
-        """Outgoing([this]).send_to_async: all of it."""
+        """Send all of it to a non-blocking target. Returns the number of bytes."""
         from klog.log.read.send import Outgoing
 
         return await Outgoing([self]).send_to_async(target)
@@ -100,7 +107,7 @@ class FetchRange:
             if any(known is segment for known in log._segments):
                 raise
             raise self._overtaken(piece, "compacted") from None
-        self._check_same(piece)  # behind the opening: a truncation counts before its first byte goes
+        self._check_same(piece)  # after opening the file: a truncation is counted before it removes the first byte
         return FetchData(
             piece.offset,
             log.high_watermark,
@@ -115,7 +122,7 @@ class FetchRange:
         )
 
     def _check_same(self, piece: _Piece) -> None:
-        """R3. Who only reads has to look whether the writer truncates; that it compacts, no descriptor hides (S4)."""
+        """R3. A read-only log looks for truncations by the writer. Compaction it notices at the next open (S4)."""
         log = self._log
         if log.read_only and not log.closed:
             with log._lock:
@@ -126,7 +133,7 @@ class FetchRange:
 
     def _overtaken(self, piece: _Piece, how: str) -> CorruptBatch:
         return CorruptBatch(
-            f"the log was {how} since the range was looked up: fetch again from offset {piece.offset} on",
+            f"the log was {how} after the range was made: fetch again from offset {piece.offset}",
             path=piece.segment.path,
             position=piece.position,
             offset=piece.offset,
@@ -134,7 +141,7 @@ class FetchRange:
 
 
 def fetch_range(log: LogView, start: int, stop: int | None, isolation: Isolation) -> FetchRange:
-    """What Log.fetch_range documents."""
+    """Make the range of [start, stop). stop None: up to the isolation's bound."""
     rewritten = log._rewritten
     log.check_held(start)
     end = log.log_end_offset

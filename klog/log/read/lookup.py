@@ -1,10 +1,10 @@
-"""Offsets that a word or a time stands for, and how many records lie between two: what the indexes and headers answer.
+"""Lookups by indexes and headers: the offset of a time or of a name such as "latest", and the count of a range.
 
-An answer takes no lock, and rests on one Readable: what can be read at one moment. The newest segments may hold more,
-of an append that is not through, which may be taken back.
+A lookup takes no lock and uses one Readable: what can be read at one moment. The newest segments may hold more, of an
+unfinished append, which may be undone.
 
 Kafka: UnifiedLog.fetchOffsetByTimestamp and legacyFetchOffsetsBefore, ListOffsetsRequest for the numbers, Partition for
-what an isolation does to "latest". Tiered answers are those of a log without tiers.
+the effect of an isolation on "latest". Results for tiers are those of a log without tiers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NUMBERS = {
 
 
 class ListedOffset(NamedTuple):
-    """An offset, the timestamp of its record, the leader epoch that it was written in; -1: has none, or unknown."""
+    """An offset, the timestamp of its record, and its leader epoch. -1: none or unknown."""
 
     timestamp: int
     offset: int
@@ -53,8 +53,11 @@ class TimestampOffset(NamedTuple):
 
 
 class NewestBefore:
-    """Which segment of a log is the first that reaches a time, by a binary search: the newest timestamp of each closed
-    segment and those before it is remembered, for one tuple of segments, as far as somebody has asked. Any thread."""
+    """Finds the first segment of a log that reaches a time, by a binary search. Any thread.
+
+    Remembers, for one tuple of segments, the newest timestamp of each closed segment and those before it, as far as
+    lookups have needed them.
+    """
 
     def __init__(self) -> None:
         self._known: tuple[Sequence[Segment], int, list[int]] = ((), 0, [])
@@ -62,13 +65,13 @@ class NewestBefore:
     def reaching(self, segments: Sequence[Segment], first: int, ms: int) -> int:
         """Number of the first closed segment from `first` on with a timestamp of at least ms, else that of the newest.
 
-        Where the log start has moved since, it may be an earlier one than the first that counts.
+        If the log start has moved since, it may be too low.
         """
         of, origin, newest = self._known
         if of is not segments or first < origin:
             origin, newest = first, []
         if not newest or newest[-1] < ms:
-            newest = newest.copy()  # who looks at the other just now has its own
+            newest = newest.copy()  # other threads may be reading the old list
             for segment in segments[origin + len(newest) : -1]:
                 newest.append(max(segment.max_timestamp if segment.size else NONE, newest[-1] if newest else NONE))
                 if newest[-1] >= ms:
@@ -78,8 +81,7 @@ class NewestBefore:
 
 
 class Readable(NamedTuple):
-    """What can be read of a log at one moment: offsets [start, end), all of them in these segments; below `bound` an
-    isolation shows them."""
+    """What can be read of a log at one moment: offsets [start, end) in these segments, visible below `bound`."""
 
     segments: Sequence[Segment]
     start: int
@@ -120,13 +122,13 @@ def _first_reaching(log: LogView, readable: Readable, ms: int) -> FoundByTime | 
 
 
 def offset_for_timestamp(log: LogView, ms: int) -> TimestampOffset | None:
-    """What Log.offset_for_timestamp documents."""
+    """The first record with a timestamp of at least ms, None if there is none."""
     found = _first_reaching(log, _readable(log), ms)
     return None if found is None else TimestampOffset(found.timestamp, found.offset)
 
 
 def count(log: LogView, start: Position | None, stop: Position | None) -> int:
-    """What Log.count documents."""
+    """The number of records in [start, stop)."""
     now = log.clock.wall_ms()
     low, high = resolve(log, start, 0, now), resolve(log, stop, LONG_MAX, now, "stop")
     readable = _readable(log)
@@ -155,7 +157,7 @@ def count(log: LogView, start: Position | None, stop: Position | None) -> int:
 
 
 def list_offset(log: LogView, target: str | int, isolation: Isolation) -> ListedOffset | None:
-    """What Log.list_offset documents."""
+    """The offset of a time in ms, of a name, or of a number of ListOffsetsRequest. None if no record is found."""
     word = target
     if not isinstance(target, str):
         number = whole_number("target", target)
@@ -177,10 +179,10 @@ def list_offset(log: LogView, target: str | int, isolation: Isolation) -> Listed
 
 
 def offsets_before(log: LogView, ms: int, count: int) -> list[int]:
-    """What Log.legacy_fetch_offsets_before documents."""
+    """Up to `count` base offsets of segments last modified at or before ms, newest first. -1: latest, -2: earliest."""
     found: list[tuple[int, int]] = []
     for segment in log.segments:
-        with contextlib.suppress(FileNotFoundError):  # retention, beside us
+        with contextlib.suppress(FileNotFoundError):  # deleted by retention meanwhile
             modified = os.stat(segment.path).st_mtime_ns // 1_000_000
             found.append((max(segment.base_offset, log.log_start_offset), modified))
     if log.segments and log.segments[-1].size:
@@ -212,7 +214,7 @@ def _youngest(log: LogView, isolation: Isolation) -> ListedOffset | None:
     first, youngest = number_of(segments, start), NONE
     for segment, following in zip(segments[first:], [*segments[first + 1 :], None], strict=False):
         if segment.size and segment.base_offset < end:
-            # Where records that can be read follow in another segment, it takes no appends any more.
+            # If readable records follow in another segment, this one is closed.
             whole = segment.base_offset >= start and following is not None and following.base_offset < end
             youngest = max(youngest, segment.max_timestamp if whole else segment.youngest_in(start, end))
     return _listed(_first_reaching(log, readable, youngest), readable) if youngest >= 0 else None

@@ -1,8 +1,8 @@
-"""What of a log is in the page cache, segment by segment, and how it is spread over them.
+"""Which parts of a log are in the page cache, by segment.
 
-Only `.log` files count: indexes are a thousandth of them, and mapped by whoever searches. Nothing is read, so that a
-look changes nothing of what it looks at; a segment that retention takes away meanwhile is left out. A look costs two
-or three system calls a segment, and for each one that is partly cached as many again as its picture has cells.
+Only `.log` files count: indexes are a thousandth of their size, and mapped by every lookup. Nothing is read, so the
+measurement does not change the cache. A segment that retention deletes meanwhile is skipped. The cost is two or three
+system calls a segment, and for each partly cached segment one more per cell of its picture.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from klog.disk import Files, LogFile
 from klog.disk.residency import PAGE, Residency, heat, residency, total
 from klog.segment import names
 
-_STEP = 64  # segments between two calls of whoever watches
+_STEP = 64  # segments between two calls of the progress function
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPageCache:
-    """One segment's `.log`. heat: of each of its equal parts, which share is cached (0 cold, 1 hot); empty unless
-    asked for."""
+    """The `.log` of one segment. heat: the cached share of each of its equal parts (0 cold, 1 hot); empty unless
+    requested."""
 
     base_offset: int
     path: str
@@ -31,7 +31,7 @@ class SegmentPageCache:
 
 @dataclass(frozen=True, slots=True)
 class LogPageCache:
-    """One partition, oldest segment first, and all of them together."""
+    """One partition: its segments, oldest first, and their total."""
 
     topic: str
     partition: int
@@ -40,7 +40,7 @@ class LogPageCache:
     segments: tuple[SegmentPageCache, ...]
 
     def picture(self, cells: int) -> list[float]:
-        """The whole log in so many equal parts of its bytes: which share of each is cached. Needs heat."""
+        """The cached share of each of `cells` equal parts of the log's bytes. Needs heat."""
         return picture([(segment.residency.size, segment.heat) for segment in self.segments], cells)
 
 
@@ -54,10 +54,12 @@ def look(
     looked: Callable[[int], None] = lambda count: None,
     odd: Callable[[str, OSError], None] | None = None,
 ) -> LogPageCache:
-    """A partition's segments, given as (base offset, path of `.log`); cells: how fine their heat is, 0 for none. looked
-    is told of every few segments; odd of each file that cannot be looked at, and is left out: without it that raises
-    PermissionError, OSError."""
-    found, told = [], 0
+    """Measure the segments of a partition, given as (base offset, path of `.log`).
+
+    cells: number of parts of each segment's heat, 0 for none. looked(count) is called every few segments.
+    odd(path, error) is called for each file that cannot be measured; without it the OSError is raised.
+    """
+    found, reported = [], 0
     for number, (base_offset, path) in enumerate(segments):
         try:
             found.append(_segment(files, base_offset, path, cells))
@@ -67,14 +69,14 @@ def look(
             if odd is None:
                 raise
             odd(path, error)
-        if number + 1 - told == _STEP:
-            looked(number + 1 - told)
-            told = number + 1
+        if number + 1 - reported == _STEP:
+            looked(number + 1 - reported)
+            reported = number + 1
     return LogPageCache(topic, partition, directory, total(segment.residency for segment in found), tuple(found))
 
 
 def _segment(files: Files, base_offset: int, path: str, cells: int) -> SegmentPageCache:
-    file = files.open(path)  # not a handle that somebody keeps: a look must not push out what readers use
+    file = files.open(path)  # not from the handle cache: this must not evict handles that readers use
     try:
         whole = residency(file)
         return SegmentPageCache(base_offset, path, whole, _heat(file, whole, cells) if cells else ())
@@ -83,7 +85,7 @@ def _segment(files: Files, base_offset: int, path: str, cells: int) -> SegmentPa
 
 
 def _heat(file: LogFile, whole: Residency, cells: int) -> tuple[float, ...]:
-    """Most segments are all hot or all cold, and then every part of them is."""
+    """The heat of a segment. Without a system call if it is all hot or all cold, as most are."""
     if whole.cached_bytes in (0, whole.memory_bytes):
         return (whole.share,) * min(cells, whole.memory_bytes // PAGE)
     return tuple(heat(file, cells))
@@ -96,7 +98,7 @@ def listed(directory: str) -> list[tuple[int, str]]:
 
 
 def picture(parts: Sequence[tuple[int, Sequence[float]]], cells: int) -> list[float]:
-    """Parts of so many bytes, each with its heat in equal parts, one after the other as one row of cells."""
+    """Join parts, each given as (bytes, heat), into one row of cells."""
     bytes_in_all = sum(size for size, _ in parts)
     if bytes_in_all == 0:
         return []
@@ -110,6 +112,6 @@ def picture(parts: Sequence[tuple[int, Sequence[float]]], cells: int) -> list[fl
 
 
 def _spread(row: list[float], low: float, high: float, share: float) -> None:
-    """Add share to the cells of [low, high), to each as much of it as it has of them."""
+    """Add share to the cells of [low, high), weighted by how much of each cell the range covers."""
     for cell in range(int(low), min(len(row), int(high) + 1)):
         row[cell] += share * max(min(high, cell + 1) - max(low, cell), 0.0)

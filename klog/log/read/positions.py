@@ -1,4 +1,4 @@
-"""Positions as people write them: an offset, "earliest", "latest", an aware datetime, ISO text, "-3h" ago."""
+"""Positions as users write them: an offset, "earliest", "latest", an aware datetime, ISO text, or "-3h" for 3 h ago."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def timestamp_ms(value: str | datetime.datetime, now_ms: int, name: str = "start
 
 
 def checked_position(name: str, value: Any, hint: str = "") -> Position:
-    """What is one by its type: an int of 64 bits, text, a datetime; that text means something is found out later."""
+    """The value if its type is that of a position: an int of 64 bits, text, a datetime. Text is parsed later."""
     if isinstance(value, str | datetime.datetime):
         return value
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
@@ -49,7 +49,7 @@ def checked_position(name: str, value: Any, hint: str = "") -> Position:
 
 
 def resolve(log: LogView, value: Position | None, default: int, now_ms: int, name: str = "start") -> int:
-    """The offset that a position means in a log. A time beyond the last record means the log end."""
+    """The offset of a position in a log. A time after the last record gives the log end."""
     if value is None:
         return default
     if type(value) is int and LONG_MIN <= value <= LONG_MAX:
@@ -65,13 +65,13 @@ def resolve(log: LogView, value: Position | None, default: int, now_ms: int, nam
             return log.log_end_offset
         if word.isascii() and word.isdigit():
             return whole(name, int(word))
-    end = log.log_end_offset  # first: a record that is appended meanwhile comes after it
+    end = log.log_end_offset  # read first: a record appended meanwhile comes after it
     found = log.offset_for_timestamp(timestamp_ms(value, now_ms, name))
     return end if found is None else found.offset
 
 
 def whole_number(name: str, value: int) -> int:
-    """An argument as int, numpy's integers too. TypeError, with what a user may have meant, for anything else."""
+    """An argument as int; numpy integers are accepted. TypeError, with a hint, for anything else."""
     if type(value) is int and LONG_MIN <= value <= LONG_MAX:
         return value
     hint = "; milliseconds since 1970: round(moment.timestamp() * 1000)" if name == "ms" else ""

@@ -1,12 +1,12 @@
-"""How stored batches come from the disk to a reader: the reading half of a log's IoPolicy.
+"""How readers get stored batches from the disk: the reading half of a log's IoPolicy.
 
-R1  a chunk from the cache is what a read of the file would have given. It is kept under its segment, its place and
-    the log's generation, which a truncation moves before it cuts; and only when all of it lies below the log end, so
-    that nothing of an append that may be taken back is ever kept
-R2  plain records are kept under the checksum, size and place of the batch that they were decompressed from: whoever
-    asks has that batch before him, and its checksum checked
-R3  bounds are the reader's: what is kept knows of no high watermark, and every reader cuts it at its own
-R4  a scan keeps nothing and drops behind what it brought in: it is not coming back
+R1  a chunk from the cache equals what a read of the file would give. Its key is its segment, its position and the log's
+    generation, which a truncation increments before it cuts. It is kept only if all of it is below the log end, so
+    that the cache never has bytes of an append that may be undone
+R2  the key of decompressed records is the checksum, size and position of their batch: the reader has that batch and has
+    verified its checksum
+R3  bounds belong to the reader: cached data has no high watermark, and each reader applies its own
+R4  a scan caches nothing and drops its pages from the page cache after use: it does not return to them
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_COUNTS = CacheCounts(0, 0, 0, 0, 0, 0)
 
 
 class Payloads:
-    """Plain records of one segment's compressed batches: what the record room asks before it decompresses (R2)."""
+    """Cached decompressed records of one segment's batches. klog.record looks here before it decompresses (R2)."""
 
     __slots__ = ("_cache", "_segment")
 
@@ -36,37 +36,35 @@ class Payloads:
         self._segment = segment
 
     def find(self, position: int, size: int, crc: int) -> Any:
-        """The records of the batch at this byte of the file, None if they are not kept."""
+        """The records of the batch at this position of the file, None if they are not cached."""
         return self._cache.find(self._segment, (position, size, crc))
 
     def keep(self, position: int, size: int, crc: int, plain: Any) -> None:
-        """These are its records."""
-        self._cache.keep(
-            self._segment, (position, size, crc), bytes(plain), len(plain)
-        )  # pooled memory is for less long
+        """Cache the records of a batch: a copy, since they may lie in pooled memory."""
+        self._cache.keep(self._segment, (position, size, crc), bytes(plain), len(plain))
 
 
 class Reading:
-    """What one log's readers share. Any thread."""
+    """The state that the readers of one log share. Any thread."""
 
     def __init__(self) -> None:
         self._cache: ReadCache | None = None
-        self._limits = (0, 0)  # of the cache
-        self._of: tuple[int, object] = (0, ())  # generation and segments that the cache has values of
+        self._limits = (0, 0)  # bytes and ms of the cache
+        self._of: tuple[int, object] = (0, ())  # the generation and segments of the cached values
 
-    def behind(self, log: LogView, segment: Segment) -> DropBehind | None:
-        """For a scan that is about to look for its place in a segment: the look alone brings pages in."""
+    def drop_behind(self, log: LogView, segment: Segment) -> DropBehind | None:
+        """A DropBehind for a scan, made before it searches its position in a segment: the search brings pages in."""
         io = log.config.io
         if not io.scan_drop_behind or io.read == "direct":
             return None
         return DropBehind(segment.file, 0, segment.size)
 
-    def way(self, log: LogView, segment: Segment, scan: bool, behind: DropBehind | None) -> Way:
-        """For one reader that goes through a segment, and what behind() was for it."""
-        return Way(log, segment, None if scan else self.cache(log), behind)
+    def way(self, log: LogView, segment: Segment, scan: bool, drop_behind: DropBehind | None) -> Way:
+        """The Way of one reader through a segment. drop_behind: the result of drop_behind() for it."""
+        return Way(log, segment, None if scan else self.cache(log), drop_behind)
 
     def cache(self, log: LogView) -> ReadCache | None:
-        """What has been read, without anything that is there no more; None where the policy is to keep nothing."""
+        """The read cache, without data of removed segments; None if the policy has no cache."""
         io = log.config.io
         limits = io.read_cache_bytes, io.read_cache_ms
         if limits != self._limits:
@@ -81,7 +79,7 @@ class Reading:
         return cache
 
     def counts(self, log: LogView) -> CacheCounts:
-        """Of the cache."""
+        """The counters of the cache."""
         cache = self.cache(log)
         return _NO_COUNTS if cache is None else cache.counts()
 
@@ -89,7 +87,7 @@ class Reading:
 class Way:
     """One reader in one segment: reads chunks in order. A context manager; one thread."""
 
-    def __init__(self, log: LogView, segment: Segment, cache: ReadCache | None, behind: DropBehind | None) -> None:
+    def __init__(self, log: LogView, segment: Segment, cache: ReadCache | None, drop_behind: DropBehind | None) -> None:
         io = log.config.io
         self._log = log
         self._segment = segment
@@ -97,7 +95,7 @@ class Way:
         self._cache = cache
         self._read: Callable[[int, int], AlignedBuffer] | None = None
         self._ahead: ReadAhead | None = None
-        self._behind = behind
+        self._drop_behind = drop_behind
         if io.read == "direct":
             self._read = segment.open_direct().read
             return
@@ -108,26 +106,26 @@ class Way:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._behind is not None:
-            self._behind.finish()
+        if self._drop_behind is not None:
+            self._drop_behind.finish()
 
     @property
     def payloads(self) -> Payloads | None:
-        """For the readers of records."""
+        """The cache of decompressed records, None if the policy has no cache."""
         return None if self._cache is None else Payloads(self._cache, self._segment)
 
     def chunk(self, position: int, max_bytes: int) -> tuple[AlignedBuffer, int]:
-        """What Segment.read_chunk answers."""
-        if self._behind is not None:
-            self._behind.passed(position)
+        """Whole batches from a position on, and the offset after them: Segment.read_chunk by way of the cache."""
+        if self._drop_behind is not None:
+            self._drop_behind.passed(position)
         if self._ahead is not None:
             self._ahead.before(position, min(max_bytes, self._segment.size - position))
-        if self._read is None or self._cache is None:  # nothing that the page cache would not keep better
+        if self._read is None or self._cache is None:  # without direct I/O the page cache keeps chunks better
             return self._segment.read_chunk(position, max_bytes, self._read)
         key = self._generation, position, max_bytes
         found: tuple[AlignedBuffer, int] | None = self._cache.find(self._segment, key)
         if found is None or 2 * len(found[0]) < min(max_bytes, self._segment.size - position):
-            # Nothing, or little: it was the end of the segment, which has grown.
+            # Not cached, or a short chunk: it was the end of the segment, which has grown since.
             found = self._segment.read_chunk(position, max_bytes, self._read)
             if found[1] <= self._log.log_end_offset and self._log._generation == self._generation:
                 kept = found[0].to_keep()

@@ -1,7 +1,6 @@
-"""Reading ranges of a log: as records, as batches, as Arrow columns, as raw bytes.
+"""Reading ranges of a log as records, batches, Arrow columns or raw bytes.
 
-Everything goes by chunks of about 1 MiB of whole batches, read into memory of our own: a reader never sees a file that
-changes under it.
+A reader copies chunks of about 1 MiB of whole batches into its own memory. So a file that changes does not affect it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from klog import record as record_room
+from klog import record as record_package
 from klog.arguments import LONG_MAX, whole
 from klog.disk import AlignedBuffer
 from klog.errors import CorruptBatch
@@ -32,9 +31,9 @@ OnDamage = Callable[[CorruptBatch, int], object] | None
 
 @dataclass(frozen=True, slots=True)
 class FetchedChunk:
-    """Whole batches as stored, and what of them was asked for: records with start <= offset < stop.
+    """Whole batches as stored, and the requested part of them: records with start <= offset < stop.
 
-    path and file_position say where the bytes lie. aborted: transactions whose records do not count.
+    path, file_position: where the bytes are stored. aborted: transactions whose records do not count.
     """
 
     buffer: AlignedBuffer
@@ -43,11 +42,11 @@ class FetchedChunk:
     start: int
     stop: int
     aborted: tuple[tuple[int, int, int], ...] = ()
-    payloads: Payloads | None = None  # where plain records of compressed batches are kept
+    payloads: Payloads | None = None  # cache of decompressed records
 
     def records(self, *, include_control: bool = False, on_damage: OnDamage = None) -> Iterator[Record]:
-        """What was asked for, as lazy records."""
-        return record_room.iter_records(
+        """The requested part as lazy records."""
+        return record_package.iter_records(
             self.buffer,
             start=self.start,
             stop=self.stop,
@@ -62,7 +61,7 @@ class FetchedChunk:
 
     def pairs(self, *, include_control: bool = False, on_damage: OnDamage = None) -> Iterator[Pair]:
         """The same records as (key, value)."""
-        return record_room.pairs(
+        return record_package.pairs(
             self.buffer,
             start=self.start,
             stop=self.stop,
@@ -76,7 +75,7 @@ class FetchedChunk:
 
 
 class LogReader:
-    """A range of one or several logs, read lazily and as often as you like. Any thread; one thread per iteration.
+    """A range of one or several logs, read lazily, any number of times. Any thread; one thread per iteration.
 
     Iterating returns Record, .pairs() (key, value), .batches() RecordBatch, .to_arrow() a pyarrow.Table. Any library
     that takes Arrow streams (polars, duckdb, pandas) takes the reader itself.
@@ -133,11 +132,11 @@ class LogReader:
                 yield log, chunk
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Record batches that hold something of the range; the first and last may reach beyond it."""
+        """Record batches that overlap the range; the first and last may reach beyond it."""
         for log, chunk in self._chunks(CHUNK_BYTES):
             offset = chunk.start
             try:
-                for batch in record_room.decode(
+                for batch in record_package.decode(
                     chunk.buffer,
                     path=chunk.path,
                     file_position=chunk.file_position,
@@ -151,18 +150,18 @@ class LogReader:
                 log._note_next_offset(error, offset)
                 raise
 
-    def columns(self, fields: Sequence[str] | None = None, *, views: bool = False) -> Iterator[record_room.Columns]:
-        """The range as Arrow arrays, one per chunk, none of them empty.
+    def columns(self, fields: Sequence[str] | None = None, *, views: bool = False) -> Iterator[record_package.Columns]:
+        """The range as Arrow arrays, one non-empty set per chunk.
 
-        views: keys and values are not copied out of the chunks, which live as long as anything that was made of them.
+        views: keys and values point into the chunk instead of being copied. The chunk lives as long as they do.
         """
         for _, columns in self.columns_of_chunks(fields, views=views):
             yield columns
 
     def columns_of_chunks(
         self, fields: Sequence[str] | None = None, *, views: bool = False
-    ) -> Iterator[tuple[FetchedChunk, record_room.Columns]]:
-        """The same, each beside the chunk that it was made of."""
+    ) -> Iterator[tuple[FetchedChunk, record_package.Columns]]:
+        """The range as pairs (chunk, its Arrow arrays). views: as in columns()."""
         for log, chunk in self._chunks(CHUNK_BYTES):
             damage, whole = None, memoryview(chunk.buffer)
             try:
@@ -180,8 +179,8 @@ class LogReader:
 
     def _columns_of(
         self, chunk: FetchedChunk, buffer: memoryview, fields: Sequence[str] | None, views: bool
-    ) -> record_room.Columns:
-        return record_room.columns(
+    ) -> record_package.Columns:
+        return record_package.columns(
             buffer,
             start=chunk.start,
             stop=chunk.stop,
@@ -195,7 +194,7 @@ class LogReader:
         )
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return record_room.ArrowStream(self.columns()).__arrow_c_stream__(requested_schema)
+        return record_package.ArrowStream(self.columns()).__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pyarrow.Table:
         """The range as one pyarrow.Table. Needs pyarrow: pip install 'klog[arrow]'."""
@@ -207,5 +206,5 @@ class LogReader:
 
 
 def aborted_ranges(aborted: Sequence[AbortedTransaction]) -> tuple[tuple[int, int, int], ...]:
-    """(producer id, first offset, last offset) of each, as the record room takes them."""
+    """(producer id, first offset, last offset) of each, as klog.record takes them."""
     return tuple((entry.producer_id, entry.first_offset, entry.last_offset) for entry in aborted)

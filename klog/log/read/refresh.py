@@ -1,16 +1,16 @@
-"""A log that is only read, beside a writer in another process: how it follows, and how it notices what was taken back.
+"""How a read-only log follows a writer in another process, and notices undone appends and truncations.
 
-  R1  a reader trusts whole batches that go on where it stood; of what has just come, the last one's checksum too
-  R2  the batch that it knows as the last one is looked at again before anything is read on from there: a writer that
-      takes back an append that failed, or truncates, changes that place in the file. Then the reader loads anew
-  R3  bytes are given out after a second look that says the same as the first: what was read had been in the log
-  R4  where a closed segment is another file or has another length, or one in the middle is gone, a cleaner has been
-      there: it loads anew. Until it knows, it goes on in the files that it has open, which are whole, and opens no
-      other in their place (segment S4)
+  R1  a reader accepts whole batches that continue at its log end, after it verified the checksum of the last of them
+  R2  before it reads on, a reader compares its last batch with the file: a writer that undoes a failed append, or
+      truncates, changes the file there. Then the reader loads the log again
+  R3  bytes are returned only after a second look that equals the first: what was read was in the log
+  R4  if a closed segment is another file or has another size, or one in the middle is missing, a cleaner has replaced
+      it: the reader loads again. Until it notices, it reads the files that it has open, which are complete, and opens
+      no others in their place (segment S4)
 
-No lock is shared with the writer. So a reader may see the leading batches of an append that the writer has not
-finished, and that it takes back if its disk fails in the middle: a record counts as stored when append() has returned.
-What a reader has given out it does not take back; one that stands beyond the new end of the log hears OffsetOutOfRange.
+Reader and writer share no lock. So a reader may see the first batches of an append that the writer has not finished,
+and that it undoes if its disk fails: a record counts as stored when append() has returned. A reader does not revoke
+records that it has returned; a reader whose position is beyond the new log end gets OffsetOutOfRange.
 
 refresh_locked() under the log's lock, the rest from any thread.
 """
@@ -29,12 +29,12 @@ from klog.segment import Segment, names
 if TYPE_CHECKING:
     from klog.log.view import LogView
 
-_LOOKS_MAX = 100  # a writer that rolls and deletes all the time takes files away under each look
-_MARK_BYTES = 61  # a header of magic 2, or of an older message and some of its bytes: the checksum is in it
+_LOOKS_MAX = 100  # a writer that rolls and deletes all the time may remove files during each refresh
+_FINGERPRINT_BYTES = 61  # a header of magic 2, or an older header and more bytes: both include the checksum
 
 
 class TailFingerprint(NamedTuple):
-    """Where a reader's log ends: the file, where its last batch begins (-1: there is none), and that batch's header."""
+    """The end of a reader's log: the file, the position of its last batch (-1: none), and that batch's header."""
 
     segment: Segment
     inode: int
@@ -43,8 +43,11 @@ class TailFingerprint(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What a log was when a question began. generation: how often more than appends and rolls had happened. taken_back:
-    how often bytes beyond the log end had gone, those of an append that failed above all."""
+    """The state of a log when a read began.
+
+    generation: counts changes other than appends and rolls. taken_back: counts removals of bytes beyond the log end,
+    mostly of failed appends.
+    """
 
     generation: int
     taken_back: int
@@ -52,7 +55,7 @@ class Moment(NamedTuple):
 
 
 def refresh_locked(log: LogView) -> bool:
-    """What LogView.refresh documents; was it seen whole? Not where files went while they were looked at."""
+    """Follow the writer. False: files were removed meanwhile, so the result may be incomplete."""
     _follow_checkpoints(log)
     try:
         mtime = os.stat(log._directory).st_mtime_ns
@@ -62,28 +65,30 @@ def refresh_locked(log: LogView) -> bool:
             _relist(log)
         log._directory_mtime = mtime
         _follow_end(log)
-    except FileNotFoundError:  # deleted since it was listed, or the whole directory is
+    except FileNotFoundError:  # a file was deleted after the listing, or the whole directory was
         log._directory_mtime = -1
         return False
     return True
 
 
 def overtaken(log: LogView, moment: Moment) -> bool:
-    """Has the writer changed, not only lengthened, the log since that moment? A reader knows better now, if so; in the
-    writer's own process he waits until what changes the log just now is through."""
+    """Has the writer changed the log since that moment, other than by appends? Then the reader looks again.
+
+    In the writer's own process it waits for a change that is being made.
+    """
     if log.closed:
         return False
     with log._lock:
         if log.read_only:
             for _ in range(_LOOKS_MAX):
-                log._directory_mtime = -1  # whatever it says: on older kernels it moves in ticks of some milliseconds
+                log._directory_mtime = -1  # do not trust the mtime: older kernels update it in steps of milliseconds
                 if refresh_locked(log) or not os.path.isdir(log._directory):
                     break
     return log._moment() != moment
 
 
 def steady(log: LogView, moment: Moment) -> bool:
-    """R3: has the writer done nothing but append since that moment? If not, a reader knows better now."""
+    """R3: has the writer only appended since that moment? If not, the reader looks again."""
     if log._generation != moment.generation:
         return False
     if not log.read_only:
@@ -92,17 +97,18 @@ def steady(log: LogView, moment: Moment) -> bool:
         return _stands(log) or not overtaken(log, moment)
 
 
-# ---- where it ends ---------------------------------------------------------------------------------------------------
+# ---- the log end -----------------------------------------------------------------------------------------------------
 
 
 def tail_fingerprint(segment: Segment, position: int) -> TailFingerprint:
-    """What the last segment's last batch, at this byte, looks like."""
+    """The fingerprint of the last segment, whose last batch is at this position."""
     inode = os.fstat(segment.file.fileno()).st_ino
-    header = bytes(segment.file.read(position, _MARK_BYTES)) if position >= 0 else b""
+    header = bytes(segment.file.read(position, _FINGERPRINT_BYTES)) if position >= 0 else b""
     return TailFingerprint(segment, inode, position, header)
 
 
 def _stands(log: LogView) -> bool:
+    """R2: does the file still have the tail fingerprint?"""
     known = log._tail_fingerprint
     if known is None:
         return True
@@ -112,11 +118,11 @@ def _stands(log: LogView) -> bool:
         return False
     if found.st_ino != known.inode or found.st_size < known.segment.size:
         return False
-    return known.position < 0 or bytes(known.segment.file.read(known.position, _MARK_BYTES)) == known.header
+    return known.position < 0 or bytes(known.segment.file.read(known.position, _FINGERPRINT_BYTES)) == known.header
 
 
 def _extend(log: LogView, segment: Segment) -> None:
-    """New batches at the end of a segment join the log."""
+    """Take new batches at the end of a segment into the log."""
     found = os.stat(segment.path)
     if not segment.size:
         segment.take_for(found, closed=False)
@@ -139,8 +145,8 @@ def _follow_end(log: LogView) -> None:
 
 
 def _has_rolled(log: LogView) -> bool:
-    """Is there a segment at the log end? The directory's time alone may miss one: on older kernels it moves in ticks of
-    some milliseconds."""
+    """Is there a new segment at the log end? The mtime of the directory may miss it: older kernels update it in steps
+    of milliseconds."""
     end, segments = log._log_end_offset, log._segments
     return (not segments or segments[-1].base_offset != end) and os.path.exists(
         names.file_path(log._directory, end, names.LOG)
@@ -179,8 +185,8 @@ def _relist(log: LogView) -> None:
 
 
 def _compacted(log: LogView, present: set[int]) -> bool:
-    """Has a cleaner put others in the place of closed segments? Retention takes the oldest alone, and nothing else
-    changes which file a closed segment is, or how long."""
+    """Has a cleaner replaced closed segments? Retention removes only the oldest, and nothing else changes the file or
+    the size of a closed segment."""
     oldest = min(present, default=0)
     for segment in log._segments[:-1]:
         if segment.base_offset < oldest:
@@ -194,22 +200,22 @@ def _compacted(log: LogView, present: set[int]) -> bool:
 
 
 def reload_locked(log: LogView) -> None:
-    """Start afresh: the writer has truncated or replaced what this reader knew. What raises leaves it as it was."""
+    """Load again: the writer has truncated or replaced segments. An exception leaves the log unchanged."""
     loaded = log._load()
     for segment in log._segments:
-        segment.close()  # a file of the same name may be another one now
+        segment.close()  # the name may belong to another file now
     log._generation += 1
     log._rewritten += 1
     log._take(loaded)
-    log._rewritten += 1  # once more: a question that began in between may have seen part of it
+    log._rewritten += 1  # again: a read that began in between may have seen a part of the change
 
 
-# ---- beside the partition --------------------------------------------------------------------------------------------
+# ---- checkpoints of the log.dir --------------------------------------------------------------------------------------
 
 
 def _follow_checkpoints(log: LogView) -> None:
-    """What the log.dir says of this partition now: a broker moves its high watermark on, a klog that writes takes that
-    away; records that were deleted raise the log start."""
+    """Read the checkpoints of the log.dir: a broker raises the high watermark, a klog that writes removes it, and
+    deleted records raise the log start."""
     options, key = log._options, (log.topic, log.partition)
     path = options.high_watermark_path
     if path is None:
@@ -223,7 +229,7 @@ def _follow_checkpoints(log: LogView) -> None:
 
 
 def _changed(log: LogView, path: str) -> dict[checkpoint.Partition, int] | None:
-    """A checkpoint's content, if it is not that of the last look."""
+    """The content of a checkpoint, None if the file has not changed since the last call."""
     state = None
     with contextlib.suppress(FileNotFoundError):
         found = os.stat(path)

@@ -1,10 +1,11 @@
-"""What goes to one peer, piece after piece: bytes, fetched slices and ranges, in the order that they are given.
+"""Sending to one peer: bytes, fetched slices and ranges, in the given order.
 
-  O1  `sent` is what the peer has taken, however a call ended: a call goes on from there, in this way or the other
-  O2  a slice is opened when its turn comes, so a range of any number of segments takes one descriptor
-  O3  what stands between slices does not leave in a packet of its own: the socket is corked until the last byte
+  O1  `sent` is the number of bytes that the peer has taken, however a call ended; the next call, sync or async,
+      continues there
+  O2  a slice is opened when it is sent, so a range of any number of segments needs one descriptor
+  O3  bytes between slices are not sent in a packet of their own: the socket is corked until the last byte
 
-One thread. A Fetch response is one: header, slice, header, slice. Kafka: MultiRecordsSend.
+One thread. Example: a Fetch response is header, slice, header, slice. Kafka: MultiRecordsSend.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MORE_THAN_EVER = 1 << 62
 
 
 class Outgoing:
-    """Parts on their way to a peer: `size` bytes in all, `sent` of them gone."""
+    """Parts to send to a peer: `size` bytes in all, `sent` of them sent."""
 
     __slots__ = ("_at", "_corked", "_many", "_number", "_of_range", "_part", "_pieces", "sent", "size")
 
@@ -34,41 +35,41 @@ class Outgoing:
         pieces = [part if isinstance(part, (FetchData, FetchRange)) else _bytes_of(part) for part in parts]
         self.size = sum(part.nbytes if isinstance(part, memoryview) else part.size for part in pieces)
         self.sent = 0
-        # One packet less than parts is no gain for bytes before one slice: they say themselves that more will follow.
+        # Corking does not pay for bytes before one slice: they are sent with MSG_MORE.
         self._many = len(pieces) > 2 or any(isinstance(part, FetchRange) for part in pieces)
         self._corked = False
         self._pieces = pieces
-        self._number = self._of_range = 0  # the piece whose turn comes next, and the slice of it that does
+        self._number = self._of_range = 0  # the next piece, and the next slice of it
         self._part: memoryview | FetchData = memoryview(b"")
         self._at = 0
 
     @property
     def done(self) -> bool:
-        """Is all of it gone?"""
+        """Is all of it sent?"""
         return self.sent == self.size
 
     def send_to(self, target: HasFileno) -> int:
-        """Send what the target takes: all that is left, unless it does not block. The number of bytes.
+        """Send all that is left, to a non-blocking target what it takes now. Returns the number of bytes.
 
-        Raises what FetchData.send_to does, and OffsetOutOfRange where a segment was deleted before its turn.
+        Raises what FetchData.send_to raises, and OffsetOutOfRange if a segment was deleted before it was sent.
         """
         check_target(target)
         return self._send(target, _MORE_THAN_EVER)
 
     async def send_to_async(self, target: HasFileno) -> int:
-        """The same to a target that does not block, in the running event loop: all that is left, once it returns.
+        """Send all that is left to a non-blocking target, in the running event loop. Returns the number of bytes.
 
-        Other tasks have their turn in between. After a cancellation `sent` says how much went: what was begun can be
-        gone on with, or the connection is closed.
+        Yields to other tasks. After a cancellation `sent` is the number of bytes sent: call again, or close the
+        connection.
         """
         before = self.sent
 
-        def turn() -> bool:
+        def step() -> bool:
             self._send(target, YIELD_BYTES)
             return self.done
 
         try:
-            await send_yielding(target, turn)
+            await send_yielding(target, step)
         except BaseException as error:
             note_sent(error, self.sent - before)
             raise
@@ -92,7 +93,7 @@ class Outgoing:
         return self.sent - before
 
     def _send_part(self, target: HasFileno, limit: int) -> bool:
-        """Does the target take more?"""
+        """Send from the current part. Does the target take more?"""
         part = self._part
         while self._at == (size := part.nbytes if isinstance(part, memoryview) else part.size):
             part = self._part = self._next_part()
@@ -107,7 +108,7 @@ class Outgoing:
         return sent == wanted
 
     def _next_part(self) -> memoryview | FetchData:
-        """O2. One that cannot be opened now is the next one still."""
+        """The next part (O2). If it cannot be opened, the next call tries it again."""
         while True:
             piece = self._pieces[self._number]
             if not isinstance(piece, FetchRange):
@@ -137,6 +138,6 @@ def _bytes_of(part: Buffer) -> memoryview:
 
 
 def check_waits(target: HasFileno) -> None:
-    """ValueError for a target that does not block."""
+    """ValueError for a non-blocking target."""
     if Target(target).timeout == 0:
-        raise ValueError("the target does not block: make an Outgoing, and send that as often as it takes")
+        raise ValueError("the target is non-blocking: make an Outgoing and call its send_to() until it is done")

@@ -1,8 +1,8 @@
-"""Records as they arrive, for `for` and `async for`: a tail sleeps until its log has news.
+"""Records as they arrive, for `for` and `async for`: a tail sleeps until its log changes.
 
-A log that is open for writing rings a bell for its tails; beside another process's writer the kernel tells of changes
-in the directory. A clock that is not the machine's has nobody to wake a sleeper: there the tail sleeps on the clock, in
-pauses that double up to 50 ms.
+A log that is open for writing wakes its tails. If the writer is another process, inotify reports changes in the
+directory. With a clock other than SystemClock nothing can wake a sleeper: the tail then sleeps on the clock, in pauses
+that double up to 50 ms.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PAUSE_MIN, _PAUSE_MAX = 0.001, 0.05
 
 
 def waiter_for(logs: Iterable[LogView]) -> Waiter:
-    """What wakes somebody who waits for news of these logs, which are all read-only or all not."""
+    """A Waiter that wakes when one of these logs changes. Either all of them or none are read-only."""
     bells, directories, named = [], set(), set()
     for log in logs:
         if log.read_only:
@@ -37,9 +37,9 @@ def waiter_for(logs: Iterable[LogView]) -> Waiter:
 
 
 class LogTail:
-    """Records of a log from an offset on, as they arrive; sleeps meanwhile. Ends after `timeout` quiet seconds.
+    """Records of a log from an offset on, as they arrive. Sleeps between them. Ends `timeout` seconds after the last.
 
-    One iteration at a time. Raises OffsetOutOfRange when what comes next was deleted before it was read, or the log was
+    One iteration at a time. Raises OffsetOutOfRange if the next record was deleted before it was read, or the log was
     truncated below it; LogClosed once the log is closed.
     """
 
@@ -51,7 +51,7 @@ class LogTail:
         self._pause = _PAUSE_MIN
 
     def _ready(self) -> list[Record]:
-        """What has arrived since the last look, at most a chunk of it."""
+        """The records that have arrived since the last call, at most one chunk."""
         log = self._log
         log.refresh()
         log.check_held(self._offset)
@@ -61,7 +61,7 @@ class LogTail:
                 for record in chunk.records():
                     records.append(record)
                 self._offset = chunk.stop
-            except CorruptBatch as error:  # met again, after what came before it
+            except CorruptBatch as error:  # raised by the next call, after the records before it are returned
                 if not records:
                     log._note_next_offset(error, self._offset)
                     raise
@@ -72,7 +72,7 @@ class LogTail:
         return []
 
     def _left(self, quiet_since: float) -> float | None:
-        """Seconds until it gives up: None for never, 0 or less for now."""
+        """Seconds until the timeout: None for never, 0 or less for now."""
         return None if self._timeout is None else self._timeout - (self._log.clock.monotonic() - quiet_since)
 
     def _next_pause(self) -> float:
@@ -98,7 +98,7 @@ class LogTail:
                     clock.sleep(self._next_pause())
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        import asyncio  # a fifth of the time of `import klog`, for a door that few use
+        import asyncio  # takes a fifth of the time of `import klog`, and few callers need it
 
         clock = self._log.clock
         with waiter_for([self._log]) as waiter:

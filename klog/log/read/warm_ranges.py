@@ -1,10 +1,10 @@
-"""Which bytes of a log are worth having in memory before they are asked for: a range of offsets, or the newest ones.
+"""The file ranges to read into the page cache in advance: those of a range of offsets, or the newest bytes.
 
-The newest segments first, each with its indexes: the first read of a cold segment waits for those, too. What is warmed
-is what is there now; nothing waits for appends.
+The newest segments come first, each with its indexes, since the first read of a cold segment needs them, too. Only the
+current content is warmed; nothing waits for appends.
 
-At an opening (klog.io.warm.up.bytes of a topic) all logs together take at most the longest klog.io.warm.up.ms of them:
-Log.open() warms its log, LogManager.start() all. A log that a manager loads when asked for is read at once.
+On opening (klog.io.warm.up.bytes of a topic) all logs together take at most the longest klog.io.warm.up.ms of them:
+Log.open() warms its log, LogManager.start() all logs. A log that a manager loads on demand is not warmed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger("klog.log")
 
 
 def check(bytes_max: object, timeout: object, progress: object, cancel: object) -> None:
-    """What warm_up() is given, by the names that it has there."""
+    """Check the arguments of warm_up(). TypeError or ValueError names the argument."""
     optional_whole("bytes", bytes_max, 0)
     seconds("timeout", timeout)
     function("progress", progress)
@@ -38,7 +38,7 @@ def check(bytes_max: object, timeout: object, progress: object, cancel: object) 
 
 
 def ranges_of(log: LogView, start: int, stop: int, bytes_max: int | None) -> list[FileRange]:
-    """The files' ranges that hold [start, stop), the newest first, at most bytes_max of `.log` files."""
+    """The file ranges that hold [start, stop), newest first, with at most bytes_max bytes of `.log` files."""
     return list(_ranges(log._segments, start, stop, bytes_max))
 
 
@@ -69,7 +69,7 @@ def _ranges(segments: Sequence[Segment], start: int, stop: int, bytes_max: int |
 
 
 def at_open(logs: Sequence[LogView], progress: Progress | None = None) -> None:
-    """Warm up those that are configured so. Never raises."""
+    """Warm up the logs with klog.io.warm.up.bytes. Never raises."""
     wanted = [(log, log.config.io.warm_up_bytes) for log in logs if log.config.io.warm_up_bytes]
     if wanted:
         timeout = max(log.config.io.warm_up_ms for log, _ in wanted) / 1000
@@ -83,7 +83,7 @@ def newest_of(
     progress: Progress | None,
     cancel: threading.Event | None,
 ) -> WarmedUp:
-    """The last so many bytes of each log (None: all)."""
+    """Warm up the last bytes of each log, given as (log, number of bytes; None: all)."""
     ranges: list[FileRange] = []
     for log, bytes_max in logs:
         try:

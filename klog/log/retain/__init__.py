@@ -1,1 +1,1 @@
-"""retain: which segments go, how they go, and how that and the cleaner stay out of each other's way."""
+"""Retention: which segments are deleted, how they are deleted, and how that is synchronized with the cleaner."""

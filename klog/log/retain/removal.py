@@ -1,7 +1,7 @@
-"""Segments on their way out: renamed to `.deleted` now, unlinked after file.delete.delay.ms.
+"""Deleting segments: they are renamed to `.deleted` at once and unlinked after file.delete.delay.ms.
 
-Who reads in one meanwhile goes on. What is still there when the log is closed, the next load unlinks. Under the log's
-lock. Kafka: LocalLog.removeAndDeleteSegments.
+Readers of a deleted segment continue. Files that are left when the log is closed are unlinked by the next load. Under
+the log's lock. Kafka: LocalLog.removeAndDeleteSegments.
 """
 
 from __future__ import annotations
@@ -26,15 +26,20 @@ UNLINK_SECONDS = 0.05
 
 
 def remove_locked(log: Log, segments: Sequence[Segment], reason: str) -> None:
-    """Take segments that are out of the log already off the disk, in the order given: what a crash leaves in between
-    must be a log. Durable when it returns, save that the bytes go later. OSError is final."""
+    """Delete the files of segments that are already removed from the log, in the given order.
+
+    After a crash in between the rest must be a valid log. The renames are durable when it returns; the unlinks come
+    later. An OSError is final.
+    """
     if segments:
         unlink_later_locked(log, mark_for_deletion_locked(log, segments, reason))
 
 
 def know_aborted(segments: Sequence[Segment]) -> None:
-    """Read what mark_for_deletion_locked needs of segments before anything is changed. Raises OSError where too many
-    files are open; a file that cannot be read for another reason is skipped."""
+    """Read the transaction indexes of segments that mark_for_deletion_locked needs, before anything is changed.
+
+    Raises OSError if too many files are open. Skips a file that cannot be read for another reason.
+    """
     for segment in segments:
         try:
             segment.txn_index.entries  # noqa: B018
@@ -48,10 +53,11 @@ def know_aborted(segments: Sequence[Segment]) -> None:
 def mark_for_deletion_locked(
     log: Log, segments: Sequence[Segment], reason: str, kept_snapshot: int | None = None, *, durably: bool = True
 ) -> list[str]:
-    """The first half of remove_locked: the files to unlink, once nobody finds these segments in the log any more.
+    """Rename the files of segments to .deleted. Returns the names to unlink, after the log has no such segments.
 
-    Producer snapshots at their bases go, too, but for that at kept_snapshot, where another segment begins. durably
-    False: the directory is the caller's to sync."""
+    Also renames the producer snapshots at their base offsets, except the one at kept_snapshot, where another segment
+    begins. durably False: the caller syncs the directory.
+    """
     files = log._options.files
     _log.info(
         "event=segments_deleted log=%s reason=%s bases=%s",
@@ -70,11 +76,11 @@ def mark_for_deletion_locked(
         except OSError as error:
             if not is_full(error):
                 raise
-            for path in (*paths, *segment.paths):  # no room for a name, where room is what the removal is to make
+            for path in (*paths, *segment.paths):  # no disk space for a rename: unlink at once to free space
                 files.unlink(path)
             if segment.base_offset != kept_snapshot:
                 log._producers.take_back_snapshot(segment.base_offset)
-            continue  # they are gone, and another segment of this base may soon have their names
+            continue  # not to be unlinked later: another segment may soon use the same names
         to_unlink += (os.path.basename(path) for path in segment.paths)
         to_unlink += [] if snapshot is None else [os.path.basename(snapshot)]
     if durably:
@@ -83,8 +89,10 @@ def mark_for_deletion_locked(
 
 
 def unlink_later_locked(log: Log, to_unlink: Iterable[str]) -> None:
-    """Unlink files of the log's directory, wherever that is by then: one task for all of them, which lets others have
-    the thread after UNLINK_SECONDS, since large files take their time."""
+    """Schedule the unlinking of files in the log's directory, which may be renamed by then.
+
+    One task unlinks all of them. It yields after UNLINK_SECONDS, since unlinking large files takes long.
+    """
     files, directory, known = log._options.files, log._directory, weakref.ref(log)
     clock, scheduler, waiting = log.clock, log._options.scheduler, collections.deque(to_unlink)
 
@@ -103,12 +111,13 @@ def unlink_later_locked(log: Log, to_unlink: Iterable[str]) -> None:
 
 
 def unlink_now(log: Log) -> tuple[str, ...]:
-    """Everything in the log's directory that waits to be unlinked goes now, and durably; the names of what could not.
+    """Unlink all files marked for deletion now, durably. Returns the names of those that could not be unlinked.
 
-    Who reads in one has it open, or finds that the log has others by now. No cleaning may be under way but the
-    caller's own, which has nothing written that counts."""
+    Readers have these files open, or find the new segments of the log. No cleaning may run except the caller's own,
+    before it has written anything that counts.
+    """
     files, failed = log._options.files, []
-    with log._lock:  # who puts files aside has synced their new names before it lets go
+    with log._lock:  # renames to .deleted are synced before the lock is released
         directory = log.path
         listed = sorted(os.listdir(directory))
     for name in listed:

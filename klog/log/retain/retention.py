@@ -1,20 +1,20 @@
-"""Which segments may go: by age, by size, below the log start. Predicates are pure; nothing above the high watermark,
-and nothing but whole segments from the oldest on, ever goes.
+"""Retention: which segments are deleted by age, by size, or because they are below the log start.
 
-A round over many logs asks is_due() of each and calls apply() where it says so.
+Predicates have no side effects. Only whole segments are deleted, from the oldest on, and none above the high watermark.
+A round over many logs calls is_due() of each, and apply() if that is true.
 
-  R1  is_due() is what the log and the time are now, nothing remembered: True exactly where apply() would delete. Only
-      the oldest segment is looked at, since without it nothing goes. So no change of configuration, roll, truncation
-      or jump of the clock, forwards or back, can make a round miss what is due
-  R2  that look takes the same time whatever the number of segments, no lock, and no read of a file but the first time
-      a segment is the oldest (its youngest timestamp is kept) and where no record of it has a timestamp
-  R3  apply() decides once, and lets others at the log between two BATCHes of segments: an append waits for the renames
-      of one, not of all. One sync of the directory and one task to unlink follow, whatever their number
+  R1  is_due() depends only on the current log and time, and is True exactly if apply() would delete. It looks only at
+      the oldest segment, since nothing is deleted before that. So a change of configuration, a roll, a truncation or a
+      jump of the clock, forwards or back, never makes a round miss a due segment
+  R2  is_due() takes constant time and no lock. It reads a file only the first time a segment is the oldest (the
+      youngest timestamp is kept), and if no record of the segment has a timestamp
+  R3  apply() decides once, and releases the lock between two BATCHes of segments: an append waits for the renames of
+      one batch. One sync of the directory and one task to unlink follow, whatever the number of segments
 
-The newest segment goes like any other once it has expired (an empty one takes its place), with one exception that Kafka
-does not make: one record from far away does not decide alone. A producer that says 1970 would see its record, and all
-that came without a timestamp beside it, deleted as soon as it is written. Where only one record has a timestamp, and
-that is further from its append than segment.ms, the last append must be long enough ago, too.
+The newest segment is deleted like any other once it has expired (an empty one replaces it), with one exception that
+Kafka does not make: a single record with an odd timestamp does not decide alone. Otherwise a record with a timestamp of
+1970, and all records without a timestamp in its segment, would be deleted as soon as they are written. If only one
+record has a timestamp, and that is further from its append than segment.ms, the last append must be old enough, too.
 Kafka: UnifiedLog.deleteOldSegments.
 """
 
@@ -36,14 +36,17 @@ if TYPE_CHECKING:
     from klog.log.log import Log
 
 _log = logging.getLogger("klog.log")
-BATCH = 128  # segments that go while the lock is held: some ten milliseconds of renames
+BATCH = 128  # segments deleted while the lock is held: about ten milliseconds of renames
 Predicate = Callable[[Segment, Segment | None], bool]
-"""(a segment, the one behind it or None): may it go?"""
+"""(a segment, the next one or None): may it be deleted?"""
 
 
 def deletable(segments: Sequence[Segment], high_watermark: int, log_end: int, predicate: Predicate) -> list[Segment]:
-    """The segments from the oldest on that a predicate gives away: up to the first that it does not, that is not wholly
-    below the high watermark, or that is the empty newest one."""
+    """The segments to delete by a predicate, from the oldest on.
+
+    Ends before the first segment that the predicate keeps, that is not wholly below the high watermark, or that is the
+    empty active one.
+    """
     gone = []
     for number, segment in enumerate(segments):
         following = segments[number + 1] if number + 1 < len(segments) else None
@@ -55,12 +58,13 @@ def deletable(segments: Sequence[Segment], high_watermark: int, log_end: int, pr
 
 
 def below(log_start_offset: int) -> Predicate:
-    """Segments that hold nothing at or above the log start."""
+    """A predicate: segments without records at or above the log start."""
     return lambda _, following: following is not None and following.base_offset <= log_start_offset
 
 
 def beyond_size(size: int, retention_bytes: int) -> Predicate:
-    """Segments without which a log of this size still holds retention_bytes. To be asked from the oldest on, once."""
+    """A predicate: segments without which a log of this size still has retention_bytes. Call it once per segment, from
+    the oldest on."""
     surplus = size - retention_bytes
 
     def predicate(segment: Segment, _: Segment | None) -> bool:
@@ -74,7 +78,7 @@ def beyond_size(size: int, retention_bytes: int) -> Predicate:
 
 
 def expired(retention_ms: int, now_ms: int, segment_ms: int) -> Predicate:
-    """Segments whose youngest record is older than retention_ms; of records without timestamps, the last append."""
+    """A predicate: segments whose youngest record (without timestamps: the last append) is older than retention_ms."""
 
     def predicate(segment: Segment, following: Segment | None) -> bool:
         youngest = segment.max_timestamp
@@ -87,18 +91,18 @@ def expired(retention_ms: int, now_ms: int, segment_ms: int) -> Predicate:
         modified = segment.modified_ms
         if now_ms - modified >= retention_ms or modified - youngest <= segment_ms:
             return True
-        return segment.stamped_records(2) != 1  # asked last: it may have to read the whole segment
+        return segment.stamped_records(2) != 1  # last, because it may read the whole segment
 
     return predicate
 
 
-# ---- as a log does it ----------------------------------------------------------------------------------------------
+# ---- retention of a log --------------------------------------------------------------------------------------------
 
 
 def is_due(log: Log, now_ms: int) -> bool:
-    """R1: would apply() delete anything? By the whole policy: of a log without `delete` only what is below its start.
+    """R1: would apply() delete anything? Without `delete` in cleanup.policy only segments below the log start count.
 
-    Any thread, no lock. What cannot be looked at (somebody truncates just now, or damage) is for apply() to find out.
+    Any thread, no lock. True if a segment cannot be read, by damage or a truncation in progress: apply() then decides.
     """
     segments = log._segments
     if not segments or not log._options.config_known:
@@ -125,24 +129,24 @@ def is_due(log: Log, now_ms: int) -> bool:
         return False
     try:
         if 0 <= now_ms - retention_ms <= first.max_timestamp:
-            return False  # as nearly always
+            return False  # the usual case
         return expired(retention_ms, now_ms, config.segment_ms)(first, following)
     except (OSError, KlogError):
         return True
 
 
 def apply(log: Log) -> int:
-    """What Log.apply_retention documents. The caller holds no lock of the log."""
+    """Delete the segments that retention selects. Returns their number. The caller holds no lock of the log."""
     log._check_writable()
     _check_known(log)
     with contextlib.suppress(OSError, KlogError):
-        outgoing(log)  # a first look reads the youngest timestamp of each segment: not while others wait for the lock
+        outgoing(log)  # the first call reads the youngest timestamp of each segment: do that without the lock
     to_unlink: list[str] = []
     try:
         count = _remove_all(log, to_unlink)
         directory = log._directory
         log._guard_sync(lambda: sync_directory(log, directory))
-    finally:  # also where too few descriptors, or Ctrl-C, end it half-way: what is out of the log is out
+    finally:  # also after Ctrl-C or a lack of descriptors: these segments are removed from the log
         if to_unlink:
             with log._lock:
                 unlink_later_locked(log, to_unlink)
@@ -150,13 +154,13 @@ def apply(log: Log) -> int:
 
 
 def _remove_all(log: Log, to_unlink: list[str]) -> int:
-    """Put aside what goes; how many segments those were. doomed: learns the files to unlink, batch by batch."""
+    """Mark the selected segments for deletion. Returns their number. to_unlink: gets the file names by batch."""
     with log._lock:
         log._check_idle("retention")
         waiting = collections.deque(outgoing(log))
         if not waiting:
             return 0
-        _begin_behind_locked(log, len(waiting))
+        _start_after_locked(log, len(waiting))
         count = _remove_batch_locked(log, waiting, to_unlink)
     while waiting:
         let_others_in()
@@ -169,15 +173,15 @@ def _remove_all(log: Log, to_unlink: list[str]) -> int:
 def _check_known(log: Log) -> None:
     if not log._options.config_known:
         raise ConfigUnknown(
-            f"nobody has said how long {log.name} keeps its records, and a broker's directory does not tell: give it "
-            f"a configuration first, logs.alter_topic({log.topic!r}, {{...}}) or Log.open(path, config={{...}})"
+            f"the retention of {log.name} is unknown: a broker's directory does not store it. Set a configuration "
+            f"first, by logs.alter_topic({log.topic!r}, {{...}}) or Log.open(path, config={{...}})"
         )
 
 
 def outgoing(log: Log) -> list[tuple[Segment, str]]:
-    """Every segment that retention gives away now, and why: by log start, then by size, then by time.
+    """The segments that retention deletes now, each with the reason: first by log start, then by size, then by time.
 
-    Under the log's lock, or as good as what others change meanwhile allows.
+    Under the log's lock. Without it the result is approximate.
     """
     config, left = log._config, log._segments
     size = log.size
@@ -200,17 +204,21 @@ def outgoing(log: Log) -> list[tuple[Segment, str]]:
     return gone
 
 
-def _begin_behind_locked(log: Log, count: int) -> None:
-    """The log starts behind its first `count` segments; one always remains, empty if need be. From here on they hold
-    nothing that is read: who stops half-way leaves the rest to the next round."""
+def _start_after_locked(log: Log, count: int) -> None:
+    """Move the log start after the first `count` segments; rolls if no segment would remain.
+
+    From here on these segments are not read. If the deletion is interrupted, the next round does the rest.
+    """
     if count == len(log._segments):
         log._roll_or_undo_locked(log._log_end_offset)
     increment_log_start_locked(log, log._segments[count].base_offset, "segment_deletion")
 
 
 def _remove_batch_locked(log: Log, waiting: collections.deque[tuple[Segment, str]], to_unlink: list[str]) -> int:
-    """Put aside the first of those that wait, BATCH of them at most, all for one reason; how many those were. None
-    wait any more where others have been at the log's beginning meanwhile."""
+    """Mark at most BATCH of the waiting segments for deletion, all for one reason. Returns their number.
+
+    Empties `waiting` if another thread has changed the start of the log meanwhile.
+    """
     gone, reason = [], waiting[0][1]
     for segment, following in zip(log._segments[:BATCH], log._segments[1:], strict=False):
         if not waiting or waiting[0] != (segment, reason) or following.base_offset > log._log_start_offset:
@@ -226,14 +234,14 @@ def _remove_batch_locked(log: Log, waiting: collections.deque[tuple[Segment, str
 
 
 def increment_log_start_locked(log: Log, offset: int, reason: str) -> bool:
-    """What Log.maybe_increment_log_start_offset documents."""
+    """Raise the log start to offset. Returns False if it is there already or above."""
     if offset > log.high_watermark:
         raise OffsetOutOfRange(offset, log.log_start_offset, log.high_watermark, f"{log.name} below its high watermark")
     if offset <= log._log_start_offset:
         return False
     if offset > log._recovery_point:
-        log._guard(lambda: flush_locked(log))  # S9: a log start that a crash could find beyond the log end means damage
-    if offset > log._segments[-1].next_offset:  # a truncation left the end above the batches: a load must find that end
+        log._guard(lambda: flush_locked(log))  # S9: after a crash the log start must not be beyond the log end
+    if offset > log._segments[-1].next_offset:  # a truncation left the end above the batches: a roll stores that end
         log._roll_or_undo_locked(log._log_end_offset)
     _log.info("event=log_start log=%s offset=%d reason=%s", log.name, offset, reason)
     log._log_start_offset = offset
@@ -243,13 +251,13 @@ def increment_log_start_locked(log: Log, offset: int, reason: str) -> bool:
 
 
 def delete_records_locked(log: Log, before: int) -> int:
-    """What Log.delete_records documents."""
+    """Raise the log start to `before` (-1: the high watermark) by request of a user. Returns the new log start."""
     if "delete" not in log.config.cleanup_policy:
         raise PolicyViolation(f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without delete")
-    mark = log.high_watermark
+    high_watermark = log.high_watermark
     if before == -1:
-        before = mark
+        before = high_watermark
     if before < 0:
-        raise OffsetOutOfRange(before, log.log_start_offset, mark, f"{log.name} below its high watermark")
+        raise OffsetOutOfRange(before, log.log_start_offset, high_watermark, f"{log.name} below its high watermark")
     increment_log_start_locked(log, before, "record_deletion")
     return log.log_start_offset

@@ -1,1 +1,1 @@
-"""state: what a log knows of itself: segments, producers, transactions, leader epochs, high watermark, metrics."""
+"""The in-memory state of a log: segments, producers, transactions, leader epochs, high watermark, metrics."""

@@ -1,9 +1,9 @@
-"""Handles know their process. In a forked child
+"""What handles do in a forked child.
 
-- what may write raises ForkedHandle, on every call that reads or writes: its files are the parent's, who goes on to
-  change them, and its maps would be shortened under the child
-- what is only read goes on, with locks, descriptors and maps of its own: a lock that a thread of the parent held at
-  the fork would never be let go, since that thread is not there
+- A handle that may write raises ForkedHandle on every call that reads or writes. The parent goes on changing the
+  files and could shorten mapped files under the child.
+- A read-only handle keeps working, with its own locks, descriptors and maps. A lock that another thread of the parent
+  held at the fork would never be released, because that thread does not exist in the child.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Protocol
 
 class _Handle(Protocol):
     def _after_fork(self) -> None:
-        """This process is a forked child, and has one thread."""
+        """Called in a forked child, which has one thread."""
 
 
 _handles: weakref.WeakSet[_Handle] = weakref.WeakSet()
 
 
 def know(handle: _Handle) -> None:
-    """Call its _after_fork() in forked children, as long as it lives."""
+    """Call handle._after_fork() in forked children. Holds only a weak reference to the handle."""
     _handles.add(handle)
 
 

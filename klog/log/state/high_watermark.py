@@ -1,10 +1,11 @@
-"""A log's own high watermark: set, moved, found in the files. Under the log's lock, but for what says otherwise.
+"""The high watermark of one log: set it, move it, find its position. Under the log's lock unless stated otherwise.
 
-  W3  while the log is managed, `_high_watermark` is its high watermark; None: it is a single copy, and the log end is
-  W4  the producer state and the listener hear of every move; of none twice
+  W3  `_high_watermark` is the high watermark of a managed log. None: the log is a single copy, and its high watermark
+      is the log end
+  W4  the producer state and the listener are notified of every move, and of each move once
 
-Readers without the lock look at the mark and the log end separately: the mark goes down before the end does, and up
-after it. Kafka: UnifiedLog.
+Readers without the lock read the high watermark and the log end separately. So the high watermark moves down before
+the log end does, and up after it. Kafka: UnifiedLog.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ _log = logging.getLogger("klog.log")
 
 
 def metadata_of(log: LogView, offset: int) -> OffsetMetadata:
-    """Where an offset is in the files: the batch that holds it, or the first one behind it. Only the offset where the
-    log does not hold it. Never an exception. Any thread."""
+    """The position of an offset: that of the batch that holds it, or of the first batch after it.
+
+    Returns only the offset if the log does not hold it or cannot be read. Never raises. Any thread.
+    """
     end = log.log_end_offset
     if log.log_start_offset <= offset <= end:
         segments = log._segments
@@ -43,13 +46,13 @@ def metadata_of(log: LogView, offset: int) -> OffsetMetadata:
 
 
 def end_of(log: LogView) -> OffsetMetadata:
-    """The log end, and where it is."""
+    """The log end offset and its position."""
     end, segments = log.log_end_offset, log._segments
     return OffsetMetadata(end, segments[-1].base_offset, segments[-1].size) if segments else OffsetMetadata(end)
 
 
 def snapshot_locked(log: LogView) -> OffsetSnapshot:
-    """Where the log stands."""
+    """The log's offsets at this moment."""
     return OffsetSnapshot(
         log.log_start_offset,
         end_of(log),
@@ -59,37 +62,37 @@ def snapshot_locked(log: LogView) -> OffsetSnapshot:
 
 
 def positioned_locked(log: LogView) -> OffsetMetadata:
-    """The high watermark with its place, looked up once."""
-    mark = log._high_watermark
-    if mark is None:
+    """The high watermark with its position. The position is looked up once and kept."""
+    known = log._high_watermark
+    if known is None:
         offset = log.high_watermark
         return end_of(log) if offset == log.log_end_offset else metadata_of(log, offset)
-    if mark.is_message_only:
-        mark = log._high_watermark = metadata_of(log, mark.offset)
-    return mark
+    if known.is_message_only:
+        known = log._high_watermark = metadata_of(log, known.offset)
+    return known
 
 
-def set_locked(log: Log, mark: OffsetMetadata) -> None:
-    """The log is managed from here on, and this is its high watermark."""
+def set_locked(log: Log, new: OffsetMetadata) -> None:
+    """Set the high watermark. From here on the log is managed."""
     before = log.high_watermark
-    log._high_watermark = mark
+    log._high_watermark = new
     moved_locked(log, before)
 
 
 def moved_locked(log: Log, before: int) -> None:
-    """Say that the high watermark is not `before` any more, if so."""
+    """Notify the producer state, the readers and the listener if the high watermark is no longer `before`."""
     now = log.high_watermark
     if now == before:
         return
     log._producers.on_high_watermark_updated(now)
     log._bell.ring()
-    tell(log, now)
+    notify_listener(log, now)
 
 
-def tell(log: Log, offset: int) -> None:
-    """The listener hears of a high watermark. The log has moved already, so what a listener raises stops nothing."""
+def notify_listener(log: Log, offset: int) -> None:
+    """Call the listener with a new high watermark. The log has moved already, so an exception is only logged."""
     if log._offsets_listener is not None:
-        call = log._lock.pause()  # a listener may append: the log stands where it says
+        call = log._lock.pause()  # a listener may append: the log already ends at the offset it is given
         try:
             log._offsets_listener(offset)
         except Exception:
@@ -99,22 +102,24 @@ def tell(log: Log, offset: int) -> None:
 
 
 def rolled_locked(log: Log) -> None:
-    """A new segment begins at the log end. A mark there is on that one from now on: a reader that waits would take it
-    for one on an older segment."""
+    """Move a high watermark at the log end onto the new segment that begins there.
+
+    Otherwise a waiting reader would take it for a position on an older segment.
+    """
     if log._written_end > log._log_end_offset:
-        return  # in the middle of a commit: it begins behind what the commit has written
+        return  # inside a commit the new segment begins after the bytes that the commit has written
     if log._high_watermark is not None and log._high_watermark.offset >= log._log_end_offset:
         log._high_watermark = end_of(log)
 
 
 def unrolled_locked(log: Log) -> None:
-    """The newest segments are gone again, and with them, maybe, the one that the mark was on."""
+    """Forget the position of the high watermark if it was on a segment that the undo removed."""
     if log._high_watermark is not None and log._high_watermark.segment_base_offset > log._segments[-1].base_offset:
         log._high_watermark = OffsetMetadata(log._high_watermark.offset)
 
 
 def update_locked(log: Log, offset: int) -> int:
-    """What Log.update_high_watermark documents."""
+    """Set the high watermark to an offset within the log. Returns the offset that was set."""
     end = log.log_end_offset
     new = high_watermark_rules.updated(offset, log.log_start_offset, end)
     set_locked(log, end_of(log) if new == end else OffsetMetadata(new))
@@ -122,12 +127,12 @@ def update_locked(log: Log, offset: int) -> int:
 
 
 def increment_locked(log: Log, new: OffsetMetadata) -> int | None:
-    """What Log.maybe_increment_high_watermark documents."""
+    """Raise the high watermark. Returns the old offset, None if it did not move."""
     old, end = positioned_locked(log), log.log_end_offset
     if new.is_message_only:
         new = metadata_of(log, new.offset)
     if new.offset == old.offset and (new.is_message_only or old.is_message_only):
-        return None  # where the log has no records there is no segment to be newer
+        return None  # without positions neither can be on a newer segment
     if not high_watermark_rules.increments(old, new, end):
         return None
     set_locked(log, new)
@@ -135,7 +140,7 @@ def increment_locked(log: Log, new: OffsetMetadata) -> int | None:
 
 
 def follow_locked(log: Log, offset: int) -> int | None:
-    """What Log.maybe_update_high_watermark documents."""
+    """Move the high watermark of a follower. Returns the new offset, None if it did not move."""
     new = high_watermark_rules.followed(log.high_watermark, offset, log.log_start_offset, log.log_end_offset)
     if new is not None:
         update_locked(log, new)
@@ -143,6 +148,6 @@ def follow_locked(log: Log, offset: int) -> int | None:
 
 
 def clamp_locked(log: Log, end: int) -> None:
-    """The log is about to end at `end`: a managed high watermark beyond that goes back to it, before the end does."""
+    """Lower a managed high watermark to `end`. The caller then lowers the log end."""
     if log._high_watermark is not None and log._high_watermark.offset >= end:
         set_locked(log, OffsetMetadata(end))

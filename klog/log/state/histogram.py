@@ -1,7 +1,7 @@
-"""How long something took, many times: count, mean, percentiles and the longest, in fixed memory.
+"""A histogram of durations: count, mean, percentiles and maximum, in fixed memory.
 
-Times fall into classes that are a tenth wide, so a percentile is right within that; count, mean and maximum are exact.
-Several add up to one, which is what a manager says of all its logs. Kafka: the Timer of KafkaMetricsGroup.
+Each class is 10 % wider than the one before, so a percentile is right within 10 %. Count, mean and maximum are exact.
+Histograms can be added up: a manager reports the sum of all its logs. Kafka: the Timer of KafkaMetricsGroup.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CLASSES = 220  # up to 1,200 seconds
 
 
 class Histogram:
-    """Under the lock of whatever is timed; read by any thread."""
+    """Durations of one operation. Written under the lock of the timed object; read by any thread."""
 
     __slots__ = ("_classes", "count", "longest", "total")
 
@@ -23,10 +23,10 @@ class Histogram:
         self.count = 0
         self.total = 0.0
         self.longest = 0.0
-        self._classes: list[int] = []  # none before the first: of thousands of logs few are ever flushed
+        self._classes: list[int] = []  # allocated at the first duration: few of thousands of logs are ever flushed
 
     def note(self, seconds: float) -> None:
-        """One more."""
+        """Add one duration."""
         self.count += 1
         self.total += seconds
         self.longest = max(self.longest, seconds)
@@ -36,7 +36,7 @@ class Histogram:
         self._classes[min(number, _CLASSES - 1)] += 1
 
     def add(self, other: Self) -> None:
-        """And all of those."""
+        """Add all durations of another histogram."""
         if not other.count:
             return
         self.count += other.count
@@ -46,7 +46,7 @@ class Histogram:
         self._classes = [one + another for one, another in zip(mine, other._classes, strict=True)]
 
     def percentile(self, percent: float) -> float:
-        """So many percent took at most so many seconds; 0 where nothing was timed."""
+        """The seconds that `percent` of the durations do not exceed; 0 without durations."""
         wanted = self.count * percent / 100
         passed = 0
         for number, count in enumerate(self._classes):
@@ -56,7 +56,7 @@ class Histogram:
         return self.longest
 
     def metrics(self, name: str) -> dict[str, float]:
-        """In milliseconds, under the names that Kafka's timers have for their attributes."""
+        """The values in milliseconds, under the attribute names of Kafka's timers."""
         return {
             f"{name}Count": self.count,
             f"{name}Mean": self.total / self.count * 1000 if self.count else 0.0,

@@ -1,9 +1,9 @@
-"""Leader epoch -> first offset written in it: the cache behind `leader-epoch-checkpoint`.
+"""Leader epoch -> first offset written in it: the cache of the file `leader-epoch-checkpoint`.
 
   E1  epochs and start offsets rise strictly from entry to entry
   E2  the file holds a new epoch before the first batch of it is acknowledged
 
-Changes under the log's lock, questions from any thread. Kafka: LeaderEpochFileCache.
+Changed under the log's lock, read by any thread. Kafka: LeaderEpochFileCache.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ UNDEFINED = (-1, -1)
 
 
 class LeaderEpochCache:
-    """The epochs of one partition, in memory and, through flush(), on disk.
+    """The leader epochs of one partition, in memory and, by flush(), on disk.
 
-    scheduler: what writes the file after a truncation. Without one (while a log is loaded) its owner does.
+    scheduler: writes the file after a truncation. Without one (while a log is loaded) the caller writes it.
     """
 
     def __init__(self, directory: str, files: Files, scheduler: Scheduler | None = None) -> None:
@@ -36,11 +36,11 @@ class LeaderEpochCache:
         self._stored: list[tuple[int, int]] | None = None
         self._detached = False
         self.problem: CorruptCheckpoint | None = None
-        self.fell = False  # did the file's entries not rise?
-        self.default = 0  # what an append is stamped with that nobody gave an epoch, where none is known
+        self.fell = False  # did the file break E1?
+        self.default = 0  # the epoch of an append that names none, while the cache is empty
 
     def load(self) -> None:
-        """Read the file. One that cannot be read counts as empty; `problem` then says why."""
+        """Read the file. An unreadable file counts as empty; `problem` then has the error."""
         try:
             entries = parse_epochs(read_whole(self.path), self.path)
         except FileNotFoundError:
@@ -54,7 +54,7 @@ class LeaderEpochCache:
             self._put(epoch, start)
         self.fell = self._entries != entries
 
-    # ---- what is known ---------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------------------------
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -72,34 +72,34 @@ class LeaderEpochCache:
         return self._entries[0] if self._entries else None
 
     def _at(self, epoch: int) -> int:
-        """Where an entry of this epoch stands, or would."""
+        """Index of the first entry whose epoch is not below this one."""
         return bisect.bisect_left(self._entries, epoch, key=_epoch_of)
 
     def epoch_entry(self, epoch: int) -> tuple[int, int] | None:
-        """The entry of this epoch itself."""
+        """The entry of this epoch, None if there is none."""
         at = self._at(epoch)
         return self._entries[at] if at < len(self._entries) and self._entries[at][0] == epoch else None
 
     def previous_entry(self, epoch: int) -> tuple[int, int] | None:
-        """The entry below this epoch."""
+        """The last entry below this epoch, None if there is none."""
         at = self._at(epoch)
         return self._entries[at - 1] if at else None
 
     def previous_epoch(self, epoch: int) -> int | None:
-        """The epoch below this one."""
+        """The last epoch below this one, None if there is none."""
         entry = self.previous_entry(epoch)
         return None if entry is None else entry[0]
 
     def next_epoch(self, epoch: int) -> int | None:
-        """The epoch above this one."""
+        """The first epoch above this one, None if there is none."""
         at = self._at(epoch + 1)
         return self._entries[at][0] if at < len(self._entries) else None
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(the largest known epoch at or below this one, the offset where it ended): how far two replicas can agree.
+        """(largest known epoch at or below this one, its end offset): the offset up to which two replicas can agree.
 
-        The latest epoch ends at the log end. Below the first entry: the epoch asked for, and where the first entry
-        begins. (-1, -1) for -1, for an epoch above the latest, and where nothing is known.
+        The latest epoch ends at the log end. For an epoch below the first entry: that epoch and the start offset of
+        the first entry. (-1, -1) for -1, for an epoch above the latest, and if the cache is empty.
         """
         if epoch == -1 or not self._entries or epoch > self._entries[-1][0]:
             return UNDEFINED
@@ -110,17 +110,17 @@ class LeaderEpochCache:
         return floor, self._entries[above][1]
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch that an offset was written in, None if it is unknown."""
+        """The epoch in which an offset was written, None if unknown."""
         at = bisect.bisect_right(self._entries, offset, key=_start_of)
         return self._entries[at - 1][0] if at else None
 
     def epoch_at(self, offset: int) -> int:
-        """The same, -1 if it is unknown."""
+        """The epoch in which an offset was written, -1 if unknown."""
         epoch = self.epoch_for_offset(offset)
         return -1 if epoch is None else epoch
 
     def entries_in_range(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """The entries that offsets [start, stop) need, the first of them beginning no earlier than start."""
+        """The entries of offsets [start, stop). The first one is cut to begin at start or later."""
         first = max(bisect.bisect_right(self._entries, start, key=_start_of) - 1, 0)
         last = bisect.bisect_left(self._entries, stop, key=_start_of)
         return [(epoch, max(begin, start)) for epoch, begin in self._entries[first:last]]
@@ -128,14 +128,15 @@ class LeaderEpochCache:
     # ---- changes ---------------------------------------------------------------------------------------------------
 
     def _put(self, epoch: int, start: int) -> None:
-        """Add an entry; those that it contradicts go (truncation: a later entry that starts earlier wins)."""
-        entries = list(self._entries)  # a new list: readers hold no lock
+        """Add an entry and drop those that contradict it: the later call wins."""
+        entries = list(self._entries)  # a new list, because readers hold no lock
         while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start):
             entries.pop()
         self._entries = [*entries, (epoch, start)]
 
     def assign(self, epoch: int, start: int) -> bool:
-        """A batch of this epoch begins at start. True if that is news; then flush() before the batch counts (E2)."""
+        """Note that a batch of this epoch begins at start. True: the cache changed, and flush() must come before the
+        batch is acknowledged (E2)."""
         if epoch < 0 or start < 0:
             raise ValueError(f"epoch {epoch} from offset {start}: neither may be negative")
         if self._entries:
@@ -146,34 +147,34 @@ class LeaderEpochCache:
         return True
 
     def learn(self, epoch: int, start: int) -> None:
-        """What recovery sees in a batch: only an epoch above the latest is news."""
+        """Note the epoch of a batch that recovery reads. Only an epoch above the latest changes the cache."""
         if epoch >= 0 and (not self._entries or epoch > self._entries[-1][0]):
             self._put(epoch, start)
 
     def put_back(self, entries: list[tuple[int, int]]) -> None:
-        """They are again what they were before something that has not come about, in memory."""
+        """Restore earlier entries in memory, after an append that was undone."""
         self._entries = entries
 
     def truncate_from_end(self, offset: int) -> None:
-        """Drop the entries that start at or above offset; a negative one is none."""
+        """Drop the entries that start at or above offset. A negative offset drops none."""
         kept = bisect.bisect_left(self._entries, offset, key=_start_of)
         if offset >= 0 and kept < len(self._entries):
             self._entries = self._entries[:kept]
             self._flush_later()
 
     def truncate_from_start(self, offset: int) -> None:
-        """Drop the entries below offset, save that the last of them now starts there."""
+        """Drop the entries below offset, except the last of them, which now starts at offset."""
         kept = bisect.bisect_right(self._entries, offset, key=_start_of)
         if kept and offset > self._entries[0][1]:
             self._entries = [(self._entries[kept - 1][0], offset), *self._entries[kept:]]
             self._flush_later()
 
     def clear(self) -> None:
-        """No epochs, in memory."""
+        """Drop all entries in memory."""
         self._entries = []
 
     def clear_and_flush(self) -> None:
-        """No epochs, neither here nor in the file."""
+        """Drop all entries in memory and in the file."""
         self.clear()
         self.flush()
 
@@ -185,7 +186,7 @@ class LeaderEpochCache:
         self.scheduler.schedule("leader-epoch-cache-flush", self.flush)
 
     def flush(self) -> None:
-        """Write the file if it says something else, or is not there."""
+        """Write the file if it differs from the cache."""
         if not self._detached and (self._stored != self._entries or self.problem is not None):
             entries = list(self._entries)
             self._files.replace(self.path, format_epochs(entries))
@@ -193,13 +194,13 @@ class LeaderEpochCache:
             self.problem = None
 
     def with_checkpoint(self, directory: str) -> LeaderEpochCache:
-        """The same entries over the file of another directory: of a log that was renamed."""
+        """The same entries with the file of another directory, for a renamed log."""
         moved = LeaderEpochCache(directory, self._files, self.scheduler)
         moved._entries, moved._stored, moved.problem = list(self._entries), self._stored, self.problem
         return moved
 
     def detach(self) -> None:
-        """Leave the file alone from here on: its directory is on its way out."""
+        """Never write the file again: its directory is marked for deletion."""
         self._detached = True
 
 

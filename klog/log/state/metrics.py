@@ -1,6 +1,6 @@
-"""What a log counts, under the names of Kafka's metrics, and what it says of itself when asked for them.
+"""The counters and gauges of a log, under the names of Kafka's metrics.
 
-Counters count from the opening of the log; rates are for whoever looks at them twice. Kafka: BrokerTopicMetrics, the
+Counters start at 0 when the log is opened. The reader computes rates from two samples. Kafka: BrokerTopicMetrics, the
 gauges of UnifiedLog.
 """
 
@@ -26,22 +26,22 @@ _REFUSALS = (
 
 
 class LogMetrics(Counters):
-    """The counters of one log. Under its lock, but for refusals, which Python's own lock is enough for."""
+    """The counters of one log. Under the log's lock, except for refusals: for those the GIL is enough."""
 
     __slots__ = ("flush_times", "flushed_bytes", "refusals")
 
     def __init__(self) -> None:
         self.flush_times = Histogram()
-        self.flushed_bytes = 0  # of appended_bytes, at the last flush
+        self.flushed_bytes = 0  # appended_bytes at the last flush
         self.refusals = dict.fromkeys(_REFUSALS, 0)
 
     @property
     def appended_bytes(self) -> int:
-        """Whoever they came from."""
+        """Bytes appended by clients and by replication."""
         return self.bytes_in + self.replicated_bytes_in
 
     def refused(self, error: KlogError, size: int) -> None:
-        """An append of size bytes was refused so."""
+        """Count a refused append of size bytes."""
         if isinstance(error, RecordTooLarge):
             self.refusals["BytesRejectedPerSec"] += size
         for name, count in error.meters.items():
@@ -49,7 +49,7 @@ class LogMetrics(Counters):
 
 
 def _of_commits(commits: CommitQueue | None) -> dict[str, float]:
-    """Of durability="sync": appends that shared an fdatasync."""
+    """Metrics of durability="sync": how many appends shared an fdatasync."""
     if commits is None:
         return {}
     return {
@@ -60,8 +60,8 @@ def _of_commits(commits: CommitQueue | None) -> dict[str, float]:
     }
 
 
-def metrics_of(log: LogView, meters: LogMetrics | None, page_cache: bool = False) -> dict[str, float]:
-    """What Log.metrics() documents."""
+def metrics_of(log: LogView, metrics: LogMetrics | None, page_cache: bool = False) -> dict[str, float]:
+    """All metrics of a log. metrics: its counters, None for a read-only log. page_cache: also what is cached now."""
     gauges: dict[str, float] = {
         "NumLogSegments": len(log.segments),
         "LogStartOffset": log.log_start_offset,
@@ -75,7 +75,7 @@ def metrics_of(log: LogView, meters: LogMetrics | None, page_cache: bool = False
         "FetchBytesCopied": log._sends.copied,
         **_page_cache(log, page_cache),
     }
-    if meters is None:
+    if metrics is None:
         return gauges
     written = log.segments[-1].written
     return {
@@ -84,17 +84,17 @@ def metrics_of(log: LogView, meters: LogMetrics | None, page_cache: bool = False
         "DropBehindBytes": written.dropped,
         "DirectWriteBytes": written.direct,
         "WriteFallbacks": written.fallbacks,
-        "BytesInPerSec": meters.bytes_in,
-        "MessagesInPerSec": meters.messages_in,
-        "ReplicationBytesInPerSec": meters.replicated_bytes_in,
-        **meters.refusals,
-        **meters.flush_times.metrics("LogFlushRateAndTimeMs"),
+        "BytesInPerSec": metrics.bytes_in,
+        "MessagesInPerSec": metrics.messages_in,
+        "ReplicationBytesInPerSec": metrics.replicated_bytes_in,
+        **metrics.refusals,
+        **metrics.flush_times.metrics("LogFlushRateAndTimeMs"),
         **_of_commits(log._commits),
     }
 
 
 def _read_cache(log: LogView) -> dict[str, int]:
-    """Of a log that has one (klog.io.read.cache.bytes)."""
+    """Metrics of the read cache, if the log has one (klog.io.read.cache.bytes)."""
     if not log.config.io.read_cache_bytes:
         return {}
     counts = log._reading.counts(log)
@@ -109,7 +109,7 @@ def _read_cache(log: LogView) -> dict[str, int]:
 
 
 def _page_cache(log: LogView, look: bool) -> dict[str, int]:
-    """What came from memory; look: also what is there now, as far as this kernel tells."""
+    """Metrics of reads from the page cache. look: also its current content, as far as the kernel reports it."""
     sampler = log._home.sampler if log._home is not None else None
     found = {
         "PageCacheSampledReadBytes": sampler.sampled_bytes if sampler else 0,

@@ -1,6 +1,6 @@
-"""What one append does to one producer, checked batch by batch and shown to nobody until Producers.update().
+"""The effect of one append on one producer, checked batch by batch and invisible until Producers.update().
 
-Who checks what, by origin of the append:
+What a failed check raises, by origin of the append:
 
                                          client                  coordinator   replication, replay
   epoch below the producer's             InvalidProducerEpoch    the same      a warning
@@ -30,12 +30,12 @@ _SEQUENCE_MAX = 2**31 - 1
 
 
 class ProducerAppend:
-    """A producer's entry, copied, and the batches of one append applied to the copy. Under the log's lock."""
+    """A copy of a producer's entry, to which the batches of one append are applied. Under the log's lock."""
 
     __slots__ = ("_origin", "current", "entry", "started")
 
     def __init__(self, producer_id: int, current: ProducerEntry | None, origin: str) -> None:
-        self.current = current  # what update() replaces, None where the producer is new
+        self.current = current  # the entry that update() replaces, None if the producer is new
         self._origin = origin
         self.entry = ProducerEntry(producer_id) if current is None else current.copy()
         self.started: list[Transaction] = []
@@ -50,15 +50,15 @@ class ProducerAppend:
         last_offset: int,
         first: OffsetMetadata | None,
     ) -> None:
-        """A data batch from first_offset to last_offset. first: where it begins, of a transactional one alone."""
+        """Apply a data batch from first_offset to last_offset. first: its position, only if it is transactional."""
         self._check_epoch(epoch, first_offset)
         if self._origin == "client":
             self._check_sequence(epoch, first_sequence, first_offset)
         entry = self.entry
         if first is None and entry.txn_first_offset is not None:
             raise InvalidTxnState(
-                f"producer {entry.producer_id} has a transaction open from offset {entry.txn_first_offset} on, and the "
-                f"batch for offset {first_offset} is in none"
+                f"producer {entry.producer_id} has an open transaction since offset {entry.txn_first_offset}, but the "
+                f"batch at offset {first_offset} is not transactional"
             )
         entry.add(epoch, DataBatch(last_sequence, last_offset, last_offset - first_offset, timestamp))
         if first is not None and entry.txn_first_offset is None:
@@ -68,13 +68,13 @@ class ProducerAppend:
     def append_marker(
         self, epoch: int, coordinator_epoch: int, offset: int, timestamp: int, is_aborted: bool
     ) -> CompletedTransaction | None:
-        """A marker; what it ended, which is nothing where no data came before it."""
+        """Apply a marker. Returns the transaction that it ended, None if it had no data."""
         entry = self.entry
         self._check_epoch(epoch, offset)
         if coordinator_epoch < entry.coordinator_epoch:
             text = (
-                f"producer {entry.producer_id}: a marker of coordinator epoch {coordinator_epoch} at offset {offset}, "
-                f"behind one of epoch {entry.coordinator_epoch}"
+                f"producer {entry.producer_id}: the marker at offset {offset} has coordinator epoch "
+                f"{coordinator_epoch}, below the last one, {entry.coordinator_epoch}"
             )
             if self._origin != "replication":
                 raise TransactionCoordinatorFenced(text)
@@ -89,22 +89,22 @@ class ProducerAppend:
         if epoch >= self.entry.epoch:
             return
         text = (
-            f"producer {self.entry.producer_id}: epoch {epoch} at offset {offset}, where epoch {self.entry.epoch} is "
-            f"the last one seen"
+            f"producer {self.entry.producer_id}: epoch {epoch} at offset {offset} is below the last epoch seen, "
+            f"{self.entry.epoch}"
         )
         if self._origin != "replication":
             raise InvalidProducerEpoch(text)
         _log.warning("event=producer_epoch_back %s", text)
 
     def _check_sequence(self, epoch: int, first: int, offset: int) -> None:
-        """Sequence numbers go on where they ended, or begin at 0 with a new epoch. Of an unknown producer anything is
-        taken: what it wrote may have been deleted."""
+        """Sequence numbers continue after the last one, or begin at 0 with a new epoch. Any sequence number of an
+        unknown producer is accepted: its earlier batches may have been deleted."""
         entry = self.entry
         if epoch != entry.epoch:
             if first != 0 and entry.epoch != -1:
                 raise OutOfOrderSequence(
                     f"producer {entry.producer_id}: epoch {epoch} begins with sequence {first} at offset {offset}, "
-                    f"0 expected (epoch {entry.epoch} was before it)"
+                    f"0 expected (the epoch before it is {entry.epoch})"
                 )
             return
         if self.current is None or self.current.epoch == -1:
@@ -112,5 +112,5 @@ class ProducerAppend:
         last = entry.last_sequence
         if first != last + 1 and not (first == 0 and last == _SEQUENCE_MAX):
             raise OutOfOrderSequence(
-                f"producer {entry.producer_id}: sequence {first} at offset {offset}, where {last} was the last one"
+                f"producer {entry.producer_id}: sequence {first} at offset {offset}, after the last one, {last}"
             )

@@ -1,6 +1,6 @@
-"""What one producer id last wrote: its epoch, its last five batches, its open transaction.
+"""The state of one producer id: its epoch, its last five batches, its open transaction.
 
-Sequence numbers count records in a circle, 0 .. 2^31-1. Kafka: ProducerStateEntry, BatchMetadata.
+Sequence numbers count records and wrap from 2^31-1 to 0. Kafka: ProducerStateEntry, BatchMetadata.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def last_sequence_of(base_sequence: int, last_offset_delta: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """One producer. -1 where a field is unknown; last_offset is that of its last data batch."""
+    """One producer. Unknown fields are -1; last_offset is that of its last data batch."""
 
     epoch: int
     last_sequence: int = -1
@@ -31,7 +31,7 @@ class ProducerState:
 
 
 class DataBatch(NamedTuple):
-    """A batch that a producer wrote: enough to know it again and to answer for it."""
+    """A batch that a producer wrote: enough to recognize a duplicate and to return its offsets."""
 
     last_sequence: int
     last_offset: int
@@ -50,7 +50,7 @@ class DataBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer's state, changed in place by its one owner: a copy is changed, and then takes the other's place."""
+    """The state of one producer. An append changes a copy, which then replaces the entry."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "producer_id", "timestamp", "txn_first_offset")
 
@@ -64,7 +64,7 @@ class ProducerEntry:
 
     @classmethod
     def of(cls, producer_id: int, state: ProducerState) -> ProducerEntry:
-        """What a snapshot says."""
+        """The entry of a snapshot."""
         entry = cls(producer_id, state.epoch)
         entry.coordinator_epoch, entry.timestamp = state.coordinator_epoch, state.timestamp
         entry.txn_first_offset = state.current_txn_first_offset
@@ -73,7 +73,7 @@ class ProducerEntry:
         return entry
 
     def copy(self) -> ProducerEntry:
-        """The same, to be changed."""
+        """A copy for an append to change."""
         entry = ProducerEntry(self.producer_id, self.epoch)
         entry.coordinator_epoch, entry.timestamp = self.coordinator_epoch, self.timestamp
         entry.txn_first_offset, entry.batches = self.txn_first_offset, self.batches
@@ -81,7 +81,7 @@ class ProducerEntry:
 
     @property
     def state(self) -> ProducerState:
-        """What users and snapshots see."""
+        """The state as users and snapshots see it."""
         last = self.batches[-1] if self.batches else DataBatch(-1, -1, 0, -1)
         return ProducerState(
             self.epoch,
@@ -114,24 +114,24 @@ class ProducerEntry:
         return self.batches[0].first_offset if self.batches else -1
 
     def take_epoch(self, epoch: int) -> None:
-        """Another epoch begins: what was written in the last one is no longer known."""
+        """Set the epoch. A new epoch forgets the batches of the last one."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches = ()
 
     def add(self, epoch: int, batch: DataBatch) -> None:
-        """A data batch; the oldest one beyond five is forgotten."""
+        """Add a data batch. Only the last five are kept."""
         self.take_epoch(epoch)
         self.batches = (*self.batches[1 - BATCHES_KEPT :], batch)
         self.timestamp = batch.timestamp
 
     def end_transaction(self, epoch: int, coordinator_epoch: int, timestamp: int) -> None:
-        """A marker."""
+        """Apply a marker."""
         self.take_epoch(epoch)
         self.coordinator_epoch, self.timestamp, self.txn_first_offset = coordinator_epoch, timestamp, None
 
     def duplicate(self, epoch: int, base_sequence: int, last_sequence: int) -> DataBatch | None:
-        """The remembered batch of exactly these sequence numbers."""
+        """The remembered batch with exactly these sequence numbers, None if there is none."""
         if epoch == self.epoch:
             for batch in self.batches:
                 if batch.last_sequence == last_sequence and batch.first_sequence == base_sequence:

@@ -1,4 +1,4 @@
-"""Producers that have been silent for producer.id.expiration.ms are forgotten, log by log, on the scheduler.
+"""A scheduled task that removes producers of a log that wrote nothing for producer.id.expiration.ms.
 
 Kafka: UnifiedLog.removeExpiredProducers.
 """
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def expire_producers_regularly(log: Log) -> Task:
-    """Every producer.id.expiration.check.interval.ms, until the task is cancelled. It does not keep the log alive."""
+    """Expire producers every producer.id.expiration.check.interval.ms until the task is cancelled.
+
+    The task does not keep the log alive.
+    """
     known = weakref.ref(log)
 
     def expire() -> None:

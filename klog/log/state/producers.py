@@ -1,8 +1,8 @@
-"""Producer state of one log: what each producer id last wrote, which transactions are open, and the snapshots of both.
+"""The producer state of one log: the last batches of each producer id, the open transactions, and snapshots of both.
 
-  R1  end_offset: every batch below it is in the state, no batch from it on is
-  R2  a check that fails changes nothing: prepare() copies an entry, update() puts the copy in its place
-  R3  take_snapshot() at end_offset and loading it give the same state, but for all batches of a producer but the last
+  R1  end_offset: the state includes every batch below it and none from it on
+  R2  a failed check changes nothing: prepare() copies an entry, update() replaces the entry by the copy
+  R3  take_snapshot() at end_offset and loading it give the same state, with only the last batch of each producer
 
 Under the log's lock. Kafka: ProducerStateManager.
 """
@@ -27,7 +27,7 @@ _LATE_MS = 5 * 60 * 1000  # beyond the longest timeout that a coordinator allows
 
 
 class Producers:
-    """The producers of one log. snapshots None: they are kept in memory alone, as a reader's are."""
+    """The producers of one log. snapshots None: the state is in memory only, as for a reader."""
 
     def __init__(
         self,
@@ -40,21 +40,21 @@ class Producers:
         self.entries: dict[int, ProducerEntry] = {}
         self._transactions = Transactions()
         self._snapshots = snapshots
-        self._snapshot_offset = 0  # of the state that the newest snapshot holds
+        self._snapshot_offset = 0  # end_offset of the newest snapshot
         self._expiration_ms = expiration_ms
         self._transaction_max_timeout_ms = transaction_max_timeout_ms
 
-    # ---- what is known ---------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------------------------
 
     @property
     def states(self) -> dict[int, ProducerState]:
-        """What is known of each producer id."""
+        """{producer id: its state}"""
         return {producer_id: entry.state for producer_id, entry in self.entries.items()}
 
     @property
     def first_unstable_offset(self) -> OffsetMetadata | None:
-        """Where the oldest transaction begins that is open, or decided by a marker that is not below the high watermark
-        as on_high_watermark_updated() last heard of it."""
+        """First offset of the oldest transaction that is open, or whose marker is not below the high watermark last
+        given to on_high_watermark_updated()."""
         return self._transactions.first_unstable
 
     @property
@@ -65,14 +65,14 @@ class Producers:
 
     @property
     def last_offsets(self) -> dict[int, tuple[int | None, int]]:
-        """{producer id: (offset of its last data record or None, epoch)}: what compaction must leave."""
+        """{producer id: (offset of its last data record or None, epoch)}: the records that compaction must keep."""
         return {
             producer_id: (entry.last_offset if entry.batches else None, entry.epoch)
             for producer_id, entry in self.entries.items()
         }
 
     def has_late_transaction(self, now_ms: int) -> bool:
-        """Is a transaction open for longer than any coordinator would leave it?"""
+        """Has a transaction been open for longer than any coordinator allows?"""
         found = self._transactions.first_undecided
         entry = None if found is None else self.entries.get(found.producer_id)
         if entry is None or entry.timestamp <= 0:
@@ -86,17 +86,19 @@ class Producers:
         return ProducerAppend(producer_id, self.entries.get(producer_id), origin)
 
     def update(self, append: ProducerAppend) -> None:
-        """What the append did to its producer is the state from now on."""
+        """Make the result of an append the state of its producer."""
         entry = append.entry
         if entry.producer_id < 0:
-            raise ValueError(f"producer id {entry.producer_id} names no producer")
+            raise ValueError(f"producer id {entry.producer_id} is negative")
         self.entries[entry.producer_id] = entry
         for transaction in append.started:
             self._transactions.begin(transaction)
 
     def take_back(self, appends: Collection[ProducerAppend], completed: Collection[CompletedTransaction]) -> None:
-        """update() and complete() for these, however far they got, have not happened. Only as long as nothing else has
-        happened since, a new high watermark above all."""
+        """Undo update() and complete() of these, even if they were only partly done.
+
+        Nothing else may have changed since, in particular not the high watermark.
+        """
         for append in appends:
             if append.current is None:
                 self.entries.pop(append.entry.producer_id, None)
@@ -105,27 +107,27 @@ class Producers:
         self._transactions.take_back([begun for append in appends for begun in append.started], completed)
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
-        """What the transaction index says about a transaction: where the next open one begins, else the offset behind
-        its marker. To be asked before complete()."""
+        """The last stable offset for the transaction index: the first offset of the next open transaction, else the
+        offset after the marker. Call it before complete()."""
         return self._transactions.stable_offset_after(completed)
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """A transaction is decided, and unstable until its marker lies below the high watermark."""
+        """Note a transaction as decided. It stays unstable until its marker is below the high watermark."""
         self._transactions.complete(completed)
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Markers below it are replicated."""
+        """Note that markers below the high watermark are replicated."""
         self._transactions.forget_below(high_watermark)
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Decided transactions below it are gone, open ones stay; so do producers."""
+        """Forget decided transactions below the log start. Open transactions and producers stay."""
         self._transactions.forget_below(log_start_offset)
         self.end_offset = max(self.end_offset, log_start_offset)
         latest = None if self._snapshots is None else self._snapshots.latest
         self._snapshot_offset = log_start_offset if latest is None else latest
 
     def expire(self, now_ms: int, expiration_ms: int | None = None) -> None:
-        """Forget producers without an open transaction whose last batch is expiration_ms old, or older."""
+        """Forget producers whose last batch is at least expiration_ms old and that have no open transaction."""
         limit = now_ms - (self._expiration_ms if expiration_ms is None else expiration_ms)
         old = [pid for pid, e in self.entries.items() if e.timestamp <= limit and e.txn_first_offset is None]
         for producer_id in old:
@@ -143,7 +145,7 @@ class Producers:
         timestamp: int,
         is_transactional: bool,
     ) -> None:
-        """A data batch that is in the log: nothing is refused."""
+        """Apply a data batch that is in the log already, without checks."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id)
@@ -156,7 +158,7 @@ class Producers:
     def end_transaction(
         self, producer_id: int, epoch: int, offset: int, timestamp: int, coordinator_epoch: int, aborted: bool
     ) -> AbortedTransaction | None:
-        """A marker that is in the log at offset. The aborted transaction, if it ended one."""
+        """Apply a marker that is in the log already, at offset. Returns the transaction if the marker aborted one."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id)
@@ -170,7 +172,7 @@ class Producers:
         return AbortedTransaction(producer_id, first, offset, stable) if aborted else None
 
     def note_emptied(self, producer_id: int) -> None:
-        """A control batch without records, which the cleaner leaves: it decides nothing, its producer is known."""
+        """Apply a control batch that the cleaner has emptied: it ends no transaction, but its producer is known."""
         if producer_id not in self.entries:
             self.entries[producer_id] = ProducerEntry(producer_id)
 
@@ -178,12 +180,12 @@ class Producers:
 
     @property
     def oldest_snapshot_offset(self) -> int | None:
-        """Offset of the first snapshot file."""
+        """Offset of the first snapshot file, None if there is none."""
         return None if self._snapshots is None else self._snapshots.oldest
 
     @property
     def latest_snapshot_offset(self) -> int | None:
-        """Offset of the last snapshot file."""
+        """Offset of the last snapshot file, None if there is none."""
         return None if self._snapshots is None else self._snapshots.latest
 
     def snapshot_path(self, offset: int) -> str | None:
@@ -191,13 +193,15 @@ class Producers:
         return None if self._snapshots is None else self._snapshots.path(offset)
 
     def move_to(self, directory: str) -> None:
-        """The log's directory has been renamed."""
+        """Use the new path of the log's directory, which has been renamed."""
         if self._snapshots is not None:
             self._snapshots.move_to(directory)
 
     def take_snapshot(self) -> bool:
-        """Write the state as `<end_offset>.snapshot`, durably and the directory with it; False, and nothing of that,
-        where the newest one holds it already."""
+        """Write the state as `<end_offset>.snapshot` and sync file and directory.
+
+        Returns False and writes nothing if the newest snapshot has this state already.
+        """
         if self._snapshots is None or self.end_offset <= self._snapshot_offset:
             return False
         self._snapshots.write(self.end_offset, self.states)
@@ -205,7 +209,7 @@ class Producers:
         return True
 
     def load(self, states: Mapping[int, ProducerState], offset: int) -> None:
-        """Start from what a snapshot of offset says."""
+        """Replace the state by that of a snapshot at offset."""
         self.entries = {producer_id: ProducerEntry.of(producer_id, state) for producer_id, state in states.items()}
         self._transactions = Transactions()
         for producer_id, entry in self.entries.items():
@@ -214,15 +218,14 @@ class Producers:
         self.end_offset = self._snapshot_offset = offset
 
     def clear(self, offset: int) -> None:
-        """Nothing is known, and nothing was written below offset."""
+        """Empty the state and continue at offset."""
         self.load({}, offset)
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Back to the newest usable snapshot at or below log_end_offset, if the state is not that of log_end_offset
-        already. Whoever calls replays the batches of [end_offset, log_end_offset) then.
+        """Go back to the newest usable snapshot at or below log_end_offset, unless end_offset is log_end_offset.
 
-        Snapshots outside (log_start_offset, log_end_offset] and those that cannot be read are deleted. Producers that
-        have expired by now are left out, unless a transaction of theirs is open.
+        The caller then replays the batches of [end_offset, log_end_offset). Deletes snapshots outside
+        (log_start_offset, log_end_offset] and unreadable ones. Skips expired producers without an open transaction.
         """
         snapshots = self._snapshots
         for offset in [] if snapshots is None else snapshots.offsets:
@@ -244,7 +247,7 @@ class Producers:
             return
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Nothing is known, no snapshot is left; the log goes on at offset."""
+        """Empty the state, delete all snapshots, continue at offset."""
         self.clear(offset)
         self._snapshot_offset = 0
         if self._snapshots is not None:
@@ -252,29 +255,29 @@ class Producers:
                 self._snapshots.delete(number)
 
     def truncate_fully_and_reload_snapshots(self) -> None:
-        """Nothing is known, but the snapshots that somebody has put into the directory: those of a tier."""
+        """Empty the state, delete the known snapshots, then list those in the directory again (copied from a tier)."""
         self.truncate_fully_and_start_at(0)
         if self._snapshots is not None:
             self._snapshots.relist()
 
     def remove_stray_snapshots(self, segment_bases: Collection[int]) -> None:
-        """Delete snapshots that no segment begins at, but for the last, if it lies above every segment's base."""
+        """Delete snapshots at offsets where no segment begins, except the last if it is above every base offset."""
         if self._snapshots is not None:
             self._snapshots.remove_strays(segment_bases)
 
     def delete_snapshots_before(self, offset: int) -> None:
-        """Delete those of smaller offsets."""
+        """Delete the snapshots of offsets below this one."""
         if self._snapshots is not None:
             for number in self._snapshots.offsets:
                 if number < offset:
                     self._snapshots.delete(number)
 
     def remove_and_mark_for_deletion(self, offset: int) -> str | None:
-        """Rename a snapshot to .deleted; where it is then, None if there was none."""
+        """Rename a snapshot to .deleted. Returns its new path, None if there was none."""
         return None if self._snapshots is None else self._snapshots.mark_for_deletion(offset)
 
     def take_back_snapshot(self, offset: int) -> None:
-        """Unlink a snapshot that a roll has written which did not come about."""
+        """Unlink the snapshot of a roll that was undone."""
         if self._snapshots is not None:
             self._snapshots.delete(offset)
             latest = self._snapshots.latest

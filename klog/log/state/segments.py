@@ -1,6 +1,6 @@
-"""Questions to the segments of a log, which are a tuple in the order of their base offsets. Kafka: LogSegments.
+"""Lookups in the segments of a log, a tuple sorted by base offset. Kafka: LogSegments.
 
-Each takes a binary search, whatever the number of segments; an answer that is a range is a slice of the tuple.
+Each lookup is a binary search. A range of segments is returned as a slice of the tuple.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ def _base(segment: Segment) -> int:
 
 
 class Sizes:
-    """Sums of the sizes of a tuple of segments, made in one walk and asked without one. A closed segment is never
-    longer or shorter: another one of its base offset stands in another tuple."""
+    """Prefix sums of the sizes of a tuple of segments, computed once.
+
+    The size of a closed segment never changes: a replacement of the same base offset is in another tuple.
+    """
 
     __slots__ = ("_sums", "segments")
 
@@ -36,14 +38,14 @@ class Sizes:
 
 
 def number_of(segments: Sequence[Segment], offset: int) -> int:
-    """Which segment an offset belongs to: the last one that begins at or below it, else the first."""
+    """Index of the segment of an offset: the last one that begins at or below it, else the first."""
     return max(bisect.bisect_right(segments, offset, key=_base) - 1, 0)
 
 
 def locate(segments: Sequence[Segment], offset: int) -> tuple[Segment, int] | None:
-    """Segment and byte of the first batch whose last offset is at or above offset; None behind the last one.
+    """Segment and position of the first batch whose last offset is at or above offset; None after the last batch.
 
-    Where a segment has a gap there, the one before is asked whether it reaches beyond the name of this one.
+    If the segment has a gap there, the segment before it may have a batch that reaches beyond this base offset.
     """
     first = number_of(segments, offset)
     for number in range(first, len(segments)):
@@ -60,48 +62,50 @@ def locate(segments: Sequence[Segment], offset: int) -> tuple[Segment, int] | No
 
 
 def check_reached(name: str, active: Segment, offset: int) -> None:
-    """SegmentOffsetOverflow for an offset below the newest segment's first, where a roll has put that beyond the log
-    end: what is written there could not be found again."""
+    """Raise SegmentOffsetOverflow for an offset below the base offset of the active segment.
+
+    A roll may have put that beyond the log end. A batch written there could not be found again.
+    """
     if offset < active.base_offset:
         raise SegmentOffsetOverflow(
-            f"{name}: offset {offset} lies below {active.base_offset}, where its segment begins"
+            f"{name}: offset {offset} is below {active.base_offset}, the base offset of the active segment"
         )
 
 
 def floor(segments: Sequence[Segment], offset: int) -> Segment | None:
-    """The last one that begins at or below an offset."""
+    """The last segment that begins at or below an offset."""
     at = bisect.bisect_right(segments, offset, key=_base)
     return segments[at - 1] if at else None
 
 
 def lower(segments: Sequence[Segment], offset: int) -> Segment | None:
-    """The last one that begins below an offset."""
+    """The last segment that begins below an offset."""
     at = bisect.bisect_left(segments, offset, key=_base)
     return segments[at - 1] if at else None
 
 
 def higher(segments: Sequence[Segment], offset: int) -> Segment | None:
-    """The first one that begins above an offset."""
+    """The first segment that begins above an offset."""
     at = bisect.bisect_right(segments, offset, key=_base)
     return segments[at] if at < len(segments) else None
 
 
 def beginning_below(segments: Sequence[Segment], offset: int) -> int:
-    """How many begin below an offset."""
+    """Number of segments that begin below an offset."""
     return bisect.bisect_left(segments, offset, key=_base)
 
 
 def between(segments: Sequence[Segment], start: int, stop: int) -> Sequence[Segment]:
-    """Those that may hold offsets of [start, stop). ValueError where stop lies below start."""
+    """The segments that may hold offsets of [start, stop). ValueError if stop is below start."""
     if stop < start:
-        raise ValueError(f"no segments between {start} and {stop}: the second offset lies below the first")
+        raise ValueError(f"no segments between {start} and {stop}: the second offset is below the first")
     if start == stop:
         return ()
     return segments[number_of(segments, start) : bisect.bisect_left(segments, stop, key=_base)]
 
 
 def closed_from(segments: Sequence[Segment], offset: int) -> Sequence[Segment]:
-    """Those from the one that an offset belongs to, without the newest; none where it lies in that or beyond."""
+    """The closed segments from that of an offset on; none if the offset is in the active segment or beyond."""
     if not segments or offset > segments[-1].base_offset:
         return ()
     return segments[number_of(segments, offset) : -1]

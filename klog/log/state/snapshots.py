@@ -1,12 +1,12 @@
-"""Producer snapshots: `N.snapshot` is what was known of each producer after all batches below offset N.
+"""Producer snapshots: `N.snapshot` is the state of each producer after all batches below offset N.
 
-    file  := version:i16=1 crc:u32 count:i32 entry*             crc-32c over everything behind it
+    file  := version:i16=1 crc:u32 count:i32 entry*             crc-32c over everything after it
     entry := producer_id:i64 epoch:i16 last_sequence:i32 last_offset:i64 offset_delta:i32 timestamp:i64
              coordinator_epoch:i32 current_txn_first_offset:i64                                      46 bytes
 
-  N1  a cache: recomputed from the batches whenever it is missing or bad
-  N2  of a producer's batches only the last one is kept
-  N3  entries stand in the order in which Kafka would write them, so that equal states are equal bytes
+  N1  a snapshot is a cache: it is recomputed from the batches if it is missing or invalid
+  N2  a snapshot has only the last batch of each producer
+  N3  entries are in the order in which Kafka writes them, so that equal states are equal bytes
 
 Kafka: ProducerStateManager (writeSnapshot, readSnapshot), SnapshotFile.
 """
@@ -41,7 +41,7 @@ def parse_snapshot(data: bytes, path: str) -> dict[int, ProducerState]:
     if crc32c(data[6:]) != crc:
         raise CorruptSnapshot("checksum does not match", path=path, position=2)
     if len(data) != _HEAD.size + count * _ENTRY.size:
-        raise CorruptSnapshot(f"{count} entries announced in {len(data)} bytes", path=path, position=6)
+        raise CorruptSnapshot(f"{len(data)} bytes are not the size of {count} entries", path=path, position=6)
     producers = {}
     for position in range(_HEAD.size, len(data), _ENTRY.size):
         pid, epoch, sequence, offset, delta, timestamp, coordinator, txn = _ENTRY.unpack_from(data, position)
@@ -73,7 +73,7 @@ def format_snapshot(producers: Mapping[int, ProducerState]) -> bytes:
 
 
 def _in_kafkas_order(producers: Mapping[int, ProducerState]) -> list[tuple[int, ProducerState]]:
-    """N3: the order of a java.util.HashMap<Long, ...> that has grown to this size: by bucket, then by arrival."""
+    """N3: the order of a java.util.HashMap<Long, ...> of this size: by bucket, then by insertion."""
     capacity = 16
     while len(producers) > capacity * 3 // 4:
         capacity *= 2
@@ -86,7 +86,7 @@ def _in_kafkas_order(producers: Mapping[int, ProducerState]) -> list[tuple[int, 
 
 
 def snapshot_offsets(directory: str) -> list[int]:
-    """Offsets of the producer snapshots there, ascending."""
+    """Offsets of the producer snapshots in a directory, ascending."""
     found = (names.parse_name(name) for name in os.listdir(directory) if name.endswith(names.SNAPSHOT))
     return sorted(offset for offset, _ in filter(None, found))
 
@@ -105,7 +105,7 @@ def _holds(path: str, data: bytes) -> bool:
 
 
 class Snapshots:
-    """The snapshot files of one log, which nobody else writes. Under the log's lock."""
+    """The snapshot files of one log. Their only writer. Under the log's lock."""
 
     def __init__(self, directory: str, files: Files) -> None:
         self._directory = directory
@@ -114,34 +114,37 @@ class Snapshots:
 
     @property
     def offsets(self) -> list[int]:
-        """Of all that are there, ascending."""
+        """Offsets of all snapshots, ascending."""
         return list(self._offsets)
 
     @property
     def oldest(self) -> int | None:
-        """Offset of the first one."""
+        """Offset of the first snapshot, None if there is none."""
         return self._offsets[0] if self._offsets else None
 
     @property
     def latest(self) -> int | None:
-        """Offset of the last one."""
+        """Offset of the last snapshot, None if there is none."""
         return self._offsets[-1] if self._offsets else None
 
     def path(self, offset: int) -> str | None:
-        """The file of one that is there."""
+        """Path of the snapshot of this offset, None if there is none."""
         return names.file_path(self._directory, offset, names.SNAPSHOT) if self._there(offset) else None
 
     def move_to(self, directory: str) -> None:
-        """The directory has been renamed."""
+        """Use the new path of the directory, which has been renamed."""
         self._directory = directory
 
     def relist(self) -> None:
-        """Look at the directory again."""
+        """List the directory again."""
         self._offsets = snapshot_offsets(self._directory)
 
     def write(self, offset: int, producers: Mapping[int, ProducerState]) -> None:
-        """Write one, whole or not at all, and durably. A file that says the same already stays as it is: recovery comes
-        to the snapshots of every segment that it checks, and they are cheaper to read than to sync."""
+        """Write a snapshot atomically and sync it.
+
+        A file with the same content is left as it is: recovery rewrites the snapshot of every segment that it checks,
+        and reading is cheaper than syncing.
+        """
         path, data = names.file_path(self._directory, offset, names.SNAPSHOT), format_snapshot(producers)
         if not (self._there(offset) and _holds(path, data)):
             self._files.replace(path, data)
@@ -153,16 +156,16 @@ class Snapshots:
         return at < len(self._offsets) and self._offsets[at] == offset
 
     def read(self, offset: int) -> dict[int, ProducerState]:
-        """The producers of one. Raises CorruptSnapshot."""
+        """The producers of a snapshot. Raises CorruptSnapshot."""
         return read_snapshot(self._directory, offset)
 
     def delete(self, offset: int) -> None:
-        """Unlink one; a file that is gone is no error."""
+        """Unlink a snapshot. A missing file is not an error."""
         self._files.unlink(names.file_path(self._directory, offset, names.SNAPSHOT))
         self._forget(offset)
 
     def mark_for_deletion(self, offset: int) -> str | None:
-        """Rename one to .deleted, for whoever deletes its segment later. Its path then, or None if it was not there."""
+        """Rename a snapshot to .deleted, to be deleted with its segment. Returns the new path, None if missing."""
         path = self.path(offset)
         if path is None:
             return None
@@ -174,8 +177,10 @@ class Snapshots:
         return None
 
     def remove_strays(self, segment_bases: Collection[int]) -> None:
-        """Delete those that no segment begins at, but for the last one of them if it lies above every segment's base:
-        a clean stop has written it."""
+        """Delete snapshots at offsets where no segment begins.
+
+        The last of them stays if it is above every base offset: a clean shutdown has written it.
+        """
         self.relist()
         strays = [offset for offset in self._offsets if offset not in segment_bases]
         if strays and strays[-1] > max(segment_bases, default=-1):

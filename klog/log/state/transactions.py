@@ -1,9 +1,9 @@
-"""The transactions of one log that decide how far read_committed sees.
+"""The transactions of one log that bound what read_committed reads.
 
-  ongoing        data, no marker yet
-  unreplicated   decided, but the marker does not lie below the high watermark yet
+  ongoing        has data and no marker yet
+  unreplicated   has a marker that is not below the high watermark yet
 
-Each is known by its first offset. The least of all is the first unstable offset. Under the log's lock.
+Each is identified by its first offset. The smallest of them is the first unstable offset. Under the log's lock.
 Kafka: ProducerStateManager (ongoingTxns, unreplicatedTxns), TxnMetadata, CompletedTxn.
 """
 
@@ -18,7 +18,7 @@ from klog.log.state.high_watermark_rules import OffsetMetadata
 
 
 class Transaction(NamedTuple):
-    """A transaction that began. last_offset is that of its marker, -1 while there is none."""
+    """A transaction that has begun. last_offset is that of its marker, -1 while there is none."""
 
     producer_id: int
     first: OffsetMetadata
@@ -31,7 +31,7 @@ class Transaction(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction with data that a marker at last_offset has ended."""
+    """A transaction with data, ended by a marker at last_offset."""
 
     producer_id: int
     first_offset: int
@@ -40,9 +40,9 @@ class CompletedTransaction(NamedTuple):
 
 
 class _ByFirstOffset:
-    """Transactions in the order of their first offsets, and in the order they came in.
+    """Transactions sorted by first offset, and in the order of insertion.
 
-    Ctrl-C in the middle of a change leaves at most an offset without its transaction, which is passed over.
+    Ctrl-C during a change leaves at most an offset without a transaction. Readers skip it.
     """
 
     __slots__ = ("_of", "_offsets")
@@ -76,10 +76,10 @@ class _ByFirstOffset:
 
 
 class Transactions:
-    """Those of one log: begun, ended, replicated.
+    """The ongoing and unreplicated transactions of one log.
 
-    first_unstable: where the oldest begins that is ongoing or unreplicated, None if there is none. Any thread.
-    Markers come in the order of the log, so the unreplicated ones came in in the order of their markers.
+    first_unstable: first offset of the oldest of them, None if there is none. Any thread may read it.
+    Markers are added in log order, so unreplicated transactions are in the order of their markers.
     """
 
     __slots__ = ("_ongoing", "_unreplicated", "first_unstable")
@@ -90,21 +90,21 @@ class Transactions:
         self.first_unstable: OffsetMetadata | None = None
 
     def begin(self, transaction: Transaction) -> None:
-        """Its first batch is in the log."""
+        """Note a transaction whose first batch is in the log."""
         self._ongoing.put(transaction)
         self._changed()
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """Its marker is in the log. ValueError for one that did not begin here."""
+        """Note a transaction whose marker is in the log. ValueError for one that is not ongoing."""
         begun = self._ongoing.get(completed.first_offset)
         if begun is None:
-            raise ValueError(f"a transaction that did not begin here was completed: {completed}")
+            raise ValueError(f"a transaction was completed that is not ongoing: {completed}")
         self._unreplicated.put(begun._replace(last_offset=completed.last_offset))
         self._ongoing.drop(completed.first_offset)
         self._changed()
 
     def take_back(self, begun: Iterable[Transaction], completed: Iterable[CompletedTransaction]) -> None:
-        """What begin() and complete() have done with these, wholly, in part or not at all, has not happened."""
+        """Undo begin() and complete() of these, even if they were done only in part or not at all."""
         for ended in completed:
             found = self._unreplicated.get(ended.first_offset)
             if found is not None:
@@ -115,17 +115,17 @@ class Transactions:
         self._changed()
 
     def forget_below(self, offset: int) -> None:
-        """Markers below offset are replicated, or their records gone."""
+        """Forget transactions with markers below offset: they are replicated, or their records are deleted."""
         if self.first_unstable is not None:
             while (eldest := self._unreplicated.eldest()) is not None and eldest.last_offset < offset:
                 self._unreplicated.drop(eldest.first_offset)
             self._changed()
 
     def stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset right behind a marker, replication aside. To be asked before complete().
+        """The last stable offset right after a marker, regardless of replication. Call it before complete().
 
-        Transactions that begin behind the marker, in the same append, do not count: so a follower's index says what the
-        leader's does. Kafka lets them, and its followers' indexes may say more.
+        Transactions that begin after the marker in the same append do not count, so that the index of a follower
+        equals that of the leader. In Kafka they count, and the index of a follower may differ.
         """
         for transaction in self._ongoing.all():
             first = transaction.first_offset
@@ -137,7 +137,7 @@ class Transactions:
 
     @property
     def first_undecided(self) -> Transaction | None:
-        """The oldest that is ongoing."""
+        """The oldest ongoing transaction."""
         return self._ongoing.least()
 
     def _changed(self) -> None:

@@ -1,1 +1,1 @@
-"""write: appends, commits, flushes and truncations."""
+"""Appends, commits, flushes and truncations."""

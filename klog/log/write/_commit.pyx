@@ -1,21 +1,21 @@
 # cython: auto_pickle=False
-"""Who waits for which commit: appends of durability="sync" share one write and one fdatasync.
+"""The commit queue: appends of durability="sync" share one write and one fdatasync.
 
-  Q1  one appender at a time leads: it takes the log's lock, then all that is queued, and no more is added to that group
-  Q2  an append has its outcome, and its thread goes on, only after the fdatasync of its group has come back
-  Q3  leading is handed on before anybody is told an outcome elsewhere than in a thread; nobody is left behind without
-      a leader, whatever ends one. A worker that a loop has asked for leads once it has begun, if nobody does by then:
-      who comes before it does not wait for it, the executor may be full of those who come
-  Q4  Ctrl-C takes an append out of the queue; once its group is under way, it waits for the outcome first: the bytes
-      that are being written belong to the thread that waits
+  Q1  one appender at a time leads: it takes the log's lock, then all queued tickets as its group; the group is closed
+  Q2  an append gets its outcome, and its thread continues, only after the fdatasync of its group has returned
+  Q3  the leader hands on leadership before it notifies event loops, so no ticket is left without a leader, however a
+      leader ends. A worker requested by a loop leads when it starts, unless another leader exists by then. Appenders
+      that arrive earlier do not wait for the worker: they may occupy the whole executor
+  Q4  Ctrl-C removes an append from the queue. If its group is being committed, it waits for the outcome first: the
+      waiting thread owns the bytes that are being written
 
-Nothing here has a lock: between two calls of Python code nobody else runs, and no Ctrl-C arrives, as long as Python has
-its own lock, which the build declares to need. The work of a group is commit.py's.
+Nothing here takes a lock. The code relies on the GIL, which the build declares as needed: between two calls of Python
+code no other thread runs and no Ctrl-C arrives. commit.py does the work of a group.
 
-**The two halves.** While a group syncs, those of the last one are on their way back, and a leader that went at once
-would find half of them: N threads make N/2 appends per fdatasync. So a leader waits for those who have just been
-answered, counted from that moment, for a part of the time that the last fdatasync took; who is alone never waits.
-LevelDB: DBImpl::BuildBatchGroup; MySQL's and MariaDB's binlog_commit_wait_usec for the wait.
+**Half groups.** While one group syncs, the appenders of the group before return with their next appends. A leader that
+started at once would find half of them: N threads make N/2 appends per fdatasync. So a leader waits for the appenders
+of the last group, from the moment they got their outcome, for a part of the last fdatasync's time. A lone appender
+never waits. LevelDB: DBImpl::BuildBatchGroup; MySQL's and MariaDB's binlog_commit_wait_usec for the wait.
 """
 
 cimport cython
@@ -31,7 +31,7 @@ from klog.errors import ReentrantCall, StorageOffline
 
 cdef enum:
     QUEUED
-    LEADS               # has been told to lead the next group; in the queue still
+    LEADS               # is to lead the next group; still in the queue
     TAKEN
     DONE
 
@@ -50,15 +50,17 @@ cdef int64_t now_ns() noexcept:
 
 @cython.final
 cdef class Ticket:
-    """One append on its way: an encoded group and the time it was given, or what to call with the log, under its lock.
-    At the end it has an info, or an error."""
+    """One queued append: an encoded group and its time, or an action to call under the log's lock.
+
+    Its outcome is an info or an error.
+    """
 
     cdef readonly object group
     cdef readonly int64_t now
     cdef readonly object action
     cdef public object info
     cdef public object error
-    cdef object lock        # of the thread that waits, None for a task
+    cdef object lock        # of the waiting thread, None for a task
     cdef object loop
     cdef object future
     cdef int state
@@ -68,24 +70,24 @@ cdef class Ticket:
 
     cdef outcome(self):
         if self.error is not None:
-            error, self.error = self.error, None    # or the traceback would keep the ticket, and the ticket it
+            error, self.error = self.error, None    # breaks the cycle of traceback and ticket
             raise error
         return self.info
 
 
 @cython.final
 cdef class CommitQueue:
-    """The appends of one log that wait. Any thread."""
+    """The queued appends of one log. Any thread."""
 
     cdef list queued
     cdef bint led
-    cdef set ordered            # loops that have asked for a worker, which has not begun
+    cdef set ordered            # loops that have requested a worker that has not started
     cdef bint gathering
     cdef object wake            # the leader's, while it gathers
-    cdef Py_ssize_t expected    # appends that the next group may have, going by the last one
-    cdef int64_t answered_ns
+    cdef Py_ssize_t expected    # appends expected in the next group, judged by the last one
+    cdef int64_t answered_ns    # when the last group got its outcomes
     cdef int64_t patience_ns
-    cdef set inside             # threads in through(): in one of them a handler's append would wait for its own
+    cdef set inside             # threads in through(): an append of a signal handler there would wait for itself
     cdef readonly int64_t groups
     cdef readonly int64_t appends       # in all groups
     cdef readonly int64_t largest
@@ -100,7 +102,7 @@ cdef class CommitQueue:
         return len(self.queued)
 
     def renew(self):
-        """In a forked child: nobody waits here."""
+        """Reset in a forked child, where no thread waits."""
         self.queued = []
         self.ordered = set()
         self.inside = set()
@@ -108,13 +110,13 @@ cdef class CommitQueue:
         self.wake = allocate_lock()
         self.wake.acquire()
 
-    # A thread's way --------------------------------------------------------------------------------------------------
+    # Threads ---------------------------------------------------------------------------------------------------------
 
     def through(self, log, Ticket ticket):
-        """The ticket's info, or its error raised, once that is known."""
+        """Queue a ticket and wait for its outcome. Returns its info or raises its error."""
         cdef CallLock lock = log._lock
         lock.check(log, "an append")
-        if lock.is_mine():              # in a listener say: no leader would ever get it
+        if lock.is_mine():              # for example in a listener: no other leader could take the lock
             lock.take()
             try:
                 led(log, [ticket])
@@ -123,8 +125,8 @@ cdef class CommitQueue:
             return ticket.outcome()
         me = get_ident()
         if me in self.inside:
-            raise ReentrantCall(f"{log.name}: an append inside an append, which waits in the same thread: "
-                                "a signal handler can only leave word of what is to be done behind it")
+            raise ReentrantCall(f"{log.name}: an append inside another append of the same thread: "
+                                "a signal handler must not append; set a flag and append after it returns")
         self.inside.add(me)
         try:
             ticket.lock = allocate_lock()
@@ -136,7 +138,7 @@ cdef class CommitQueue:
         return ticket.outcome()
 
     cdef int add(self, Ticket ticket) except -1:
-        """Into the queue. Is it to lead?"""
+        """Queue a ticket. Is it to lead?"""
         self.queued.append(ticket)
         if not self.led:
             self.led = True
@@ -147,7 +149,7 @@ cdef class CommitQueue:
         return 0
 
     cdef int wait(self, log, Ticket ticket) except -1:
-        """Until it has its outcome, or is to lead."""
+        """Wait until the ticket has its outcome (0) or is to lead (1)."""
         interrupted = None
         while ticket.state != DONE:
             if ticket.state == LEADS and interrupted is None:
@@ -169,7 +171,7 @@ cdef class CommitQueue:
     # The leader ------------------------------------------------------------------------------------------------------
 
     cdef int lead(self, log, Ticket mine) except -1:
-        """One group: gather, commit, tell. Then somebody else leads, or nobody needs to: 0; 1: whoever called goes on."""
+        """Lead one group: gather, commit, deliver the outcomes. 1: the caller is to lead the next group, too."""
         cdef list taken = []
         cdef CallLock lock = log._lock
         cdef int goes_on
@@ -190,7 +192,7 @@ cdef class CommitQueue:
         return goes_on
 
     cdef int gather(self) except -1:
-        """Wait for those who have just been answered: who comes back at all comes soon."""
+        """Wait for the appenders of the last group: those that append again do so soon."""
         cdef int64_t left
         while len(self.queued) < self.expected:
             left = self.answered_ns + self.patience_ns - now_ns()
@@ -214,10 +216,10 @@ cdef class CommitQueue:
         return taken
 
     cdef int settle(self, log, list taken, Ticket mine, interrupted) except -1:
-        """Outcomes to everybody. Who has none, because the leader was interrupted and has taken back what it did, is
-        first in the next group. 1: the caller, no appender itself, is to lead that."""
+        """Deliver the outcomes. Tickets without one, after an interrupted leader undid the group, go first in the next
+        group. 1: the caller, a worker of a loop, is to lead the next group."""
         cdef Ticket ticket
-        cdef list back = [], told = []
+        cdef list back = [], done = []
         for ticket in taken:
             if ticket.info is None and ticket.error is None and interrupted is not None and ticket is not mine:
                 ended = isinstance(interrupted, Exception) and not isinstance(interrupted, ReentrantCall)
@@ -231,7 +233,7 @@ cdef class CommitQueue:
             if ticket.lock is not None:
                 ticket.lock.release()
             else:
-                told.append(ticket)
+                done.append(ticket)
         if interrupted is not None and mine is not None and mine.state != DONE:
             self.queued.remove(mine)
         self.queued = back + self.queued
@@ -242,14 +244,14 @@ cdef class CommitQueue:
         self.expected = len(taken) + len(self.queued)
         self.answered_ns = now_ns()
         if mine is None and interrupted is None and self.queued and not self.threads_wait():
-            if told:
-                tell(told)
+            if done:
+                notify_loops(done)
             return 1
         try:
             self.hand_on(log)
         finally:
-            if told:
-                tell(told)
+            if done:
+                notify_loops(done)
         return 0
 
     cdef bint threads_wait(self):
@@ -260,8 +262,8 @@ cdef class CommitQueue:
         return False
 
     cdef int hand_on(self, log) except -1:
-        """To the first thread that waits. Where only tasks wait nobody leads until a loop has found a thread for it:
-        whoever comes first takes them along. All their loops are asked: one may have stopped without being closed."""
+        """Hand leadership to the first waiting thread. If only tasks wait, ask all their loops for a worker: one loop
+        may have stopped without being closed. Until a worker starts, the next appender leads and takes them along."""
         cdef Ticket ticket
         interrupted = None
         for ticket in self.queued:
@@ -278,27 +280,30 @@ cdef class CommitQueue:
                 try:
                     loop.call_soon_threadsafe(self.begin, log, loop)
                     break
-                except RuntimeError:    # that loop is closed: nobody waits there any more
+                except RuntimeError:    # that loop is closed: no task waits there
                     self.leave_out(loop)
                     break
-                except BaseException as error:      # Ctrl-C: once more, and then it is raised
+                except BaseException as error:      # Ctrl-C: do it once more, then raise
                     interrupted = error
         if interrupted is not None:
             raise interrupted
         return 0
 
     cdef list leave_out(self, loop):
-        """The tickets of a loop, out of the queue."""
+        """Remove the tickets of a loop from the queue and return them."""
         cdef Ticket ticket
         cdef list gone = [ticket for ticket in self.queued if ticket.loop is loop]
         self.queued = [ticket for ticket in self.queued if ticket.loop is not loop]
         return gone
 
-    # A task's way ----------------------------------------------------------------------------------------------------
+    # Tasks -----------------------------------------------------------------------------------------------------------
 
     def submit(self, log, Ticket ticket, loop):
-        """A future of the ticket's outcome, for a task of this loop, which is running in this thread. Cancelled while
-        it is queued, nothing of it happens; later it goes on to its end, and nobody hears of it."""
+        """Queue a ticket for a task of this loop, which runs in this thread. Returns a future of its outcome.
+
+        If the future is cancelled while the ticket is queued, nothing is appended. Later the append completes, and its
+        outcome is dropped.
+        """
         ticket.loop, ticket.future = loop, loop.create_future()
         self.queued.append(ticket)
         if not self.led:
@@ -314,51 +319,53 @@ cdef class CommitQueue:
         return ticket.future
 
     def begin(self, log, loop):
-        """In the loop's thread: ask for one of its workers to lead, unless somebody does, or will."""
+        """In the loop's thread: request a worker to lead, unless there is a leader or a requested worker."""
         cdef Ticket ticket
         if self.led or not self.queued or loop in self.ordered:
             return
         self.ordered.add(loop)
         try:
             loop.run_in_executor(None, self.lead_tasks, log, loop).add_done_callback(partial(self.ended, log, loop))
-        except RuntimeError as error:   # it is being shut down
+        except RuntimeError as error:   # the executor is shutting down
             self.ordered.discard(loop)
             gone = self.leave_out(loop)
             for ticket in gone:
-                ticket.error = StorageOffline(f"{log.name}: nothing was appended, {error}")
+                ticket.error = StorageOffline(f"{log.name}: nothing was appended: {error}")
             resolve(gone)
             if not self.led:
                 self.hand_on(log)
-        except BaseException:           # Ctrl-C: the worker may come or not
+        except BaseException:           # Ctrl-C: the worker may start or not
             self.ordered.discard(loop)
             if not self.led:
                 self.hand_on(log)
             raise
 
     def ended(self, log, loop, future):
-        """In the loop's thread: a worker that was called off has left its turn to nobody."""
+        """In the loop's thread: a worker has ended. If it was cancelled before it started, request another."""
         if future.cancelled():
             self.ordered.discard(loop)
             self.begin(log, loop)
 
     def lead_tasks(self, log, loop):
-        """A worker's: group after group, until nobody waits or a thread does, which leads then itself."""
+        """In a worker: lead group after group, until the queue is empty or has a thread, which then leads."""
         cdef int goes_on = 1
         self.ordered.discard(loop)
         if self.led or not self.queued:
-            return      # somebody was faster
+            return      # another leader was faster
         self.led = True
         while goes_on:
             try:
                 goes_on = self.lead(log, None)
-            except Exception:       # each append of the group has been told, and leading handed on
+            except Exception:       # each append has its outcome, and leadership is handed on
                 return
 
 
 @cython.final
 cdef class SyncLock:
-    """The sync of a log's files that is under way beside its appends: one at a time, begun under the log's lock, ended
-    without it. Here and not in Python, so that no Ctrl-C comes between taking the turn and noting whose it is."""
+    """Lock of the sync that runs beside appends: one at a time, begun under the log's lock, ended without it.
+
+    In Cython, so that no Ctrl-C comes between taking the lock and noting its owner.
+    """
 
     cdef OwnLock lock
     cdef object whose
@@ -367,36 +374,36 @@ cdef class SyncLock:
         self.lock = OwnLock.__new__(OwnLock)
 
     def begin(self, whose):
-        """Waits for the one under way."""
+        """Take the lock. Waits for the running sync."""
         self.lock.take()
         self.whose = whose
 
     def end(self, whose):
-        """No error where it had not begun."""
+        """Release the lock if `whose` owns it; else do nothing."""
         if self.whose is whose:
             self.whose = None
             self.lock.give()
 
     def wait(self):
-        """None is under way behind this, as long as the caller holds the log's lock."""
+        """Wait for the running sync. The caller holds the log's lock, so that no other begins."""
         self.lock.take()
         self.lock.give()
 
 
 cdef int64_t led(log, list taken) except -1:
-    """The work of a group; nanoseconds that its fdatasync took."""
+    """Commit a group. Returns the nanoseconds that its fdatasync took."""
     return commit_locked(log, taken)
 
 
 cdef int find_work() except -1:
-    """Before the first append: the handler of a signal would find a module that is half there."""
+    """Import commit.py before the first append: a signal handler could otherwise find it half imported."""
     global commit_locked
     from klog.log.write import commit
     commit_locked = commit.commit_locked
 
 
 def publish(log, list tickets, list infos, int64_t end):
-    """The log ends there, and each append has its info, both or neither: no Ctrl-C comes in between."""
+    """Set the log end and the infos of all tickets in one step that Ctrl-C cannot interrupt."""
     cdef Ticket ticket
     log._log_end_offset = end
     log._written_end = -1
@@ -404,8 +411,8 @@ def publish(log, list tickets, list infos, int64_t end):
         ticket.info = info
 
 
-cdef int tell(list tickets) except -1:
-    """Each loop hears of all its tasks at once."""
+cdef int notify_loops(list tickets) except -1:
+    """Notify each loop of the outcomes of all its tasks with one call."""
     cdef Ticket ticket
     cdef dict loops = {}
     interrupted = None
@@ -416,9 +423,9 @@ cdef int tell(list tickets) except -1:
             try:
                 loop.call_soon_threadsafe(resolve, mine)
                 break
-            except RuntimeError:    # closed: nobody waits there any more
+            except RuntimeError:    # the loop is closed: no task waits there
                 break
-            except BaseException as error:      # Ctrl-C: once more, and then it is raised
+            except BaseException as error:      # Ctrl-C: do it once more, then raise
                 interrupted = error
     if interrupted is not None:
         raise interrupted

@@ -1,7 +1,7 @@
-"""Appending from tasks: many of one event loop share a commit, and none of them needs a thread.
+"""Appending from asyncio tasks: the tasks of one event loop share commits and need no thread each.
 
-What waits for the disk is one worker of the loop's executor, whatever the number of tasks; the loop hears of a whole
-group by one call. A thread per appender would take Python's lock twice for each append.
+One worker of the loop's executor waits for the disk, whatever the number of tasks. It notifies the loop of a whole
+group with one call. One thread per appender would take the GIL twice for each append.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def append_async(log: Log, records: Records, compression: Compression) -> AppendInfo:
-    """What Log.append_async documents."""
+    """Append records from a task of the running event loop."""
     commits = log._commits
     if commits is None:
         if may_flush(log):
@@ -36,6 +36,6 @@ async def append_async(log: Log, records: Records, compression: Compression) -> 
 
 
 def may_flush(log: Log) -> bool:
-    """Can an append be the one that has to flush?"""
+    """May an append have to flush?"""
     config = log.config
     return bool(config.flush_ms != LONG_MAX or config.flush_messages != LONG_MAX or config.klog_flush_bytes)

@@ -1,22 +1,22 @@
-"""The way of encoded batches into a log, step by step as Kafka goes it, so that each refusal leaves what Kafka leaves.
+"""Appending encoded batches, in the same steps as Kafka, so that a refused append has the same effects as in Kafka.
 
-  A1  the buffer's whole batches, each checked                      outside the log's lock; of a leader, see A3
-  A2  is the log open, writable, online?
-  A3  leader: offsets, epoch and times are given, every record is looked at     follower: offsets are compared
-  A4  leader epochs      A5  segment.bytes      A6  roll             a leader's stay, whatever comes of the rest
-  A7  producers: a duplicate ends here, and well
-  A8  the bytes           A9  producers, transaction index           A10  the log end, and what follows it
+  A1  check each whole batch in the buffer                           outside the log's lock; for a leader see A3
+  A2  check that the log is open, writable, online
+  A3  leader: assign offsets, epoch and timestamps, check every record          follower: compare offsets
+  A4  leader epochs      A5  segment.bytes      A6  roll             a leader's A4 and A6 stay if a later step fails
+  A7  producers: a duplicate ends here, with success
+  A8  write the bytes     A9  producers, transaction index           A10  log end and high watermark
   A11 flush.messages
 
-What raises before A8 has written nothing, and what raises in A8 is taken back. Kafka shows the log end before A9 and
-the readers of a leader wait for its high watermark; here the high watermark may follow the log end at once, so A9 is
-done by then: no reader takes a transaction for decided that has just begun. If the transaction index cannot be written,
-the batch stays, the log is offline, the last stable offset stands still; the next load works it out.
+An exception before A8 has written nothing; an exception in A8 is undone. Kafka advances the log end before A9, and
+readers of a leader wait for its high watermark. Here the high watermark may follow the log end at once, so A9 comes
+first: no reader may treat a transaction as decided that has just begun. If the transaction index cannot be written,
+the batch stays, the log is offline and the last stable offset does not move. The next load recomputes it.
 
-In a commit of durability="sync" A10 and A11 are done once for all its appends, behind the fdatasync: until then each
-begins where the last one ended, `_append_end`, and nobody else sees that.
+In a commit of durability="sync" A10 and A11 are done once for all its appends, after the fdatasync. Until then each
+append begins at `_append_end`, where the last one ended, and no other thread sees that.
 
-A1 to A3 are in _append, and a short way for batches that need nothing of the rest but A8 and A10; this is the long one.
+A1 to A3 are in _append, with a fast path for batches that need only A8 and A10. This module is the full path.
 Under the log's lock from A2 on. Kafka: UnifiedLog.append, analyzeAndValidateProducerState.
 """
 
@@ -50,7 +50,7 @@ Origin = Literal["client", "replication", "coordinator", "raft"]
 
 
 def lead_locked(log: Log, batch: ValidatedBatch | None, epoch: int, origin: str, now: int) -> AppendInfo:
-    """What a leader has made of a request, which begins at the log end: A4 to A11."""
+    """Append the validated batch of a leader, which begins at the log end: A4 to A11."""
     if batch is None:
         return _nothing(log)
     end, last = log._append_end, batch.last_offset
@@ -66,7 +66,7 @@ def lead_locked(log: Log, batch: ValidatedBatch | None, epoch: int, origin: str,
 
 
 def follow_locked(log: Log, batches: EncodedBatches, origin: str, now: int) -> AppendInfo:
-    """Batches as a leader has numbered them: A3 to A11."""
+    """Append batches with the offsets that their leader has assigned: A3 to A11."""
     if batches.n == 0:
         return _nothing(log)
     end, first, last = log._append_end, batches.first_offset, batches.last_offset
@@ -81,7 +81,7 @@ def follow_locked(log: Log, batches: EncodedBatches, origin: str, now: int) -> A
             log, batches, base_offset, last, batches.max_timestamp, batches.has_producers, "replication", now
         )
     except BaseException:
-        if log._append_end == end:  # or an epoch would begin beyond it, and what is appended next be part of it
+        if log._append_end == end:  # else the next append would fall into an epoch of these batches
             take_back_epochs(log, known)
         raise
     log._metrics.replicated_bytes_in += batches.nbytes
@@ -90,19 +90,19 @@ def follow_locked(log: Log, batches: EncodedBatches, origin: str, now: int) -> A
 
 
 def _flush_if_due(log: Log, now: int) -> None:
-    """A11; a commit does it once, behind all its appends."""
+    """A11. A commit does it once, after all its appends."""
     if log._written_end < 0:
         flush_if_due_locked(log, now)
 
 
 def _nothing(log: Log) -> AppendInfo:
-    """What an append without a whole batch answers; it has done nothing."""
+    """The result of an append without a whole batch."""
     end = log._append_end
     return AppendInfo(end, end - 1, 0, -1, -1, log_start_offset=log._log_start_offset)
 
 
 def _duplicate(log: Log, batch: ValidatedBatch, found: DataBatch, epoch: int) -> AppendInfo:
-    """The answer of then."""
+    """The result of the first append of a duplicate."""
     return AppendInfo(
         found.first_offset,
         found.last_offset,
@@ -120,8 +120,7 @@ def _duplicate(log: Log, batch: ValidatedBatch, found: DataBatch, epoch: int) ->
 
 
 def _assign_epochs(log: Log, batches: EncodedBatches) -> None:
-    """A4 for a follower. Batches without an epoch, of a log that was made by hand, leave the epochs as they are; old
-    messages, which cannot have one, end what is known of them."""
+    """A4 for a follower. Batches without an epoch leave the cache as it is. Messages of magic 0 and 1 clear it."""
     epochs = log._epochs
     if batches.one_leader_epoch and not batches.has_legacy:
         news = batches.last_leader_epoch >= 0 and epochs.assign(batches.last_leader_epoch, batches.first_offset)
@@ -138,7 +137,7 @@ def _assign_epochs(log: Log, batches: EncodedBatches) -> None:
 
 
 def take_back_epochs(log: Log, known: list[tuple[int, int]]) -> None:
-    """A4 of batches that did not get in."""
+    """Undo A4 of batches that were not appended."""
     if log._epochs._entries is not known:
         log._epochs.put_back(known)
         if log._offline is None:
@@ -155,11 +154,14 @@ def _append_locked(
     origin: str,
     now: int,
 ) -> DataBatch | None:
-    """A5 to A10; the remembered batch if this one is a duplicate. base_offset: of a segment that begins with these."""
+    """A5 to A10. Returns the remembered batch if this one is a duplicate.
+
+    base_offset: that of a new segment that begins with these batches.
+    """
     size, end = batches.nbytes, log._append_end
     if size > log._config.segment_size:
         raise RecordBatchTooLarge(
-            f"{size} bytes for a segment of segment.bytes={log._config.segment_size}: send smaller batches, or raise it"
+            f"{size} bytes exceed segment.bytes={log._config.segment_size}: send smaller batches, or raise it"
         )
     before = log._segments
     active = before[-1]
@@ -175,7 +177,7 @@ def _append_locked(
                 return duplicate
     except BaseException as error:
         if log._segments is not before and log._segments[-1].base_offset > end:
-            log._undo_locked(before, savepoint, error)  # a segment that only these batches could go on with
+            log._undo_locked(before, savepoint, error)  # the new segment begins where only these batches could
         raise
     check_reached(log.name, active, base_offset)
     if active is not before[-1]:
@@ -189,13 +191,13 @@ def _append_locked(
         else:
             log._producers.end_offset = next_offset
         log._appended_locked(next_offset, pending)
-    except BaseException as error:  # Ctrl-C, too, leaves all of it or nothing
+    except BaseException as error:  # also after Ctrl-C the append is complete or undone
         if log._append_end == end:
             log._undo_locked(before, savepoint, error)
             if pending is not None:
                 pending.take_back()
         else:
-            log._producers.on_high_watermark_updated(log.high_watermark)  # of which it may have been kept
+            log._producers.on_high_watermark_updated(log.high_watermark)  # the interruption may have prevented it
         raise
     return None
 
@@ -207,13 +209,13 @@ def _roll(log: Log, base_offset: int, last_offset: int) -> Segment:
         active = log._roll_or_undo_locked(base_offset)
     if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
         raise SegmentOffsetOverflow(
-            f"{log.name}: offset {last_offset} is more than 2^31-1 from {active.base_offset}, where its segment begins"
+            f"{log.name}: offset {last_offset} is more than 2^31-1 above the segment's base offset {active.base_offset}"
         )
     return active
 
 
 class Pending:
-    """What the batches of an append do to producers and transactions, checked and not yet done."""
+    """The effects of one append on producers and transactions: first checked, then applied."""
 
     def __init__(self, log: Log, segment: Segment, origin: str) -> None:
         self._log = log
@@ -221,10 +223,10 @@ class Pending:
         self._origin = origin
         self._appends: dict[int, ProducerAppend] = {}
         self._completed: list[CompletedTransaction] = []
-        self._indexed = False  # may the transaction index have one of them?
+        self._indexed = False  # may an entry of these be in the transaction index?
 
     def check(self, batches: BatchTable) -> DataBatch | None:
-        """A7."""
+        """A7. Returns the remembered batch if one of these is a duplicate."""
         producers, origin = self._log._producers, self._origin
         for header in producing(batches):
             producer_id, epoch = header.producer_id, header.producer_epoch
@@ -259,7 +261,10 @@ class Pending:
         at = header.position
         for record in next(decode(memoryview(batches)[at : at + header.size])):
             if record.control_type not in ("abort", "commit"):
-                raise InvalidRecord(f"a control record {record.control_type!r} of producer {header.producer_id}")
+                raise InvalidRecord(
+                    f"control record of type {record.control_type!r} from producer {header.producer_id}: "
+                    f"only 'abort' and 'commit' are accepted"
+                )
             completed = append.append_marker(
                 header.producer_epoch,
                 marker_coordinator_epoch(record.value),
@@ -269,10 +274,10 @@ class Pending:
             )
             if completed is not None:
                 self._completed.append(completed)
-            return  # without a record the cleaner has emptied it: it decides nothing any more
+            return  # a batch without a record was emptied by the cleaner: it ends no transaction
 
     def apply(self, next_offset: int) -> None:
-        """A9, once the bytes are there."""
+        """A9, after the bytes are written."""
         log, producers = self._log, self._log._producers
         for append in self._appends.values():
             producers.update(append)
@@ -293,7 +298,7 @@ class Pending:
         producers.end_offset = next_offset
 
     def take_back(self) -> None:
-        """apply() may have begun, and the bytes are gone again: nothing of it has happened."""
+        """Undo apply(), even if it was only partly done, after the bytes were removed."""
         log = self._log
         log._producers.take_back(self._appends.values(), self._completed)
         if self._indexed and log._offline is None:

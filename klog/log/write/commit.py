@@ -1,14 +1,14 @@
-"""The work of a commit: the appends of durability="sync" that waited together, on disk with one fdatasync.
+"""A commit: writes the queued appends of durability="sync" and makes them durable with one fdatasync.
 
-  C1  what the log shows, its end, high watermark and readers, moves once, behind the fdatasync
-  C2  an append that is refused, or has no room, takes back what it has written, and concerns none of the others
-  C3  a failed fdatasync fails every append of the group and is final for the directory; nothing is tried again
-  C4  Ctrl-C in the middle leaves the log as it was before the group; the others' appends are done by the next leader.
-      Another one, while that is being taken back, takes the log offline: nobody is told that his append is there
-  C5  whatever Python runs in between, a signal's handler say, finds the log between two ends and must not touch it
+  C1  log end and high watermark move once, after the fdatasync
+  C2  an append that is refused, or finds no disk space, undoes its own write and does not affect the others
+  C3  a failed fdatasync fails every append of the group and is final for the directory; nothing is retried
+  C4  Ctrl-C during a commit undoes the whole group; the next leader appends the tickets of the other threads.
+      A second Ctrl-C during the undo takes the log offline, and no append of the group succeeds
+  C5  Python code that runs during a commit, such as a signal handler, must not call the log: its end is not settled
 
-Small encoded groups that are neighbours go out in one write, a copy of each behind the other: the page cache takes one
-call of 16 KiB in a third of the time of sixteen. Under the log's lock; who waits for whom is _commit's business.
+Small encoded groups next to each other are copied into one buffer and written at once: the page cache takes one call
+of 16 KiB in a third of the time of sixteen. Under the log's lock. The queue and its leader are in _commit.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from klog.record import join_groups
 if TYPE_CHECKING:
     from klog.log.log import Log
 
-_JOIN_BYTES = 1 << 20  # of one write; what is larger is worth no copy
+_JOIN_BYTES = 1 << 20  # limit of one joined write; copying more does not pay
 _JOIN_EACH = 128 << 10
 
 
 def commit_locked(log: Log, tickets: list[Ticket]) -> int:
-    """Give every ticket its info, once that is on disk, or its error. Nanoseconds that the fdatasync took.
+    """Append all tickets and set the info or error of each. Returns the nanoseconds that the fdatasync took.
 
-    An exception leaves tickets with neither, and the log as it was, or offline.
+    If it raises, the tickets have neither, and the log is as before, or offline.
     """
     log._lock.begins(log, "an append")
     try:
@@ -48,13 +48,13 @@ def _commit(log: Log, tickets: list[Ticket]) -> int:
         log._check_writable()
         before, end, known = log._segments, log._log_end_offset, log._epochs._entries
         savepoint = log._savepoint_locked()
-    except ReentrantCall:  # raised by a signal's handler: nothing has been done yet
+    except ReentrantCall:  # raised in a signal handler: nothing has been done yet
         raise
     except (KlogError, OSError) as error:
         fail(log, tickets, error)
         return 0
-    meters = log._metrics
-    counted = meters.messages_in, meters.bytes_in, meters.replicated_bytes_in
+    metrics = log._metrics
+    counted = metrics.messages_in, metrics.bytes_in, metrics.replicated_bytes_in
     took = 0.0
     infos: list[AppendInfo | None] = [None] * len(tickets)
     log._applied = []
@@ -66,7 +66,7 @@ def _commit(log: Log, tickets: list[Ticket]) -> int:
             began = log.clock.monotonic()
             log._guard(log._segments[-1].sync_data)
             took = log.clock.monotonic() - began
-            meters.flush_times.note(took)
+            metrics.flush_times.note(took)
         if log._offline is not None:
             raise StorageOffline(f"{log.name} is offline since {log._offline}: close it and open it again")
         publish(log, tickets, infos, written)
@@ -83,11 +83,11 @@ def _commit(log: Log, tickets: list[Ticket]) -> int:
                 for pending in reversed(log._applied):
                     pending.take_back()
                 take_back_epochs(log, known)
-                meters.messages_in, meters.bytes_in, meters.replicated_bytes_in = counted
+                metrics.messages_in, metrics.bytes_in, metrics.replicated_bytes_in = counted
                 done = True
             finally:
                 if not done and log._offline is None:
-                    log._offline = "a commit was interrupted, and so was taking it back"
+                    log._offline = "a commit was interrupted, and so was its undo"
         if not isinstance(error, KlogError | OSError) or isinstance(error, ReentrantCall):
             if back and log._offline is None:
                 for ticket in tickets:
@@ -98,7 +98,7 @@ def _commit(log: Log, tickets: list[Ticket]) -> int:
 
 
 def fail(log: Log, tickets: list[Ticket], error: KlogError | OSError) -> None:
-    """The same for everybody who has no error of his own; each raises it in his own thread, so each has his own."""
+    """Fail every ticket that has no error yet. Each gets its own exception object, since each thread raises it."""
     for ticket in tickets:
         ticket.info = None
         if ticket.error is None:
@@ -130,14 +130,14 @@ def _write(log: Log, tickets: list[Ticket], infos: list[AppendInfo | None]) -> N
                     infos[at - 1] = log._append_group_locked(ticket.group, ticket.now)
                 else:
                     infos[at - 1] = ticket.action()
-            except ReentrantCall:  # it came over this append out of a signal's handler, and is of none of the tickets
+            except ReentrantCall:  # raised by a signal handler during this append: not an error of a ticket
                 raise
-            except Exception as error:  # refused, or its bytes found no room: taken back already
+            except Exception as error:  # refused, or no disk space: undone already
                 ticket.error = error
 
 
 def _runs(tickets: list[Ticket]) -> Iterator[list[Ticket]]:
-    """Neighbours that can go out in one write, and all others one by one."""
+    """Runs of tickets that can be written at once; every other ticket is a run of its own."""
     run: list[Ticket] = []
     size = 0
     for ticket in tickets:
@@ -155,7 +155,7 @@ def _runs(tickets: list[Ticket]) -> Iterator[list[Ticket]]:
 
 
 def _write_joined(log: Log, run: list[Ticket]) -> list[AppendInfo]:
-    """All of a run in one write; nothing where that did not go, and each is to be tried alone."""
+    """Append a run with one write. Returns an empty list if that failed: then each ticket is to be appended alone."""
     joined = join_groups([ticket.group for ticket in run])
     try:
         log._check_writable()

@@ -1,8 +1,8 @@
-"""What a log does about a disk that fails: it goes offline, and that is certain also where Ctrl-C comes in between.
+"""A log goes offline when its disk fails, even if Ctrl-C interrupts.
 
-Python runs a signal's handler behind any call. What that raises takes the place of the error that was on its way, and
-nobody else will ever hear of a failed sync (S2): so whatever came out of a sync is asked for the one it has come over.
-A sync that came back well, and was interrupted behind that, has not failed.
+Python may run a signal handler after any call. An exception of the handler replaces the error that was being raised,
+and the kernel reports a failed sync only once (S2). So every exception out of a sync is searched for the failed sync
+in its context. A sync that returned successfully before the interruption has not failed.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 def guard(log: Log, action: Callable[[], object], passing: Callable[[OSError], bool] | None = None) -> None:
-    """Run something whose failure is final, but for those OSErrors that are passing."""
+    """Run an action whose failure is final, except the OSErrors for which passing(error) is true."""
     try:
         action()
     except BaseException as error:
         try:
-            hear(log, error, passing)
-        except BaseException:  # Ctrl-C: once more, and then it is raised
-            hear(log, error, passing)
+            note_failure(log, error, passing)
+        except BaseException:  # Ctrl-C: do it once more, then raise
+            note_failure(log, error, passing)
             raise
         raise
 
 
-def hear(log: Log, error: BaseException, passing: Callable[[OSError], bool] | None = None) -> None:
-    """Go offline if this is what guard() calls final, or has come over a failed sync."""
+def note_failure(log: Log, error: BaseException, passing: Callable[[OSError], bool] | None = None) -> None:
+    """Go offline if the error is final, as in guard(), or has a failed sync in its context."""
     failed: OSError | None = failed_sync_in(error)
     if failed is None and isinstance(error, OSError) and not (passing is not None and passing(error)):
         failed = error
