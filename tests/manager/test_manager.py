@@ -43,7 +43,7 @@ MARKER = ".kafka_cleanshutdown"
 
 
 def test_a_directory_is_made_only_when_asked(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"create=True\) makes a new log.dir"):
+    with pytest.raises(FileNotFoundError, match=r"create=True\) creates a new log.dir"):
         klog.open(tmp_path / "a")
     with pytest.raises(ValueError, match="create=True, read_only=True"):
         klog.open(tmp_path / "a", create=True, read_only=True)
@@ -147,7 +147,7 @@ def test_a_bad_configuration_creates_nothing(tmp_path: Path) -> None:
 
 def test_an_unknown_topic_lists_those_that_are_there(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs:
-        with pytest.raises(UnknownTopicOrPartition, match=r"none yet: logs.create_topic\(name\) makes one"):
+        with pytest.raises(UnknownTopicOrPartition, match=r"none yet: logs.create_topic\(name\) creates one"):
             logs.log("events")
         logs.create_topic("events", partitions=2)
         logs.create_topic("other")
