@@ -141,7 +141,7 @@ def test_directories_of_a_broker(tmp_path: Path) -> None:
         (["--topic", "othr"], 1, "did you mean 'other'?"),
         (["--looks", "2"], 2, "--looks goes with --watch"),
         (["--watch", "0"], 2, "0.0 is not in the range"),
-        (["--plot", "x.gif"], 2, "ends in none of .png, .svg, .pdf"),
+        (["--plot", "x.gif"], 2, "must end with one of .png, .svg, .pdf"),
     ],
 )
 def test_refusals(data: Path, options: list[str], code: int, said: str) -> None:
