@@ -1,4 +1,4 @@
-"""Step 5: how many records are there? Asked of the batch headers, then of the records one by one."""
+"""Step 5: count the records, first from the batch headers, then by reading them one by one."""
 
 from __future__ import annotations
 
