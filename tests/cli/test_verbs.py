@@ -98,7 +98,7 @@ def test_import_reads_standard_input(tmp_path: Path) -> None:
     ("options", "code", "said"),
     [
         (["--key", "nmae"], 2, "no column 'nmae'; did you mean 'name'?"),
-        (["--timestamp", "name"], 3, "people.csv, line 2: column 'name': 'Ann' is no time"),
+        (["--timestamp", "name"], 3, "people.csv, line 2: column 'name': 'Ann' is not a time"),
         (["--config", "segment.byts=1"], 2, "did you mean segment.bytes?"),
         (["--config", "segment.bytes"], 2, "not KEY=VALUE"),
         (["--compression", "lz5"], 2, "unknown compression 'lz5'"),

@@ -93,7 +93,7 @@ def test_a_start_needs_memory_for_two_keys(tmp_path: Path) -> None:
         with pytest.raises(InvalidConfig, match="two keys"):
             logs.alter_config({"log.cleaner.threads": 4})
         logs.alter_config({"log.cleaner.threads": 1})
-        with pytest.raises(InvalidConfig, match="one at least"):
+        with pytest.raises(InvalidConfig, match="at least one"):
             logs.alter_config({"log.cleaner.threads": 0})
         assert logs.config.log_cleaner_threads == 1
 

@@ -103,7 +103,7 @@ def test_what_the_options_select(
         (
             {"subscribe": "flights", "startingTimestamp": str(START_MS + EACH * STEP_MS)},
             ValueError,
-            "'startingTimestamp': flights-0 holds no record at or after 13603",
+            "'startingTimestamp': flights-0 has no record at or after 13603",
         ),
     ],
 )
