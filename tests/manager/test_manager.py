@@ -241,7 +241,7 @@ def test_the_directory_s_configuration_changes_while_it_is_open(tmp_path: Path) 
         with pytest.raises(InvalidConfig, match="log.retention.hours cannot change while the directory is open"):
             logs.alter_config({"log.retention.hours": 2})
         logs.alter_config({"num.recovery.threads.per.data.dir": 4})
-        with pytest.raises(InvalidConfig, match="now it is 4, one step goes to 2 to 8"):
+        with pytest.raises(InvalidConfig, match="it is 4 now; choose 2 to 8"):
             logs.alter_config({"num.recovery.threads.per.data.dir": 1})
         assert logs.config.num_recovery_threads_per_data_dir == 4
 

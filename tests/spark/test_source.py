@@ -250,6 +250,6 @@ class TestTasks:
         for path in (data.path / "flights-0").glob("0" * 20 + ".*"):
             path.unlink()
         with pytest.raises(
-            DataLoss, match=rf"now holds \[{second}, 300\): retention or a delete removed the beginning"
+            DataLoss, match=rf"now holds \[{second}, 300\): retention or a delete has removed the beginning"
         ):
             list(task.read(planned))
