@@ -118,7 +118,7 @@ def introduce(to: Narrator) -> None:
     )
 
 
-def tell(result: SparkResult, to: Narrator) -> None:
+def show(result: SparkResult, to: Narrator) -> None:
     to.table(
         ["carrier", "name", "hour", "departures", "minutes late"],
         [

@@ -27,7 +27,7 @@ def count(logs: LogManager) -> CountResult:
     return CountResult(by_headers, counted - started, by_reading, time.perf_counter() - counted)
 
 
-def tell(result: CountResult, to: Narrator) -> None:
+def show(result: CountResult, to: Narrator) -> None:
     to.facts(
         [
             ("by batch headers", f"{result.by_headers:,} in {duration(result.headers_seconds)}"),

@@ -119,7 +119,7 @@ def check(logs: LogManager, kill: Kill) -> CrashResult:
     )
 
 
-def tell(result: CrashResult, to: Narrator) -> None:
+def show(result: CrashResult, to: Narrator) -> None:
     extra = result.found - result.acknowledged
     beyond = f", {extra:,} of them written but not yet acknowledged" if extra else ""
     if result.bytes_truncated:

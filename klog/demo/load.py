@@ -59,7 +59,7 @@ def load_flights(logs: LogManager, events: FlightEvents, progress: Progress | No
     )
 
 
-def tell(result: LoadResult, to: Narrator) -> None:
+def show(result: LoadResult, to: Narrator) -> None:
     facts = result.facts
     to.facts(
         [

@@ -138,7 +138,7 @@ def _check(result: StatusResult, keys: int, events: FlightEvents) -> None:
         )
 
 
-def tell(result: StatusResult, to: Narrator) -> None:
+def show(result: StatusResult, to: Narrator) -> None:
     saved = result.bytes_before - result.bytes_after
     to.facts(
         [
@@ -158,7 +158,7 @@ def tell(result: StatusResult, to: Narrator) -> None:
                 "each flight that left",
             ),
             (
-                "left",
+                "result",
                 f"{size(result.bytes_after)} in {result.segments_after} segments; {size(saved)} saved "
                 f"({saved / result.bytes_before:.0%})",
             ),

@@ -113,7 +113,7 @@ def _worst(flights: list[dict[str, object]]) -> tuple[Carrier, ...]:
     return tuple(Carrier(code, names[code], scheduled[code], cancelled[code]) for code in order[:_CARRIERS])
 
 
-def tell(result: StormResult, events: int, to: Narrator) -> None:
+def show(result: StormResult, events: int, to: Narrator) -> None:
     places = ", ".join(f"{found.partition}: [{found.start:,}, {found.stop:,})" for found in result.ranges)
     hours = (result.quiet_until - result.quiet_from) / _HOUR
     to.facts(

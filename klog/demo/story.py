@@ -98,7 +98,7 @@ def _load(logs: LogManager, to: Narrator, progress: Progress | None) -> tuple[ev
         progress(Event("read table", 0, None, "rows"))
     table = events.load()
     result = load.load_flights(logs, table, progress)
-    load.tell(result, to)
+    load.show(result, to)
     return table, result
 
 
@@ -114,7 +114,7 @@ def _kill(directory: Path, to: Narrator, progress: Progress | None) -> crash.Kil
 
 def _reopened(logs: LogManager, kill: crash.Kill, to: Narrator) -> crash.CrashResult:
     result = crash.check(logs, kill)
-    crash.tell(result, to)
+    crash.show(result, to)
     return result
 
 
@@ -125,7 +125,7 @@ def _seek(logs: LogManager, loaded: load.LoadResult, to: Narrator) -> storm.Stor
         "read."
     )
     result = storm.seek(logs)
-    storm.tell(result, loaded.facts.events, to)
+    storm.show(result, loaded.facts.events, to)
     return result
 
 
@@ -139,7 +139,7 @@ def _compact(
         "without a value, which removes its key."
     )
     result = status.compact_states(logs, table, progress)
-    status.tell(result, to)
+    status.show(result, to)
     return result
 
 
@@ -147,7 +147,7 @@ def _count(logs: LogManager, loaded: load.LoadResult, to: Narrator) -> counting.
     to.chapter(5, "How many are there?")
     to.say("The header of each batch states how many records it holds, so an exact count need not read the records.")
     result = counting.count(logs)
-    counting.tell(result, to)
+    counting.show(result, to)
     wanted = loaded.facts.events
     if (result.by_headers, result.by_reading) != (wanted, wanted):
         raise DemoFailed(f"{wanted} events were appended; headers: {result.by_headers}, reading: {result.by_reading}")
@@ -172,7 +172,7 @@ def _ask(
         progress(Event("spark", result.rows, result.rows, "rows"))
     if result.rows != loaded.facts.events:
         raise DemoFailed(f"{loaded.facts.events} events were appended, Spark counts {result.rows}")
-    analytics.tell(result, to)
+    analytics.show(result, to)
     return result, None
 
 

@@ -143,7 +143,9 @@ def test_parquet_cells_that_cannot_be_read_name_column_and_row(tmp_path: Path) -
         r"line 5000: column 'a': a timestamp\[ms\] outside the calendar": pa.table(
             {"a": pa.array([1] * 4999 + [1 << 60], pa.timestamp("ms"))}
         ),
-        r"line 1: column 'a': a date32\[day\] outside the calendar": pa.table({"a": pa.array([5_000_000], pa.date32())}),
+        r"line 1: column 'a': a date32\[day\] outside the calendar": pa.table(
+            {"a": pa.array([5_000_000], pa.date32())}
+        ),
         "line 1: the header has the name 'a' twice": pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]),
     }
     for message, table in tables.items():

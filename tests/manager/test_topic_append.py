@@ -43,7 +43,10 @@ def test_a_stream_keeps_what_came_before_the_bad_ten_thousand(logs: klog.LogMana
     with pytest.raises(RecordTooLarge, match=r"record 15000\b") as caught:
         logs.append("t", iter([*RECORDS[:15_000], (b"k", b"x" * 5000), *RECORDS[15_000:]]))
     assert sum(ends(logs)) == 10_000
-    assert len(caught.value.__notes__) == 4 and "appended before the error: partition 0, offsets 0 to" in caught.value.__notes__[0]
+    assert (
+        len(caught.value.__notes__) == 4
+        and "appended before the error: partition 0, offsets 0 to" in caught.value.__notes__[0]
+    )
 
 
 def test_everything_goes_where_its_key_says(logs: klog.LogManager) -> None:

@@ -51,7 +51,11 @@ PLAIN = appends("buffered", 1, 1, 1)
             "klog.io.write=direct for bulk loads",
             "0.97 of the buffered rate",
         ),
-        (PLAIN + appends("dontcache", 0.95, 0.97, 1), "klog.io.write=dontcache for bulk loads", "the page cache is kept"),
+        (
+            PLAIN + appends("dontcache", 0.95, 0.97, 1),
+            "klog.io.write=dontcache for bulk loads",
+            "the page cache is kept",
+        ),
         (
             PLAIN + appends("write-behind", 0.95, 0.97, 1),
             "klog.io.write.behind.bytes=268435456 for bulk loads",
