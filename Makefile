@@ -1,5 +1,5 @@
-# The short names of everyday work. `make demo` and `make test` each start from a fresh clone.
-# PYTHON picks the interpreter (3.11 or newer) that .venv is made from.
+# Short names for everyday work. `make demo` and `make test` each work in a fresh clone.
+# PYTHON picks the interpreter (3.11 or newer) for .venv.
 
 SHELL := /bin/bash
 VENV := .venv
@@ -7,49 +7,49 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 NATIVE := $(shell find klog csrc -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' | grep -v '/_os\.c$$') setup.py klog/disk/_os_build.py
-# Compat mode lays klog out as Spark looks for data sources; setuptools warns about it at length, each time.
+# Spark needs compat mode to find data sources; setuptools prints a long warning about it each time.
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet install
-# A process of tests for each core: a JVM runs in some of them, so memory bounds their number.
+# One test process per core. Memory limits their number, because some of them start a JVM.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
 export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: help demo test test-hogs test-deep test-c check package fuzz bench profile micro debug asan build clean format
 
 help:
-	@echo 'make demo       real flight data in, a killed writer, out through Spark: the whole story in about two minutes'
+	@echo 'make demo       a tour on real flight data in about two minutes: import, crash, recovery, compaction, Spark'
 	@echo 'make test       unit, property and golden tests'
 	@echo 'make check      ruff, cython-lint, mypy, stubtest, layering'
-	@echo 'make package    sdist, the wheel built from it, a fresh venv, and klog tried there'
-	@echo 'make test-deep  slower: Kafka itself as judge, long properties, sanitizers'
-	@echo 'make test-hogs  make test ten times (RUNS=), beside a CPU hog and a disk hog'
+	@echo 'make package    sdist, the wheel built from it, and klog tried in a fresh venv'
+	@echo 'make test-deep  slower: comparison with Kafka itself, long properties, sanitizers'
+	@echo 'make test-hogs  make test ten times (RUNS=), next to a CPU hog and a disk hog'
 	@echo 'make test-c     the self test of the C core under address and undefined sanitizers'
 	@echo 'make debug      rebuild with bounds checks on; then make test again'
 	@echo 'make asan       the C core and the unit tests under address and undefined sanitizers'
 	@echo 'make fuzz       libFuzzer over the C core, atheris over the Python API; FUZZ_SECONDS=300 for each target'
-	@echo 'make bench      klog beside its peers, as ratios of one run: a table, a plot, docs/performance.md'
-	@echo 'make profile CONTEST="append 100B"   a flame graph of one contest of bench/, by Linux perf'
+	@echo 'make bench      klog and its peers, as ratios of one run: a table, a plot, docs/performance.md'
+	@echo 'make profile CONTEST="append 100B"   a flame graph of one contest of bench/, with Linux perf'
 	@echo 'make micro      pyperf on the innermost loops'
-	@echo 'make format     let ruff format the tree'
+	@echo 'make format     format the tree with ruff'
 
 $(VENV)/made:
 	@if [ -z '$(PYTHON)' ]; then echo 'klog needs Python 3.11 or newer with its venv module.'; \
-		echo 'On Debian or Ubuntu: sudo apt-get install python3 python3-venv python3-dev; or name one: make PYTHON=/path/to/python3.12 demo'; exit 1; fi
+		echo 'On Debian or Ubuntu: sudo apt-get install python3 python3-venv python3-dev; or choose one: make PYTHON=/path/to/python3.12 demo'; exit 1; fi
 	@command -v $${CC:-cc} >/dev/null || { echo 'klog needs a C compiler. On Debian or Ubuntu: sudo apt-get install gcc libc6-dev'; exit 1; }
 	@$(PYTHON) -c 'import os, sys, sysconfig as s; p = os.path.join(s.get_paths()["include"], "Python.h"); os.path.exists(p) or sys.exit(f"klog needs Python.h, which is not at {p}. On Debian or Ubuntu: sudo apt-get install python3-dev")'
-	@echo 'making .venv with $(PYTHON) ...'
+	@echo 'creating .venv with $(PYTHON) ...'
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) --upgrade pip 'setuptools>=77' wheel 'cython>=3.1' 'cffi>=1.17'
 	@touch $@
 
-# Two sets of libraries: what the demo needs, and what working on klog needs. Each is installed once per change of
-# pyproject.toml; the native build follows its sources.
+# Two sets of libraries: those of the demo and those of development. Each is installed again when pyproject.toml
+# changes; the native build is repeated when its sources change.
 $(VENV)/demo: $(VENV)/made pyproject.toml
-	@echo 'installing klog with what the demo needs (a minute or two the first time) ...'
+	@echo 'installing klog and the libraries of the demo (a minute or two the first time) ...'
 	@$(PIP) --no-build-isolation --config-settings editable_mode=compat -e '.[demo]'
 	@touch $@ $(VENV)/built
 
 $(VENV)/dev: $(VENV)/made pyproject.toml
-	@echo 'installing klog with what its tests need (a minute or two the first time) ...'
+	@echo 'installing klog and the libraries of its tests (a minute or two the first time) ...'
 	@$(PIP) --no-build-isolation --config-settings editable_mode=compat -e '.[dev]'
 	@touch $@ $(VENV)/built
 
@@ -66,7 +66,7 @@ demo: $(VENV)/demo $(VENV)/built
 test: $(VENV)/dev $(VENV)/built
 	$(PYTEST) -m 'not deep' $(OPTIONS)
 
-# Ten times, beside a busy process and a busy disk.
+# Ten times, next to a busy process and a busy disk.
 test-hogs: $(VENV)/dev $(VENV)/built
 	tools/hogs.sh $(RUNS)
 
@@ -82,7 +82,7 @@ check: $(VENV)/dev $(VENV)/built
 	$(BIN)/python tools/check_stubs.py
 	$(BIN)/python tools/check_layers.py
 
-# What users install: build/package has both files afterwards.
+# The files that users install; both are in build/package afterwards.
 package: $(VENV)/dev
 	$(BIN)/python tools/check_package.py
 
@@ -90,7 +90,7 @@ format: $(VENV)/dev
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-# The C core alone, under sanitizers.
+# The C core alone, with sanitizers.
 test-c:
 	@mkdir -p build/selftest
 	$${CC:-cc} -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=undefined \
@@ -101,22 +101,23 @@ debug: $(VENV)/dev
 	KLOG_BUILD=debug $(BIN)/python setup.py -q build_ext --inplace --force
 	@touch $(VENV)/built
 
-# The unit tests on a build with address and undefined sanitizers, in a tree of its own.
+# The unit tests on a build with address and undefined sanitizers, in its own tree.
 asan: $(VENV)/dev
 	tools/asan.sh
 
-# Needs clang with libFuzzer (tools/install_tools.sh) and atheris (extra [fuzz]); what is missing is skipped and named.
+# Needs clang with libFuzzer (tools/install_tools.sh) and atheris (extra [fuzz]); missing ones are named and skipped.
 fuzz: $(VENV)/dev $(VENV)/built
 	tools/install_tools.sh
-	@$(PIP) --only-binary :all: atheris || echo 'no atheris for this Python: its targets are skipped'
+	@$(PIP) --only-binary :all: atheris || echo 'atheris is not available for this Python: its targets are skipped'
 	$(BIN)/python -m tests.fuzz.build --seconds $${FUZZ_SECONDS:-300}
 
-# The table; then the plot beside its figures and both in docs/performance.md: commit them, or take them back.
+# The table, then the plot of its figures and both in docs/performance.md: commit the files or revert them.
 bench: $(VENV)/dev $(VENV)/built
 	$(BIN)/python -m bench.compare --save bench/results/ratios.json
 	$(BIN)/python -m bench.compare --docs
 
-# Needs perf; builds a tree of its own. CONTESTANT names another than klog's first one. docs/profiling.md reads the picture.
+# Needs perf; builds its own tree. CONTESTANT picks another contestant than klog's first one. docs/profiling.md explains
+# the picture.
 profile: $(VENV)/dev
 	tools/profile.sh '$(CONTEST)' $(if $(CONTESTANT),--contestant '$(CONTESTANT)')
 

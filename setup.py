@@ -1,10 +1,10 @@
-"""The native build and nothing else: one static csrc library, every .pyx over it, and the cffi module of klog.disk.
+"""The native build: one static csrc library, an extension for every .pyx, and the cffi module of klog.disk.
 
-KLOG_BUILD picks a flavour, each with a build directory of its own (see Makefile):
+KLOG_BUILD picks a flavour, each with its own build directory (see Makefile):
   release  -O3, no bounds checks in Cython (default)
   debug    -O1, bounds checks on
   asan     address and undefined sanitizers
-  profile  as release, with what a profiler needs: frame pointers, and the lines of .pyx files instead of generated C
+  profile  as release, with frame pointers for profilers, and line numbers of .pyx files instead of generated C
 """
 
 import os
@@ -23,8 +23,8 @@ FLAGS = {
     "profile": ["-O3", "-g", "-fno-semantic-interposition", "-fno-omit-frame-pointer"],
     "asan": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"],
 }[FLAVOUR]
-# The instructions stay those of any x86-64. Tuned for the middle of all processors, gcc clears an object of 128 bytes
-# by `rep stos`, which takes longer to start than the rest of making a Record.
+# The instructions are those of any x86-64. With its default tuning for all processors, gcc clears an object of 128
+# bytes by `rep stos`, whose start takes longer than the rest of making a Record.
 TUNE = ["-mtune=skylake-avx512"] if platform.machine() == "x86_64" else []
 LINK = [flag for flag in FLAGS if flag.startswith("-fsanitize")]
 WARN = ["-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function", "-fstack-protector-strong"]
@@ -59,7 +59,7 @@ class BuildClib(build_clib):
 
 
 class BuildExt(build_ext):
-    """build_ext that builds the static csrc library first, which setuptools leaves to `build` alone."""
+    """build_ext that builds the static csrc library first; setuptools does that only for `build`."""
 
     def initialize_options(self) -> None:
         super().initialize_options()
@@ -89,7 +89,7 @@ extensions = cythonize(
 )
 
 setup(
-    # Beside [project]: as fields of their own, since the pip of Python 3.11 and 3.12 shows no others.
+    # Repeated from [project] as separate fields: the pip of Python 3.11 and 3.12 shows only these.
     url="https://github.com/klog-project/klog",
     license="Apache-2.0",
     ext_modules=extensions,

@@ -9,8 +9,8 @@
         for record in log.read():
             print(record.offset, record.key, record.value)
 
-The files are Kafka's own. Rooms, left to right: codec, record, disk, segment, log, cleaner; beside them inspect,
-importing, spark, demo, cli.
+The files are Kafka's own. Packages, each using those before it: codec, record, disk, segment, log, cleaner, manager;
+and inspect, importing, spark, trial, demo, cli.
 """
 
 from klog._start import Interruptible
@@ -42,7 +42,7 @@ with Interruptible() as _starting:
 
         raise (not_compiled(str(error.name)) or error) from None
     if _starting.is_command:
-        import klog.cli as _cli  # noqa: F401 - its main() takes over
+        import klog.cli as _cli  # noqa: F401 - its main() runs next
 
 if TYPE_CHECKING:
     from klog.cleaner import CompactionStats, PurgeStats
@@ -80,11 +80,11 @@ _logging.getLogger("klog").addHandler(_logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    if name == "verify":  # looks at files that the engine itself never reads: loaded when first asked for
+    if name == "verify":  # reads files that the engine itself never reads: loaded on first use
         from klog.inspect import verify
 
         return verify
-    if name in ("CompactionStats", "PurgeStats"):  # of what few processes do
+    if name in ("CompactionStats", "PurgeStats"):  # few processes use them
         from klog import cleaner
 
         return getattr(cleaner, name)

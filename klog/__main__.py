@@ -1,4 +1,4 @@
-"""python -m klog VERB: the klog command, where its script is not on the PATH."""
+"""python -m klog VERB: the klog command, if its script is not on the PATH."""
 
 from klog.cli import main
 

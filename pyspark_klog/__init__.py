@@ -1,10 +1,10 @@
-"""The shim by which Spark finds format("klog"): it imports all modules named pyspark_* and asks for DefaultSource.
+"""Lets Spark find format("klog"): Spark imports all modules named pyspark_* and uses their DefaultSource.
 
-  H1  Importing this module never fails. One pyspark_* module that raises hides all Python sources of the session: users
-      would see DATA_SOURCE_NOT_FOUND for formats that have nothing to do with klog.
-  H2  It loads neither klog nor pyarrow: the look-up runs in every session, also where nobody reads a klog directory.
+  H1  Importing this module never fails. If one pyspark_* module raises, Spark hides all Python sources of the session:
+      users would get DATA_SOURCE_NOT_FOUND for formats that have nothing to do with klog.
+  H2  It loads neither klog nor pyarrow: the look-up runs in every session, also in those that do not use klog.
 
-So what can go wrong does so when a DataFrame asks for the source, with a cure in the message.
+So errors are raised only when a DataFrame uses the source, with the remedy in the message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ else:
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
-    """format("klog"): stands in for klog.spark.source.KlogSource until Spark asks for rows."""
+    """format("klog"): creates klog.spark.source.KlogSource when Spark uses it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._source = _source_class()(options)
@@ -42,7 +42,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
 def _source_class() -> Any:
     try:
-        import pyarrow  # noqa: F401  named here, where the message can say what to do
+        import pyarrow  # noqa: F401  imported here so that the message below covers it
 
         from klog.spark.source import KlogSource
     except Exception as error:

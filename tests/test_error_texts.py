@@ -22,7 +22,7 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Path], object]]] 
     "a number among paths": (TypeError, r"path\[1\]=1: ", lambda _logs, path: klog_.open([path / "x", 1])),
     "read-only and new": (
         ValueError,
-        "create=True, read_only=True: .*leave one of the two out",
+        "create=True, read_only=True: .*leave out one of the two",
         lambda _logs, path: klog_.open(path / "new", create=True, read_only=True),
     ),
     "read-only as text": (

@@ -1,17 +1,17 @@
-"""cleaner: of each key the latest record stays. Takes one log of the log room, gives it back smaller.
+"""Compaction: keeps the latest record of each key. Uses klog.log; a cleaned log is smaller.
 
-compact, CompactionStats     by hand: what Log.compact does; Held, WastedKey are parts of its answer
-purge_key, PurgeStats        what Log.purge_key does
+compact, CompactionStats     by hand, for Log.compact; Held, WastedKey are parts of CompactionStats
+purge_key, PurgeStats        for Log.purge_key
 read_audit                   what was purged from the logs of a log.dir
-clean_round, RoundStats      one round, for whoever decides when
-cleanable, dirt, Cleanable, Dirt, compaction_delay      what there is to clean (pure)
-cleanable_now                the same of a log
-Throttle                     how fast
+clean_round, RoundStats      one round; the caller decides when
+cleanable, dirt, Cleanable, Dirt, compaction_delay      what there is to clean (pure functions)
+cleanable_now                the same for a log
+Throttle                     limits the rate of reads and writes
 read_first_dirty, write_first_dirty      cleaner-offset-checkpoint
-KeyMap                       key -> latest offset, in memory that is bounded
-Overtaken                    the log has changed under a round; nothing is lost
-CleaningAborted              the same, where somebody waits for the round to end
-SplitFirst                   the same, where a segment had to be split
+KeyMap                       key -> latest offset, in bounded memory
+Overtaken                    the log has changed during a round; nothing is lost
+CleaningAborted              the same, because another caller waits for the round to end
+SplitFirst                   the same, because a segment had to be split
 """
 
 from klog.cleaner._keymap import KeyMap

@@ -12,30 +12,30 @@ cdef class Walk:
     cdef readonly int64_t records_read
     cdef int64_t next_offset    # no batch begins below it
     cdef int64_t limit          # all end below it
-    cdef int32_t bad            # record that failed
-    cdef int16_t slow_bits      # attributes that make a batch one for take_slowly()
-    cdef uint8_t *memory        # what has been read lies here, room bytes
-    cdef int64_t room
-    cdef const uint8_t *window  # bytes [window_position, + window_size) of the file; those before window_at are done with
+    cdef int32_t bad            # number of the record that failed
+    cdef int16_t slow_bits      # a batch with one of these attributes goes to take_slowly()
+    cdef uint8_t *memory        # holds the bytes that were read, `capacity` bytes
+    cdef int64_t capacity
+    cdef const uint8_t *window  # bytes [window_position, + window_size) of the file; those before window_at are done
     cdef int64_t window_position
     cdef int64_t window_size
     cdef int64_t window_at
-    cdef int64_t windows        # how many there have been
-    cdef int64_t plain_left     # bytes that may come out of codecs before the next tick
+    cdef int64_t windows        # number of windows so far
+    cdef int64_t plain_left     # bytes that may still be decompressed before the next tick
     cdef int error              # errno of a failed read
-    cdef const kl_lz4_t *lz4    # NULL where lz4 is for the GIL, like other codecs
-    cdef uint8_t *unpacked      # plain records of one batch
-    cdef int64_t unpacked_room
+    cdef const kl_lz4_t *lz4    # NULL if lz4 needs the GIL, as other codecs do
+    cdef uint8_t *unpacked      # decompressed records of one batch
+    cdef int64_t unpacked_capacity
 
-    # Take the batch at data, of these plain records, or say why not; KL_OK goes on.
+    # Take the batch at data, with these plain records. Anything but KL_OK ends the pass.
     cdef int take(self, const uint8_t *data, kl_batch_t *b, const uint8_t *records, int64_t size) noexcept nogil
-    # Is a batch that has one of slow_bits one for take_unpacked() all the same?
+    # Does a batch that has one of slow_bits go to take_unpacked() nevertheless?
     cdef bint is_direct(self, const kl_batch_t *b) noexcept nogil
-    # take() behind unpack(): KL_OK, KL_EFULL, NO_MEMORY, or SLOW where the GIL's way is to try, or to say what is wrong.
+    # unpack(), then take(): KL_OK, KL_EFULL, NO_MEMORY, or SLOW if the path with the GIL must decide or raise.
     cdef int take_unpacked(self, const uint8_t *data, kl_batch_t *b) noexcept nogil
-    # What comes out of an lz4 payload, to self.unpacked: how many bytes, SLOW or NO_MEMORY.
+    # Decompress an lz4 payload into self.unpacked. Returns its size, SLOW or NO_MEMORY.
     cdef int64_t unpack(self, const uint8_t *payload, int64_t size) noexcept nogil
-    # The same for a batch that has one of slow_bits, or is of the old formats.
+    # take() for a batch that has one of slow_bits, or an old format.
     cdef int take_slowly(self, Source source, kl_batch_t *b, const uint8_t *records, Py_ssize_t size) except? -1
     cdef int run(self, const uint8_t *data, int64_t size, int64_t *at, kl_batch_t *b) noexcept nogil
     cdef int take_plain_of(self, Source source, kl_batch_t *b) except? -1
@@ -43,7 +43,7 @@ cdef class Walk:
     cdef int check_order(self, Source source, const kl_batch_t *b) except -1
     cdef bint full(self) noexcept
     cdef int after_chunk(self) except -1
-    # Is the fate of a batch known already, whatever it holds? Then settle() gets it as it is, compressed or not.
+    # Is the fate of a batch known without its records? Then settle() handles it, compressed or not.
     cdef kl_fate_t fate(self, const kl_batch_t *b) noexcept nogil
     cdef int settle(self, const uint8_t *data, const kl_batch_t *b, kl_fate_t fate) noexcept nogil
     cdef int64_t more(self, const kl_io_t *io, int fd, int64_t end, int64_t need) noexcept nogil

@@ -1,12 +1,12 @@
 # cython: auto_pickle=False
-"""The two passes over the segments of a log: noting keys, and rewriting batches. A chunk of 1 MiB at a time, read and walked
-without the GIL for as long as batches are plain, or lz4's (codec/_direct.pyx); those of other codecs, transactional and control
-batches and old messages take it, one by one.
+"""The two passes over the segments of a log: noting keys, and rewriting batches. They read a chunk of 1 MiB at a time,
+and walk plain and lz4 batches (codec/_direct.pyx) without the GIL. Batches of other codecs, transactional and control
+batches and old formats are handled one by one, with the GIL.
 
   P1  every checksum is checked, also of a batch that is copied or dropped. A damaged batch ends the cleaning with
-      CorruptBatch: it is not copied on, let alone given a fresh checksum (Kafka's cleaner does both)
-  P2  offsets rise from batch to batch, inside the segment: what lies about its place ends the cleaning, too
-  P3  one batch in is at most one batch out, of the same base and last offset, codec, producer and flags
+      CorruptBatch: it is never copied or given a new checksum (Kafka's cleaner does both)
+  P2  offsets rise from batch to batch, inside the segment's range; else the cleaning ends with CorruptBatch
+  P3  one batch in gives at most one batch out, of the same base and last offset, codec, producer and flags
 
 Kafka: Cleaner.buildOffsetMapForSegment, cleanInto; MemoryRecords.filterTo.
 """
@@ -47,17 +47,18 @@ cdef extern from "stdlib.h" nogil:
 
 cdef enum:
     CHUNK = 1 << 20     # between two ticks
-    PLAIN = 64 << 20    # decompressed between two: a chunk of what was hostile, or nothing but zeros, may hold any number
-    PIECE = 1 << 18     # read at once: what has just been copied is still in the second cache
+    PLAIN = 64 << 20    # decompressed between two ticks: a hostile chunk, or one of zeros, may expand to any size
+    PIECE = 1 << 18     # read at once: small enough that bytes just copied are still in the L2 cache
     PAGE = 4096
-    UNPACKED_MAX = 4 << 20  # of a batch without the GIL: few are larger, and what they need is not to stay
-    SLOW = -9001        # a batch for the GIL
+    UNPACKED_MAX = 4 << 20  # of a batch without the GIL: few are larger, and their memory must not be kept
+    SLOW = -9001        # the batch needs the GIL
     NO_MEMORY = -9002
     NOT_READ = -9003
 
 
 cdef class Walk:
-    """Over the batches of segments, one after the other. tick(bytes) is called after each chunk, and may raise."""
+    """Walks over the batches of segments, one after the other. tick(bytes) is called after each chunk, and may
+    raise."""
 
     def __cinit__(self):
         self.slow_bits = KL_ATTR_CODEC | KL_ATTR_CONTROL | KL_ATTR_TRANSACTIONAL
@@ -84,13 +85,13 @@ cdef class Walk:
                 and not b.attributes & KL_ATTR_CONTROL)
 
     cdef int64_t unpack(self, const uint8_t *payload, int64_t size) noexcept nogil:
-        cdef int64_t room = kl_lz4_plain_max(payload, <size_t>size)
-        if room < 0 or room > UNPACKED_MAX:
+        cdef int64_t capacity = kl_lz4_plain_max(payload, <size_t>size)
+        if capacity < 0 or capacity > UNPACKED_MAX:
             return SLOW
-        if room > self.unpacked_room:
+        if capacity > self.unpacked_capacity:
             free(self.unpacked)
-            self.unpacked = <uint8_t *>malloc(<size_t>room)
-            self.unpacked_room = 0 if self.unpacked == NULL else room
+            self.unpacked = <uint8_t *>malloc(<size_t>capacity)
+            self.unpacked_capacity = 0 if self.unpacked == NULL else capacity
             if self.unpacked == NULL:
                 return NO_MEMORY
         size = kl_lz4_unpack(self.lz4, payload, <size_t>size, self.unpacked, self.unpacked_room)
@@ -108,8 +109,8 @@ cdef class Walk:
         return status if status in (KL_OK, KL_EFULL, NO_MEMORY) else SLOW
 
     cdef int run(self, const uint8_t *data, int64_t size, int64_t *at, kl_batch_t *b) noexcept nogil:
-        """Take batches that are not for the GIL from at[0] on: KL_ETRUNCATED where the bytes end, with b.size 0 or what the
-        batch there needs, KL_OK where enough has come out of codecs, or the first status that is another."""
+        """Take batches that do not need the GIL, from at[0] on. Returns KL_ETRUNCATED where the bytes end, with b.size
+        0 or the size of the batch there; KL_OK when enough has been decompressed; or the first other status."""
         cdef bint direct
         cdef kl_fate_t fate
         cdef int status
@@ -140,7 +141,7 @@ cdef class Walk:
             else:
                 status = self.take(data + at[0], b, data + at[0] + KL_BATCH_HEADER, b.size - KL_BATCH_HEADER)
             if status == KL_ETRUNCATED:
-                return KL_ELENGTH   # of a record, in a batch that is whole: no further bytes of the file help
+                return KL_ELENGTH   # of a record in a complete batch: more bytes of the file do not help
             if status != KL_OK:
                 return status
             self.records_read += b.count
@@ -152,7 +153,7 @@ cdef class Walk:
         return KL_ETRUNCATED
 
     cdef bint slow(self, Source source, int64_t *at, kl_batch_t *b) except -1:
-        """Take the batch at at[0] with the GIL: 0 where the bytes end before it does, or the map is full."""
+        """Take the batch at at[0] with the GIL. Returns 0 if the bytes end before it does, or if the map is full."""
         cdef int status
         if not source.batch_at(at[0], True, b):
             return False
@@ -171,7 +172,7 @@ cdef class Walk:
         return True
 
     cdef int take_plain_of(self, Source source, kl_batch_t *b) except? -1:
-        """take_slowly() with the plain records."""
+        """Call take_slowly() with the plain records."""
         cdef const uint8_t *payload = source.data + b.position + KL_BATCH_HEADER
         cdef Py_buffer view
         cdef int64_t size = SLOW
@@ -195,8 +196,8 @@ cdef class Walk:
     cdef int check_order(self, Source source, const kl_batch_t *b) except -1:
         if b.base_offset < self.next_offset or kl_batch_last_offset(b) >= self.limit:
             raise CorruptBatch(
-                f"a batch of offsets {b.base_offset} to {kl_batch_last_offset(b)}, where [{self.next_offset}, "
-                f"{self.limit}) is due", path=source.path, position=source.file_position + b.position,
+                f"a batch has offsets {b.base_offset} to {kl_batch_last_offset(b)}, expected within "
+                f"[{self.next_offset}, {self.limit})", path=source.path, position=source.file_position + b.position,
                 offset=b.base_offset, kind="offset_order",
             )
         return 0
@@ -207,28 +208,28 @@ cdef class Walk:
     cdef int after_chunk(self) except -1:
         return 0
 
-    # ---- the way through a file ------------------------------------------------------------------------------------
+    # ---- reading a file --------------------------------------------------------------------------------------------
 
     cdef int64_t more(self, const kl_io_t *io, int fd, int64_t end, int64_t need) noexcept nogil:
-        """Read the file's next piece behind what is left of the window, or as much as makes it `need` bytes long: how many
-        bytes came, 0 for none, or a status."""
+        """Read the file's next piece after the rest of the window, at least so much that it is `need` bytes long.
+        Returns the number of bytes read, 0 at the end, or a status."""
         cdef int64_t left = self.window_size - self.window_at, high = self.window_position + self.window_size
         cdef int64_t size = min(max(PIECE - high % PIECE, need - left), end - high)
         cdef int64_t lead = (left + PAGE - 1) & ~<int64_t>(PAGE - 1)
-        cdef int64_t got, room = lead + PAGE + max(size, <int64_t>PIECE)
+        cdef int64_t got, capacity = lead + PAGE + max(size, <int64_t>PIECE)
         cdef uint8_t *to
         cdef void *memory = self.memory
         if size <= 0:
             return 0
-        if room > self.room:
-            if posix_memalign(&memory, PAGE, <size_t>room) != 0:
+        if capacity > self.capacity:
+            if posix_memalign(&memory, PAGE, <size_t>capacity) != 0:
                 return NO_MEMORY
-        to = <uint8_t *>memory + lead + high % PAGE   # as far into a page as in the file: copies out of the cache are faster
+        to = <uint8_t *>memory + lead + high % PAGE   # same offset in the page as in the file: the kernel copies faster
         if left:
             memmove(to - left, self.window + self.window_at, <size_t>left)
         if memory != self.memory:
             free(self.memory)
-            self.memory, self.room = <uint8_t *>memory, room
+            self.memory, self.capacity = <uint8_t *>memory, capacity
         self.window = to - left
         self.window_position += self.window_at
         self.window_size, self.window_at = left, 0
@@ -241,8 +242,8 @@ cdef class Walk:
         return got
 
     cdef int chunk(self, const kl_io_t *io, int fd, int64_t stop, int64_t end, kl_batch_t *b) noexcept nogil:
-        """run() until the window is beyond `stop`: KL_OK. Or the first status that is another; KL_ETRUNCATED: the file has no
-        more bytes."""
+        """Call run() until the window is beyond `stop`: KL_OK. Returns the first other status; KL_ETRUNCATED at the end
+        of the file."""
         cdef int64_t got
         cdef int status
         while True:
@@ -256,11 +257,12 @@ cdef class Walk:
                 return <int>got if got else KL_ETRUNCATED
 
     cdef int segment(self, LogFile file, int64_t position, int64_t end, int64_t base_offset, int64_t limit, tick) except -1:
-        """All batches of file[position:end), of a segment that has the offsets [base_offset, limit)."""
+        """Take all batches of file[position:end), of a segment with the offsets [base_offset, limit)."""
         cdef int64_t begun = position
         cdef kl_batch_t b
         cdef int status
-        # Whoever closes the file closes its own descriptor, not one whose number may be another file's before the next read.
+        # A concurrent close() closes its own descriptor, not this one: its number could be another file's by the next
+        # read.
         cdef int fd = os.dup(file.fileno())
         self.next_offset, self.limit = base_offset, limit
         self.window_position = position
@@ -276,7 +278,7 @@ cdef class Walk:
                     tick(position - begun)
                 if status == KL_ETRUNCATED:
                     raise CorruptBatch(
-                        f"{end - position} bytes at the end of the segment are no whole batch", path=file.path,
+                        f"the last {end - position} bytes of the segment are not a complete batch", path=file.path,
                         position=position, offset=self.next_offset,
                     )
                 begun = position
@@ -285,7 +287,7 @@ cdef class Walk:
         return 0
 
     cdef int one_chunk(self, LogFile file, int fd, int64_t stop, int64_t end, kl_batch_t *b) except -1:
-        """chunk(), the batches for the GIL among it: KL_OK, KL_EFULL or KL_ETRUNCATED."""
+        """chunk(), including the batches that need the GIL. Returns KL_OK, KL_EFULL or KL_ETRUNCATED."""
         cdef Source source = None
         cdef int64_t seen = -1, got
         cdef int status
@@ -322,14 +324,14 @@ cdef class Walk:
             if status == KL_EORDER and self.bad < 0:
                 self.check_order(source, b)
             if status == KL_ECRC or self.bad < 0:
-                source.batch_at(self.window_at, True, b)       # which says what is wrong
+                source.batch_at(self.window_at, True, b)       # raises the exact error
                 source.check_count(b, b.size - KL_BATCH_HEADER)
             source.raise_record(status, b, self.bad)
 
 
 @cython.final
 cdef class KeySurvey(Walk):
-    """Pass 1: the keys at or above start go into the map, until it is full. transactions: CleanedTransactions."""
+    """Pass 1: puts the keys at or above start into the map, until it is full. transactions: CleanedTransactions."""
 
     cdef KeyMap map
     cdef int64_t start
@@ -346,8 +348,8 @@ cdef class KeySurvey(Walk):
         return self.is_full
 
     def note(self, LogFile file not None, int64_t position, int64_t end, int64_t base_offset, int64_t limit, tick=None):
-        """The batches of file[position:end), of a segment that has the offsets [base_offset, limit); is the map full?
-        If not, all that is below limit has been noted."""
+        """Note the keys of file[position:end), of a segment with the offsets [base_offset, limit). Returns True if the
+        map is full; if not, all keys below limit are noted."""
         self.bad = -1
         self.segment(file, position, end, base_offset, limit, tick)
         if not self.is_full:
@@ -385,11 +387,11 @@ cdef class KeySurvey(Walk):
 
 @cython.final
 cdef class Rewriter(Walk):
-    """Pass 2: what stays of segments, written to out from its beginning, and noted in index.
+    """Pass 2: writes the retained records of segments to out, from its beginning, and adds their index entries.
 
-    upper_bound: where the round ends; the batch that ends there stays, emptied if need be. last_offsets: Producers'.
-    waste: hears of what goes. Or, with purged: the records of this key go and nothing else does, whatever the map says;
-    every batch stays, emptied if need be, of whichever transaction it is. transactions are not asked then.
+    upper_bound: the end of the round; the batch that ends there is kept, without records if necessary. last_offsets: of
+    Producers. waste: counts what is dropped. With purged, only the records of this key are dropped, whatever the map
+    holds; every batch is kept, without records if necessary, whatever its transaction; transactions is not used.
     """
 
     cdef KeyMap map
@@ -397,28 +399,28 @@ cdef class Rewriter(Walk):
     cdef int64_t upper_bound
     cdef object transactions
     cdef dict last_epochs           # of producers without data: {producer id: epoch}
-    cdef int64_t *kept_offsets      # of producers with data, where that ends, in order
+    cdef int64_t *kept_offsets      # last offsets of producers with data, sorted
     cdef int64_t *kept_producers
     cdef Py_ssize_t kept
     cdef object out
     cdef IndexPair index
-    cdef readonly int64_t size      # bytes written or about to be
+    cdef readonly int64_t size      # bytes written or buffered
     cdef readonly int64_t batches
     cdef readonly int64_t next_offset_out
     cdef readonly int64_t records_kept
     cdef readonly int64_t markers_kept      # among them
     cdef readonly int64_t records_dropped   # of data
     cdef readonly int64_t keyless
-    cdef uint8_t *data              # what has not been written yet: data_size bytes, from byte size - data_size on
+    cdef uint8_t *data              # not written yet: data_size bytes, from byte size - data_size on
     cdef int64_t data_size
-    cdef int64_t data_room
-    cdef kl_batch_t *table          # its batches
+    cdef int64_t data_capacity
+    cdef kl_batch_t *table          # the batches in data
     cdef int64_t table_size
-    cdef int64_t table_room
+    cdef int64_t table_capacity
     cdef kl_clean_run_t *runs
-    cdef int64_t runs_room
-    cdef uint8_t *plain             # of a batch that is to be compressed
-    cdef int64_t plain_room
+    cdef int64_t runs_capacity
+    cdef uint8_t *plain             # records of a batch that will be compressed
+    cdef int64_t plain_capacity
     cdef bytes purged
     cdef Waste waste
 
@@ -456,14 +458,14 @@ cdef class Rewriter(Walk):
         free(self.plain)
 
     def begin(self, out, IndexPair index not None):
-        """What comes next goes to another segment."""
+        """Write the following batches to another segment."""
         self.out, self.index = out, index
         self.size = self.batches = self.data_size = self.table_size = 0
         self.next_offset_out = index.base_offset
 
     def rewrite(self, LogFile file not None, int64_t end, int64_t base_offset, int64_t limit, bint keep_legacy_tombstones, tick=None):
-        """The batches of file[0:end), of a segment that has the offsets [base_offset, limit). What stays is in out when
-        this returns."""
+        """Rewrite the batches of file[0:end), of a segment with the offsets [base_offset, limit). The result is in out
+        when this returns."""
         self.rules.keep_legacy_tombstones = keep_legacy_tombstones
         self.bad = -1
         self.segment(file, 0, end, base_offset, limit, tick)
@@ -487,46 +489,46 @@ cdef class Rewriter(Walk):
         self.data_size = self.table_size = 0
         return 0
 
-    # ---- room ------------------------------------------------------------------------------------------------------
+    # ---- memory ----------------------------------------------------------------------------------------------------
 
-    cdef int make_room(self, int64_t bytes, int32_t count) noexcept nogil:
-        """For one more batch of at most so many bytes."""
+    cdef int reserve(self, int64_t bytes, int32_t count) noexcept nogil:
+        """Reserve memory for one more batch of at most `bytes` bytes."""
         cdef void *memory
-        cdef int64_t room
-        if self.data_size + bytes > self.data_room:
-            room = max(2 * CHUNK, 2 * (self.data_size + bytes))
-            memory = realloc(self.data, <size_t>room)
+        cdef int64_t capacity
+        if self.data_size + bytes > self.data_capacity:
+            capacity = max(2 * CHUNK, 2 * (self.data_size + bytes))
+            memory = realloc(self.data, <size_t>capacity)
             if memory == NULL:
                 return NO_MEMORY
             self.data = <uint8_t *>memory
-            self.data_room = room
-        if self.table_size == self.table_room:
-            room = max(1024, 2 * self.table_room)
-            memory = realloc(self.table, <size_t>room * sizeof(kl_batch_t))
+            self.data_capacity = capacity
+        if self.table_size == self.table_capacity:
+            capacity = max(1024, 2 * self.table_capacity)
+            memory = realloc(self.table, <size_t>capacity * sizeof(kl_batch_t))
             if memory == NULL:
                 return NO_MEMORY
             self.table = <kl_batch_t *>memory
-            self.table_room = room
+            self.table_capacity = capacity
         return KL_OK
 
     cdef int runs_for(self, int32_t count) noexcept nogil:
         cdef void *memory
-        cdef int64_t room = <int64_t>kl_clean_runs_max(count)
-        if room > self.runs_room:
-            memory = realloc(self.runs, <size_t>(2 * room) * sizeof(kl_clean_run_t))
+        cdef int64_t capacity = <int64_t>kl_clean_runs_max(count)
+        if capacity > self.runs_capacity:
+            memory = realloc(self.runs, <size_t>(2 * capacity) * sizeof(kl_clean_run_t))
             if memory == NULL:
                 return NO_MEMORY
             self.runs = <kl_clean_run_t *>memory
-            self.runs_room = 2 * room
+            self.runs_capacity = 2 * capacity
         return KL_OK
 
     cdef void wrote(self, int64_t bytes, int32_t count) noexcept nogil:
-        """A batch of magic 2 of so many bytes is behind those in data."""
+        """Count a batch of magic 2, of `bytes` bytes, that was written to the end of data."""
         kl_batch_fields(self.data + self.data_size, &self.table[self.table_size])
         self.noted(bytes, count)
 
     cdef void noted(self, int64_t bytes, int32_t count) noexcept nogil:
-        """The same where the table has its fields already."""
+        """The same if its fields are in the table already."""
         cdef kl_batch_t *b = &self.table[self.table_size]
         b.position = self.size
         self.table_size += 1
@@ -557,22 +559,22 @@ cdef class Rewriter(Walk):
         return kl_batch_last_offset(b) + 1 == self.upper_bound
 
     cdef bint stays(self, const kl_batch_t *b) noexcept nogil:
-        """Without its records, too?"""
+        """Is the batch kept even without records?"""
         return self.rules.purged.at != NULL or self.ends_producer(b) or self.ends_round(b)
 
     cdef bint purges_around(self, const kl_batch_t *b) noexcept nogil:
-        """A batch that holds no key's records, where one key is purged."""
+        """Is it a batch without a key's records, while one key is purged?"""
         return self.rules.purged.at != NULL and (b.count == 0 or b.attributes & KL_ATTR_CONTROL != 0)
 
     cdef int empty(self, const kl_batch_t *b) noexcept nogil:
-        cdef int status = self.make_room(KL_BATCH_HEADER, 0)
+        cdef int status = self.reserve(KL_BATCH_HEADER, 0)
         if status == KL_OK:
             kl_clean_empty(b, self.data + self.data_size)
             self.wrote(KL_BATCH_HEADER, 0)
         return status
 
     cdef int copy(self, const uint8_t *data, const kl_batch_t *b) noexcept nogil:
-        cdef int status = self.make_room(b.size, b.count)
+        cdef int status = self.reserve(b.size, b.count)
         if status == KL_OK:
             memcpy(self.data + self.data_size, data, b.size)
             self.table[self.table_size] = b[0]
@@ -622,7 +624,7 @@ cdef class Rewriter(Walk):
     cdef int write_plain(self, const kl_batch_t *b, const uint8_t *records, const kl_cleaned_t *cleaned,
                          int64_t base_offset) noexcept nogil:
         cdef int64_t size
-        cdef int status = self.make_room(KL_BATCH_HEADER + cleaned.bytes_max, cleaned.count)
+        cdef int status = self.reserve(KL_BATCH_HEADER + cleaned.bytes_max, cleaned.count)
         if status == KL_OK:
             size = kl_clean_write(b, records, self.runs, cleaned, base_offset,
                                   self.data + self.data_size + KL_BATCH_HEADER)
@@ -632,12 +634,12 @@ cdef class Rewriter(Walk):
 
     cdef int plain_for(self, int64_t bytes) noexcept nogil:
         cdef void *memory
-        if bytes > self.plain_room:
+        if bytes > self.plain_capacity:
             memory = realloc(self.plain, <size_t>(2 * bytes))
             if memory == NULL:
                 return NO_MEMORY
             self.plain = <uint8_t *>memory
-            self.plain_room = 2 * bytes
+            self.plain_capacity = 2 * bytes
         return KL_OK
 
     cdef int write_packed(self, const kl_batch_t *b, const uint8_t *records, const kl_cleaned_t *cleaned,
@@ -647,7 +649,7 @@ cdef class Rewriter(Walk):
         if status != KL_OK:
             return status
         size = kl_clean_write(b, records, self.runs, cleaned, base_offset, self.plain)
-        status = self.make_room(KL_BATCH_HEADER + kl_lz4_packed_max(size), cleaned.count)
+        status = self.reserve(KL_BATCH_HEADER + kl_lz4_packed_max(size), cleaned.count)
         if status == KL_OK:
             size = kl_lz4_pack(self.lz4, self.plain, size, self.data + self.data_size + KL_BATCH_HEADER)
             kl_clean_seal(b, cleaned, base_offset, KL_CODEC_LZ4, size, self.data + self.data_size)
@@ -705,7 +707,7 @@ cdef class Rewriter(Walk):
         payload = compress(codec, PyMemoryView_FromMemory(<char *>self.plain, size, PyBUF_READ))
         PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
         try:
-            status = self.make_room(KL_BATCH_HEADER + view.len, cleaned.count)
+            status = self.reserve(KL_BATCH_HEADER + view.len, cleaned.count)
             if status == KL_OK:
                 memcpy(self.data + self.data_size + KL_BATCH_HEADER, view.buf, view.len)
                 kl_clean_seal(b, cleaned, base_offset, codec, view.len, self.data + self.data_size)

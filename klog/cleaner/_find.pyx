@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""Where the records of one key are: pass 1 of a purge. Every checksum is checked on the way (P1, P2 of _clean)."""
+"""Finds the records of one key: pass 1 of a purge. Every checksum is checked on the way (P1, P2 of _clean)."""
 
 cimport cython
 from klog._c.batch cimport KL_ATTR_CODEC, KL_ATTR_CONTROL, kl_batch_t
@@ -13,7 +13,7 @@ from libc.string cimport memset
 
 @cython.final
 cdef class KeySearch(Walk):
-    """Counts the records of a key, in whatever transaction; never a marker. One thread."""
+    """Counts the records of a key, in any transaction; never a marker. One thread."""
 
     cdef bytes key
     cdef kl_found_t found
@@ -28,8 +28,8 @@ cdef class KeySearch(Walk):
         self.found.key.at, self.found.key.size = <const uint8_t *>self.key, <size_t>len(self.key)
 
     def count(self, file, int64_t end, int64_t base_offset, int64_t limit, tick=None):
-        """(records, bytes of them as they are without a codec, first offset, last offset) in file[0:end), of a segment
-        that has the offsets [base_offset, limit). The offsets are -1 where there are no records."""
+        """(records, their uncompressed bytes, first offset, last offset) in file[0:end), of a segment with the offsets
+        [base_offset, limit). The offsets are -1 if there are no records."""
         self.bad = -1
         self.reset()
         self.segment(file, 0, end, base_offset, limit, tick)

@@ -1,9 +1,10 @@
 # cython: auto_pickle=False
-"""Key -> latest offset, for one run of the cleaner: csrc/keymap.h in memory of its own, in huge pages where there are any.
+"""Key -> latest offset, for one run of the cleaner: csrc/keymap.h in its own memory, in huge pages if there are any.
 
-24 bytes a slot; slots and limit are Kafka's: slots = memory / 24, as many keys as slots x load factor. The pages come as
-the table grows into them, and only up to 192 KiB more than memory_bytes are ever asked for. Beside it lies a bit for each
-offset of a round, as far as 1/32 of memory_bytes goes: is there a later one of its key? And one for each 64 of them.
+24 bytes a slot. Slots and limit are Kafka's: slots = memory / 24; keys = slots x load factor. Pages are allocated as
+the table grows; at most 192 KiB more than memory_bytes are ever used for it. Besides there is one bit for each offset
+of a round, as far as 1/32 of memory_bytes reaches: is there a later offset of its key? And one bit for each 64 of
+these.
 """
 
 cimport cython
@@ -30,7 +31,7 @@ cdef extern from "sys/mman.h" nogil:
 
 cdef enum:
     WORDS_SHARE = 32    # of the table's memory
-    BLOCK = 65 * 8      # bytes: 64 words of a bit for each offset, and one for the marks of these
+    BLOCK = 65 * 8      # bytes: 64 words with a bit for each offset, and one word with a bit for each of these words
 
 cdef tuple KERNELS = ("siphash-1-3-128", "aes-128-cmac")
 
@@ -38,9 +39,9 @@ cdef tuple KERNELS = ("siphash-1-3-128", "aes-128-cmac")
 cdef const char *begin_hash(kl_keyhash_t *hash, bytes secret, str kernel) except NULL:
     cdef const char *name
     if len(secret) != 16:
-        raise ValueError(f"a secret of {len(secret)} bytes: 16")
+        raise ValueError(f"secret has {len(secret)} bytes, expected 16")
     if kernel is not None and kernel not in KERNELS:
-        raise ValueError(f"no kernel {kernel!r}: one of {', '.join(KERNELS)}")
+        raise ValueError(f"kernel={kernel!r} is unknown: use one of {', '.join(KERNELS)}")
     name = kl_keyhash_init(hash, <const uint8_t *>secret, -1 if kernel is None else KERNELS.index(kernel))
     if name == NULL:
         raise ValueError(f"this processor cannot run {kernel}")
@@ -48,7 +49,7 @@ cdef const char *begin_hash(kl_keyhash_t *hash, bytes secret, str kernel) except
 
 
 def hash_key(bytes key, bytes secret, str kernel=None):
-    """The 16 bytes that stand for a key under a secret. A kernel by name serves to check it."""
+    """Return the 16 bytes that stand for a key under a secret. kernel: choose one by name, to test it."""
     cdef kl_keyhash_t hash
     cdef kl_key_t wanted
     cdef kl_hash_t out
@@ -61,9 +62,9 @@ def hash_key(bytes key, bytes secret, str kernel=None):
 
 @cython.final
 cdef class KeyMap:
-    """At most slots x load_factor keys in memory_bytes; latest_offset is the last one put or noted, -1 at first.
+    """At most slots x load_factor keys in memory_bytes. latest_offset is the last one put or noted, -1 at first.
 
-    One user at a time. secret and kernel are for tests: by themselves 16 random bytes, and the fastest here.
+    One user at a time. secret and kernel are for tests; by default 16 random bytes and the fastest kernel here.
     """
 
     def __cinit__(self, int64_t memory_bytes, double load_factor=0.9, *, bytes secret=None, str kernel=None):
@@ -71,7 +72,7 @@ cdef class KeyMap:
         cdef void *memory
         self.memory = self.words = NULL
         if not 0 < load_factor <= 1 or slots < 1 or slots > (<int64_t>1 << 40):
-            raise ValueError(f"{memory_bytes} bytes at load {load_factor}: at least 24, and a load in (0, 1]")
+            raise ValueError(f"{memory_bytes} bytes at load {load_factor}: use at least 24 bytes and a load in (0, 1]")
         self.kernel = begin_hash(&self.map.hash, os.urandom(16) if secret is None else secret, kernel).decode("ascii")
         self.mapped = kl_keymap_bytes(slots)
         memory = mmap(NULL, self.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
@@ -79,7 +80,7 @@ cdef class KeyMap:
             raise MemoryError(f"no {self.mapped} bytes for the offset map: lower log.cleaner.dedupe.buffer.size")
         self.memory = memory
         if self.mapped >= (<size_t>1 << 21):
-            madvise(memory, self.mapped, MADV_HUGEPAGE)  # a tenth faster; without them it works all the same
+            madvise(memory, self.mapped, MADV_HUGEPAGE)  # a tenth faster; it works without huge pages, too
         kl_keymap_init(&self.map, memory, slots, <int64_t>(slots * load_factor))
         self.latest_offset = -1
 
@@ -90,12 +91,12 @@ cdef class KeyMap:
             munmap(self.words, self.words_mapped)
 
     cdef int track_stale(self, int64_t first) except -1:
-        """Know from here on which offsets are stale, from this one on, as far as there is memory for it."""
+        """Keep track of stale offsets from `first` on, as far as the memory for it reaches."""
         cdef size_t size = max(<size_t>(self.map.slots_max * KL_KEYMAP_ENTRY // WORDS_SHARE) & ~<size_t>4095, <size_t>4096)
         cdef int64_t blocks = <int64_t>size // BLOCK
         cdef void *words = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
         if words == MAP_FAILED:
-            return 0    # whoever asks looks for the keys
+            return 0    # then a caller looks up the keys
         if self.words != NULL:
             munmap(self.words, self.words_mapped)
         self.words, self.words_mapped = words, size
@@ -107,17 +108,17 @@ cdef class KeyMap:
 
     @property
     def slots(self):
-        """Keys that its memory has room for."""
+        """Keys that fit into its memory."""
         return self.map.slots_max
 
     @property
     def keys_max(self):
-        """Keys that it takes: slots x load factor."""
+        """Maximum number of keys: slots x load factor."""
         return self.map.limit
 
     @property
     def full(self):
-        """Does it take no more?"""
+        """True if it holds keys_max keys."""
         return self.map.size >= self.map.limit
 
     @property
@@ -126,7 +127,8 @@ cdef class KeyMap:
         return self.map.size / <double>self.map.slots_max
 
     def put(self, keys, offsets):
-        """Note keys (a list of bytes), each with its offset, in order: how many went in before the map was full."""
+        """Put keys (a list of bytes), each with its offset, in order. Returns how many were put before the map was
+        full."""
         cdef kl_key_t group[KL_KEYMAP_GROUP]
         cdef int64_t numbers[KL_KEYMAP_GROUP]
         cdef Py_ssize_t done = 0, n = len(keys)
@@ -147,7 +149,7 @@ cdef class KeyMap:
         return done
 
     def get(self, keys):
-        """The offsets of keys (a list of bytes), -1 for one that is not there."""
+        """Return the offsets of keys (a list of bytes), -1 for an unknown key."""
         cdef kl_key_t group[KL_KEYMAP_GROUP]
         cdef int64_t numbers[KL_KEYMAP_GROUP]
         cdef Py_ssize_t done = 0, n = len(keys)

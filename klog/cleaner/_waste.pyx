@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""Which keys take most bytes among the records that a cleaning drops: csrc/waste.h in memory of its own."""
+"""Finds the keys with most bytes among the records that a cleaning drops: csrc/waste.h in its own memory."""
 
 cimport cython
 from klog._c.keymap cimport kl_key_t, kl_keyhash_init
@@ -15,11 +15,11 @@ SLOTS = 1 << 16     # 49,152 keys are counted at a time, in 5 MiB
 
 @cython.final
 cdef class Waste:
-    """A Rewriter tells it; one thread. slots: a power of two, from 4 up."""
+    """Filled by a Rewriter. One thread. slots: a power of two, at least 4."""
 
     def __cinit__(self, int64_t slots=SLOTS, *, bytes secret=None):
         if slots < 4 or slots & (slots - 1):
-            raise ValueError(f"slots={slots}: a power of two, from 4 up")
+            raise ValueError(f"slots={slots}: use a power of two, at least 4")
         if secret is None:
             secret = os.urandom(16)
         kl_keyhash_init(&self.hash, <const uint8_t *>secret, -1)
@@ -36,17 +36,17 @@ cdef class Waste:
 
     @property
     def given_up(self):
-        """By how many bytes a key may be told too low; 0: every number is exact."""
+        """By how many bytes the count of a key may be too low; 0: every count is exact."""
         return self.waste.given_up
 
     def add(self, bytes key not None, int64_t size, int64_t offset):
-        """size bytes more of a key, in the record at offset."""
+        """Count `size` more bytes of a key, in the record at offset."""
         cdef kl_key_t wanted
         wanted.at, wanted.size = <const uint8_t *>key, <size_t>len(key)
         kl_waste_add(&self.waste, wanted, size, offset)
 
     def top(self, Py_ssize_t count):
-        """[(bytes, records, offset of one of them)] of the keys that take most, most first."""
+        """[(bytes, records, offset of one of them)] of the keys with most bytes, in descending order."""
         cdef int64_t i
         cdef list found = [
             (self.waste.table[i].bytes, self.waste.table[i].records, self.waste.table[i].offset)
@@ -56,5 +56,5 @@ cdef class Waste:
 
 
 def rank(entry):
-    """Most bytes first; of as many, the older ones."""
+    """Most bytes first; with equal bytes, the lower offset first."""
     return -entry[0], entry[2]

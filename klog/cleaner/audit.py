@@ -1,16 +1,17 @@
-"""What was removed on demand, for whoever has to show it: `klog-audit.jsonl` in the log.dir, which Kafka ignores.
+"""The audit of removals on demand: `klog-audit.jsonl` in the log.dir, which Kafka ignores.
 
     line := {"version": 1, "time": ISO text, "action": "purge_key", "outcome": ..., "id": ..., ...} "\\n"
 
-A purge that rewrites files leaves a line `begun` before its first byte, and one of the same id behind its last: `done`,
-or `failed` with the error. One that finds nothing leaves `done` alone.
+A purge that rewrites files writes a line `begun` before its first byte, and one with the same id after its last:
+`done`, or `failed` with the error. A purge that finds nothing writes only `done`.
 
-  A1  a line is on disk when append() returns; who writes it waits for others by an flock of the log.dir
-  A2  a crash leaves a whole last line or a torn one: readers leave that out, and the next append cuts it off. Nothing
-      else is ever taken back
+  A1  a line is on disk when append() returns; writers exclude each other by an flock of the log.dir
+  A2  a crash leaves a complete last line or a torn one. Readers ignore a torn line, and the next append truncates it.
+      Nothing else is ever removed
   A3  `done` is written when the old bytes are gone: after a crash there may be `begun` without it, never the reverse
-  A4  the key is not in it, only its SHA-256: a record of what was to be forgotten must not keep it. Who knows the key
-      finds its lines; but a key of few possibilities, such as a telephone number, can be guessed from its hash
+  A4  the file holds the key's SHA-256, not the key: the record of a removal must not keep what was removed. With the
+      key its lines can be found; but a key of few possible values, such as a telephone number, can be guessed from its
+      hash
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TAIL = 1 << 20  # bytes; no line is longer
 
 
 def append(files: Files, directory: str, entry: Mapping[str, Any]) -> None:
-    """A1, A2. Raises what check() does, OSError."""
+    """Append a line (A1, A2). Raises what check() raises, OSError."""
     path = os.path.join(directory, FILE)
     line = (json.dumps({"version": VERSION, **entry}, separators=(",", ":")) + "\n").encode()
     with directory_lock(directory):
@@ -48,8 +49,8 @@ def append(files: Files, directory: str, entry: Mapping[str, Any]) -> None:
 
 
 def check(directory: str) -> int:
-    """Where the next line goes. NewerFormat where a newer klog has written the last one, CorruptAudit where that is no
-    line of an audit; a file that is not there is an empty one."""
+    """Return the position of the next line; 0 for a missing file. Raises NewerFormat if a newer klog has written the
+    last line, CorruptAudit if that is not a line of an audit."""
     path = os.path.join(directory, FILE)
     try:
         with open(path, "rb") as file:
@@ -62,7 +63,7 @@ def check(directory: str) -> int:
         raise _corrupt("a directory", path, 0) from None
     end = tail.rfind(b"\n") + 1
     if (end == 0 and start > 0) or not _torn(tail[end:]):
-        raise _corrupt("the end of no line", path, start + end)
+        raise _corrupt("incomplete", path, start + end)
     if end == 0:
         return 0
     first = tail.rfind(b"\n", 0, end - 1) + 1
@@ -71,7 +72,8 @@ def check(directory: str) -> int:
 
 
 def read(directory: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Every line of a log.dir's audit, oldest first; none where there is no file. Raises CorruptAudit, NewerFormat."""
+    """Return every line of a log.dir's audit, oldest first; [] if there is no file. Raises CorruptAudit,
+    NewerFormat."""
     path = os.path.join(os.fspath(directory), FILE)
     try:
         data = read_whole(path)
@@ -83,19 +85,20 @@ def read(directory: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def parse(data: bytes, path: str) -> list[dict[str, Any]]:
-    """The lines of a file's bytes, without a torn one at the end (A2)."""
+    """Return the lines in a file's bytes, without a torn one at the end (A2)."""
     entries, position = [], 0
     for line in data.splitlines(keepends=True):
         if line.endswith(b"\n"):
             entries.append(_parsed(line, path, position))
         elif not _torn(line):
-            raise _corrupt("the end of no line", path, position)
+            raise _corrupt("incomplete", path, position)
         position += len(line)
     return entries
 
 
 def _torn(line: bytes) -> bool:
-    """Can this be the beginning of a line? A file system may also have left zeros where it had only the length."""
+    """True if this can be the beginning of a line. A file system may also leave zeros if it has stored only the
+    length."""
     return not line or line.startswith(b"{") or not line.strip(b"\0")
 
 
@@ -114,7 +117,7 @@ def _parsed(line: bytes, path: str, position: int) -> dict[str, Any]:
 
 def _corrupt(reason: str, path: str, position: int) -> CorruptAudit:
     return CorruptAudit(
-        f"not a line of an audit ({reason}); move it away, and keep it, to begin a new one",
+        f"not a line of an audit ({reason}); move the file away, and keep it, to begin a new one",
         path=path,
         position=position,
     )

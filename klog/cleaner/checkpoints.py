@@ -1,4 +1,5 @@
-"""Where the dirty part of a log begins, as the log.dir keeps it: klog.log.directory.cleaner_offsets has the file."""
+"""Where the dirty part of a log begins, as stored in the log.dir; klog.log.directory.cleaner_offsets handles the
+file."""
 
 from __future__ import annotations
 
@@ -15,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def read_first_dirty(log: Log) -> int | None:
-    """Where the last cleaning of a log has ended; None where there was none, or nobody knows."""
+    """Return where the last cleaning of a log has ended; None if unknown."""
     return cleaner_offsets.read(os.path.dirname(log.path)).get((log.topic, log.partition))
 
 
 def write_first_dirty(log: Log, offset: int, rewritten: int) -> None:
-    """The next cleaning of a log begins here. Durable when it returns. Who has the turn at the log's segments calls.
+    """Store where the next cleaning of a log begins, durably. The caller holds the log's cleaning state.
 
-    rewritten: log._rewritten from before it was asked where its dirty part begins. Overtaken where the log was cut
-    since then, by who hears of the progress or by a signal's handler: what came in place of what was cut is not clean.
-    Hence all of it under the log's lock. Where there is no room for the file, what has been cleaned stays so, and the
-    next cleaning is longer; where the disk fails, the log goes offline.
+    rewritten: log._rewritten from before the dirty part was computed. Raises Overtaken if the log was truncated since
+    then, by a progress callback or a signal handler: what replaced the removed records is not clean. So all of it runs
+    under the log's lock. If the disk is full, what was cleaned stays so and the next cleaning is longer; if the disk
+    fails, the log goes offline.
     """
     with log._lock:
         log._check_idle("a compaction")

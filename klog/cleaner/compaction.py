@@ -1,5 +1,5 @@
-"""Log.compact: cleaning by hand, in this thread, whatever the dirty ratio is. Kafka has no such thing; the rules are
-its cleaner's."""
+"""Log.compact: cleaning by hand, in this thread, whatever the dirty ratio is. Kafka has no such call; the rules are
+those of its cleaner."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompactionStats:
-    """What compacting a log has done, or, as a dry run, would do.
+    """What compacting a log has done or, for a dry run, would do.
 
-    first_dirty_offset   where the next cleaning begins: all below holds each key once, but for what came later
-    bytes_*, records_*   of the whole log; markers are no records
+    first_dirty_offset   where the next cleaning begins: below it each key is there once, except for later records
+    bytes_*, records_*   of the whole log; markers do not count as records
     keyless              records without a key, which a compacted topic does not keep
     held                 what could not be cleaned, and why
-    wasted               of a dry run: the keys whose records waste most bytes, most first
-    wasted_error         by how many bytes each of them may be told too low, since there were too many keys to count
+    wasted               of a dry run: the keys whose records waste most bytes, in descending order
+    wasted_error         by how many bytes each of these numbers may be too low, if there were too many keys to count
                          them all; 0: they are exact
     """
 
@@ -54,7 +54,7 @@ class CompactionStats:
 def compact(
     log: Log, *, roll: bool, rounds: int | None, dry_run: bool, top: int, progress: Progress | None
 ) -> CompactionStats:
-    """What Log.compact documents."""
+    """Compact a log; see Log.compact."""
     _check_policy(log)
     run = functools.partial(_compact, log, roll, rounds, dry_run, top, progress)
     return foreseen(log, "a forecast", run) if dry_run else run()
@@ -67,7 +67,7 @@ def _compact(
     if roll and not dry_run and log.segments[-1].size:
         log.roll()
     size = log.size
-    # A count reads every header. Where nothing lies below the log start, the rounds have counted what they went over.
+    # count() reads every header. If nothing lies below the log start, the rounds have counted their records already.
     records = log.count() if log.log_start_offset > log.segments[0].base_offset else None
     done: list[RoundStats] = []
     overtaken = first_dirty = 0
@@ -75,7 +75,7 @@ def _compact(
     while rounds is None or len(done) < rounds:
         try:
             with contextlib.nullcontext() if dry_run else log._cleaning_session():
-                _check_policy(log)  # who has just ended a round of ours may have changed it
+                _check_policy(log)  # a caller that aborted our last round may have changed it
                 rewritten = log._rewritten
                 segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)
                 if range_.cleanable_bytes == 0:
@@ -85,7 +85,7 @@ def _compact(
                     range_,
                     _key_map(log),
                     log.clock.wall_ms(),
-                    tick=_Told(log, range_, progress),
+                    tick=_Report(log, range_, progress),
                     dry_run=dry_run,
                     segments=segments if dry_run else None,
                     waste=waste,
@@ -93,7 +93,7 @@ def _compact(
                 if stats.end > range_.first_dirty and not dry_run:
                     write_first_dirty(log, stats.end, rewritten)
         except SplitFirst:
-            continue  # there are only so many segments
+            continue  # happens at most once per segment
         except Overtaken:
             overtaken += 1
             if dry_run or overtaken > OVERTAKEN_MAX:
@@ -101,14 +101,14 @@ def _compact(
             continue
         done.append(stats)
         if stats.end <= range_.first_dirty:
-            break  # a map without room for a single key
+            break  # the map has no space for a single key
         first_dirty = stats.end
         if dry_run:
-            break  # the next round would begin with what this one leaves
+            break  # the next round would need the result of this one
     if not done or not dry_run:
         segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll and dry_run)
         first_dirty = range_.first_dirty
-    if not dry_run:  # where nothing was to be cleaned, the damage has been cut off, or the background meets it again
+    if not dry_run:  # any damage is gone, or the background cleaner finds it again
         log._cleaning.uncleanable = None
     gone = sum(stats.bytes_read - stats.bytes_written for stats in done)
     dropped = sum(stats.records_dropped for stats in done)
@@ -133,26 +133,26 @@ def _compact(
 
 
 def _check_policy(log: Log) -> None:
-    """Is the log to be compacted, as its configuration is now?"""
+    """Raise unless the log's current configuration compacts it."""
     if not log._options.config_known:
         raise ConfigUnknown(
-            f"nobody has said that {log.name} is to be compacted, and a broker's directory does not tell: give it a "
+            f"the cleanup policy of {log.name} is unknown, because a broker's directory does not store it: give it a "
             f"configuration first, logs.alter_topic({log.topic!r}, {{...}}) or Log.open(path, config={{...}})"
         )
     if not log.config.compacts:
         raise PolicyViolation(
-            f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without compact: every record "
-            f"but the last one of each key would go, and all without a key"
+            f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without compact: compaction would "
+            f"delete every record but the last one of each key, and all without a key"
         )
 
 
 def cleanable_now(log: Log, first_dirty: int | None) -> Dirt:
-    """What can be cleaned now, of a log that is clean below an offset. Who has the turn asks."""
+    """Return what can be cleaned now, of a log that is clean below first_dirty. The caller holds the cleaning state."""
     return _range(log, first_dirty)[1]
 
 
 def _range(log: Log, first_dirty: int | None, *, as_rolled: bool = False) -> tuple[Sequence[Segment], Dirt]:
-    """What can be cleaned now, of these segments."""
+    """Return the segments, and what can be cleaned of them now."""
     with log._lock:
         log._check_open()
         segments = as_rolled_locked(log) if as_rolled else log._segments
@@ -169,14 +169,14 @@ def _range(log: Log, first_dirty: int | None, *, as_rolled: bool = False) -> tup
 
 
 def _key_map(log: Log) -> KeyMap:
-    """A new one, with a secret of its own."""
+    """Return a new map, with its own secret."""
     options = log._options
     return KeyMap(options.dedupe_buffer_size, options.dedupe_load_factor)
 
 
-class _Told:
-    """Tells the caller how far a round is, bytes of both passes; and ends it where the log is not to be compacted any
-    more: by this thread itself, maybe, which does not wait for its own cleaning to end."""
+class _Report:
+    """Reports the progress of a round to the caller, in bytes of both passes. It also ends the round if the log must
+    not be compacted any more: its own thread may have changed that, and cannot wait for its own cleaning to end."""
 
     def __init__(self, log: Log, range_: Dirt, progress: Progress | None) -> None:
         self._log, self._progress = log, progress

@@ -1,13 +1,13 @@
-"""What a cleaning leaves in the page cache: what was there before, and little else. It goes to the disk in steps.
+"""Keeps the page cache as it was before a cleaning, and writes to the disk in steps.
 
-    F1  what a pass over a segment brings into memory goes again behind it, what was there stays (DropBehind). Of the
-        first KEPT_BYTES of a dirty part, the first pass leaves that to the second, which then needs no disk
-    F2  what is written begins its way to the disk step by step. The fsync at the end finds little to do, and so do
-        those of appends beside it, which would have to wait for it
-    F3  what is written leaves the memory, too, unless its sources were in it: who read those reads it next
-    F4  a failed write-behind is a failed fsync: WriteBackFailed, and what is written is no segment
+    F1  after a pass over a segment, pages that the pass has loaded are dropped and the others stay (DropBehind). The
+        first KEPT_BYTES of a dirty part are dropped only after the second pass, which then does not read the disk
+    F2  write-back starts step by step. So the fsync at the end has little to do, and fsyncs of appends meanwhile do not
+        wait for it
+    F3  written pages are dropped, too, unless the sources were cached: then readers will need them next
+    F4  a failed write-behind is a failed fsync: WriteBackFailed, and the written file does not become a segment
 
-klog.io.scan.drop.behind=false keeps everything that either pass has touched. One thread. Kafka has nothing like it.
+klog.io.scan.drop.behind=false keeps every page that either pass has touched. One thread. Kafka has no such thing.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from klog.disk.drop_behind import DropBehind
 from klog.segment import Segment
 
 KEPT_BYTES = 128 << 20
-_KEPT_FILES = 16  # each keeps a descriptor
-WINDOW_BYTES = 64 << 20  # of what is written; what lies further behind has left
+_KEPT_FILES = 16  # each holds a descriptor
+WINDOW_BYTES = 64 << 20  # of written bytes; earlier pages are dropped
 _ALL = 1 << 62
 
 
 class Footprint:
-    """Of one round. A context manager: behind it nothing is left that is to go."""
+    """The footprint of one round. A context manager: on exit it drops the pages that are still to be dropped."""
 
     def __init__(self, config: LogConfig) -> None:
         self._drops = config.io.scan_drop_behind
@@ -45,7 +45,7 @@ class Footprint:
     def first(
         self, segment: Segment, read: Callable[[Callable[[int], None]], bool], beat: Callable[[int], None]
     ) -> bool:
-        """Run read(beat), the first pass over a segment; what it answers."""
+        """Run read(beat), the first pass over a segment, and return its result."""
         if not self._drops:
             return read(beat)
         behind = DropBehind(segment.file, 0, segment.size)
@@ -68,7 +68,7 @@ class Footprint:
             read(_both(behind, beat))
 
     def was_cold(self, segment: Segment) -> bool:
-        """Was most of a segment not in memory before the cleaning came? Asked before its second pass."""
+        """True if most of a segment was not in memory before the cleaning. Call it before the second pass."""
         return self._drops and self._of(segment).cold_bytes > segment.size // 2
 
     def _of(self, segment: Segment) -> DropBehind:
@@ -86,7 +86,7 @@ def _both(behind: DropBehind, beat: Callable[[int], None]) -> Callable[[int], No
 
 
 class Written:
-    """A file that is written from its beginning to its end. drop: it leaves the memory (F3)."""
+    """A file that is written from beginning to end. drop: its pages are dropped (F3)."""
 
     def __init__(self, file: LogFile, *, drop: bool) -> None:
         self._file = file
@@ -98,6 +98,6 @@ class Written:
         self._behind.advance(position + data.nbytes)
 
     def synced(self) -> None:
-        """All of it is on the disk."""
+        """Call it when all of the file is on the disk."""
         if self._drop:
             self._file.advise(0, 0, os.POSIX_FADV_DONTNEED)

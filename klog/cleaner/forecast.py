@@ -1,5 +1,5 @@
-"""What a dry run needs: to look again where a writer comes in between; and what that of a compaction can say besides
-bytes: what lies out of its reach and why, which keys waste most, and what the log would look like rolled."""
+"""For dry runs: repeats one if a writer changes the log meanwhile. For a dry run of a compaction also: what cannot be
+cleaned and why, which keys waste most, and what the log would look like if the active segment were rolled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What cannot be cleaned now: bytes, from first_offset on, because of `reason`."""
+    """What cannot be cleaned now: `bytes` bytes from first_offset on, because of `reason`."""
 
     reason: str
     first_offset: int
@@ -38,16 +38,16 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class WastedKey:
-    """A key, and its records that a compaction drops: newer ones are there, or a tombstone's time is up."""
+    """A key, and its records that a compaction drops: superseded by newer ones, or expired tombstones."""
 
     key: bytes
     records: int
-    bytes: int  # without a codec
+    bytes: int  # uncompressed
 
 
 def foreseen(log: Log, what: str, look: Callable[[], T]) -> T:
-    """What a dry run finds. A writer, in another process too, may cut, compact or delete what it looks at: then it
-    looks again, and Overtaken is where that goes on. Damage is damage only where the log is the same as before."""
+    """Return what look() finds, for a dry run. A writer, also in another process, may truncate, compact or delete what
+    it reads: then look() is repeated, at most OVERTAKEN_MAX times. Damage counts only if the log has not changed."""
     for number in range(1, OVERTAKEN_MAX + 1):
         moment = log._moment()
         try:
@@ -58,11 +58,11 @@ def foreseen(log: Log, what: str, look: Callable[[], T]) -> T:
             log._check_open()
             if not refresh.overtaken(log, moment) or number == OVERTAKEN_MAX:
                 raise
-    raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times beside {what}: try again")
+    raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times during {what}: try again")
 
 
 class _Rolled:
-    """The active segment as it is now, whatever is appended meanwhile."""
+    """The active segment with its current size, whatever is appended meanwhile."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -75,14 +75,14 @@ class _Rolled:
 
 @dataclass(frozen=True, slots=True)
 class _Empty:
-    """The active segment that would come next."""
+    """The active segment that a roll would create."""
 
     base_offset: int
     size: int = 0
 
 
 def as_rolled_locked(log: Log) -> Sequence[Segment]:
-    """The segments as they would be, were the active one rolled now. For reading. Under the log's lock."""
+    """Return the segments as they would be after a roll. For reading. Under the log's lock."""
     segments = log._segments
     if not segments or not segments[-1].size:
         return segments
@@ -91,7 +91,7 @@ def as_rolled_locked(log: Log) -> Sequence[Segment]:
 
 
 def held(log: Log, segments: Sequence[Segment], range_: Dirt) -> tuple[Held, ...]:
-    """What a cleaning of range_ leaves out, and why: the first bound that it meets, and the active segment."""
+    """Return what a cleaning of range_ leaves out, and why: the first bound, and the active segment."""
     bound, found = range_.first_uncleanable, []
     closed = closed_from(segments, bound)
     if closed and closed[0].size:
@@ -107,13 +107,13 @@ def held(log: Log, segments: Sequence[Segment], range_: Dirt) -> tuple[Held, ...
 
 
 def _is_young(log: Log, segment: Segment) -> bool:
-    """Is it too young?"""
+    """True if it is younger than min.compaction.lag.ms."""
     lag: int = log.config.min_compaction_lag_ms
     return lag > 0 and newest_ms(segment) > log.clock.wall_ms() - lag
 
 
 def wasted(log: Log, waste: Waste, count: int) -> tuple[WastedKey, ...]:
-    """The keys that waste most; each is read where a record of it lies."""
+    """Return the keys that waste most; each key is read from one of its records."""
     found = []
     for size, records, offset in waste.top(count):
         for record in log.read(max(offset, log.log_start_offset), offset + 1, isolation="log_end"):

@@ -1,12 +1,12 @@
-"""A closed segment whose survivors lie further from its base than its index can name: it is split, then cleaned.
+"""Splits a closed segment with offsets too far from its base for the index; then it can be cleaned.
 
-Cleaners of old Kafkas made such segments, and a load after a clean stop leaves them as they are. What replaces the one:
+Cleaners of old Kafkas made such segments, and a load after a clean stop keeps them. The replacement:
 
-    A.log.cleaned, B.log.cleaned     the parts, whole batches as they are, synced
+    A.log.cleaned, B.log.cleaned     the parts, with unchanged batches, synced
     ...                              the swap of any cleaning: klog.cleaner.swap
 
-Indexes and transaction index of the parts are built by whoever asks for them first. A segment whose very first batch is
-out of its reach gets that batch's base as its name, which is one rename, and is looked at again.
+Indexes and transaction index of the parts are built on first use. If the very first batch of a segment is too far from
+its base, the segment is renamed to that batch's base offset, with one rename, and examined again.
 Kafka: Cleaner.cleanSegments, UnifiedLog.splitOverflowedSegment.
 """
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("klog.cleaner")
 
 
 class Overflowed(KlogError):
-    """What stays of a segment has no room in one."""
+    """The retained records of a segment do not fit into one segment."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(f"{segment.path} has batches further from its base offset than a segment reaches")
@@ -38,19 +38,19 @@ class Overflowed(KlogError):
 
 
 class SplitFirst(Overtaken):
-    """A segment had to be split: the cleaning begins again, with one step done."""
+    """A segment had to be split: the cleaning must begin again."""
 
 
 def split_overflowed(log: Log, segment: Segment) -> None:
-    """Put segments that reach all their batches in its place; durable when it returns.
+    """Replace a segment with segments that can index all their batches. Durable when it returns.
 
-    Overtaken where the log has changed meanwhile, CorruptBatch where the far offset is one wrong bit, OSError: the log
-    is as it was, or, behind the first rename of the swap, offline.
+    Raises Overtaken if the log has changed meanwhile, CorruptBatch if one wrong bit explains the far offset, OSError:
+    the log is unchanged or, after the first rename of the swap, offline.
     """
     size = segment.size
     if is_flipped(segment):
         raise CorruptBatch(
-            "the last batch ends beyond what its segment can hold, and is one bit away from where it should stand",
+            "the last batch ends beyond what its segment can hold, and its offset is one bit away from a valid one",
             path=segment.path,
             kind="offset_order",
         )
@@ -73,7 +73,7 @@ def _split(log: Log, segment: Segment, size: int, parts: list[Part]) -> None:
 
     def write() -> None:
         for made in cleaned:
-            made.delete_files()  # what could not be unlinked of the cleaning that led here
+            made.delete_files()  # left by the cleaning that was ended for this split
         write_parts(log._inputs(), segment, parts)
         for made, part in zip(cleaned, parts, strict=True):
             made.size = part.end - part.position
@@ -85,7 +85,7 @@ def _split(log: Log, segment: Segment, size: int, parts: list[Part]) -> None:
 
 
 def _rename(log: Log, segment: Segment, size: int, base_offset: int) -> None:
-    """What its indexes say is relative to the old base, and goes first: they are caches."""
+    """Rename a segment. Its indexes are relative to the old base and are removed first: they are caches."""
     files = log._options.files
     with log._lock:
         log._check_writable()
@@ -94,7 +94,7 @@ def _rename(log: Log, segment: Segment, size: int, base_offset: int) -> None:
         live.size, live.next_offset = size, segment.next_offset
 
         def rename() -> list[str]:
-            with log._home_of_deleted().opening:  # who looks for a file of it meanwhile finds it behind this
+            with log._home_of_deleted().opening:  # a reader that opens one of its files meanwhile waits for this
                 path, *caches = segment.paths
                 segment.close()
                 for cache in caches:

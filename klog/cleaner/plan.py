@@ -1,11 +1,11 @@
-"""What a cleaning may touch and how segments are taken together: decisions over numbers, no file, no lock, no clock.
+"""What a cleaning may touch, and how segments are grouped: decisions over numbers, without files, locks or clock.
 
     [log start .. first dirty)              clean: each key once, as of the last round
-    [first dirty .. first uncleanable)      dirty: its keys go into the map, and decide about both parts
-    [first uncleanable .. log end)          not looked at
+    [first dirty .. first uncleanable)      dirty: its keys go into the map, which is used for both parts
+    [first uncleanable .. log end)          not read
 
-first_uncleanable is where a segment begins: at or below the last stable offset, the active segment and the first
-segment that is younger than min.compaction.lag.ms.
+first_uncleanable is where a segment begins: at most the last stable offset, the active segment, and the first segment
+that is younger than min.compaction.lag.ms.
 
 Kafka: LogCleanerManager (cleanableOffsets, calculateCleanableBytes, maxCompactionDelay), Cleaner.groupSegmentsBySize.
 """
@@ -25,8 +25,8 @@ SPAN_MAX = 2**31 - 1  # offsets of a segment count from its base, in 32 bits
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """Where cleaning would begin and must stop. reset: the checkpoint named no offset of this log, and is to be put
-    right whatever becomes of the cleaning."""
+    """Where cleaning would begin and must stop. reset: the checkpoint is not an offset of this log, and must be
+    corrected even if nothing is cleaned."""
 
     first_dirty: int
     first_uncleanable: int
@@ -35,7 +35,7 @@ class Cleanable:
 
 @dataclass(frozen=True, slots=True)
 class Dirt:
-    """How much there is to clean, first_uncleanable moved down to where its segment begins."""
+    """How much there is to clean. first_uncleanable is moved down to the beginning of its segment."""
 
     first_dirty: int
     first_uncleanable: int
@@ -44,13 +44,13 @@ class Dirt:
 
     @property
     def ratio(self) -> float:
-        """Of dirty bytes among all that a cleaning would read."""
+        """Dirty bytes as a share of all that a cleaning would read."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
 
 def newest_ms(segment: Segment) -> int:
-    """How young a segment is: its largest timestamp, or when its file was last written."""
+    """The largest timestamp of a segment, or the time when its file was last written."""
     return segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms
 
 
@@ -63,7 +63,7 @@ def cleanable(
     min_lag_ms: int,
     now_ms: int,
 ) -> Cleanable:
-    """The range of a log, the last of whose segments is the active one."""
+    """Return the range of a log to clean. The last of the segments is the active one."""
     first, reset = log_start if checkpoint is None else checkpoint, False
     if not log_start <= first <= log_end:
         first, reset = log_start, True
@@ -75,8 +75,8 @@ def cleanable(
 
 
 def dirt(segments: Sequence[Segment], range_: Cleanable, sizes: Sizes | None = None) -> Dirt:
-    """How much of it there is. A segment that holds an undecided transaction is not touched at all, hence the bound
-    moves down. sizes: of the segments, where they are known."""
+    """Return how much of the range is dirty. A segment with an undecided transaction is not touched at all, so the
+    bound moves down. sizes: of the segments, if known."""
     held = closed_from(segments, range_.first_uncleanable)
     bound = held[0].base_offset if held else segments[-1].base_offset
     first = min(range_.first_dirty, bound)
@@ -87,14 +87,14 @@ def dirt(segments: Sequence[Segment], range_: Cleanable, sizes: Sizes | None = N
 
 
 def compaction_delay(first_timestamps: Iterable[int], max_lag_ms: int, now_ms: int) -> int:
-    """For how many ms a dirty record has waited beyond max.compaction.lag.ms, 0 for none. first_timestamps: of the
-    first batch of each closed dirty segment; what is not above 0 says nothing."""
+    """Return for how many ms a dirty record has waited beyond max.compaction.lag.ms; 0 for none. first_timestamps: of
+    the first batch of each closed dirty segment; values of 0 and below are ignored."""
     earliest = min((stamp for stamp in first_timestamps if 0 < stamp < 2**63 - 1), default=None)
     return 0 if earliest is None else max(0, now_ms - max_lag_ms - earliest)
 
 
 class Sized(Protocol):
-    """What grouping asks of a segment."""
+    """What grouping needs of a segment."""
 
     @property
     def base_offset(self) -> int: ...
@@ -107,9 +107,9 @@ class Sized(Protocol):
 
 
 def group(segments: Sequence[Sized], segment_bytes: int, index_bytes: int, first_uncleanable: int) -> list[range]:
-    """Which segments become one: numbers of neighbours, from the oldest on, as many as the sizes that they have now and
-    the reach of a relative offset allow. An empty segment joins whatever its offsets are: empty ones would stay for
-    ever."""
+    """Return which segments become one: ranges of adjacent numbers, from the oldest on, as large as the current sizes
+    and the reach of a relative offset allow. An empty segment joins whatever its offsets are; else empty ones would
+    stay for ever."""
     groups: list[range] = []
     first = 0
     while first < len(segments):
@@ -129,10 +129,10 @@ def group(segments: Sequence[Sized], segment_bytes: int, index_bytes: int, first
 
 
 def dirty_segments(segments: Sequence[Segment], range_: Dirt) -> Sequence[Segment]:
-    """The segments whose keys are to be noted."""
+    """Return the segments whose keys are to be noted."""
     return between(segments, min(range_.first_dirty, range_.first_uncleanable), range_.first_uncleanable)
 
 
 def cleaned_segments(segments: Sequence[Segment], end: int) -> Sequence[Segment]:
-    """The segments that are to be rewritten where the map knows all keys below an offset."""
+    """Return the segments to rewrite if the map holds all keys below `end`."""
     return segments[: 0 if end <= segments[0].base_offset else number_of(segments, end - 1) + 1]

@@ -1,19 +1,21 @@
-"""Log.purge_key: the records of one key, gone from the closed segments, for requests to delete. Kafka has no such
-thing.
+"""Log.purge_key: removes the records of one key from the closed segments, for requests to delete data. Kafka has no
+such call.
 
-  U1  a record goes if it has the key: tombstone or not, in whatever transaction, an aborted one too, in whatever codec,
-      above or below the log start. Nothing else does: no record of another key or of none, no marker, nobody's horizon
-  U2  a batch that loses all its records stays as its 61 bytes of header. So no offset is missing between two batches,
-      no producer loses a sequence at whichever place the log is cut later, and a log that is not compacted does not
-      look as if it had lost something. Compaction takes empty batches away, retention the rest
-  U3  a segment is rewritten alone, into one of its own base and end, and only if it has the key
-  U4  from the oldest segment on: whenever it is stopped, no value of the key is left without those that came later
-  U5  the active segment, and every segment that reaches above the last stable offset, stays as it is; what it has of
-      the key is counted. roll closes the active one first, where it has the key and nothing in it is undecided
-  U6  when it returns, the old segments are unlinked, or named in `leftovers`, and the audit says so (audit A1 to A4)
+  U1  a record is removed if it has the key: tombstone or not, in any transaction, also an aborted one, in any codec,
+      above or below the log start. Nothing else is removed: no record of another key or without one, no marker, and
+      no delete horizon changes
+  U2  a batch that loses all its records stays as its 61 header bytes. So no offset is missing between two batches, no
+      producer loses a sequence wherever the log is truncated later, and a log that is not compacted has no gap.
+      Compaction and retention remove empty batches
+  U3  a segment is rewritten alone, into one with the same base and end, and only if it has the key
+  U4  from the oldest segment on: whenever it stops, no value of the key is left whose later values are missing
+  U5  the active segment, and every segment that reaches above the last stable offset, stays as it is; the key's records
+      in it are counted. roll closes the active segment first, if it has the key and no undecided transaction
+  U6  when it returns, the old segments are unlinked, or listed in `leftovers`, and the audit records it (audit A1 to
+      A4)
 
-Two passes, one that looks and one that writes, both without the GIL, and klog.cleaner.swap for the change: a crash
-leaves each segment as it was, or purged.
+Two passes, a search and a rewrite, both without the GIL, and klog.cleaner.swap for the replacement: a crash leaves each
+segment unchanged or purged.
 """
 
 from __future__ import annotations
@@ -51,14 +53,14 @@ _log = logging.getLogger("klog.cleaner")
 
 @dataclass(frozen=True, slots=True)
 class PurgeStats:
-    """What purging a key from a log has done, or, as a dry run, would do.
+    """What purging a key from a log has done or, for a dry run, would do.
 
-    records_removed      records of the key that are gone
-    records_left         those that could not be touched, from offset left_from on (-1: there are none)
+    records_removed      records of the key that were removed
+    records_left         those that could not be removed, from offset left_from on (-1: there are none)
     bytes_*              of the whole log
-    first_offset, last_offset      of what is gone, -1 where nothing is
-    segments_rewritten   a segment without the key is not
-    leftovers            files that still hold the old bytes, since they could not be unlinked
+    first_offset, last_offset      of the removed records, -1 if there are none
+    segments_rewritten   segments that had the key
+    leftovers            files that still hold the old bytes, because they could not be unlinked
     """
 
     records_removed: int
@@ -75,12 +77,12 @@ class PurgeStats:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A segment, as it was when it was searched, and what it has of the key."""
+    """A segment as it was when it was searched, and its records of the key."""
 
     segment: Segment
     size: int
-    limit: int  # no offset of it is at or above
-    rewritten: int  # times that the log had been cut: a segment survives that, with other bytes maybe
+    limit: int  # all its offsets are below
+    rewritten: int  # number of truncations so far: a segment survives one, perhaps with other bytes
     records: int
     first_offset: int
     last_offset: int
@@ -88,12 +90,12 @@ class _Found:
 
 @dataclass(slots=True)
 class _Survey:
-    """Which segments have the key: those that can be purged, and those that cannot."""
+    """The segments that have the key: those that can be purged, and those that cannot."""
 
     purgeable: list[_Found] = field(default_factory=list)
     out_of_reach: list[_Found] = field(default_factory=list)
-    active: _Found | None = None  # where rolling it would let it be purged
-    rewritten: int = 0  # as in what was found
+    active: _Found | None = None  # if it could be purged after a roll
+    rewritten: int = 0  # as in _Found
 
 
 @dataclass(slots=True)
@@ -108,7 +110,7 @@ class _Done:
 
 
 def purge_key(log: Log, key: bytes, *, roll: bool, dry_run: bool, progress: Progress | None) -> PurgeStats:
-    """What Log.purge_key documents."""
+    """Purge a key from a log; see Log.purge_key."""
     if not isinstance(key, bytes):
         hint = ": use key.encode()" if isinstance(key, str) else ""
         raise wrong_type("key", key, "bytes", hint)
@@ -121,7 +123,7 @@ def purge_key(log: Log, key: bytes, *, roll: bool, dry_run: bool, progress: Prog
 
 
 class _Purge:
-    """One call."""
+    """One call of purge_key()."""
 
     def __init__(self, log: Log, key: bytes, roll: bool, dry_run: bool, progress: Progress | None) -> None:
         self._log, self._key, self._roll, self._dry_run, self._progress = log, key, roll, dry_run, progress
@@ -129,7 +131,7 @@ class _Purge:
         self._known: dict[Segment, _Found] = {}
         self._done = _Done()
         self._size = log.size
-        self._begun = False  # as the audit says
+        self._begun = False  # the audit has a line `begun`
         self._directory = os.path.dirname(log.path)
         self._id = os.urandom(8).hex()
 
@@ -150,16 +152,16 @@ class _Purge:
                 self._note("done", survey, stats)
             except (OSError, KlogError) as error:
                 error.add_note(
-                    f"{log.name}: {stats.records_removed} records in {stats.segments_rewritten} segments are purged "
-                    f"all the same, only the audit does not say so"
+                    f"{log.name}: {stats.records_removed} records in {stats.segments_rewritten} segments were purged; "
+                    f"only the line in the audit is missing"
                 )
                 raise
         log._options.scheduler.run_due()
         return stats
 
     def _attempts(self) -> _Survey:
-        """Both passes; again from what is known by then, where the log has changed meanwhile or somebody waited for the
-        turn."""
+        """Run both passes; again, keeping the results so far, if the log has changed meanwhile or another caller has
+        interrupted the cleaning."""
         log = self._log
         if self._dry_run:
             return foreseen(log, "the search for a key", self._dry_attempt)
@@ -171,13 +173,13 @@ class _Purge:
             except Overtaken:
                 continue
             except (CorruptData, FileNotFoundError):
-                log._check_writable()  # deleted, maybe
+                log._check_writable()  # raises if the log was deleted
                 if self._moment() == moment:
                     raise
         raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times while a key was purged: try again")
 
     def _moment(self) -> tuple[int, int, int]:
-        """What is another after a cut or a removal; this purge's own swaps left out."""
+        """A value that a truncation or removal changes; this purge's own swaps do not."""
         log, swaps = self._log, len(self._done.bases)
         return log._generation - swaps, log._segments[0].base_offset, len(log._segments)
 
@@ -215,7 +217,8 @@ class _Purge:
     # ---- pass 1 ----------------------------------------------------------------------------------------------------
 
     def _survey(self, roll: bool) -> _Survey:
-        """Search what has not been searched yet. roll: say whether the active segment is to be closed first."""
+        """Search the segments that were not searched yet. roll: the active segment is to be closed first if
+        necessary."""
         log = self._log
         with log._lock:
             log._check_open()
@@ -248,7 +251,7 @@ class _Purge:
     # ---- pass 2 ----------------------------------------------------------------------------------------------------
 
     def _rewrite(self, found: _Found, beat: Callable[[int], None]) -> None:
-        """U3"""
+        """Rewrite one segment (U3)."""
         log, done = self._log, self._done
         source = Source.of(found.segment, found.limit)
         rewriter = Rewriter(KeyMap(24), 0, 0, 0, CleanedTransactions(), {}, purged=self._key)
@@ -284,7 +287,7 @@ class _Purge:
         done.last_offset = max(done.last_offset, found.last_offset)
         self._known.pop(found.segment, None)
 
-    # ---- what is said ----------------------------------------------------------------------------------------------
+    # ---- results ---------------------------------------------------------------------------------------------------
 
     def _stats(self, survey: _Survey, started: float, leftovers: tuple[str, ...]) -> PurgeStats:
         log, done, left = self._log, self._done, survey.out_of_reach
@@ -304,7 +307,7 @@ class _Purge:
     def _note(
         self, outcome: str, survey: _Survey | None, stats: PurgeStats | None = None, *, error: str | None = None
     ) -> None:
-        """A line of the audit: what is to be done, has been done, or had been done when it failed."""
+        """Write a line of the audit: what will be done, what was done, or what had been done when it failed."""
         log, done = self._log, self._done
         planned = [] if survey is None or stats is not None else survey.purgeable
         entry = {
@@ -327,11 +330,11 @@ class _Purge:
         if error is not None:
             entry["error"] = error
         files, directory = log._options.files, self._directory
-        # An audit that nobody may open, or without room, is no disk that has failed.
+        # Missing permission for the audit, or a full disk, is not a failed disk.
         failures.guard(log, lambda: audit.append(files, directory, entry), lambda error: error.errno != errno.EIO)
 
     def _beat(self, stage: str, before: int, total: int) -> Callable[[int], None]:
-        """What a pass calls after each chunk of a segment that `before` bytes come before."""
+        """Return what a pass calls after each chunk of a segment; `before` bytes of the pass precede the segment."""
         log, progress, done = self._log, self._progress, before
 
         def beat(read: int) -> None:

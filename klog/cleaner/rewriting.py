@@ -1,9 +1,9 @@
-"""One segment anew, from closed ones: what a round and a purge have in common.
+"""Rewrites closed segments into one new segment: the common part of a round and a purge.
 
-Source           what is read, as it was when it was looked at
-index_for        room for the new one's index entries
-write_segment    the .cleaned files, synced
-swap_in          in the place of their sources, where nothing has changed meanwhile
+Source           a segment to read, as it was when it was examined
+index_for        memory for the new segment's index entries
+write_segment    writes the .cleaned files and syncs them
+swap_in          puts them in place of their sources, if nothing has changed meanwhile
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OFFSET_ENTRY, _TIME_ENTRY = 8, 12
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A segment that is to be rewritten, with what it is now."""
+    """A segment to be rewritten, and its current state."""
 
     segment: Segment
     size: int
@@ -46,26 +46,26 @@ class Source:
 
 
 class Nowhere:
-    """Takes what a dry run would write."""
+    """Discards what a dry run would write."""
 
     def write(self, data: object, position: int) -> None:
         pass
 
 
 def index_for(log: Log, sources: Sequence[Source]) -> IndexPair:
-    """Room for the entries of a segment of these sources, in memory.
+    """Return an empty index, in memory, for a segment made of these sources.
 
-    Where sources meet, one entry more may be due than they had: each had none for its first batch. There is no more
-    room than segment.index.bytes for all that: Kafka's cleaner fails at a larger index, now and in every later round.
-    What has no room is left out, except the last timestamp, which has its own.
+    Where two sources meet, the result may need one entry more than they had: each had none for its first batch. The
+    capacity never exceeds segment.index.bytes: Kafka's cleaner fails at a larger index, now and in every later round.
+    Entries that do not fit are left out, except the last timestamp, which has reserved space.
     """
     interval = log.config.index_interval_bytes
     largest = sum(source.size for source in sources)
-    there = (max(source.index_bytes, source.time_index_bytes) for source in sources)  # under another configuration
-    bound = max(log.config.segment_index_bytes, *there)
-    room = (largest // max(interval, 61) + 2) * _TIME_ENTRY
+    existing = (max(source.index_bytes, source.time_index_bytes) for source in sources)  # of an older configuration
+    bound = max(log.config.segment_index_bytes, *existing)
+    capacity = (largest // max(interval, 61) + 2) * _TIME_ENTRY
     base = sources[0].base_offset
-    return IndexPair("", "", base, writable=True, capacity=min(room, bound), interval=interval)
+    return IndexPair("", "", base, writable=True, capacity=min(capacity, bound), interval=interval)
 
 
 def write_segment(
@@ -76,10 +76,10 @@ def write_segment(
     *,
     drop: bool = False,
 ) -> None:
-    """The .cleaned files, synced, as old as the last of their sources. fill writes the .log and notes it in index; the
-    entries of the transaction index. drop: nothing of the .log stays in memory."""
+    """Write the .cleaned files, synced, with the modification time of their last source. fill writes the .log, adds its
+    index entries, and returns the entries of the transaction index. drop: the .log leaves the page cache."""
     home: Home = cleaned.home
-    cleaned.delete_files()  # of a cleaning that was stopped
+    cleaned.delete_files()  # left by an interrupted cleaning
     _, offsets_path, times_path, _ = cleaned.paths
     out = home.files.open(cleaned.path, write=True, create=True)
     try:
@@ -105,8 +105,8 @@ def write_segment(
 
 
 def swap_in(log: Log, cleaned: Segment, sources: Sequence[Source], rewritten: int, what: str) -> None:
-    """The end of a rewriting: a written segment takes the place of its sources, durably. rewritten: log._rewritten when
-    they were looked at; what: who calls, for a thread that comes over itself. Overtaken: nothing has been done."""
+    """Put a written segment in place of its sources, durably. rewritten: log._rewritten when they were examined. what:
+    names the caller in a ReentrantCall. Raises Overtaken if the log has changed; then nothing has been done."""
     log._cleaning.check()
     with log._lock:
         log._check_idle(what)

@@ -1,8 +1,8 @@
-"""One round over one log: note the keys of its dirty part, rewrite what lies below the end of that, group by group.
+"""One round over one log: note the keys of its dirty part, then rewrite all segments below its end, group by group.
 
-Only the swap of each group takes the log's lock; readers and appenders go on. Whatever goes wrong before a group's
-swap, a full disk or a damaged batch, leaves the log as it is: groups that are through stay cleaned, and the next round
-begins where this one did. Kafka: Cleaner.doClean.
+Only the swap of each group takes the log's lock; reads and appends go on. An error before a group's swap, such as a
+full disk or a damaged batch, leaves the log as it is: finished groups stay cleaned, and the next round begins where
+this one did. Kafka: Cleaner.doClean.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("klog.cleaner")
 Tick = Callable[[str, int], None]
 """(stage, bytes): called after each chunk, may raise to end the cleaning. "index" and "clean": bytes read in the first
-and the second pass; "write": bytes written in the second."""
+and in the second pass; "write": bytes written in the second."""
 
 
 @dataclass(slots=True)
 class RoundStats:
-    """What a round has read and left. Records are all records, markers included."""
+    """What a round has read and kept. Records include markers, unless stated otherwise."""
 
     first_dirty: int = 0
-    rewritten: int = 0  # times that the log had been cut when it began: what it knows of keys is true until the next
-    end: int = 0  # below it the log is clean
+    rewritten: int = 0  # number of truncations before the round began: its knowledge of keys is valid until the next
+    end: int = 0  # the log is clean below it
     keys: int = 0
     map_full: bool = False
     map_utilization: float = 0.0
@@ -51,10 +51,10 @@ class RoundStats:
     records_written: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
-    records_dropped: int = 0  # data records that are gone
-    keyless: int = 0  # of these, those that went because they have no key
-    records_left: int = 0  # data records that have stayed, of all segments that were rewritten
-    segments_end: int = 0  # where the last of those ended
+    records_dropped: int = 0  # data records that were removed
+    keyless: int = 0  # of these, the ones removed because they have no key
+    records_left: int = 0  # data records that were kept, in all rewritten segments
+    segments_end: int = 0  # end of the last rewritten segment
     segments: list[tuple[tuple[int, ...], int]] = field(default_factory=list)  # (bases of the sources, bytes left)
 
 
@@ -69,18 +69,18 @@ def clean_round(
     segments: Sequence[Segment] | None = None,
     waste: Waste | None = None,
 ) -> RoundStats:
-    """Clean [.., range_.first_uncleanable) of a log by an empty map; stats.end is where the next round begins.
+    """Clean [.., range_.first_uncleanable) of a log with an empty map; stats.end is where the next round begins.
 
-    dry_run: only read; then segments may be other ones than the log's own, and waste hears which keys' records would
-    go. Who calls has the turn at the log's segments, but for a dry run. Raises CorruptBatch at a damaged batch,
-    Overtaken where the log has changed in between, SplitFirst where a segment had to be split, CleaningAborted where
-    the turn is to end, OSError, and what tick does.
+    dry_run: only read; then segments may be other ones than the log's, and waste counts the records that would be
+    dropped. Otherwise the caller holds the log's cleaning state. Raises CorruptBatch at a damaged batch, Overtaken if
+    the log has changed meanwhile, SplitFirst if a segment had to be split, CleaningAborted if another caller waits for
+    the cleaning to end, OSError, and what tick raises.
     """
     return _Round(log, range_, keys, now_ms, tick, dry_run, waste).run(segments)
 
 
 class _Round:
-    """What clean_round is told, and what both passes share. One thread, once."""
+    """The arguments of clean_round(), and what both passes share. One thread, one run."""
 
     def __init__(
         self,
@@ -95,17 +95,17 @@ class _Round:
         self._log, self._range, self._keys, self._now_ms = log, range_, keys, now_ms
         self._tick, self._dry_run, self._waste = tick, dry_run, waste
         self._footprint = Footprint(log.config)
-        self._transactions = CleanedTransactions()  # of the second pass
+        self._transactions = CleanedTransactions()  # for the second pass
         self.stats = RoundStats(range_.first_dirty)
 
     def run(self, segments: Sequence[Segment] | None) -> RoundStats:
-        """Both passes, over these segments or the log's own."""
+        """Run both passes, over these segments or the log's own."""
         log, stats, bound = self._log, self.stats, self._range.first_uncleanable
         with log._lock:
             self._check_usable()
             segments, generation, stats.rewritten = segments or log._segments, log._generation, log._rewritten
             if bound > max(log.last_stable_offset, segments[0].base_offset):
-                raise Overtaken(f"{log.name} was cut below {bound}, where a cleaning was to end")
+                raise Overtaken(f"{log.name} was truncated below {bound}, the end of the cleaning")
         try:
             with self._footprint:
                 self.note_keys(segments)
@@ -118,11 +118,11 @@ class _Round:
             raise
         except (CorruptData, FileNotFoundError) as error:
             if not self._dry_run:
-                log._check_writable()  # deleted, maybe
+                log._check_writable()  # raises if the log was deleted
             swaps = 0 if self._dry_run else len(stats.segments)
             if log._generation == generation + swaps and log._segments[0].base_offset == segments[0].base_offset:
                 raise
-            raise Overtaken(f"{log.name} was cut, or lost segments, while it was cleaned") from error
+            raise Overtaken(f"{log.name} was truncated, or lost segments, while it was cleaned") from error
         return stats
 
     def _check_usable(self) -> None:
@@ -135,7 +135,7 @@ class _Round:
     # ---- pass 1 ------------------------------------------------------------------------------------------------------
 
     def note_keys(self, segments: Sequence[Segment]) -> None:
-        """Into the map, up to where it is full."""
+        """Put the keys into the map, until it is full."""
         log, range_ = self._log, self._range
         if range_.first_dirty >= range_.first_uncleanable:
             return
@@ -161,7 +161,7 @@ class _Round:
     # ---- pass 2 ------------------------------------------------------------------------------------------------------
 
     def _rewrite_groups(self, segments: Sequence[Segment]) -> None:
-        """From the oldest segment on."""
+        """Rewrite the segments, from the oldest on."""
         stats, keys, config = self.stats, self._keys, self._log.config
         stats.end = keys.latest_offset + 1
         stats.keys, stats.map_utilization = len(keys), keys.utilization
@@ -173,12 +173,13 @@ class _Round:
             self._clean_group([sources[number] for number in numbers], horizon_ms)
 
     def _legacy_horizon(self, segments: Sequence[Segment]) -> int:
-        """Tombstones of the old formats, which have no room for a horizon, go from segments last written by then."""
+        """Tombstones of the old formats have no delete horizon: return the time; segments last written by then drop
+        them."""
         clean = [segment for segment in segments if segment.base_offset < self._range.first_dirty]
         return clean[-1].modified_ms - self._log.config.delete_retention_ms if clean else 0
 
     def _clean_group(self, sources: Sequence[Source], horizon_ms: int) -> None:
-        """The segments that become one."""
+        """Rewrite the segments of one group into one."""
         log, rewriter, index = self._log, self._rewriter(), index_for(self._log, sources)
         if self._dry_run:
             rewriter.begin(Nowhere(), index)
@@ -195,7 +196,7 @@ class _Round:
         self._count(sources, rewriter)
 
     def _rewriter(self) -> Rewriter:
-        """Of one group, with the producers as they are now."""
+        """Return the rewriter of one group, with the current producers."""
         log = self._log
         with log._lock:
             self._check_usable()
@@ -211,7 +212,7 @@ class _Round:
         )
 
     def _rewrite(self, sources: Sequence[Source], rewriter: Rewriter, horizon_ms: int) -> None:
-        """What stays of the sources goes where the rewriter was told to begin."""
+        """Rewrite the sources into the segment that the rewriter has begun."""
         log, beat = self._log, self._beat_of(rewriter)
         for source in sources:
             self._transactions.add(log._aborted(log._segments, source.base_offset, source.limit, log._has_producers()))
@@ -228,12 +229,12 @@ class _Round:
     def _write(
         self, cleaned: Segment, index: IndexPair, sources: Sequence[Source], rewriter: Rewriter, horizon_ms: int
     ) -> None:
-        """The .cleaned files of a group."""
+        """Write the .cleaned files of a group."""
 
         def fill(out: object) -> Iterable[AbortedTransaction]:
             rewriter.begin(out, index)
             self._rewrite(sources, rewriter, horizon_ms)
-            if rewriter.next_offset_out - 1 - cleaned.base_offset > SPAN_MAX:  # the others of its group are empty
+            if rewriter.next_offset_out - 1 - cleaned.base_offset > SPAN_MAX:  # other segments of its group are empty
                 raise Overflowed(sources[0].segment)
             return self._transactions.take_retained()
 
@@ -241,35 +242,35 @@ class _Round:
         write_segment(cleaned, index, fill, sources[-1].modified_ms, drop=cold)
         cleaned.size = rewriter.size
 
-    # ---- what is said ------------------------------------------------------------------------------------------------
+    # ---- progress and results ----------------------------------------------------------------------------------------
 
     def _beat(self, stage: str) -> Callable[[int], None]:
-        """What a pass calls after each chunk."""
-        turn, tick = self._log._cleaning, self._tick
+        """Return what a pass calls after each chunk."""
+        cleaning, tick = self._log._cleaning, self._tick
 
         def beat(read: int) -> None:
-            if turn.mine:  # a dry run has no turn
-                turn.check()
+            if cleaning.mine:  # not in a dry run
+                cleaning.check()
             if tick is not None:
                 tick(stage, read)
 
         return beat
 
     def _beat_of(self, rewriter: Rewriter) -> Callable[[int], None]:
-        """The same for the second pass, which writes."""
-        beat, tick, told = self._beat("clean"), self._tick, 0
+        """The same for the second pass, which also writes."""
+        beat, tick, reported = self._beat("clean"), self._tick, 0
 
         def both(read: int) -> None:
-            nonlocal told
+            nonlocal reported
             beat(read)
-            if tick is not None and rewriter.size > told:
-                tick("write", rewriter.size - told)
-                told = rewriter.size
+            if tick is not None and rewriter.size > reported:
+                tick("write", rewriter.size - reported)
+                reported = rewriter.size
 
         return both
 
     def _count(self, sources: Sequence[Source], rewriter: Rewriter) -> None:
-        """A group is through."""
+        """Count a finished group."""
         stats, bases = self.stats, tuple(source.base_offset for source in sources)
         stats.records_read += rewriter.records_read
         stats.records_written += rewriter.records_kept

@@ -1,13 +1,13 @@
-"""From written segments to live ones, so that whatever a crash leaves is the old log or the new one.
+"""Replaces live segments with written ones; a crash leaves the old log or the new one.
 
     X.log.cleaned ...                  written, synced                        dropped by a load: the old log
-    X.log.swap ...                     renamed, synced (W1)                   from here on a load finishes the work
-    <sources>.deleted                  renamed; who reads in them goes on     finished by a load
+    X.log.swap ...                     renamed, synced (W1)                   from here on a load finishes the swap
+    <sources>.deleted                  renamed; readers that use them go on   finished by a load
     X.log ...                          renamed, synced                        the new log
     <sources>.deleted                  unlinked after file.delete.delay.ms    (W5: never the target of another rename)
 
-What a load does with each state: klog.log.load.leftovers. It checks every byte of a .swap before it uses it (W2).
-All of it under the log's lock. Kafka: LocalLog.replaceSegments.
+klog.log.load.leftovers handles each of these states in a load. It checks every byte of a .swap before it uses it (W2).
+All of it runs under the log's lock. Kafka: LocalLog.replaceSegments.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def home_of_cleaned(log: Log) -> Home:
-    """Where segments are at home that are being written. Whatever an earlier cleaning has left there goes."""
+    """Return the Home of segments that are being written."""
     options = log._options
     home = Home(log.path, log.config, options.files, options.handles, writable=True)
     home.suffix = names.CLEANED
@@ -37,14 +37,14 @@ def home_of_cleaned(log: Log) -> Home:
 
 
 def check_uncut(log: Log, rewritten: int) -> None:
-    """Overtaken where the log was cut since log._rewritten was that: a segment survives it, and appends may bring it
-    back to the size it had, with other bytes. Under the log's lock."""
+    """Raise Overtaken if the log was truncated since log._rewritten had this value. A segment survives a truncation,
+    and appends may bring it back to the same size with other bytes. Under the log's lock."""
     if log._rewritten != rewritten:
-        raise Overtaken(f"{log.name} was cut while it was cleaned")
+        raise Overtaken(f"{log.name} was truncated while it was cleaned")
 
 
 def check_unchanged(log: Log, directory: str, sources: Sequence[Segment], sizes: Sequence[int]) -> int:
-    """Number of the first source in the log. Overtaken: they are not all there any more, closed, as they were."""
+    """Return the number of the first source in the log. Raises Overtaken if not all are there, closed and unchanged."""
     segments = log._segments
     bases = [segment.base_offset for segment in segments]
     with contextlib.suppress(ValueError):
@@ -57,9 +57,10 @@ def check_unchanged(log: Log, directory: str, sources: Sequence[Segment], sizes:
 
 
 def replace_locked(log: Log, cleaned: Segment, sources: Sequence[Segment], sizes: Sequence[int]) -> Segment:
-    """Put a written and synced segment in the place of its sources; the live segment. Durable when it returns.
+    """Put a written and synced segment in place of its sources; returns the live segment. Durable when it returns.
 
-    Overtaken: nothing has been done. OSError takes the log offline: its next load finds the old log or the new one.
+    After Overtaken nothing has been done. OSError takes the log offline: its next load finds the old log or the new
+    one.
     """
     (live,) = replace_all_locked(log, [cleaned], sources, sizes)
     live.txn_index.checked = True
@@ -69,7 +70,7 @@ def replace_locked(log: Log, cleaned: Segment, sources: Sequence[Segment], sizes
 def replace_all_locked(
     log: Log, cleaned: Sequence[Segment], sources: Sequence[Segment], sizes: Sequence[int]
 ) -> list[Segment]:
-    """The same with several segments, in order, the first of which begins where the first source does."""
+    """The same with several new segments, in order; the first begins where the first source does."""
     first = check_unchanged(log, os.path.dirname(cleaned[0].path), sources, sizes)
     lives = [new_segment(log._inputs(), segment.base_offset, writable=True) for segment in cleaned]
     ends = [*(live.base_offset for live in lives[1:]), log._segments[first + len(sources)].base_offset]
@@ -83,8 +84,8 @@ def replace_all_locked(
 
 @contextlib.contextmanager
 def _offline_if_interrupted(log: Log) -> Iterator[None]:
-    """Ctrl-C takes the log offline: the files may be the new ones by then, and its segments still the old ones. A load
-    would finish a swap, whatever had been appended meanwhile."""
+    """Take the log offline if a KeyboardInterrupt comes: the files may be the new ones already, and its segments still
+    the old ones. A load would finish a swap, and lose what had been appended meanwhile."""
     try:
         yield
     except OSError:
@@ -97,24 +98,24 @@ def _offline_if_interrupted(log: Log) -> Iterator[None]:
 def publish_locked(
     log: Log, first: int, count: int, lives: Sequence[Segment], change: Callable[[], Sequence[str]]
 ) -> None:
-    """Other segments in the place of `count` from number `first` on: change() does it on disk, durably, and answers
-    what is to be unlinked. What ends it half-way takes the log offline."""
+    """Replace `count` segments from number `first` on: change() does it on disk, durably, and returns what is to be
+    unlinked. An error in between takes the log offline."""
     to_unlink: list[str] = []
     with _offline_if_interrupted(log):
         log._finally(lambda: to_unlink.extend(change()))
         log._segments = (*log._segments[:first], *lives, *log._segments[first + count :])
         log._generation += 1
         log._aborted_finder.forget()
-        unlink_later_locked(
-            log, to_unlink
-        )  # not before: readers that miss a file check whether the segments are others
+        # Last: readers that miss a file check whether the segments have changed.
+        unlink_later_locked(log, to_unlink)
 
 
 def write_cleaned(log: Log, cleaned: Sequence[Segment], write: Callable[[], None]) -> None:
-    """Run what writes these .cleaned files and swaps them in; whatever ends it, none of them is left in a log in use.
+    """Call write(), which writes these .cleaned files and swaps them in. After an error none of them is left in a log
+    that is still in use.
 
-    A disk that cannot write or sync one is broken (P6, S2): the log goes offline, and what is left is its next load's.
-    What runs out, a reading and somebody else's error leave it in use.
+    If the disk cannot write or sync one (P6, S2), the log goes offline, and its next load handles what is left. After
+    lack of space or descriptors, a failed read, or any other error, the log stays in use.
     """
 
     def passes(error: OSError) -> bool:
@@ -132,8 +133,8 @@ def write_cleaned(log: Log, cleaned: Sequence[Segment], write: Callable[[], None
 
 
 def _name_swaps(log: Log, cleaned: Sequence[Segment]) -> None:
-    """From .cleaned to .swap, durably. OSError of a rename, or of too many open files: nothing of the log has changed,
-    and nothing is left over; of the sync: what a load would find is not known, and the log is offline."""
+    """Rename .cleaned to .swap, durably. After an OSError of a rename, or of too many open files, the log is unchanged
+    and nothing is left over. After one of the sync it is unknown what a load would find, and the log is offline."""
     files = log._options.files
     for segment in cleaned:
         segment.close()
@@ -149,18 +150,18 @@ def _name_swaps(log: Log, cleaned: Sequence[Segment]) -> None:
         if log.offline is None and done == len(paths):
             done -= 1
             log._guard(lambda: files.rename(swaps[-1], paths[-1]))
-        for swap in swaps[:done] if log.offline is None else ():  # while a .cleaned is there, a load takes no .swap
+        for swap in swaps[:done] if log.offline is None else ():  # with a .cleaned, a load ignores a .swap
             log._guard(lambda swap=swap: files.unlink(swap))
         raise
 
 
 def _swap(log: Log, lives: Sequence[Segment], sources: Sequence[Segment]) -> list[str]:
-    """The sources aside, the new segments in their place; what is to be unlinked."""
+    """Mark the sources for deletion and put the new segments in their place. Returns what is to be unlinked."""
     files = log._options.files
     to_unlink = mark_for_deletion_locked(log, sources, "compaction", kept_snapshot=lives[0].base_offset)
     for live in lives:
         for path in live.paths:
             if os.path.exists(path + names.SWAP):
                 files.rename(path + names.SWAP, path)
-        files.fsync_dir(log.path)  # one by one: a live one between two that are .swap would count as replaced
+        files.fsync_dir(log.path)  # one by one: a live segment between two .swap files would count as replaced
     return to_unlink

@@ -1,9 +1,9 @@
-"""How fast cleaners may read and write: all threads together at most so many bytes a second, in windows of 300 ms.
+"""Limits how fast cleaners read and write: bytes a second of all threads together, in windows of 300 ms.
 
-What a thread has read or written is counted. Once a window is over, and what was counted in it would have taken longer
-at the wanted rate, everybody who counts something waits for the rest of that time; then the next window begins. So a
-burst passes, and the mean over a second or more is what was asked for. Kafka: org.apache.kafka.common.utils.Throttler,
-which lets the others wait at its lock.
+Each thread counts what it has read or written. When a window has ended and its bytes would have taken longer at the
+wanted rate, every thread that counts waits for the rest of that time; then the next window begins. So bursts pass, and
+the mean over a second or more is the wanted rate. Kafka: org.apache.kafka.common.utils.Throttler, where the other
+threads wait for its lock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WINDOW_SECONDS = 0.3
 
 
 class Throttle:
-    """Any thread. Who waits, and how, is the caller's business: it may have a reason to end early."""
+    """Any thread. It does not wait itself: the caller does, and may have a reason to end the wait early."""
 
     def __init__(self, bytes_per_second: float, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -26,7 +26,7 @@ class Throttle:
 
     @property
     def rate(self) -> float:
-        """Bytes a second. Setting it begins a new window, and nobody owes anything."""
+        """Bytes a second. Setting it begins a new window, without any waiting times left."""
         return self._rate
 
     @rate.setter
@@ -37,7 +37,7 @@ class Throttle:
             self._begun = self._until = self._monotonic()
 
     def count(self, size: int) -> float:
-        """So many bytes were read or written; for how many seconds the caller is to wait now."""
+        """Count bytes that were read or written. Returns for how many seconds the caller must wait now."""
         with self._mutex:
             now = self._monotonic()
             self._counted += size

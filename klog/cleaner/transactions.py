@@ -1,11 +1,11 @@
-"""Transactions as one pass of the cleaner meets them: what was aborted, and which markers nobody needs any more.
+"""Transactions in one pass of the cleaner: which are aborted, and which markers are no longer needed.
 
-  X1  data of an aborted transaction goes at once; its marker and its index entry stay while a batch of it was met in
-      this pass, even one that is removed just now: a reader may still hold the old segment
-  X2  a commit marker stays while a batch of its transaction was met in this pass
-  X3  a marker that nobody needs gets a delete horizon first, and goes in a pass at or behind it
+  X1  data of an aborted transaction is removed at once; its marker and its index entry stay if the pass has seen a
+      batch of it, even one that is being removed: a reader may still use the old segment
+  X2  a commit marker stays if the pass has seen a batch of its transaction
+  X3  a marker that is not needed gets a delete horizon first, and is removed in a pass at or after it
 
-Pure. The aborted transactions of a stretch of the log are added before its batches are shown, in the order of offsets.
+Pure. The aborted transactions of a part of the log are added before its batches, which come in the order of offsets.
 Kafka: CleanedTransactionMetadata.
 """
 
@@ -20,30 +20,30 @@ ABORT, COMMIT, EMPTY = 0, 1, -1
 
 
 class CleanedTransactions:
-    """One pass over a log, or over a part of it from somewhere on."""
+    """State of one pass over a log, or over a part of it."""
 
     def __init__(self) -> None:
-        self.retained: list[AbortedTransaction] = []  # entries that the index of the cleaned segment needs
+        self.retained: list[AbortedTransaction] = []  # index entries that the cleaned segment needs
         self._coming: list[tuple[int, int, AbortedTransaction]] = []  # a heap, by first offset and arrival
         self._arrived = 0
-        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}  # producer: (entry, was a batch of it met?)
+        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}  # producer: (entry, has the pass seen a batch?)
         self._committed: set[int] = set()  # producers in a transaction that is not aborted
 
     def add(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """Aborted transactions that touch what comes next. One that is known already may come again."""
+        """Add aborted transactions that touch the next batches. The same one may be added again."""
         for entry in aborted:
             heapq.heappush(self._coming, (entry.first_offset, self._arrived, entry))
             self._arrived += 1
 
     def _begin(self, offset: int) -> None:
-        """Those that have begun at or below an offset are the ones that go on. To be asked at transactional batches and
-        markers alone: others change nothing."""
+        """Make the transactions that begin at or below an offset current. Only needed at transactional batches and
+        markers."""
         while self._coming and self._coming[0][0] <= offset:
             entry = heapq.heappop(self._coming)[2]
             self._aborted.setdefault(entry.producer_id, (entry, False))
 
     def on_batch(self, producer_id: int, last_offset: int) -> bool:
-        """A transactional data batch; was its transaction aborted?"""
+        """Handle a transactional data batch. Returns True if its transaction was aborted."""
         self._begin(last_offset)
         found = self._aborted.get(producer_id)
         if found is None:
@@ -53,7 +53,8 @@ class CleanedTransactions:
         return True
 
     def on_control(self, producer_id: int, last_offset: int, control_type: int) -> bool:
-        """A control batch of some type, EMPTY for one without records; can it go, as far as its transaction goes?"""
+        """Handle a control batch; control_type is EMPTY if it has no records. Returns True if its transaction does not
+        need it."""
         self._begin(last_offset)
         if control_type == EMPTY:
             return True
@@ -70,6 +71,6 @@ class CleanedTransactions:
         return False
 
     def take_retained(self) -> list[AbortedTransaction]:
-        """The entries of the segment that has just been written."""
+        """Return the index entries of the segment that has just been written."""
         taken, self.retained = self.retained, []
         return taken

@@ -1,8 +1,7 @@
-"""`klog VERB`: thin click commands over public functions, one file per verb. Only data goes to stdout.
+"""`klog VERB`: thin click commands over public functions, one file per verb. Only data is written to stdout.
 
-A verb is a module here with a click command named `command`; a line in VERBS makes it known. Verbs are imported when
-they are called, so that `klog --help` loads none of them, and none loads pyarrow, pyspark, pandas or rich before it
-needs it.
+A verb is a module here with a click command named `command`, and a line in VERBS. Verbs are imported when they are
+called, so `klog --help` loads none of them, and none loads pyarrow, pyspark, pandas or rich before it is needed.
 
     exit code   0 ok   1 failure   2 usage   3 data problem found   4 locked   130 interrupted
 """
@@ -19,7 +18,7 @@ __all__ = ["VERBS", "cli", "main"]
 
 
 def main() -> NoReturn:
-    """The `klog` script. What it needs is imported here, where Ctrl-C ends it as it does later."""
+    """The `klog` script. It imports the verbs here, so that a Ctrl-C during the import exits as usual."""
     try:
         from klog.cli.group import main as run
 

@@ -31,18 +31,17 @@ def command() -> None:
 @command.command("disk")
 @click.argument("directory", metavar="[DIR]", default=".", type=click.Path(exists=True, file_okay=False, writable=True))
 @click.option(
-    "--size", "mib", metavar="MIB", default=512, type=click.IntRange(min=32), help="Write about so much in all."
+    "--size", "mib", metavar="MIB", default=512, type=click.IntRange(min=32), help="How much to write in all, roughly."
 )
-@click.option("--seconds", default=30.0, type=click.FloatRange(min=0.1), help="Take about so long.")
+@click.option("--seconds", default=30.0, type=click.FloatRange(min=0.1), help="How long to measure, roughly.")
 @click.option("--plot", metavar="FILE", help="Draw the bars: .png, .svg or .pdf. Needs matplotlib.")
 @json_option
 @progress_option
 def disk(directory: str, mib: int, seconds: float, plot: str | None, as_json: bool, progress: bool) -> None:
-    """I/O policies side by side on the disk of DIR: appends, durable appends, reads, sending. Ends with advice.
+    """Compare I/O policies on the disk of DIR: appends, durable appends, reads, sending. Ends with advice.
 
-    Everything happens in a new directory inside DIR that is gone afterwards; what is in DIR is not touched. Every way
-    of doing a thing is measured in turns with the others; × is the median of its ratios to the first one, each of one
-    round.
+    It works in a new directory inside DIR, which it removes afterwards; other files in DIR are not touched. The ways of
+    a contest are measured in turn, in several rounds. × is a way's ratio to the first one: the median over the rounds.
 
     \b
     klog bench disk /var/lib/klog
@@ -51,7 +50,7 @@ def disk(directory: str, mib: int, seconds: float, plot: str | None, as_json: bo
     from klog.trial import try_disk
 
     if plot is not None:
-        _pyplot()  # before half a minute of work
+        _pyplot()  # raises before half a minute of work
     click.echo(f"writing about {mib} MiB below {directory} in about {seconds:g} s", err=True)
     with progress_bar(progress) as draw, _ended_by_signals():
         report = try_disk(directory, size=mib << 20, seconds=seconds, progress=draw)
@@ -68,12 +67,12 @@ def disk(directory: str, mib: int, seconds: float, plot: str | None, as_json: bo
     for advice in report.advice:
         click.echo(f"  {advice.setting}")
         click.echo(f"      {advice.reason}")
-    click.echo(f"{size(report.bytes_written)} written in {report.seconds:.0f} s; differences below a tenth are noise")
+    click.echo(f"{size(report.bytes_written)} written in {report.seconds:.0f} s; differences below 10% are noise")
 
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """What would end the process at once unwinds it: the directory of a trial must go."""
+    """Unwind the stack on signals that would end the process at once, so that the directory is removed."""
 
     def end(number: int, _: object) -> None:
         raise SystemExit(128 + number)
@@ -98,7 +97,7 @@ def _show(contest: str, results: list[Result]) -> None:
 
 
 def bar(share: float, encoding: str | None = None) -> str:
-    """A bar of BAR_CELLS for 1, in eighths of a cell; in # where stdout cannot show blocks."""
+    """A bar of BAR_CELLS for 1, in eighths of a cell; in # if stdout cannot show blocks."""
     try:
         _EIGHTHS.encode(encoding or sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -123,7 +122,7 @@ def _pyplot() -> Any:
 
 
 def _plot(report: Report, path: str) -> None:
-    """A panel for each contest, a bar for each way."""
+    """Draw a panel for each contest, with a bar for each way."""
     pyplot = _pyplot()
     contests = list(dict.fromkeys(one.contest for one in report.results))
     figure, panels = pyplot.subplots(

@@ -34,8 +34,8 @@ _CLEAR = "\x1b[H\x1b[2J"
 @click.option("--topic", help="Only this topic.")
 @click.option("--segments/--no-segments", default=True, help="A line for each segment, not only for each partition.")
 @click.option("--plot", metavar="FILE", help="Draw hot and cold ranges: .png, .svg or .pdf.")
-@click.option("--watch", metavar="SECONDS", type=click.FloatRange(min=0.01), help="Look again and again.")
-@click.option("--looks", metavar="N", type=click.IntRange(min=1), help="With --watch: end after so many.")
+@click.option("--watch", metavar="SECONDS", type=click.FloatRange(min=0.01), help="Repeat at this interval.")
+@click.option("--looks", metavar="N", type=click.IntRange(min=1), help="With --watch: stop after N rounds.")
 @json_option
 @progress_option
 @click.pass_context
@@ -50,12 +50,12 @@ def command(
     as_json: bool,
     progress: bool,
 ) -> None:
-    """What of each log is in the page cache: cached, dirty, being written, evicted; and which ranges are hot.
+    """How much of each log is in the page cache: cached, dirty, being written, evicted; and which ranges are hot.
 
-    DIR is a log.dir (of klog or of a broker, running or dead) or one partition directory. Nothing of it is read, so
-    that looking brings nothing in. A row of blocks is a log or a segment from its oldest byte to its newest: · is not
-    in memory, █ is. --watch also shows what the kernel counts meanwhile; with --json each look is one line.
-    A partition that cannot be looked at is named on stderr, and the exit code is 1.
+    DIR is a log.dir (of klog or of a broker, running or stopped) or one partition directory. Its data is not read, so
+    the page cache stays as it is. A row of blocks is a log or a segment from its oldest byte to its newest: · is not in
+    memory, █ is. --watch also shows the kernel's counters for the interval; with --json each round is one line.
+    A partition that cannot be examined is reported on stderr, and the exit code is 1.
 
     \b
     klog cache data
@@ -65,7 +65,7 @@ def command(
     from klog.inspect import page_cache
 
     if looks is not None and watch is None:
-        raise click.UsageError("--looks goes with --watch")
+        raise click.UsageError("--looks needs --watch")
     if plot is not None:
         _check_plot(plot)
     cells = PLOT_CELLS if plot is not None else CELLS
@@ -107,7 +107,7 @@ def _check_plot(path: str) -> None:
 
 
 def _activities(watch: float | None, looks: int | None) -> Iterator[Activity | None]:
-    """One look; or one at a time, each with what was counted since the one before it, and None for the first."""
+    """Yield once; with watch again and again, with the activity since the previous round, None for the first."""
     yield None
     if watch is None:
         return
@@ -146,14 +146,14 @@ def _print(found: dict[str, Any], segments: bool, activity: Activity | None) -> 
 
 
 def _machine_line(machine: dict[str, Any]) -> str:
-    def told(name: str) -> str:
+    def known(name: str) -> str:
         return "?" if machine[name] is None else size(machine[name])
 
     return (
-        f"this machine: {told('total_bytes')} memory, {told('cached_bytes')} page cache, "
-        f"{told('dirty_bytes')} dirty, {told('writeback_bytes')} being written\n"
-        f"dirty pages are written in the background from {told('dirty_background_limit_bytes')} on, "
-        f"and writers wait from {told('dirty_limit_bytes')} on"
+        f"this machine: {known('total_bytes')} memory, {known('cached_bytes')} page cache, "
+        f"{known('dirty_bytes')} dirty, {known('writeback_bytes')} being written\n"
+        f"dirty pages are written in the background from {known('dirty_background_limit_bytes')} on, "
+        f"and writers wait from {known('dirty_limit_bytes')} on"
     )
 
 
@@ -167,7 +167,7 @@ def _activity_lines(activity: Activity) -> str:
         f"in {activity.seconds:.1f} s, all processes: {rate('pgpgin', 1024)}/s read from disks (pgpgin), "
         f"{rate('pgpgout', 1024)}/s written (pgpgout), {rate('pgmajfault')}/s faults that waited (pgmajfault), "
         f"{rate('workingset_refault_file')}/s pages evicted too soon\n"
-        f"1 - pgmajfault/pgpgin, often called a hit rate, which it is not: {naive}. What is in memory is below"
+        f"1 - pgmajfault/pgpgin, often called a hit rate, which it is not: {naive}. The table shows what is in memory"
     )
 
 
@@ -184,28 +184,28 @@ def _rows(found: dict[str, Any], segments: bool) -> Iterator[Sequence[Any]]:
 
 
 def _numbers(entry: dict[str, Any]) -> Sequence[Any]:
-    def told(name: str) -> str | None:
+    def known(name: str) -> str | None:
         return None if entry[name] is None else size(entry[name])
 
     return (
         size(entry["size"]),
         size(entry["cached_bytes"]),
         percent(entry["share"]) if entry["memory_bytes"] else None,
-        told("dirty_bytes"),
-        told("writeback_bytes"),
-        told("evicted_bytes"),
+        known("dirty_bytes"),
+        known("writeback_bytes"),
+        known("evicted_bytes"),
         blocks(entry["heat"]),
     )
 
 
 def percent(share: float) -> str:
-    """Only what is wholly in memory is 100, and only what is not there at all 0."""
+    """A share as a percentage. Only 1 is shown as 100, and only 0 as 0."""
     return f"{share * 100:.0f}" if share in (0, 1) else str(min(max(round(share * 100), 1), 99))
 
 
 def blocks(heat: Sequence[float], cells: int = CELLS) -> str:
-    """A row of blocks, at most so many: from nothing in memory to all of it; digits are tenths where stdout has no
-    blocks. Only what is wholly hot or cold looks so."""
+    """A row of at most `cells` blocks, from nothing in memory to all of it; digits (tenths) if stdout cannot show
+    blocks. Only a part that is wholly hot or cold is shown as such."""
     if len(heat) > cells:
         heat = [
             sum(part) / len(part)

@@ -28,25 +28,25 @@ def _start(ctx: click.Context, parameter: click.Parameter, text: str | None) -> 
 @click.option("--dir", "directory", metavar="DIR", required=True, type=click.Path(exists=True, file_okay=False))
 @click.option("--topic", metavar="T", required=True)
 @click.option(
-    "--partition", metavar="P", type=click.IntRange(0), help="One partition; default all, one after the other."
+    "--partition", metavar="P", type=click.IntRange(0), help="One partition. Default: all, one after the other."
 )
 @click.option(
     "--from",
     "start",
     metavar="OFFSET|TIME",
     callback=_start,
-    help="An offset, earliest, latest, ISO text with its zone, or -3h. Default earliest, with -f latest.",
+    help="An offset, earliest, latest, ISO text with its zone, or -3h. Default: earliest; with -f latest.",
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on as records are appended, until interrupted.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new records, until interrupted.")
 @click.option("-n", "--max", "limit", metavar="N", type=click.IntRange(0), help="Stop after N records.")
 @click.option(
     "--isolation",
     type=click.Choice(["log_end", "high_watermark", "read_committed"]),
     default="log_end",
     show_default=True,
-    help="How much counts: all that is there, what is replicated, what is committed.",
+    help="Read to the log end, to the high watermark, or only committed transactions.",
 )
-@click.option("--control", is_flag=True, help="Control records too.")
+@click.option("--control", is_flag=True, help="Show control records, too.")
 @json_option
 @jsonl_option
 def command(
@@ -61,10 +61,10 @@ def command(
     as_json: bool,
     as_jsonl: bool,
 ) -> None:
-    """Records out: partition, offset, time, key and value; --json and --jsonl give every field of a record.
+    """Print records: partition, offset, time, key and value; with --json and --jsonl every field of a record.
 
-    In JSON, bytes that are not UTF-8 appear as value_b64 and key_b64 instead of value and key. The directory is opened
-    read-only and without its lock, so a writer may be at work in it. With -f, --json prints one object a line.
+    In JSON, bytes that are not UTF-8 are shown as value_b64 and key_b64 instead of value and key. The directory is
+    opened read-only and without its lock, so a writer may use it meanwhile. With -f, --json prints one object a line.
 
     \b
     klog cat --dir data --topic flights --from 2013-02-08T05:00:00Z --max 5
@@ -78,7 +78,7 @@ def command(
             start = "latest" if follow else "earliest"
         found = [logs.log(topic, number) for number in numbers]
         for log in found if not follow else ():
-            if log.recovery.reason:  # bytes at the end that are no batch, after a crash
+            if log.recovery.reason:  # invalid bytes at the end, after a crash
                 click.echo(f"klog: {printable(log.recovery.reason)}", err=True)
         if isinstance(start, int) and all(start > log.log_end_offset for log in found):
             max(found, key=lambda log: log.log_end_offset).check_held(start)
@@ -101,7 +101,7 @@ def _partitions(logs: LogManager, topic: str, partition: int | None) -> list[int
         import difflib
 
         near = difflib.get_close_matches(topic, topics, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "klog ls shows what is there"
+        hint = f"did you mean {near[0]!r}?" if near else "klog ls lists the topics"
         raise UnknownTopicOrPartition(f"no topic {topic!r}; {hint}")
     if partition is None:
         return sorted(topics[topic])
@@ -111,17 +111,17 @@ def _partitions(logs: LogManager, topic: str, partition: int | None) -> list[int
 
 
 class _Feed:
-    """Where reading of one partition stands."""
+    """Reads one partition, and keeps the position."""
 
     def __init__(self, log: Log, start: int | str, isolation: Isolation, control: bool, clamp: bool) -> None:
         self.log, self._isolation, self._control = log, isolation, control
         self.number = log.partition
-        if clamp and isinstance(start, int):  # one offset for many partitions: in each as far as it goes
+        if clamp and isinstance(start, int):  # one offset for many partitions: limited to the offsets of each
             start = min(max(start, log.log_start_offset), log.log_end_offset)
         self._next: int | str = start
 
     def read(self) -> Iterator[tuple[int, Record]]:
-        """The records from there to the end as it is now. A bad start: click.BadParameter."""
+        """Read from the position to the current end. Raises click.BadParameter for an invalid start."""
         try:
             reader = self.log.read(start=self._next, isolation=self._isolation, include_control=self._control)
         except (ValueError, TypeError) as error:
@@ -133,12 +133,12 @@ class _Feed:
             yield self.number, record
 
     def settle(self) -> None:
-        """Turn a time or a word into an offset, so that following goes on from there."""
+        """Turn `latest` into an offset, so that following goes on from there."""
         if self._next == "latest":
             self._next = self.log.log_end_offset
 
     def refresh(self) -> None:
-        """See what was appended since."""
+        """Make newly appended records visible."""
         self.log.refresh()
 
 

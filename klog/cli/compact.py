@@ -36,26 +36,26 @@ def _key(ctx: click.Context, parameter: click.Parameter, text: str | None) -> by
     try:
         return bytes.fromhex(text[4:])
     except ValueError:
-        raise click.BadParameter(f"{text!r}: hexadecimal digits follow hex:, two for each byte") from None
+        raise click.BadParameter(f"{text!r}: after hex: come hexadecimal digits, two for each byte") from None
 
 
 @click.command("compact")
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @click.option("--topic", metavar="T", help="Only this topic.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; report what would be saved and which keys waste most.")
 @click.option(
-    "--dry-run", is_flag=True, help="Read, change nothing, say what would be saved and which keys waste most."
-)
-@click.option(
-    "--purge-key", metavar="KEY", callback=_key, help="Remove every record of this key instead; hex:6b6579 for bytes."
+    "--purge-key", metavar="KEY", callback=_key, help="Instead, remove every record of this key; hex:6b6579 for bytes."
 )
 @click.option(
     "--roll/--no-roll",
     default=True,
-    help="Close the active segment first, so that the newest records count, too (the default).",
+    help="Close the active segment first, so that the newest records are compacted, too (the default).",
 )
-@click.option("--top", metavar="N", default=10, show_default=True, type=click.IntRange(0), help="Keys that waste most.")
 @click.option(
-    "--config", metavar="K=V", multiple=True, callback=_setting, help="Configuration of the topic, for this run alone."
+    "--top", metavar="N", default=10, show_default=True, type=click.IntRange(0), help="How many wasteful keys to list."
+)
+@click.option(
+    "--config", metavar="K=V", multiple=True, callback=_setting, help="Configuration of the topic, only for this run."
 )
 @json_option
 @progress_option
@@ -72,16 +72,17 @@ def command(
     as_json: bool,
     progress: bool,
 ) -> None:
-    """Compaction by hand: of each key the latest record stays. Or, with --purge-key, no record of a key does.
+    """Compaction by hand: keeps the latest record of each key. Or, with --purge-key, removes every record of a key.
 
-    DIR is a log.dir or one partition directory; nobody else may have it open, but for --dry-run. Without --topic these
-    are all topics that are compacted; a broker's directory does not say which, so name one and state it with --config.
-    Tombstones stay until the topic's delete.retention.ms has passed since a compaction has first seen them.
+    DIR is a log.dir or one partition directory. No other process may have it open for writing, except for --dry-run.
+    Without --topic, all compacted topics are compacted. A broker's directory does not store which ones are: there, name
+    a topic and state its policy with --config. Tombstones stay until delete.retention.ms has passed since a compaction
+    first saw them.
 
-    --purge-key is for requests to delete: it works on topics of any policy, all of DIR or --topic, and leaves a line in
-    DIR/klog-audit.jsonl that has the key's SHA-256, not the key. A shell's history keeps what was typed.
+    --purge-key is for requests to delete data. It works on topics of any policy, all of DIR or --topic, and writes a
+    line to DIR/klog-audit.jsonl with the key's SHA-256, not the key. Note that the shell's history keeps the key.
 
-    A damaged partition is named, with file, position and offset, and left as it is; the others go on. Exit code 3.
+    A damaged partition is reported with file, position and offset, and left as it is; the others go on. Exit code 3.
 
     \b
     klog compact data --dry-run
@@ -92,9 +93,9 @@ def command(
     from klog.manager.by_hand import compact_directory, purge_directory
 
     if purge_key is not None and config:
-        raise click.UsageError("--config does not go with --purge-key: a purge is the same whatever the configuration")
+        raise click.UsageError("--config has no effect with --purge-key: leave it out")
     if config and topic is None:
-        raise click.UsageError("--config is of one topic: name it with --topic")
+        raise click.UsageError("--config needs --topic: it applies to one topic")
     try:
         with progress_bar(progress) as draw:
             if purge_key is not None:
@@ -140,7 +141,7 @@ def _show(found: list[Outcome], dry_run: bool, top: int) -> None:
         return
     done: list[tuple[Outcome, CompactionStats]] = [(it, it.stats) for it in found if it.stats is not None]
     table(
-        ("TOPIC", "PARTITION", "BEFORE", "AFTER", "SAVED", "%", "RECORDS", "GO" if dry_run else "GONE", "NO KEY"),
+        ("TOPIC", "PARTITION", "BEFORE", "AFTER", "SAVED", "%", "RECORDS", "REMOVED", "NO KEY"),
         [
             (
                 outcome.topic,
@@ -158,12 +159,12 @@ def _show(found: list[Outcome], dry_run: bool, top: int) -> None:
         right="-rrrrrrrr",
     )
     before, after = sum(stats.bytes_before for _, stats in done), sum(stats.bytes_after for _, stats in done)
-    gone = sum(stats.records_before - stats.records_after for _, stats in done)
+    removed = sum(stats.records_before - stats.records_after for _, stats in done)
     seconds = sum(stats.seconds for _, stats in done)
-    verb = "would go" if dry_run else "gone"
+    verb = "would be removed" if dry_run else "removed"
     click.echo(
         f"{size(before - after)} of {size(before)} ({_percent(before - after, before)}%) and "
-        f"{counted(gone, 'record')} {verb}, in {seconds:.1f} s"
+        f"{counted(removed, 'record')} {verb}, in {seconds:.1f} s"
     )
     for outcome, stats in done:
         for held in stats.held:
@@ -184,11 +185,11 @@ def _show(found: list[Outcome], dry_run: bool, top: int) -> None:
         )
         error = max(stats.wasted_error for _, stats in done)
         if error:
-            click.echo(f"too many keys to count each: these may waste up to {size(error)} more, each")
+            click.echo(f"too many keys to count exactly: each of these may waste up to {size(error)} more")
 
 
 def _wasted(found: list[Outcome], top: int) -> list[tuple[Outcome, WastedKey]]:
-    """Of all partitions, most first."""
+    """The keys of all partitions that waste most, in descending order."""
     every = [(outcome, each) for outcome in found if outcome.stats is not None for each in outcome.stats.wasted]
     return sorted(every, key=lambda pair: -pair[1].bytes)[:top]
 
@@ -198,7 +199,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _shown(key: bytes) -> str:
-    """A key for eyes: text where it is, else as --purge-key takes it in a shell; a long one cut short."""
+    """A key as text if possible, else in the form that --purge-key accepts; a long one is shortened."""
     if not key:
         return '""'
     try:
@@ -218,7 +219,7 @@ def _show_purge(found: list[Outcome], dry_run: bool) -> None:
     held = [(outcome, stats) for outcome, stats in done if stats.records_removed or stats.records_left]
     if held:
         table(
-            ("TOPIC", "PARTITION", "GO" if dry_run else "GONE", "LEFT", "FIRST", "LAST", "SEGMENTS", "SAVED"),
+            ("TOPIC", "PARTITION", "REMOVED", "LEFT", "FIRST", "LAST", "SEGMENTS", "SAVED"),
             [
                 (
                     outcome.topic,
@@ -235,15 +236,15 @@ def _show_purge(found: list[Outcome], dry_run: bool) -> None:
             right="-rrrrrrr",
         )
     removed = sum(stats.records_removed for _, stats in done)
-    verb = "would go" if dry_run else "gone"
+    verb = "would be removed" if dry_run else "removed"
     click.echo(f"{counted(removed, 'record')} {verb}, {counted(len(done), 'partition')} searched")
     for outcome, stats in done:
         where = f"{outcome.topic}-{outcome.partition}"
         if stats.records_left:
             click.echo(
                 styled(f"{where}: {counted(stats.records_left, 'record')} of the key left", fg="yellow")
-                + f", from offset {stats.left_from} on: an open transaction, the high watermark or the active segment "
-                "keeps a purge from them"
+                + f", from offset {stats.left_from} on: in the active segment, in an open transaction or above the "
+                "high watermark"
             )
         for name in stats.leftovers:
             click.echo(styled(f"{where}: {name} could not be removed and may hold the key", fg="yellow"))

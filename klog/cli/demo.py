@@ -12,7 +12,7 @@ from klog.progress import Event, Progress
 
 
 class StageBars:
-    """One bar at a time, from a stage's first event until the stage is whole: text and a live bar never meet."""
+    """One bar at a time, from the first event of a stage until it is complete: text and a live bar never mix."""
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted
@@ -43,16 +43,16 @@ class StageBars:
     default="klog-demo",
     show_default=True,
     type=click.Path(file_okay=False),
-    help="Where the log directory goes: new, empty, or an earlier demo's, which is replaced.",
+    help="The log directory: a new or empty one, or that of an earlier demo, which is replaced.",
 )
-@click.option("--no-spark", is_flag=True, help="Leave the Spark question out.")
+@click.option("--no-spark", is_flag=True, help="Leave out the step with Spark.")
 @json_option
 @progress_option
 def command(directory: str, no_spark: bool, as_json: bool, progress: bool) -> None:
-    """The main job on real data, end to end: a year of flights, a crash, a storm, a compaction, a count, a question.
+    """A tour on real data: load a year of flights, kill a writer, find a storm, compact, count, ask Spark.
 
-    Takes about a minute and 300 MB of disk. Needs the extra [demo], and Java for the Spark question; without Java that
-    step says what it needs, and the rest runs. With --json every number of the story comes as one object instead of it.
+    Takes about a minute and 300 MB of disk. Needs the extra [demo], and Java for Spark; without Java that step tells
+    you what to install, and the others run. With --json, all numbers are printed as one object instead of the text.
 
     \b
     klog demo

@@ -22,7 +22,7 @@ LABELS = {"create_time": "CreateTime", "log_append_time": "LogAppendTime", "none
 
 @click.command("dump")
 @click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(exists=True))
-@click.option("--batches", is_flag=True, help="Batches by their headers alone, without records.")
+@click.option("--batches", is_flag=True, help="Only the headers of batches, without records.")
 @click.option("--files", hidden=True, help="Kafka's spelling of PATH: a comma-separated list.")
 @click.option("--print-data-log", hidden=True, is_flag=True)
 @click.option("--deep-iteration", hidden=True, is_flag=True)
@@ -41,10 +41,10 @@ def command(
     as_json: bool,
     as_jsonl: bool,
 ) -> None:
-    """Any file of a log directory, decoded: batches and records, index entries, snapshots, checkpoints.
+    """Decode any file of a log directory: batches and records, index entries, snapshots, checkpoints.
 
-    PATH is a file, a partition directory or a log.dir; nothing in it is changed. The text is that of Kafka's dump tool.
-    Exit code 3 says that some bytes could not be read.
+    PATH is a file, a partition directory or a log.dir; nothing in it is changed. The text has the format of Kafka's
+    dump tool. Exit code 3 means that some bytes could not be read.
 
     \b
     klog dump data/flights-0/00000000000000000000.log --batches
@@ -95,7 +95,7 @@ def _as_json(files: Iterator[DumpedFile]) -> bool:
                     bad |= _bad(entry)
                     sys.stdout.write(("\n" if first else ",\n") + to_json(entry))
                     first = False
-            finally:  # whatever ends it: the object is whole
+            finally:  # also after an error: the object must be complete
                 sys.stdout.write("]}")
     return bad
 
@@ -152,7 +152,7 @@ def _batch(e: dict[str, Any]) -> str:
 
 
 class _RecordText:
-    """The line of a record; bare: only key and payload."""
+    """Formats the line of a record; bare: only key and payload."""
 
     def __init__(self, bare: bool) -> None:
         self._bare = bare
@@ -169,8 +169,8 @@ class _RecordText:
         if control in ("commit", "abort"):
             parts.append(f"endTxnMarker: {control.upper()} coordinatorEpoch: {e.get('coordinator_epoch')}")
         elif control is not None:
-            said = "".join(f" {name}: {json.dumps(value)}" for name, value in e.get("control", {}).items())
-            parts.append(f"controlType: {control.upper()}{said}")
+            fields = "".join(f" {name}: {json.dumps(value)}" for name, value in e.get("control", {}).items())
+            parts.append(f"controlType: {control.upper()}{fields}")
         else:
             for name, label in (("key", "key"), ("value", "payload")):
                 text = _content(e, name)

@@ -1,4 +1,4 @@
-"""The group of verbs: loads them by name, and turns what they raise into one line on stderr and an exit code."""
+"""The group of verbs: loads them by name, and reports their errors as one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from klog.errors import AlreadyLocked, CorruptData, InvalidConfig, InvalidTopic,
 
 OK, FAILURE, USAGE, DATA_PROBLEM, LOCKED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
-# verb: (module of klog.cli, one line)
+# verb: (module of klog.cli, help in one line)
 VERBS = {
-    "demo": ("demo", "The main job on real data, end to end."),
-    "import": ("import_", "CSV, JSON lines or Parquet into a topic."),
-    "cat": ("cat", "Records out, as text or JSON; -f follows."),
-    "dump": ("dump", "Any file of a log directory, decoded."),
-    "verify": ("verify", "Every invariant of a log directory, read-only."),
-    "compact": ("compact", "Compaction by hand, or the purge of a key."),
-    "bench": ("bench", "I/O policies side by side on this disk."),
-    "ls": ("ls", "Topics, partitions, offsets, sizes, time span."),
-    "cache": ("cache", "What of each log is in the page cache."),
+    "demo": ("demo", "A tour on real data, end to end."),
+    "import": ("import_", "Load CSV, JSON lines or Parquet into a topic."),
+    "cat": ("cat", "Print records as text or JSON; -f follows."),
+    "dump": ("dump", "Decode any file of a log directory."),
+    "verify": ("verify", "Check every invariant of a log directory, read-only."),
+    "compact": ("compact", "Compact by hand, or purge a key."),
+    "bench": ("bench", "Compare I/O policies on this disk."),
+    "ls": ("ls", "List topics, partitions, offsets, sizes, time span."),
+    "cache": ("cache", "Show how much of each log is in the page cache."),
 }
 
 
 def exit_code(error: BaseException) -> int:
-    """Which code says best what went wrong."""
+    """Return the exit code for an error."""
     if isinstance(error, AlreadyLocked):
         return LOCKED
     if isinstance(error, (InvalidConfig, InvalidTopic, UnsupportedCompression)):
@@ -47,7 +47,7 @@ def exit_code(error: BaseException) -> int:
 
 
 class VerbGroup(click.Group):
-    """Verbs by VERBS. main() is where errors end, for the script and for tests alike."""
+    """The verbs of VERBS. main() handles errors, for the script and for tests."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name, (module, _) in VERBS.items() if importlib.util.find_spec(f"klog.cli.{module}")]
@@ -63,7 +63,7 @@ class VerbGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            hint = f"did you mean {near[0]}?" if near else "klog --help lists them."
+            hint = f"did you mean {near[0]}?" if near else "klog --help lists the verbs."
             ctx.fail(f"No verb {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 
@@ -83,7 +83,7 @@ class VerbGroup(click.Group):
         for stream in (sys.stdout, sys.stderr):
             reconfigure = getattr(stream, "reconfigure", None)
             if reconfigure is not None:
-                reconfigure(errors="backslashreplace")  # a file name that is no UTF-8 must not end in a traceback
+                reconfigure(errors="backslashreplace")  # a file name that is not UTF-8 must not raise
         sys.exit(self._run(args, prog_name, extra))
 
     def _run(self, args: Sequence[str] | None, prog_name: str | None, extra: dict[str, Any]) -> int:
@@ -95,25 +95,25 @@ class VerbGroup(click.Group):
             error.show()
             return USAGE if isinstance(error, click.UsageError) else error.exit_code
         except (click.Abort, KeyboardInterrupt):
-            _say("interrupted")
+            _report("interrupted")
             return INTERRUPTED
         except KlogError as error:
-            _say(str(error), *getattr(error, "__notes__", ()))
+            _report(str(error), *getattr(error, "__notes__", ()))
             return exit_code(error)
         except BrokenPipeError:
             return _closed_pipe()
         except OSError as error:
-            _say(_os_error(error), *getattr(error, "__notes__", ()))
+            _report(_os_error(error), *getattr(error, "__notes__", ()))
             return FAILURE
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # before click sees it, which would make it exit code 1
+        except BrokenPipeError:  # before click handles it, with exit code 1
             ctx.exit(_closed_pipe())
 
 
-def _say(message: str, *notes: str) -> None:
+def _report(message: str, *notes: str) -> None:
     click.echo(f"klog: {message}", err=True)
     for note in notes:
         click.echo(f"klog: {note}", err=True)
@@ -125,7 +125,7 @@ def _os_error(error: OSError) -> str:
 
 
 def _closed_pipe() -> int:
-    """The reader has seen enough (klog cat | head): no message, no error. What is still buffered goes nowhere."""
+    """End without an error: the reader has closed the pipe (klog cat | head). Buffered output is discarded."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
@@ -140,7 +140,7 @@ def _closed_pipe() -> int:
 )
 @click.version_option(__version__, prog_name="klog")
 def cli() -> None:
-    """Kafka's storage engine on the command line: the files are Kafka's own.
+    """Kafka's storage engine on the command line. The files are Kafka's own.
 
     \b
     klog import flights.csv.gz --dir data --topic flights --key tailnum --timestamp time_hour
@@ -150,15 +150,15 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """The `klog` script, once it is imported."""
+    """The `klog` script, after its imports."""
     _check_streams()
     cli.main(prog_name="klog")
     raise AssertionError("cli.main exits")
 
 
 def _check_streams() -> None:
-    """A descriptor that is closed (klog cat >&-) would be the next file's that is opened, and what is printed would go
-    into that. Without stdout nothing is done: exit code 1."""
+    """Open the standard streams that are closed (klog cat >&-). Else the next file to be opened would get the
+    descriptor, and printed text would go into it. Without stdout: exit code 1."""
     closed = sys.stdout is None
     fd = os.open(os.devnull, os.O_RDWR)
     while fd <= 2:
@@ -167,5 +167,5 @@ def _check_streams() -> None:
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)
     if closed:
-        _say("standard output is closed: open it, or send it to /dev/null")
+        _report("standard output is closed: open it, or redirect it to /dev/null")
         sys.exit(FAILURE)

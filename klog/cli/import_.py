@@ -22,7 +22,7 @@ def _setting(ctx: click.Context, parameter: click.Parameter, values: tuple[str, 
 
 
 def compression_of(text: str | None) -> Any:
-    """lz4, none, or zstd:19 with a level."""
+    """Parse lz4, none, or zstd:19 with a level."""
     if text is None or ":" not in text:
         return text
     name, _, level = text.partition(":")
@@ -30,28 +30,32 @@ def compression_of(text: str | None) -> Any:
         return name, int(level)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r}: the level is a number, as in zstd:19", param_hint="--compression"
+            f"{text!r}: the level must be a number, as in zstd:19", param_hint="--compression"
         ) from None
 
 
 @click.command("import")
 @click.argument("file", metavar="FILE", type=click.Path(allow_dash=True))
-@click.option("--dir", "directory", metavar="DIR", required=True, help="Log directory; made if it is not there.")
-@click.option("--topic", metavar="T", required=True, help="Topic; made if it is not there.")
-@click.option("--key", metavar="COL", help="Column whose text becomes the key; an empty cell is a null key.")
+@click.option("--dir", "directory", metavar="DIR", required=True, help="Log directory; created if it does not exist.")
+@click.option("--topic", metavar="T", required=True, help="Topic; created if it does not exist.")
+@click.option("--key", metavar="COL", help="Column whose text becomes the key; an empty cell gives a null key.")
 @click.option(
-    "--timestamp", metavar="COL", help="Column of times: ISO text (UTC unless it says otherwise) or milliseconds."
+    "--timestamp", metavar="COL", help="Column of times: ISO text (UTC unless it states a zone) or milliseconds."
 )
-@click.option("--partitions", metavar="N", type=click.IntRange(1), help="Of a new topic; default 1.")
+@click.option("--partitions", metavar="N", type=click.IntRange(1), help="Partitions of a new topic. Default: 1.")
 @click.option("--compression", metavar="C", help="none, gzip, snappy, lz4 or zstd; with a level: zstd:19.")
 @click.option(
-    "--config", metavar="K=V", multiple=True, callback=_setting, help="Of a new topic, e.g. segment.bytes=16777216."
+    "--config",
+    metavar="K=V",
+    multiple=True,
+    callback=_setting,
+    help="Configuration of a new topic, such as segment.bytes=16777216.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["csv", "tsv", "jsonl", "parquet"]),
-    help="Where name and content do not tell.",
+    help="Needed if name and content do not show it.",
 )
 @json_option
 @progress_option
@@ -68,11 +72,11 @@ def command(
     as_json: bool,
     progress: bool,
 ) -> None:
-    """CSV, JSON lines or Parquet into a topic; also .gz, and - for standard input.
+    """Load CSV, JSON lines or Parquet into a topic; also .gz, and - for standard input.
 
-    A record's value is its row as a JSON object, columns in file order. The whole file is read once before anything is
-    written: a row that cannot be read stops with file and line, and leaves the topic as it was. A new topic keeps its
-    records for ever (retention.ms=-1) unless --config says otherwise.
+    A record's value is its row as a JSON object, with the columns in file order. The whole file is read and checked
+    before anything is written: an invalid row is reported with file and line, and the topic stays as it was. A new
+    topic keeps its records for ever (retention.ms=-1), unless --config sets another value.
 
     \b
     klog import flights.csv.gz --dir data --topic flights --key tailnum --timestamp time_hour
@@ -111,4 +115,4 @@ def command(
     if result.null_keys and key is not None:
         click.echo(f"klog: {result.null_keys:,} rows have no {key}: their key is null", err=True)
     if result.max_timestamp is not None and result.max_timestamp < 86_400_000_000:
-        click.echo("klog: all times lie before October 1972: numbers are read as milliseconds", err=True)
+        click.echo("klog: all times are before October 1972; note that numbers are read as milliseconds", err=True)

@@ -16,12 +16,12 @@ from klog.cli.output import json_option, moment, print_json, printable, size, ta
 @json_option
 @click.pass_context
 def command(ctx: click.Context, directories: tuple[str, ...], as_json: bool) -> None:
-    """Topics, partitions, offsets, sizes, segments and time span of log directories.
+    """List topics, partitions, offsets, sizes, segments and time span of log directories.
 
-    DIR is a log.dir (of klog or of a broker, running or dead) or one partition directory. Nothing in it is changed.
-    What is on its way (deleted, moved, stray) is named on stderr. FIRST TIME is that of the first record, MAX TIME the
-    greatest of all. A partition that cannot be read is listed with what is known of it, and the exit code is 1. The
-    JSON of several directories is {"directories": [...]}, of each what a single one gives.
+    DIR is a log.dir (of klog or of a broker, running or stopped) or one partition directory. Nothing in it is changed.
+    Deleted, moved and stray partitions are listed on stderr. FIRST TIME is that of the first record, MAX TIME the
+    greatest. A partition that cannot be read is listed with what is known of it, and the exit code is 1. The JSON of
+    several directories is {"directories": [...]}, each as for a single one.
 
     \b
     klog ls data

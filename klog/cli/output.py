@@ -1,7 +1,7 @@
-"""What verbs share: options, JSON, tables, progress. Nothing here is imported at start but click.
+"""What verbs share: options, JSON, tables, progress. At start it imports only click.
 
---json prints one object; where many things come out one by one, --jsonl prints one object a line. Without them the
-output is text for people. Colour only on a terminal and without NO_COLOR; progress only where stderr is a terminal.
+--json prints one object; verbs that print many items also have --jsonl, one object a line. Otherwise the output is text
+for people. Colour only on a terminal and without NO_COLOR; progress only if stderr is a terminal.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ def json_option(function: F) -> F:
 
 def jsonl_option(function: F) -> F:
     """--jsonl"""
-    return click.option("--jsonl", "as_jsonl", is_flag=True, help="One JSON object a line, as it comes.")(function)
+    return click.option("--jsonl", "as_jsonl", is_flag=True, help="One JSON object a line.")(function)
 
 
 def progress_option(function: F) -> F:
     """--no-progress"""
     return click.option(
-        "--progress/--no-progress", "progress", default=True, help="Progress on stderr, on a terminal only."
+        "--progress/--no-progress", "progress", default=True, help="Show progress on stderr, if it is a terminal."
     )(function)
 
 
 def to_json(value: Any) -> str:
-    """One line of JSON, characters as they are."""
+    """Return one line of JSON, without escaping non-ASCII characters."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def print_json(value: Any) -> None:
-    """One object; indented for eyes."""
+    """Print one object; indented on a terminal."""
     if sys.stdout.isatty():
         click.echo(json.dumps(value, ensure_ascii=False, indent=2))
     else:
@@ -53,10 +53,10 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def json_list(head: dict[str, Any], name: str) -> Iterator[Callable[[str], None]]:
-    """One object {**head, name: [...]} printed as its items come, so that a long list needs no memory.
+    """Print one object {**head, name: [...]} as its items come, so that a long list needs no memory.
 
-    Yields a function that takes the JSON text of one item. What ends the list early ends the object too: it is JSON all
-    the same, and its last member `error` says why it is not whole.
+    Yields a function that takes the JSON text of one item. An error ends the object, too: it is still valid JSON, and
+    its last member `error` gives the reason.
     """
     write = sys.stdout.write
     opening = to_json(head)[:-1] + ("," if head else "")
@@ -80,7 +80,7 @@ def json_list(head: dict[str, Any], name: str) -> Iterator[Callable[[str], None]
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str = "") -> None:
-    """Aligned columns. right: for each column one character, "r" for numbers, anything else for text."""
+    """Print aligned columns. right: one character for each column, "r" for numbers, anything else for text."""
     texts = [[printable(str(cell)) if cell is not None else "-" for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(headers), *texts]) for i in range(len(headers))]
 
@@ -97,24 +97,24 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str =
 
 
 def styled(text: str, **style: Any) -> str:
-    """Text with colour or weight, where stdout is a terminal and NO_COLOR is not set."""
+    """Return text with colour or weight, if stdout is a terminal and NO_COLOR is not set."""
     return click.style(text, **style) if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
 
 
 def printable(text: str) -> str:
-    """Text that cannot move the cursor: control characters and lone surrogates as escapes."""
+    """Return text that cannot move the cursor: control characters and lone surrogates become escapes."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
-    """A number and its noun: `1 batch`, `1,024 batches`."""
+    """Return a number and its noun: `1 batch`, `1,024 batches`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def size(count: int) -> str:
-    """Bytes for eyes."""
+    """Return a number of bytes as text for people."""
     if count < 1024:
         return f"{count} B"
     number = float(count)
@@ -126,7 +126,7 @@ def size(count: int) -> str:
 
 
 def moment(ms: int | None) -> str | None:
-    """A timestamp for eyes; None stays None."""
+    """Return a timestamp as text for people; None stays None."""
     from klog.importing.values import iso
 
     return None if ms is None or ms < 0 else iso(ms)
@@ -134,9 +134,9 @@ def moment(ms: int | None) -> str | None:
 
 @contextmanager
 def progress_bar(wanted: bool) -> Iterator[Progress | None]:
-    """A callback for library functions that draws on stderr, or None where nobody would see it.
+    """Yield a callback for library functions that draws on stderr; None if stderr is not a terminal.
 
-    rich draws bar, rate and time left (extra [terminal]); without it a line is rewritten once in a while.
+    rich draws bar, rate and time left (extra [terminal]); without it one line is rewritten now and then.
     """
     if not wanted or not sys.stderr.isatty():
         yield None
@@ -180,7 +180,7 @@ def _amount(event: Event, rate: float) -> str:
 
 
 class _PlainProgress:
-    """One line, written again and again: how far, how fast, how long to go."""
+    """One line that is rewritten: how far, how fast, how much time is left."""
 
     def __init__(self) -> None:
         from klog.clock import SystemClock
@@ -202,11 +202,11 @@ class _PlainProgress:
         click.echo(f"\r{event.stage}{share} {_amount(event, rate)}{left} {event.note}\x1b[K", err=True, nl=False)
 
     def end(self) -> None:
-        """What comes next has a line of its own."""
+        """Begin a new line for what comes next."""
         click.echo("", err=True)
 
 
 def _seconds(count: float) -> str:
-    """0:00:07, as rich writes it."""
+    """Return 0:00:07, in the format of rich."""
     minutes, seconds = divmod(int(count), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"

@@ -18,9 +18,9 @@ from klog.cli.output import counted, json_option, print_json, printable, progres
 def command(ctx: click.Context, directory: str, as_json: bool, progress: bool) -> None:
     """Check every invariant of a log directory, offline and read-only.
 
-    DIR is a log.dir or one partition directory. What a deletion has left for the next start to remove is a note on
-    stderr. Exit code 3 means that something is wrong; each problem names file, position, offset and kind: crc, length,
-    offset_order, epoch, index, timeindex, txnindex, snapshot, checkpoint, leftover, gap.
+    DIR is a log.dir or one partition directory. Files that the next start will remove are notes on stderr. Exit code 3
+    means that there are problems; each is printed with file, position, offset and kind: crc, length, offset_order,
+    epoch, index, timeindex, txnindex, snapshot, checkpoint, leftover, gap.
 
     \b
     klog verify data

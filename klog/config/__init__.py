@@ -1,8 +1,8 @@
 """Configuration under Kafka's names: LogConfig for one log, ManagerConfig for a log.dir.
 
-IoPolicy is what LogConfig.io gives.
-Both are frozen; both take Kafka's property names ("segment.bytes") and snake_case ("segment_bytes"); an unknown key is
-an InvalidConfig that names the nearest known one. Kafka: LogConfig, TopicConfig, ServerLogConfigs.
+IoPolicy is the type of LogConfig.io.
+Both are frozen, and take Kafka's property names ("segment.bytes") as well as snake_case ("segment_bytes"). An unknown
+key raises InvalidConfig, which names the nearest known one. Kafka: LogConfig, TopicConfig, ServerLogConfigs.
 """
 
 from klog.config.broker_table import BROKER_KEYS

@@ -1,7 +1,7 @@
-"""How a log's bytes go to the disk and come from it: the `klog.io.*` keys of a topic as one object.
+"""How a log's bytes are written to and read from the disk: the `klog.io.*` keys of a topic as one object.
 
-Every policy keeps the promises of append and flush, and writes the same bytes. They differ in what they leave in the
-page cache, and in what they make others wait for. docs/io.md says which is for what.
+Every policy keeps the promises of append and flush, and writes the same bytes. Policies differ in what they leave in
+the page cache, and in whom they make wait. docs/io.md describes when to use which.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ Read = Literal["buffered", "direct"]
 
 @dataclass(frozen=True, slots=True)
 class IoPolicy:
-    """LogConfig.io. A field per key, without the `klog.io.` in front.
+    """The type of LogConfig.io. One field per key, without the prefix `klog.io.`.
 
-    write                   buffered: into the page cache. dontcache: the disk begins at once, and nothing stays in the
-                            cache (RWF_DONTCACHE). direct: whole pages of large appends go past it (O_DIRECT). Where
-                            kernel or file system cannot, buffered. It holds for segments from the next one on
-    write_behind_bytes      the disk begins with what was written, and what lies further behind than this leaves the
-                            cache; 0 leaves all that to the kernel
+    write                   buffered: into the page cache. dontcache: write-back starts at once, and the pages leave the
+                            cache (RWF_DONTCACHE). direct: whole pages of large appends bypass it (O_DIRECT). If kernel
+                            or file system do not support it: buffered. Applies from the next segment on
+    write_behind_bytes      write-back starts during appends, and pages this far before the log end leave the cache; 0
+                            leaves both to the kernel
     preallocate             steps: blocks ahead of the log end, in steps that double; the file's length stays that of
-                            its batches. zeros: the same steps as written zeros, for file systems that cannot give
-                            blocks alone; the length runs ahead until roll or close. none: the file grows write by write
+                            its batches. zeros: the same steps as written zeros, for file systems that cannot allocate
+                            blocks alone; the length is larger until roll or close. none: the file grows write by write
     preallocate_step_bytes  the largest step
 
-    read                    buffered: through the page cache. direct: Log.read(), its chunks and columns go past it
-    read_ahead_bytes        largest window that is asked for ahead of a reader in order; 0: the kernel's own read-ahead
-    read_cache_bytes        how much of direct reads and of decompressed batches each log keeps; 0: nothing
-    read_cache_ms           how long
-    warm_up_bytes           of the newest segments, read when the log is opened; 0: nothing
+    read                    buffered: through the page cache. direct: Log.read(), its chunks and columns bypass it
+    read_ahead_bytes        largest read-ahead window for sequential readers; 0: only the kernel's own read-ahead
+    read_cache_bytes        size of each log's cache of direct reads and decompressed batches; 0: no cache
+    read_cache_ms           how long that cache keeps its entries
+    warm_up_bytes           newest bytes to read when the log is opened; 0: none
     warm_up_ms              how long that may delay the opening
-    scan_drop_behind        do scans drop what they brought into the page cache?
+    scan_drop_behind        whether scans drop the pages that they have loaded into the page cache
     """
 
     write: Write = "buffered"
@@ -52,5 +52,5 @@ class IoPolicy:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """The policy among the values of a topic."""
+        """Return the policy in the values of a topic."""
         return cls(**{one.name: values["klog.io." + one.name.replace("_", ".")] for one in fields(cls)})

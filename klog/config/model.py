@@ -1,8 +1,8 @@
 """LogConfig and ManagerConfig: the tables of table.py and broker_table.py as frozen objects.
 
-Precedence of a topic key, strongest first: the topic's own value, what the open directory was told since
-(LogManager.alter_config), what it was opened with, the default. Of several broker synonyms the strongest counts,
-however they are ordered: ms before minutes before hours.
+Precedence of a topic key, strongest first: the topic's own value, a change since the directory was opened
+(LogManager.alter_config), the value that it was opened with, the default. Of several broker synonyms the strongest
+counts, in any order: ms before minutes before hours.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 
 def config_values(name: str, given: Any, *, optional: bool = True) -> Mapping[str, Any]:
-    """A configuration that a caller gives as an argument of this name: a mapping, or, where it is optional, None."""
+    """Return a configuration that a caller gives as the argument `name`: a mapping or, if it is optional, None."""
     if given is None and optional:
         return {}
     if not isinstance(given, Mapping):
         raise wrong_type(name, given, f"a mapping of Kafka's names to values{', or None,' if optional else ''}")
     for key in given:
         if not isinstance(key, str):
-            raise InvalidConfig(f"{name}: configuration keys are text, not {type(key).__name__}: {key!r}")
+            raise InvalidConfig(f"{name}: configuration keys must be str, not {type(key).__name__}: {key!r}")
     return given
 
 
 def _sort_out(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """(topic values, broker values, unknown names) of a mapping that may mix them in either spelling. None is a value
-    that was taken back: as if it were not there. Keys that Kafka has removed only warn."""
+    """Split a mapping that may mix topic and broker values, in either spelling: (topic values, broker values, unknown
+    names). A value of None is ignored: it was reset. Keys that Kafka has removed only cause a warning."""
     topic: dict[str, Any] = {}
     ranked: dict[str, tuple[int, Any]] = {}
     broker: dict[str, Any] = {}
     unknown: list[str] = []
     for name, value in values.items():
         if not isinstance(name, str):
-            raise InvalidConfig(f"configuration keys are text, not {type(name).__name__}: {name!r}")
+            raise InvalidConfig(f"configuration keys must be str, not {type(name).__name__}: {name!r}")
         removed = name if name in REMOVED else _REMOVED_BY_FIELD.get(name)
         if removed is not None:
             _log.warning("event=removed_key key=%s since=4.0 instead=%r", removed, REMOVED[removed])
@@ -92,7 +92,7 @@ def _sort_out(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 
 
 class _Config(Mapping[str, Any]):
-    """A frozen mapping from Kafka's names to values, readable as attributes in snake_case."""
+    """A frozen mapping from Kafka's names to values, also readable as attributes in snake_case."""
 
     _table: Mapping[str, Key]
     _by_field: Mapping[str, Key]
@@ -101,13 +101,13 @@ class _Config(Mapping[str, Any]):
 
     @abc.abstractmethod
     def _set(self, values: Mapping[str, Any], /) -> None:
-        """Take parsed values; raise InvalidConfig where they exclude each other."""
+        """Take parsed values. Raises InvalidConfig if they exclude each other."""
 
     def _fill(self, given: Mapping[str, Any]) -> None:
         values = {name: given.get(name, key.default) for name, key in self._table.items()}
         object.__setattr__(self, "_given", MappingProxyType(dict(given)))
         object.__setattr__(self, "_values", MappingProxyType(values))
-        for name, key in self._table.items():  # real attributes: an append reads a dozen of them
+        for name, key in self._table.items():  # real attributes: an append reads about ten of them
             self.__dict__[key.field] = values[name]
 
     def __getitem__(self, name: str) -> Any:
@@ -145,14 +145,14 @@ class _Config(Mapping[str, Any]):
 
     @property
     def given(self) -> Mapping[str, Any]:
-        """Only what was set, under Kafka's names; the rest are defaults."""
+        """Only the values that were given, under Kafka's names; the others are defaults."""
         return self._given
 
 
 class LogConfig(_Config):
     """Topic-level configuration of one log. Values: `config["segment.bytes"]` or `config.segment_bytes`.
 
-    Raises InvalidConfig for an unknown key, a wrong type, a value out of bounds, or values that exclude each other.
+    Raises InvalidConfig for an unknown key, a wrong type, a value out of range, or values that exclude each other.
     """
 
     _table = TOPIC_KEYS
@@ -162,9 +162,9 @@ class LogConfig(_Config):
         topic, broker, unknown = _sort_out({**config_values("values", values), **named})
         if unknown:
             raise _unknown(unknown[0])
-        strangers = [name for name in broker if name not in SYNONYMS]
-        if strangers:
-            raise InvalidConfig(f"{strangers[0]} belongs to the log directory: give it to klog.open(config=...)")
+        not_of_topics = [name for name in broker if name not in SYNONYMS]
+        if not_of_topics:
+            raise InvalidConfig(f"{not_of_topics[0]} belongs to the log directory: give it to klog.open(config=...)")
         self._set(topic)
         _warn_of_small_segments(topic)
 
@@ -177,27 +177,27 @@ class LogConfig(_Config):
 
     @property
     def segment_size(self) -> int:
-        """Bytes of a full segment: internal.segment.bytes where set, else segment.bytes."""
+        """Bytes of a full segment: internal.segment.bytes if set, else segment.bytes."""
         internal = self._values["internal.segment.bytes"]
         return int(self._values["segment.bytes"] if internal is None else internal)
 
     @property
     def compacts(self) -> bool:
-        """Does cleanup.policy include compact?"""
+        """True if cleanup.policy includes compact."""
         return "compact" in self._values["cleanup.policy"]
 
     @property
     def deletes(self) -> bool:
-        """Does cleanup.policy include delete?"""
+        """True if cleanup.policy includes delete."""
         return "delete" in self._values["cleanup.policy"]
 
     @cached_property
     def io(self) -> IoPolicy:
-        """How its bytes go to the disk and come from it: the `klog.io.*` keys."""
+        """How its bytes are written to and read from the disk: the `klog.io.*` keys."""
         return IoPolicy.of(self._values)
 
     def replace(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Self:
-        """This configuration with some keys set anew; None takes a key back to its default."""
+        """Return this configuration with some keys changed; None resets a key to its default."""
         topic, changed = dict(self._given), {}
         for name, value in {**config_values("values", values), **named}.items():
             if name in REMOVED or name in _REMOVED_BY_FIELD:
@@ -219,23 +219,23 @@ class LogConfig(_Config):
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str]) -> Self:
-        """The log settings of a server.properties or topic properties file. Unknown broker keys only warn."""
+        """Read the log settings of a server.properties or topic properties file. Unknown keys only cause a warning."""
         path = checked_path("path", path)
         topic, _, unknown = _sort_out(read_properties(path))
         _warn_of_unknown(path, unknown)
         return cls(topic)
 
     def to_properties(self) -> str:
-        """What was set, as the text of a properties file: from_properties gives an equal configuration back."""
+        """Return the given values as the text of a properties file; from_properties reads an equal configuration."""
         return format_properties({name: format_value(value) for name, value in self._given.items()})
 
 
 def _warn_of_small_segments(given: Mapping[str, Any]) -> None:
-    """Once, where the value is given: not again whenever a configuration is made of it."""
+    """Warn once, when the value is given, and not whenever a configuration is derived from it."""
     size = given.get("segment.bytes")
     if size is not None and size < SEGMENT_BYTES_KAFKA and given.get("internal.segment.bytes") is None:
         _log.warning(
-            "event=small_segments segment.bytes=%d kafka_least=%d note='a broker refuses it'", size, SEGMENT_BYTES_KAFKA
+            "event=small_segments segment.bytes=%d kafka_least=%d note='a broker rejects it'", size, SEGMENT_BYTES_KAFKA
         )
 
 
@@ -250,14 +250,14 @@ def _warn_of_unknown(path: str | os.PathLike[str], unknown: list[str]) -> None:
 def _lags(config: LogConfig) -> str:
     if config.min_compaction_lag_ms <= config.max_compaction_lag_ms:
         return ""
-    return "min.compaction.lag.ms exceeds max.compaction.lag.ms; lower the first or raise the second"
+    return "min.compaction.lag.ms exceeds max.compaction.lag.ms: lower the first or raise the second"
 
 
 def _local_retention(config: LogConfig) -> str:
     for unit in ("ms", "bytes"):
         local, total = config[f"local.retention.{unit}"], config[f"retention.{unit}"]
         if local != -2 and total != -1 and (local == -1 or local > total):
-            return f"local.retention.{unit}={local} exceeds retention.{unit}={total}; -2 makes it the same"
+            return f"local.retention.{unit}={local} exceeds retention.{unit}={total}; -2 sets it to the same"
     return ""
 
 
@@ -265,7 +265,7 @@ def _tiering(config: LogConfig) -> str:
     if not config.remote_storage_enable:
         return ""
     if config.compacts:
-        return "remote.storage.enable=true: tiered storage takes no compacted topic; take compact out of cleanup.policy"
+        return "remote.storage.enable=true: a compacted topic cannot be tiered; remove compact from cleanup.policy"
     for unit in ("ms", "bytes"):
         local, total = config[f"local.retention.{unit}"], config[f"retention.{unit}"]
         if config.remote_log_copy_disable and local not in (-2, total):
@@ -277,11 +277,11 @@ def _tiering(config: LogConfig) -> str:
 
 
 RULES: tuple[Callable[[LogConfig], str], ...] = (_lags, _local_retention, _tiering)
-"""Each says what is wrong with a configuration, "" if nothing is. Kafka: LogConfig.validate."""
+"""Each returns what is wrong with a configuration, "" for nothing. Kafka: LogConfig.validate."""
 
 
 def check_tiering(before: LogConfig | None, after: LogConfig, broker: ManagerConfig) -> None:
-    """What a topic may not do about tiered storage, given its directory's configuration and its own before.
+    """Check a topic's change of tiered storage against its directory's configuration and its own previous one.
 
     Raises InvalidConfig.
     """
@@ -293,7 +293,7 @@ def check_tiering(before: LogConfig | None, after: LogConfig, broker: ManagerCon
     was = before is not None and before.remote_storage_enable
     if was and not after.remote_storage_enable and not after.remote_log_delete_on_disable:
         raise InvalidConfig(
-            "remote.storage.enable=false would leave the tiered data behind: set remote.log.delete.on.disable=true "
+            "remote.storage.enable=false would make the tiered data unreadable: set remote.log.delete.on.disable=true "
             "to delete it, or remote.storage.enable=true, remote.log.copy.disable=true to keep reading it"
         )
 
@@ -331,12 +331,12 @@ class ManagerConfig(_Config):
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """The log directories of a broker with this configuration: log.dirs, else log.dir."""
+        """The log directories of a broker with this configuration: log.dirs, or else log.dir."""
         chosen: tuple[str, ...] = self._values["log.dirs"] or self._values["log.dir"]
         return chosen
 
     def topic_config(self, own: Mapping[str, Any]) -> LogConfig:
-        """The configuration of a topic's logs: its own values, then the defaults of this directory, then Kafka's.
+        """Return the configuration of a topic's logs: its own values, then this directory's defaults, then Kafka's.
 
         Raises InvalidConfig.
         """
@@ -346,10 +346,10 @@ class ManagerConfig(_Config):
         return _remade(LogConfig, {**self.topic_defaults, **topic})
 
     def altered(self, values: Mapping[str, Any], now: ManagerConfig | None = None) -> Self:
-        """This configuration with what was changed at run time on top; None changes nothing.
+        """Return this configuration with run-time changes applied; None leaves a value unchanged.
 
-        now: what holds at present, from which numbers of threads may go to the half or the double. Raises InvalidConfig
-        for a key that Kafka reads only at a start.
+        now: the current configuration; numbers of threads may at most be halved or doubled from it. Raises
+        InvalidConfig for a key that Kafka reads only at start.
         """
         merged = {**self._given, **self.topic_defaults}
         if now is not None and not isinstance(now, ManagerConfig):
@@ -367,13 +367,13 @@ class ManagerConfig(_Config):
             if dynamic == "half..double" and now is not None:
                 low, high = now[target] // 2, now[target] * 2
                 if not low <= merged[target] <= high:
-                    raise InvalidConfig(f"{name}={value!r}: now it is {now[target]}, one step goes to {low} to {high}")
+                    raise InvalidConfig(f"{name}={value!r}: it is {now[target]} now; choose {low} to {high}")
         _warn_of_small_segments(merged if "log.segment.bytes" in values else {})
         return _remade(type(self), merged)
 
     @staticmethod
     def _target(name: str) -> tuple[str, str]:
-        """(the key that it sets, may it change at run time)"""
+        """Return (the key that a name sets, whether it may change at run time)."""
         synonym = SYNONYMS.get(name) or SYNONYMS.get(_SYNONYM_BY_FIELD.get(name, ""))
         if synonym is not None:
             return synonym.topic_key, synonym.key.dynamic
@@ -387,7 +387,7 @@ class ManagerConfig(_Config):
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str]) -> Self:
-        """The settings of a server.properties file. Unknown keys only warn: most of them concern a broker's network."""
+        """Read a server.properties file. Unknown keys only cause a warning: most of them concern a broker's network."""
         path = checked_path("path", path)
         topic, broker, unknown = _sort_out(read_properties(path))
         _warn_of_unknown(path, unknown)
@@ -395,8 +395,8 @@ class ManagerConfig(_Config):
         return _remade(cls, {**topic, **broker})
 
     def to_properties(self) -> str:
-        """What was set, as the text of a server.properties: from_properties gives an equal configuration back. Secrets
-        are in it."""
+        """Return the given values as the text of a server.properties; from_properties reads an equal configuration. It
+        contains secrets."""
         synonyms = {name: key.synonyms[0][0] for name, key in TOPIC_KEYS.items() if key.synonyms}
         defaults = {synonyms.get(name, name): value for name, value in self.topic_defaults.items()}
         values = {**self._given, **defaults}
@@ -404,14 +404,14 @@ class ManagerConfig(_Config):
 
 
 def _remade(kind: type[C], values: Mapping[str, Any]) -> C:
-    """A configuration from values that have been parsed before: no warning a second time."""
+    """Make a configuration from values that were parsed before, without warnings."""
     config = kind.__new__(kind)
     config._set(values)
     return config
 
 
 def split_config(config: Mapping[str, Any] | None) -> tuple[LogConfig, ManagerConfig]:
-    """What a dict that mixes topic-level and broker-level keys says about a log and about its directory."""
+    """Split a dict that mixes topic-level and broker-level keys into a LogConfig and a ManagerConfig."""
     if isinstance(config, LogConfig):
         return config, ManagerConfig()
     topic, broker, unknown = _sort_out(config_values("config", config))

@@ -1,4 +1,4 @@
-"""Which known key somebody meant who typed an unknown one."""
+"""Finds the known key that is nearest to an unknown one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known key that needs the fewest letters changed; None if all are far away. Either spelling."""
+    """Return the known key that needs the fewest changed letters; None if none is near. Either spelling."""
     wanted = name.replace("_", ".").lower()
     near = difflib.get_close_matches(wanted, list(known), n=5, cutoff=0.6)
     return min(near, key=lambda key: (distance(wanted, key), near.index(key)), default=None)
 
 
 def distance(a: str, b: str) -> int:
-    """How many letters must be put in, taken out or changed to make one into the other."""
+    """Return how many letters must be inserted, removed or changed to get from one to the other."""
     row = list(range(len(b) + 1))
     for i, left in enumerate(a, 1):
         before, row[0] = row[0], i

@@ -1,10 +1,10 @@
-r"""Java's properties text, as a server.properties is written in.
+r"""Reads and writes Java's properties format, the format of a server.properties.
 
-    line   := (blank | comment | entry) "\n"        comment begins with # or !; blanks before anything do not count
-    entry  := key (blank* [=:] blank* | blank+) value        a final odd backslash goes on in the next line
+    line   := (blank | comment | entry) "\n"        comment begins with # or !; leading blanks are ignored
+    entry  := key (blank* [=:] blank* | blank+) value        a final odd backslash continues on the next line
     escape := \t \n \r \f, \uXXXX, and \ before any other character for that character
 
-The bytes are Latin-1, as java.util.Properties.load takes them. A key that comes twice has its last value.
+The bytes are Latin-1, as for java.util.Properties.load. Of a key that occurs twice the last value counts.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _SPECIAL = re.compile(r"[\\=:#! \t\f\n\r]|[^\x20-\x7e]")
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The entries of a properties file."""
+    """Return the entries of a properties file."""
     with open(path, encoding="latin-1", newline="") as file:
         return parse_properties(file.read())
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The entries of a properties text."""
+    """Return the entries of a properties text."""
     values: dict[str, str] = {}
     for line in _logical_lines(text):
         key = _KEY_END.match(line)
-        assert key is not None  # it matches nothing at the least
+        assert key is not None  # the pattern also matches an empty string
         rest = line[key.end() :].lstrip(_BLANK)
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip(_BLANK)
@@ -65,7 +65,7 @@ def _unescape(text: str) -> str:
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """The text whose entries these are; in ASCII alone."""
+    """Return the text with these entries, in ASCII."""
     return "".join(f"{_escape(name)}={_escape(value)}\n" for name, value in values.items())
 
 

@@ -1,7 +1,7 @@
-"""Every topic-level property: type, default, bounds, the broker keys that set its default, one line of meaning.
+"""Every topic-level property: type, default, bounds, the broker keys that set its default, and its meaning in one line.
 
-The table is data, as is that of the broker's own keys in broker_table.py; model.py turns both into objects, and
-docs/configuration.md shows them. Kafka: LogConfig.CONFIG, ServerTopicConfigSynonyms.
+The table is data, like the one of broker keys in broker_table.py. model.py makes objects of both, and
+docs/configuration.md lists them. Kafka: LogConfig.CONFIG, ServerTopicConfigSynonyms.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ LONG_MIN = -(2**63)
 HOURS, MINUTES = 3_600_000, 60_000
 
 
-SEGMENT_BYTES_KAFKA = 1 << 20  # Kafka 4.0 refuses a smaller segment.bytes
+SEGMENT_BYTES_KAFKA = 1 << 20  # Kafka 4.0 rejects a smaller segment.bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
     """One property. synonyms: broker keys that set its default, strongest first, each with a factor to this unit.
-    dynamic: may it change while the directory is open; "half..double": by no more than that factor at a time. secret:
-    its value is shown nowhere."""
+    dynamic: whether it may change while the directory is open; "half..double": at most by that factor at a time.
+    secret: its value is never shown."""
 
     name: str
     type: str  # int, long, double, bool, list, string
@@ -39,7 +39,7 @@ class Key:
 
     @property
     def field(self) -> str:
-        """Python's name of it: dots become underscores."""
+        """Its name in Python: dots become underscores."""
         return self.name.replace(".", "_")
 
 
@@ -69,7 +69,7 @@ TOPIC_KEYS: dict[str, Key] = {
         _long(
             "segment.jitter.ms",
             0,
-            "largest random part taken off segment.ms, ms",
+            "largest random reduction of segment.ms, ms",
             0,
             (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", HOURS)),
         ),
@@ -86,56 +86,62 @@ TOPIC_KEYS: dict[str, Key] = {
         _long(
             "retention.bytes",
             -1,
-            "size above which old segments go, bytes; -1 never",
+            "size above which old segments are deleted, bytes; -1: never",
             synonyms=_one("log.retention.bytes"),
         ),
         _long(
             "retention.ms",
             604_800_000,
-            "age beyond which old segments go, ms; -1 never",
+            "age above which old segments are deleted, ms; -1: never",
             -1,
             (("log.retention.ms", 1), ("log.retention.minutes", MINUTES), ("log.retention.hours", HOURS)),
         ),
         _long(
             "local.retention.bytes",
             -2,
-            "the same for local copies of tiered logs; -2 as retention.bytes",
+            "retention.bytes for local copies of tiered logs; -2: the same",
             -2,
             _one("log.local.retention.bytes"),
         ),
-        _long("local.retention.ms", -2, "the same in ms; -2 as retention.ms", -2, _one("log.local.retention.ms")),
+        _long(
+            "local.retention.ms",
+            -2,
+            "retention.ms for local copies of tiered logs; -2: the same",
+            -2,
+            _one("log.local.retention.ms"),
+        ),
         _int(
             "max.message.bytes",
             1_048_588,
-            "largest batch, bytes, its 12-byte prefix included",
+            "largest batch, bytes, including its 12-byte prefix",
             synonym="message.max.bytes",
         ),
         Key(
             "cleanup.policy",
             "list",
             ("delete",),
-            "delete, compact, both, or neither: keep for good",
+            "delete, compact, both, or neither (keep all records)",
             choices=("delete", "compact"),
             synonyms=_one("log.cleanup.policy"),
         ),
         _long(
             "delete.retention.ms",
             86_400_000,
-            "how long tombstones stay, ms",
+            "how long tombstones are kept, ms",
             0,
             _one("log.cleaner.delete.retention.ms"),
         ),
         _long(
             "min.compaction.lag.ms",
             0,
-            "youngest age that compaction touches, ms",
+            "minimum age of records that are compacted, ms",
             0,
             _one("log.cleaner.min.compaction.lag.ms"),
         ),
         _long(
             "max.compaction.lag.ms",
             LONG_MAX,
-            "oldest age left uncompacted, ms",
+            "maximum age of records that are not compacted, ms",
             1,
             _one("log.cleaner.max.compaction.lag.ms"),
         ),
@@ -143,7 +149,7 @@ TOPIC_KEYS: dict[str, Key] = {
             "min.cleanable.dirty.ratio",
             "double",
             0.5,
-            "dirty share at which cleaning begins",
+            "dirty ratio above which cleaning begins",
             0,
             1,
             synonyms=_one("log.cleaner.min.cleanable.ratio"),
@@ -159,7 +165,7 @@ TOPIC_KEYS: dict[str, Key] = {
             "compression.type",
             "string",
             "producer",
-            "codec of stored batches; producer keeps what comes",
+            "codec of stored batches; producer: as received",
             choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
             synonyms=_one("compression.type"),
         ),
@@ -184,13 +190,17 @@ TOPIC_KEYS: dict[str, Key] = {
         ),
         Key("compression.zstd.level", "int", 3, "-131072 to 22", -131_072, 22, synonyms=_one("compression.zstd.level")),
         Key(
-            "preallocate", "bool", False, "give a new segment its whole size at once", synonyms=_one("log.preallocate")
+            "preallocate",
+            "bool",
+            False,
+            "allocate a new segment's full size at once",
+            synonyms=_one("log.preallocate"),
         ),
         Key(
             "message.timestamp.type",
             "string",
             "CreateTime",
-            "whose time a record carries",
+            "timestamp of a record: the producer's, or the time of the append",
             choices=("CreateTime", "LogAppendTime"),
             synonyms=_one("log.message.timestamp.type"),
         ),
@@ -213,63 +223,61 @@ TOPIC_KEYS: dict[str, Key] = {
             "unclean.leader.election.enable",
             "bool",
             False,
-            "may an out-of-sync replica lead",
+            "whether an out-of-sync replica may become leader",
             synonyms=_one("unclean.leader.election.enable"),
         ),
         Key("remote.storage.enable", "bool", False, "tiered storage"),
-        Key("remote.log.copy.disable", "bool", False, "tiered storage, reading only"),
-        Key("remote.log.delete.on.disable", "bool", False, "drop tiered data when tiering is switched off"),
+        Key("remote.log.copy.disable", "bool", False, "tiered storage, only for reads"),
+        Key("remote.log.delete.on.disable", "bool", False, "delete tiered data when tiering is switched off"),
         Key("leader.replication.throttled.replicas", "list", (), "replicas whose sending is throttled"),
         Key("follower.replication.throttled.replicas", "list", (), "replicas whose fetching is throttled"),
         Key(
             "internal.segment.bytes",
             "int",
             None,
-            "segment.bytes without its lower bound; wins where present",
+            "segment.bytes without its lower bound; takes precedence",
             14,
             INT_MAX,
         ),
-        # Of klog alone; those of klog.io are io_policy.py's.
-        _long("klog.flush.bytes", 0, "flush once this many bytes are not on disk; 0: bytes are no reason", 0),
+        # klog's own keys; IoPolicy describes those of klog.io.
+        _long("klog.flush.bytes", 0, "flush when this many bytes are not on disk; 0: never because of bytes", 0),
         Key(
             "klog.io.write",
             "string",
             "buffered",
-            "by the page cache, or past it; from the next segment on",
+            "through the page cache, or around it; from the next segment on",
             choices=("buffered", "dontcache", "direct"),
         ),
-        _long("klog.io.write.behind.bytes", 0, "what is further behind the log end leaves the page cache; 0 never", 0),
+        _long("klog.io.write.behind.bytes", 0, "pages this far before the log end leave the page cache; 0: never", 0),
         Key(
             "klog.io.preallocate",
             "string",
             "steps",
-            "blocks ahead of the log end: in steps, as written zeros, or none",
+            "allocation ahead of the log end: in steps, as written zeros, or none",
             choices=("steps", "none", "zeros"),
         ),
-        _int("klog.io.preallocate.step.bytes", 16 << 20, "largest step; the first is 64 KiB, each doubles", 4096),
+        _int("klog.io.preallocate.step.bytes", 16 << 20, "largest step; the first is 64 KiB, and each doubles", 4096),
         Key(
             "klog.io.read",
             "string",
             "buffered",
-            "reads of ranges: through the page cache, or past it (O_DIRECT)",
+            "reads of ranges: through the page cache, or around it (O_DIRECT)",
             choices=("buffered", "direct"),
         ),
         _int(
             "klog.io.read.ahead.bytes",
             0,
-            "largest window that klog asks the kernel to read ahead of a reader in order; 0: the kernel's own alone",
+            "largest read-ahead window for sequential readers; 0: only the kernel's own",
         ),
-        _long(
-            "klog.io.read.cache.bytes", 0, "what a log keeps of direct reads and of decompressed batches; 0: none", 0
-        ),
-        _long("klog.io.read.cache.ms", 300_000, "how long it keeps them, ms", 1),
-        _long("klog.io.warm.up.bytes", 0, "the newest bytes of a log that are read when it is opened; 0: none", 0),
+        _long("klog.io.read.cache.bytes", 0, "cache of a log for direct reads and decompressed batches; 0: none", 0),
+        _long("klog.io.read.cache.ms", 300_000, "how long that cache keeps its entries, ms", 1),
+        _long("klog.io.warm.up.bytes", 0, "newest bytes of a log to read when it is opened; 0: none", 0),
         _long("klog.io.warm.up.ms", 1000, "how long that may delay the opening, ms", 0),
         Key(
             "klog.io.scan.drop.behind",
             "bool",
             True,
-            "recovery, Spark and other scans drop what they brought into the page cache",
+            "recovery, Spark and other scans drop the pages that they have loaded into the page cache",
         ),
     )
 }
@@ -279,7 +287,7 @@ TOPIC_KEYS: dict[str, Key] = {
 class Synonym:
     """A broker key that sets the default of a topic key. factor: to the topic key's unit; rank: 0 wins over 1.
 
-    key: its own name with the bounds of the topic key; hours and minutes are 32-bit numbers.
+    key: its own name, with the bounds of the topic key; hours and minutes are 32-bit numbers.
     """
 
     topic_key: str
@@ -300,16 +308,16 @@ def _synonyms() -> dict[str, Synonym]:
 
 
 SYNONYMS: dict[str, Synonym] = _synonyms()
-"""Broker key -> what it is the default of."""
+"""Broker key -> the topic key whose default it sets."""
 
 _INSTEAD = "use message.timestamp.before.max.ms and message.timestamp.after.max.ms"
 REMOVED: dict[str, str] = {
-    "message.format.version": "batches are of format 2",
-    "log.message.format.version": "batches are of format 2",
-    "inter.broker.protocol.version": "it comes from the cluster's metadata",
-    "message.downconversion.enable": "readers take format 2",
-    "log.message.downconversion.enable": "readers take format 2",
+    "message.format.version": "batches have format 2",
+    "log.message.format.version": "batches have format 2",
+    "inter.broker.protocol.version": "it is part of the cluster's metadata",
+    "message.downconversion.enable": "readers must support format 2",
+    "log.message.downconversion.enable": "readers must support format 2",
     "message.timestamp.difference.max.ms": _INSTEAD,
     "log.message.timestamp.difference.max.ms": _INSTEAD,
 }
-"""Keys that mean nothing since Kafka 4.0, and what holds instead. Where one is given, a warning says so."""
+"""Keys without a meaning since Kafka 4.0, and what replaces them. If one is given, a warning is logged."""

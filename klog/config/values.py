@@ -1,4 +1,4 @@
-"""One value of a property: from text or from Python to what its Key says, and back to text. Kafka: ConfigDef."""
+"""Converts one property value from text or Python to the type of its Key, and back to text. Kafka: ConfigDef."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klog.errors import InvalidConfig
 
 
 def parse_value(key: Key, value: Any) -> Any:
-    """The value of a property, of its type and within its bounds. Raises InvalidConfig naming the key."""
+    """Return the value of a property, with its type and within its bounds. Raises InvalidConfig naming the key."""
     shown = "(hidden)" if key.secret else repr(value)
     try:
         parsed = _convert(key, value)
@@ -21,10 +21,10 @@ def parse_value(key: Key, value: Any) -> Any:
             if item not in key.choices:
                 raise InvalidConfig(f"{key.name}={shown}: choose from {', '.join(key.choices)}")
     if isinstance(parsed, int | float) and not isinstance(parsed, bool):
-        if key.low is not None and not parsed >= key.low:  # this way round a NaN is refused too
-            raise InvalidConfig(f"{key.name}={shown}: at least {key.low} ({key.doc})")
+        if key.low is not None and not parsed >= key.low:  # written so that it also rejects NaN
+            raise InvalidConfig(f"{key.name}={shown}: must be at least {key.low} ({key.doc})")
         if key.high is not None and parsed > key.high:
-            raise InvalidConfig(f"{key.name}={shown}: at most {key.high} ({key.doc})")
+            raise InvalidConfig(f"{key.name}={shown}: must be at most {key.high} ({key.doc})")
     if key.check is not None and not key.check(parsed):
         raise InvalidConfig(f"{key.name}={shown}: {key.doc}")
     return parsed
@@ -55,7 +55,7 @@ def _convert(key: Key, value: Any) -> Any:
 
 
 def format_value(value: Any) -> str:
-    """The text of a parsed value, as a properties file has it."""
+    """Return a parsed value as text, as in a properties file."""
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)

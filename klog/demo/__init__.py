@@ -1,10 +1,10 @@
-"""The flights story: klog's main job on real data, end to end. `klog demo` tells it, `run` does it.
+"""A tour of klog on real data, end to end: a year of flights. `klog demo` prints it, `run` does it.
 
-    import a year of flights -> kill a writer -> reopen -> seek a storm -> compact flight-status -> count by
+    import a year of flights -> kill a writer -> reopen -> find a storm -> compact flight-status -> count by
     batches -> ask Spark
 
-Each step is a module that does one thing through klog's public names, returns its numbers and tells them. It stands at
-the far right of the house: nothing imports it but the command line.
+Each step is a module that does one thing through klog's public names, and returns and prints its numbers. Only the
+command line imports this package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Step 6: a question to the same directory through Spark, or a word on what Spark needs. The job is spark_job.py."""
+"""Step 6: a query on the same directory through Spark, or what is missing for Spark. The job is spark_job.py."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SparkResult:
 
 
 def missing() -> str | None:
-    """What keeps Spark from running here and how to get it, or None."""
+    """Return what Spark needs that is missing here, and how to get it; None if nothing is missing."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         return "PySpark is not installed. Get it with: pip install 'klog[demo]'"
     cure = (
@@ -52,31 +52,31 @@ def missing() -> str | None:
     )
     java = _java()
     if java is None:
-        return f"Spark runs on Java {JAVA_MIN} or newer, and there is none on the PATH nor at JAVA_HOME. {cure}"
+        return f"Spark needs Java {JAVA_MIN} or newer, and there is none on the PATH or at JAVA_HOME. {cure}"
     version = _java_version(java)
     if version is not None and version < JAVA_MIN:
-        return f"Spark runs on Java {JAVA_MIN} or newer, and {java} is Java {version}. {cure}"
+        return f"Spark needs Java {JAVA_MIN} or newer, but {java} is Java {version}. {cure}"
     return None
 
 
 def _java() -> str | None:
-    """The java that Spark's launcher will take: JAVA_HOME first."""
+    """Return the java that Spark's launcher will use: JAVA_HOME first."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(os.path.join(home, "bin", "java")) if home else shutil.which("java")
 
 
 def _java_version(java: str) -> int | None:
-    """17 for `openjdk version "17.0.15"`, 8 for `"1.8.0_402"`; None where java does not say."""
+    """Return 17 for `openjdk version "17.0.15"`, 8 for `"1.8.0_402"`; None if java does not print its version."""
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        found = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    match = re.search(r'version "(?:1\.)?(\d+)', found.stderr + found.stdout)
     return int(match[1]) if match else None
 
 
 def ask(directory: Path) -> SparkResult:
-    """Run the job over the closed directory. What Spark has to say goes to spark.log there, kept if the job fails."""
+    """Run the job over the closed directory. Spark's messages go to spark.log there, which is kept if the job fails."""
     log = directory / SPARK_LOG
     started = time.perf_counter()
     with (
@@ -89,7 +89,7 @@ def ask(directory: Path) -> SparkResult:
     seconds = time.perf_counter() - started
     if status != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        raise DemoFailed(f"the Spark job failed with status {status}; all it said is in {log}, which ends:\n{tail}")
+        raise DemoFailed(f"the Spark job failed with status {status}; its messages are in {log}, which ends:\n{tail}")
     log.unlink()
     found = json.loads(output.splitlines()[-1])
     names = airline_names()
@@ -108,8 +108,8 @@ def ask(directory: Path) -> SparkResult:
 
 def introduce(to: Narrator) -> None:
     to.say(
-        "The same files, now as a DataFrame: no JAR, no broker, no registration. At what hour does which airline leave "
-        "late? Hours with fewer than one departure a day are left out."
+        "The same files, now as a DataFrame: no JAR, no broker, no registration. Which airlines leave late, and at "
+        "what hour? Hours with fewer than one departure a day are left out."
     )
     to.code(
         f'events = spark.read.format("klog").option("subscribe", "{FLIGHTS}").load(directory)\n'
@@ -118,7 +118,7 @@ def introduce(to: Narrator) -> None:
     )
 
 
-def tell(result: SparkResult, to: Narrator) -> None:
+def show(result: SparkResult, to: Narrator) -> None:
     to.table(
         ["carrier", "name", "hour", "departures", "minutes late"],
         [
@@ -131,6 +131,6 @@ def tell(result: SparkResult, to: Narrator) -> None:
         [
             ("rows", f"{result.rows:,} counted by Spark {result.version} in {duration(result.count_seconds)}"),
             ("answer", f"in {duration(result.answer_seconds)}, JSON parsed by Spark"),
-            ("in all", f"{duration(result.seconds)} with the start of the JVM; the session is stopped"),
+            ("in all", f"{duration(result.seconds)}, including the start of the JVM"),
         ]
     )

@@ -1,4 +1,4 @@
-"""Child processes that never stay behind: each leads a process group of its own, which dies with the block."""
+"""Child processes that never outlive the block: each leads its own process group, which is killed at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import klog
 
 @contextlib.contextmanager
 def python_module(module: str, *arguments: str, stderr: IO[bytes] | int) -> Iterator[subprocess.Popen[bytes]]:
-    """`python -m module arguments` with its output in a pipe. Whatever ends the block, Ctrl-C too, ends the group."""
+    """Run `python -m module arguments` with its output in a pipe. The end of the block kills the group, also on
+    Ctrl-C."""
     environment = dict(os.environ)
     # The child must find the same klog, however this one was found (a checkout on sys.path, for example).
     home = str(Path(klog.__file__).resolve().parents[1])
@@ -27,7 +28,7 @@ def python_module(module: str, *arguments: str, stderr: IO[bytes] | int) -> Iter
         stdout=subprocess.PIPE,
         stderr=stderr,
         env=environment,
-        start_new_session=True,  # a Ctrl-C in the terminal reaches the demo alone, which then ends the child
+        start_new_session=True,  # a Ctrl-C in the terminal reaches only the demo, which then kills the child
     )
     try:
         yield process
@@ -39,6 +40,6 @@ def python_module(module: str, *arguments: str, stderr: IO[bytes] | int) -> Iter
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to the process and to all it started (Spark's JVM). The group's id stays ours until wait()."""
+    """Send SIGKILL to the process and all it started (Spark's JVM). The group id is not reused before wait()."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Step 5: how many records are there? Asked of the batch headers, then of the records one by one."""
+"""Step 5: count the records, first from the batch headers, then by reading them one by one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def count(logs: LogManager) -> CountResult:
     return CountResult(by_headers, counted - started, by_reading, time.perf_counter() - counted)
 
 
-def tell(result: CountResult, to: Narrator) -> None:
+def show(result: CountResult, to: Narrator) -> None:
     to.facts(
         [
             ("by batch headers", f"{result.by_headers:,} in {duration(result.headers_seconds)}"),

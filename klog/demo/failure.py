@@ -1,4 +1,4 @@
-"""The one error that means klog, not the caller, is wrong."""
+"""The error that means a bug in klog, not a mistake of the caller."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from klog.errors import KlogError
 
 
 class DemoFailed(KlogError):
-    """The demo found something that must not be; the message says what. Please report it with that message."""
+    """The demo found a broken promise; the message describes it. Please report it with that message."""

@@ -1,4 +1,4 @@
-"""Step 1: the flights become a topic. One LogManager.append per slice, Kafka's default partitioner chooses where."""
+"""Step 1: load the flights into a topic: one LogManager.append per slice, with Kafka's default partitioner."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from klog.progress import Event, Progress
 
 PARTITIONS = 4
 COMPRESSION = "lz4"
-SEGMENT_BYTES = 4 << 20  # lz4 leaves about 17 MB per partition: each rolls a few times
-SEGMENT_MS = 400 * 24 * 3600 * 1000  # Kafka also rolls by event time, every week by default: that would be 200 segments
+SEGMENT_BYTES = 4 << 20  # about 17 MB per partition with lz4: each rolls a few times
+SEGMENT_MS = 400 * 24 * 3600 * 1000  # Kafka also rolls by event time, by default every week: that would be 200 segments
 _SLICE = 16_384  # events per append: about 5 MB of JSON, 1.3 MB for each partition
 
 
@@ -31,7 +31,7 @@ class LoadResult:
 
 def load_flights(logs: LogManager, events: FlightEvents, progress: Progress | None) -> LoadResult:
     """Create the topic and append every event to it."""
-    # The data are from 2013: with Kafka's default of seven days, retention would eat them at its first round.
+    # The data is from 2013: with Kafka's default retention of seven days, the first round would delete all of it.
     config = {
         "segment.bytes": SEGMENT_BYTES,
         "segment.ms": SEGMENT_MS,
@@ -59,7 +59,7 @@ def load_flights(logs: LogManager, events: FlightEvents, progress: Progress | No
     )
 
 
-def tell(result: LoadResult, to: Narrator) -> None:
+def show(result: LoadResult, to: Narrator) -> None:
     facts = result.facts
     to.facts(
         [

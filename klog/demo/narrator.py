@@ -13,7 +13,7 @@ _INDENT = "   "
 
 
 class Narrator:
-    """Writes the story to one stream, flushed line by line so that a pipe sees it as it happens."""
+    """Writes the text to one stream, flushed line by line, so that a pipe gets it at once."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -32,7 +32,7 @@ class Narrator:
             self._line(_INDENT + line)
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
-        """Name and text, the names in one column."""
+        """Names and texts, the names in one column."""
         width = max(len(name) for name, _ in facts) + 2
         self._line("")
         for name, text in facts:
@@ -42,7 +42,7 @@ class Narrator:
                 self._line(f"{_INDENT}  {'':<{width}}{line}")
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-        """Columns as wide as their widest cell; the first `left` to the left, the others (numbers) to the right."""
+        """A table with columns as wide as needed; the first `left` aligned left, the others (numbers) right."""
         widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
 
         def line(row: Sequence[str]) -> str:
@@ -58,7 +58,7 @@ class Narrator:
             self._line(line(row))
 
     def code(self, text: str) -> None:
-        """Lines to be copied: never wrapped."""
+        """Lines to be copied; never wrapped."""
         self._line("")
         for line in textwrap.dedent(text).strip().splitlines():
             self._line(f"{_INDENT}  {line}".rstrip())
@@ -75,17 +75,17 @@ class Narrator:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """A path stays whole, however long: it is there to be copied."""
+    """Wrap a text. A path is never broken: it is there to be copied."""
     return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
 
 def when(milliseconds: int) -> str:
-    """A timestamp as people and other tools read it: 2013-02-08T05:00Z."""
+    """Return a timestamp for people and other tools: 2013-02-08T05:00Z."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
 def size(count: int) -> str:
-    """Bytes in powers of ten, as disks are sold: 325.9 MB."""
+    """Return bytes in powers of ten, as disks are sold: 325.9 MB."""
     value = float(count)
     for unit in ("bytes", "kB", "MB"):
         if value < 1000:
@@ -95,7 +95,7 @@ def size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Three digits in the unit that suits: 840 µs, 12.3 ms, 4.56 s."""
+    """Return seconds with three digits in a suitable unit: 840 µs, 12.3 ms, 4.56 s."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:

@@ -1,12 +1,12 @@
-"""Where the demo may write: a directory that is new, empty, or its own from an earlier run.
+"""The directory of the demo: a new or empty one, or its own from an earlier run.
 
-  DIR/klog-demo.json            marks the directory as the demo's   {"format": "klog-demo", "version": 1}
+  DIR/klog-demo.json            marker of a demo directory   {"format": "klog-demo", "version": 1}
   DIR/flights-0 ... flights-3   the partitions; DIR is a plain Kafka log.dir
   DIR/telemetry-0  DIR/flight-status-0
 
-P1  nothing is deleted that the demo did not write: one foreign entry and the whole directory stays as it is.
-P2  the marker is written first and deleted last, so a run that was cut short can still be recognised and replaced.
-P3  nothing is deleted while somebody holds the directory's lock.
+P1  only files that the demo wrote are deleted: with one other entry, the whole directory stays as it is.
+P2  the marker is written first and deleted last, so an interrupted run is recognised and replaced.
+P3  nothing is deleted while another process holds the directory's lock.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _FILES = re.compile(
 
 
 class NotADemoDirectory(KlogError, ValueError):
-    """The directory holds something that is not the demo's, so the demo will not touch it."""
+    """The directory holds a file that the demo did not write, so the demo does not change it."""
 
 
 def prepare(directory: Path) -> None:
-    """Make `directory` ready for a fresh run: create it, or clear what an earlier run left in it."""
+    """Prepare `directory` for a run: create it, or remove the files of an earlier run."""
     if directory.exists() and not directory.is_dir():
-        raise NotADemoDirectory(f"{directory} is a file; name another place with --dir")
+        raise NotADemoDirectory(f"{directory} is a file; name a directory with --dir")
     directory.mkdir(parents=True, exist_ok=True)
     entries = sorted(directory.iterdir())
     if entries:
@@ -66,7 +66,7 @@ def _check_ours(directory: Path, entries: list[Path]) -> None:
             ours = _FILES.fullmatch(entry.name) is not None
         if not ours:
             raise NotADemoDirectory(
-                f"{directory} holds {entry.name}, which klog demo did not write, so nothing there was replaced; "
+                f"{directory} holds {entry.name}, which klog demo did not write, so nothing was replaced; "
                 "move it away or name another directory with --dir"
             )
 
@@ -78,7 +78,7 @@ def _check_marker(marker: Path) -> None:
     except (ValueError, KeyError, TypeError) as error:
         raise NotADemoDirectory(f"{marker} cannot be read ({error}); name another directory with --dir") from error
     if named != "klog-demo":
-        raise NotADemoDirectory(f"{marker} is not the demo's marker; name another directory with --dir")
+        raise NotADemoDirectory(f"{marker} is not a marker of klog demo; name another directory with --dir")
     if version > _VERSION:
         raise NewerFormat(
             f"{marker} was written by a newer klog (version {version}); name another directory with --dir"
@@ -86,7 +86,7 @@ def _check_marker(marker: Path) -> None:
 
 
 def _clear(directory: Path) -> None:
-    """Under the directory's lock: AlreadyLocked if somebody has it open for writing."""
+    """Remove the files, under the directory's lock. Raises AlreadyLocked if another process has it open for writing."""
     lock = DirectoryLock(str(directory))
     try:
         for entry in directory.iterdir():

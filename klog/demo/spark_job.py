@@ -1,10 +1,10 @@
-"""The Spark job of step 5, in a process of its own, so that session, JVM and workers end with it.
+"""The Spark job of step 6, in its own process, so that session, JVM and workers end with it.
 
     python -m klog.demo.spark_job DIR TOPIC SCRATCH      one line of JSON on standard output
 
-Spark's own files go to SCRATCH, which belongs to the caller: a job that is killed cannot tidy up.
+Spark's own files go to SCRATCH, which the caller removes: a job that is killed cannot do it.
 
-Nothing here registers klog with Spark: format("klog") is found because pyspark_klog lies beside klog.
+klog is not registered with Spark: format("klog") is found because pyspark_klog is installed next to klog.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LIMIT {TOP}
 
 
 def quiet_session(scratch: str) -> Any:
-    """A local session that says little and keeps its files in `scratch`."""
+    """Return a local session that logs only errors and keeps its files in `scratch`."""
     from klog.spark import session
 
     spark = session(
@@ -39,7 +39,7 @@ def quiet_session(scratch: str) -> Any:
             "spark.app.name": "klog demo",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            "spark.driver.host": "127.0.0.1",  # a host name that does not resolve would stop Spark
+            "spark.driver.host": "127.0.0.1",  # an unresolvable host name would stop Spark
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": scratch,
             "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}",

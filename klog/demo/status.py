@@ -1,12 +1,12 @@
-"""Step 4: the latest state of every flight. A topic of all states, compacted to the last one of each.
+"""Step 4: the latest state of every flight: a topic of all states, compacted to the last one of each flight.
 
-    key      carrier-flight-origin-local date, which no two flights of the table share
-    value    the event as in the topic flights; for a cancelled flight, behind its `scheduled`, a tombstone
+    key      carrier-flight-origin-local date, unique for each flight of the table
+    value    the event as in the topic flights; for a cancelled flight its `scheduled`, followed by a tombstone
 
-S1  992,643 states + 8,255 tombstones go in; 328,521 records stay: the last state of each flight that left.
-S2  a tombstone stays until delete.retention.ms has passed since a compaction first saw it, and goes with a later one,
-    as in Kafka. Here that time is 0, and the events behind the last cancellation are held back for the second
-    compaction: without anything new there would be none.
+S1  992,643 states + 8,255 tombstones are appended; 328,521 records stay: the last state of each flight that left.
+S2  a tombstone stays until delete.retention.ms has passed since a compaction first saw it; a later compaction removes
+    it, as in Kafka. Here that time is 0, and the events after the last cancellation are kept for the second compaction,
+    which needs new records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SLICE = 32_768
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What the compacted topic says of one flight; event None: it was cancelled, so nothing."""
+    """The state of one flight in the compacted topic; event None: it was cancelled, so there is no record."""
 
     key: str
     event: str | None
@@ -39,7 +39,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class StatusResult:
-    """between: behind the first compaction, when the tombstones are still there."""
+    """between: after the first compaction, which keeps the tombstones."""
 
     states: int
     tombstones: int
@@ -60,26 +60,26 @@ class StatusResult:
 
 
 def compact_states(logs: LogManager, events: FlightEvents, progress: Progress | None) -> StatusResult:
-    """S1, S2"""
+    """Append all states, and compact twice (S1, S2)."""
     config = {
         "cleanup.policy": "compact",
         "delete.retention.ms": 0,
-        "file.delete.delay.ms": 0,  # nobody reads in what was replaced
+        "file.delete.delay.ms": 0,  # the replaced files have no readers
         "segment.bytes": SEGMENT_BYTES,
         "segment.ms": SEGMENT_MS,
         "compression.type": "lz4",
     }
     logs.create_topic(FLIGHT_STATUS, config=config)
     log = logs.log(FLIGHT_STATUS)
-    held_back = len(events) - events.behind_last_cancellation
+    held_back = len(events) - events.end_of_cancellations
     started = time.perf_counter()
-    _append(log, events, 0, events.behind_last_cancellation, progress)
+    _append(log, events, 0, events.end_of_cancellations, progress)
     appended = time.perf_counter() - started
     size_before, segments_before = log.size, len(log.segments)
     _, table_before = _table(log)
     first = log.compact(roll=True, progress=progress)
     size_between = log.size
-    _append(log, events, events.behind_last_cancellation, len(events), None)
+    _append(log, events, events.end_of_cancellations, len(events), None)
     size_before += log.size - size_between
     records = log.log_end_offset
     second = log.compact(roll=True, progress=progress)
@@ -117,7 +117,7 @@ def _append(log: Log, events: FlightEvents, start: int, stop: int, progress: Pro
 
 
 def _table(log: Log) -> tuple[dict[bytes | None, bytes | None], float]:
-    """The latest value of every key, as a service builds it when it starts, and the seconds that took."""
+    """Return the latest value of every key, as a service loads it at start, and the seconds that it took."""
     started = time.perf_counter()
     table = {record.key: record.value for record in log.read()}
     return table, time.perf_counter() - started
@@ -133,24 +133,24 @@ def _check(result: StatusResult, keys: int, events: FlightEvents) -> None:
     wanted = (facts.events + facts.scheduled - facts.departed, facts.departed, facts.departed)
     if (result.records, result.records_after, keys) != wanted:
         raise DemoFailed(
-            f"{wanted[0]} records went in and {wanted[1]} flights left New York; the topic took {result.records} and "
-            f"kept {result.records_after} of {keys} keys"
+            f"{wanted[0]} records were appended and {wanted[1]} flights left New York; the topic took {result.records} "
+            f"records and kept {result.records_after} of {keys} keys"
         )
 
 
-def tell(result: StatusResult, to: Narrator) -> None:
+def show(result: StatusResult, to: Narrator) -> None:
     saved = result.bytes_before - result.bytes_after
     to.facts(
         [
             (
-                "went in",
+                "appended",
                 f"{result.records:,} records = {result.states:,} states + {result.tombstones:,} tombstones of "
                 f"cancelled flights, {size(result.bytes_before)} in {result.segments_before} segments",
             ),
             (
                 "compacted",
                 f"to {result.records_between:,} keys, {result.tombstones:,} of them tombstones, which stay until "
-                f"delete.retention.ms is over: here that is 0",
+                f"delete.retention.ms has passed: 0 here",
             ),
             (
                 "once more",
@@ -158,18 +158,18 @@ def tell(result: StatusResult, to: Narrator) -> None:
                 "each flight that left",
             ),
             (
-                "left",
+                "result",
                 f"{size(result.bytes_after)} in {result.segments_after} segments; {size(saved)} saved "
                 f"({saved / result.bytes_before:.0%})",
             ),
             (
                 "took",
-                f"{duration(result.compact_seconds)}, {result.records_per_second:,.0f} records a second; readers and "
-                "writers could have gone on",
+                f"{duration(result.compact_seconds)}, {result.records_per_second:,.0f} records a second; reads and "
+                "appends can go on meanwhile",
             ),
             (
                 "table",
-                f"of all latest states: read in {duration(result.table_seconds_after)}, before it was "
+                f"of all latest states: read in {duration(result.table_seconds_after)}; before the compaction in "
                 f"{duration(result.table_seconds_before)}",
             ),
         ]

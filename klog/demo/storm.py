@@ -1,10 +1,10 @@
-"""Step 3: two days in February, found through the time index, read alone.
+"""Step 3: two days in February, found through the time index; only they are read.
 
 The window is 8 and 9 February in New York, which is 05:00 to 05:00 UTC. Every partition is in time order (E1 of
-events.py), so the first record at or after each end of the window bounds exactly the events inside it.
+events.py), so the first records at or after the two ends of the window bound exactly the events inside it.
 
-A flight counts where its `scheduled` event lies in the window: that event carries the whole row, so whether the flight
-left at all is known without looking further.
+A flight counts if its `scheduled` event is in the window. That event carries the whole row, so it also states whether
+the flight left.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class StormResult:
 
 
 def seek(logs: LogManager) -> StormResult:
-    """Find the window in every partition and read what lies inside."""
+    """Find the window in every partition and read it."""
     started = time.perf_counter()
     ranges = tuple(_range(logs, partition) for partition in logs.topics()[FLIGHTS])
     looked_up = time.perf_counter()
@@ -98,14 +98,14 @@ def _range(logs: LogManager, partition: int) -> Range:
 
 
 def _longest_quiet(departures: list[int]) -> tuple[int, int]:
-    """The longest time in which no aircraft left: last departure before it, first one after it."""
+    """Return the longest time without a departure: the last departure before it, and the first one after it."""
     departures.sort()
     _, start, stop = max((after - before, before, after) for before, after in pairwise(departures))
     return start, stop
 
 
 def _worst(flights: list[dict[str, object]]) -> tuple[Carrier, ...]:
-    """Carriers by flights cancelled, most first."""
+    """Return carriers by cancelled flights, in descending order."""
     names = airline_names()
     scheduled = Counter(str(flight["carrier"]) for flight in flights)
     cancelled = Counter(str(flight["carrier"]) for flight in flights if flight["dep_time"] is None)
@@ -113,7 +113,7 @@ def _worst(flights: list[dict[str, object]]) -> tuple[Carrier, ...]:
     return tuple(Carrier(code, names[code], scheduled[code], cancelled[code]) for code in order[:_CARRIERS])
 
 
-def tell(result: StormResult, events: int, to: Narrator) -> None:
+def show(result: StormResult, events: int, to: Narrator) -> None:
     places = ", ".join(f"{found.partition}: [{found.start:,}, {found.stop:,})" for found in result.ranges)
     hours = (result.quiet_until - result.quiet_from) / _HOUR
     to.facts(

@@ -1,4 +1,4 @@
-"""The order of the steps, and the words between them."""
+"""The order of the steps, and the text between them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from klog.progress import Event, Progress
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """Every number of the story. `spark` is None where that step was left out; `spark_missing` then says why."""
+    """Every number of the demo. `spark` is None if that step was left out; `spark_missing` then gives the reason."""
 
     directory: str
     load: load.LoadResult
@@ -47,10 +47,10 @@ def run(
     progress: Progress | None = None,
     out: TextIO | None = None,
 ) -> DemoResult:
-    """Tell the whole story in `dir`, which is new, empty, or left by an earlier run (and then replaced).
+    """Run the whole demo in `dir`, which is new, empty, or left by an earlier run (and then replaced).
 
-    spark=False leaves step 6 out. `progress` hears of the long stages; `out` takes the text (None: standard output).
-    Raises NotADemoDirectory, DemoDataMissing, AlreadyLocked, and DemoFailed should a promise be broken.
+    spark=False leaves out step 6. `progress` is called during long stages; `out` gets the text (None: standard output).
+    Raises NotADemoDirectory, DemoDataMissing, AlreadyLocked, and DemoFailed if klog breaks a promise.
     """
     started = time.perf_counter()
     directory = Path(dir)
@@ -72,7 +72,7 @@ def run(
     commands = _where(directory, to)
     seconds = time.perf_counter() - started
     to.gap()
-    to.say(f"Done in {duration(seconds)}. No process stays behind; remove the directory when you like.")
+    to.say(f"Done in {duration(seconds)}. No process is left running; remove the directory whenever you like.")
     return DemoResult(
         directory=str(directory),
         load=loaded,
@@ -90,42 +90,42 @@ def run(
 def _load(logs: LogManager, to: Narrator, progress: Progress | None) -> tuple[events.FlightEvents, load.LoadResult]:
     to.chapter(1, "A year becomes a log")
     to.say(
-        "Every flight that was to leave New York in 2013 is up to three events: scheduled, departed, arrived. They go "
-        f"into the topic {place.FLIGHTS} in the order in which they happened: the aircraft is the key, the flight as "
-        "JSON is the value. Kafka's own partitioner spreads them."
+        "Every flight that was to leave New York in 2013 has up to three events: scheduled, departed, arrived. They go "
+        f"into the topic {place.FLIGHTS} in the order in which they happened. The key is the aircraft, the value is "
+        "the flight as JSON. Kafka's default partitioner picks the partition."
     )
     if progress is not None:
         progress(Event("read table", 0, None, "rows"))
     table = events.load()
     result = load.load_flights(logs, table, progress)
-    load.tell(result, to)
+    load.show(result, to)
     return table, result
 
 
 def _kill(directory: Path, to: Narrator, progress: Progress | None) -> crash.Kill:
-    to.chapter(2, "A writer dies")
+    to.chapter(2, "A writer is killed")
     to.say(
-        f"Another process opens the directory and appends to the topic {place.TELEMETRY}, telling us each offset that "
-        "was acknowledged. In the middle of an append it gets SIGKILL: no warning, no clean-up. Then we open the "
-        "directory again."
+        f"Another process opens the directory, appends to the topic {place.TELEMETRY} and reports each acknowledged "
+        "offset. In the middle of an append it gets SIGKILL: no warning, no clean-up. Then the directory is opened "
+        "again."
     )
     return crash.kill_writer(directory, progress)
 
 
 def _reopened(logs: LogManager, kill: crash.Kill, to: Narrator) -> crash.CrashResult:
     result = crash.check(logs, kill)
-    crash.tell(result, to)
+    crash.show(result, to)
     return result
 
 
 def _seek(logs: LogManager, loaded: load.LoadResult, to: Narrator) -> storm.StormResult:
     to.chapter(3, "The storm of 8 and 9 February")
     to.say(
-        "A blizzard closed the airports of New York. The time index leads straight to those two days, and nothing but "
-        "them is read."
+        "A blizzard closed the airports of New York. The time index finds those two days, and only their records are "
+        "read."
     )
     result = storm.seek(logs)
-    storm.tell(result, loaded.facts.events, to)
+    storm.show(result, loaded.facts.events, to)
     return result
 
 
@@ -135,22 +135,22 @@ def _compact(
     to.chapter(4, "The latest state of every flight")
     to.say(
         f"The same events go into the topic {place.FLIGHT_STATUS}, now with the flight as the key: carrier, number, "
-        "origin and day. Compaction keeps of each key the latest record. A cancelled flight gets a tombstone: a key "
-        "without a value, which takes it out for good."
+        "origin and day. Compaction keeps the latest record of each key. A cancelled flight gets a tombstone, a record "
+        "without a value, which removes its key."
     )
     result = status.compact_states(logs, table, progress)
-    status.tell(result, to)
+    status.show(result, to)
     return result
 
 
 def _count(logs: LogManager, loaded: load.LoadResult, to: Narrator) -> counting.CountResult:
     to.chapter(5, "How many are there?")
-    to.say("Each batch of records says in its header how many it holds, so an exact count need not read records.")
+    to.say("The header of each batch states how many records it holds, so an exact count need not read the records.")
     result = counting.count(logs)
-    counting.tell(result, to)
+    counting.show(result, to)
     wanted = loaded.facts.events
     if (result.by_headers, result.by_reading) != (wanted, wanted):
-        raise DemoFailed(f"{wanted} events went in; headers say {result.by_headers}, reading {result.by_reading}")
+        raise DemoFailed(f"{wanted} events were appended; headers: {result.by_headers}, reading: {result.by_reading}")
     return result
 
 
@@ -162,7 +162,7 @@ def _ask(
     if missing is not None:
         to.say(missing if wanted else "Left out, as asked.")
         if wanted:
-            to.say("Everything else of the demo works without it; this step is left out.")
+            to.say("Everything else in the demo works without it; this step is left out.")
         return None, missing
     analytics.introduce(to)
     if progress is not None:
@@ -171,17 +171,17 @@ def _ask(
     if progress is not None:
         progress(Event("spark", result.rows, result.rows, "rows"))
     if result.rows != loaded.facts.events:
-        raise DemoFailed(f"{loaded.facts.events} events went in, Spark counts {result.rows}")
-    analytics.tell(result, to)
+        raise DemoFailed(f"{loaded.facts.events} events were appended, Spark counts {result.rows}")
+    analytics.show(result, to)
     return result, None
 
 
 def _where(directory: Path, to: Narrator) -> tuple[str, ...]:
-    to.chapter(7, "Where it lies, and what to try next")
+    to.chapter(7, "Where the files are, and what to try next")
     to.say(
         f"The directory {directory} is a Kafka log.dir: {place.FLIGHTS}-0 to {place.FLIGHTS}-{load.PARTITIONS - 1}, "
-        f"{place.FLIGHT_STATUS}-0 and {place.TELEMETRY}-0, each with .log, .index and .timeindex files that a broker's "
-        f"own tools read too."
+        f"{place.FLIGHT_STATUS}-0 and {place.TELEMETRY}-0. A broker's own tools can read their .log, .index and "
+        f".timeindex files, too."
     )
     first = min((directory / f"{place.FLIGHTS}-0").glob("*.log"))
     where, klog_command = shlex.quote(str(directory)), _command()
@@ -196,7 +196,7 @@ def _where(directory: Path, to: Narrator) -> tuple[str, ...]:
 
 
 def _command() -> str:
-    """How to type `klog` here: bare where the shell finds it, else the one beside this Python."""
+    """Return how to call `klog` here: just `klog` if the shell finds it, else the one next to this Python."""
     beside = Path(sys.prefix) / "bin" / "klog"
     if shutil.which("klog") or not beside.exists():
         return "klog"

@@ -1,6 +1,6 @@
-"""Rows of files into topics: CSV, JSON lines, Parquet.
+"""Loads rows of files into topics: CSV, JSON lines, Parquet.
 
-Takes a file, gives records to klog.log. import_file does it all; RowError and UnknownColumn name file and line.
+Takes a file and appends its rows as records. import_file does it all; RowError and UnknownColumn name file and line.
 Importing this package loads neither pyarrow nor pandas.
 """
 

@@ -1,4 +1,4 @@
-"""What goes wrong with an input file: a row that cannot be read, or a column that is not there."""
+"""Errors of input files: a row that cannot be read, a column that does not exist, an unknown format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klog.errors import KlogError
 
 
 class RowError(KlogError, ValueError):
-    """One row that cannot be read. path: the input as the user named it; line: 1 is the first (of a Parquet file: its
+    """A row that cannot be read. path: the input as the user named it; line: counted from 1 (in a Parquet file: the
     row)."""
 
     def __init__(self, message: str, *, path: str, line: int) -> None:
@@ -25,7 +25,7 @@ def _row_error(message: str, path: str, line: int) -> RowError:
 
 
 class UnknownColumn(KlogError, ValueError):
-    """A column that was asked for and that the file does not have. path, column, and columns, those it has."""
+    """The file does not have the column. Attributes: path, column, and columns, those that it has."""
 
     def __init__(self, path: str, column: str, columns: Iterable[str], *, line: int = 1) -> None:
         self.path, self.column, self.columns, self.line = path, column, list(columns), line
@@ -45,12 +45,13 @@ def _unknown_column(path: str, column: str, columns: list[str], line: int) -> Un
 
 
 class UnknownFormat(KlogError, ValueError):
-    """An input whose name and first bytes do not say what it is, or that says it in a way klog does not read."""
+    """The format of an input cannot be found out from its name and first bytes, or is not supported."""
 
 
 def named_once(names: list[str], path: str, line: int) -> list[str]:
-    """The names of columns themselves. RowError where two are the same: a JSON object would keep one of them."""
+    """Return the names of columns. Raises RowError if a name occurs twice: a JSON object would keep only one of
+    them."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise RowError(f"the header names {twice[0]!r} twice", path=path, line=line)
+        raise RowError(f"the header has the name {twice[0]!r} twice", path=path, line=line)
     return names

@@ -1,11 +1,11 @@
-"""A file into a topic, or an error and the topic as it was.
+"""Loads a file into a topic; after an error in the file the topic is as it was.
 
-Two passes. The first reads every row and checks all that append would refuse: text, columns, times against the topic's
-bounds, null keys on a compacted topic, size. Only then is a topic created or a byte appended; the second pass reads
-the same bytes again. Memory is bounded in both: rows stream, standard input waits in a temporary file. What is left to
-go wrong in the second pass is the disk, and then the error says how many records are in.
+Two passes. The first reads every row and checks all that append would reject: text, columns, times against the topic's
+bounds, null keys in a compacted topic, size. Only then is a topic created and are records appended; the second pass
+reads the same bytes again. Memory is bounded in both: rows are streamed, and standard input is kept in a temporary
+file. Only the disk can fail in the second pass; the error then states how many records were appended.
 
-A new topic gets retention.ms=-1 unless told otherwise, so that retention does not eat history.
+A new topic gets retention.ms=-1 unless configured otherwise, so that retention does not delete old records.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from klog.progress import Event, Progress
 from klog.record import encode
 
 EVERY_ROWS = 5000
-RECORD_OVERHEAD = 128  # a batch of one record: 61 bytes of header, varints, room to spare
+RECORD_OVERHEAD = 128  # of a batch with one record: 61 header bytes and varints, rounded up
 
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What import_file did. partitions: {partition: (first offset, next offset)} of the new records."""
+    """The result of import_file. partitions: {partition: (first offset, next offset)} of the new records."""
 
     topic: str
     created: bool
@@ -62,12 +62,12 @@ def import_file(
 ) -> ImportResult:
     """Append every row of a CSV, JSON lines or Parquet file (also .gz; "-" is standard input) to a topic.
 
-    path: the file; form: csv, tsv, jsonl or parquet where its name and first bytes do not tell. logs: an open
-    LogManager, or a directory, which is made if it is not there. key, timestamp: names of columns; without timestamp,
-    records get the time of the append. partitions, config: of a new topic (default 1, and retention.ms=-1); for a topic
-    that exists they may only repeat what it has. Rows and values: klog.importing.rows.
+    path: the file. form: csv, tsv, jsonl or parquet, if its name and first bytes do not show it. logs: an open
+    LogManager, or a directory, which is created if it does not exist. key, timestamp: names of columns; without
+    timestamp, records get the time of the append. partitions, config: for a new topic (default 1, and retention.ms=-1);
+    for an existing topic they must not differ from what it has. Rows and values: klog.importing.rows.
 
-    RowError, UnknownColumn, UnknownFormat, InvalidConfig, InvalidTopic: nothing was created or appended.
+    After RowError, UnknownColumn, UnknownFormat, InvalidConfig or InvalidTopic nothing was created or appended.
     """
     if form is not None and form not in FORMATS:
         raise UnknownFormat(f"format {form!r}: choose from {', '.join(FORMATS)}")
@@ -83,14 +83,14 @@ def import_file(
         if isinstance(logs, LogManager):
             return job.run(logs)
         if not os.path.isdir(logs):
-            job.check(job.new_config())  # before there is a directory that a bad file would leave behind
+            job.check(job.new_config())  # first, so that a bad file does not leave a new directory
         with open_directory(logs, create=True, clock=clock) as opened:
             return job.run(opened)
 
 
 @dataclass(slots=True)
 class _Job:
-    """One import: check, then append. One caller."""
+    """One import: check, then append. One thread."""
 
     source: Source
     form: str
@@ -105,16 +105,16 @@ class _Job:
     checked: _Check | None = None
 
     def new_config(self) -> LogConfig:
-        """Of a topic that is not there yet."""
+        """Return the configuration of a topic to be created."""
         return LogConfig({"retention.ms": -1, **self.config.given})
 
     def rows(self, stage: str) -> Iterator[Row]:
-        """All rows, with their progress."""
+        """Yield all rows, and report progress."""
         found = rows(self.source, self.form, key=self.key, timestamp=self.timestamp)
         return _reported(found, self.source, stage, self.progress)
 
     def check(self, config: LogConfig) -> _Check:
-        """The first pass."""
+        """Run the first pass."""
         checked = _Check(self.source, config, now_ms=self.clock.wall_ms(), compression=self.compression)
         for row in self.rows("check"):
             checked.row(row)
@@ -122,7 +122,7 @@ class _Job:
         return checked
 
     def run(self, logs: LogManager) -> ImportResult:
-        """Both passes, or the second alone if the first is done."""
+        """Run both passes, or only the second if the first is done."""
         created = self.topic not in logs.topics()
         config = self.new_config() if created else self._existing(logs)
         checked = self.checked or self.check(config)
@@ -155,23 +155,23 @@ class _Job:
             raise
 
     def _existing(self, logs: LogManager) -> LogConfig:
-        """The topic's configuration; InvalidConfig where another one is asked for."""
+        """Return the topic's configuration. Raises InvalidConfig if the caller gives a different one."""
         there, topic = len(logs.topics()[self.topic]), self.topic
         if self.partitions is not None and self.partitions != there:
             raise InvalidConfig(
-                f"topic {topic!r} exists with {there} partitions; leave --partitions out, or name another topic"
+                f"topic {topic!r} exists with {there} partitions; leave out --partitions, or name another topic"
             )
         has = logs.topic_config(topic)
         for name, value in self.config.given.items():
             if has[name] != value:
                 raise InvalidConfig(
-                    f"topic {topic!r} exists with {name}={has[name]}; leave that setting out, or name another topic"
+                    f"topic {topic!r} exists with {name}={has[name]}; leave out that setting, or name another topic"
                 )
         return has
 
 
 class _Check:
-    """The first pass: counts rows and refuses what append would refuse. One caller."""
+    """The first pass: counts rows and rejects those that append would reject. One thread."""
 
     def __init__(self, source: Source, config: LogConfig, *, now_ms: int, compression: Any) -> None:
         self._source, self._compression = source, compression
@@ -191,21 +191,21 @@ class _Check:
         if key is None:
             self.null_keys += 1
             if self._keyed:
-                raise self._refused(line, "no key, and a compacted topic takes no record without one")
+                raise self._refused(line, "no key: a compacted topic takes no record without a key")
         if len(value) + len(key or b"") + RECORD_OVERHEAD > self._size_max:
             self._large(line, key, value)
         if ms is None:
             return
         if not self._timestamp_min <= ms <= self._timestamp_max:
             bound = "message.timestamp.after.max.ms" if ms > self._timestamp_max else "message.timestamp.before.max.ms"
-            raise self._refused(line, f"time {iso(ms)} is out of the topic's bounds; raise {bound} with --config")
+            raise self._refused(line, f"time {iso(ms)} is outside the topic's bounds; raise {bound} with --config")
         if self.min_timestamp is None or ms < self.min_timestamp:
             self.min_timestamp = ms
         if self.max_timestamp is None or ms > self.max_timestamp:
             self.max_timestamp = ms
 
     def _large(self, line: int, key: bytes | None, value: bytes) -> None:
-        """Near the limit the encoder decides: compression may bring the record below it."""
+        """Encode a record near the size limit: compression may bring it below."""
         try:
             size = len(encode([(key, value, 0)], compression=self._compression))
         except (InvalidRecord, RecordTooLarge) as error:
@@ -220,7 +220,7 @@ class _Check:
 
 
 def _reported(of: Iterator[Row], source: Source, stage: str, progress: Progress | None) -> Iterator[Row]:
-    """The same rows, with an event now and then and one at the end."""
+    """Yield the rows, with an event now and then and one at the end."""
     if progress is None:
         yield from of
         return

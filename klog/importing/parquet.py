@@ -1,8 +1,8 @@
-"""Rows of a Parquet file, through pyarrow (extra [arrow]). Types without a JSON of their own:
+"""Rows of a Parquet file, read by pyarrow (extra [arrow]). Types that JSON does not have:
 
-timestamp, date, time   ISO text, microseconds at the finest; a time zone ends it with its offset from UTC
-decimal                 a number, digits unchanged (inside a list or struct: the nearest double)
-binary                  text where it is UTF-8, else base64
+timestamp, date, time   ISO text with at most microseconds, followed by the offset from UTC if there is a zone
+decimal                 a number with unchanged digits (inside a list or struct: the nearest double)
+binary                  text if it is UTF-8, else base64
 NaN, infinite           null
 duration                seconds as a number
 """
@@ -29,12 +29,12 @@ BATCH_ROWS = 4096
 
 
 def parquet_rows(source: Source, *, key: str | None, timestamp: str | None) -> Iterator[Row]:
-    """See klog.importing.rows; `line` counts rows from 1."""
+    """Yield rows; see klog.importing.rows. `line` counts rows from 1."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise KlogError(f"{source.name}: Parquet needs pyarrow; pip install 'klog[arrow]'") from error
+        raise KlogError(f"{source.name}: Parquet needs pyarrow: pip install 'klog[arrow]'") from error
     stream = source.open()
     line = 0
     try:
@@ -63,11 +63,11 @@ def parquet_rows(source: Source, *, key: str | None, timestamp: str | None) -> I
                 value = "".join([head + cell for head, cell in zip(heads, cells, strict=True)]) + "}"
                 yield line, _key(keys[i]), value.encode(errors="surrogatepass"), ms
     except (pyarrow.ArrowException, OSError) as error:
-        raise RowError(f"no sound Parquet: {' '.join(str(error).split())}", path=source.name, line=line + 1) from error
+        raise RowError(f"invalid Parquet: {' '.join(str(error).split())}", path=source.name, line=line + 1) from error
 
 
 def _values(column: Any, name: str, source: Source, rows_before: int) -> list[Any]:
-    """A column's cells as Python objects. RowError names the row of a cell that cannot be one."""
+    """Return a column's cells as Python objects. RowError names the row of a cell that cannot be converted."""
     try:
         return list(column.to_pylist())
     except (UnicodeDecodeError, OverflowError, ValueError):
@@ -77,7 +77,7 @@ def _values(column: Any, name: str, source: Source, rows_before: int) -> list[An
             except UnicodeDecodeError as error:
                 what = f"byte {error.start + 1}, 0x{error.object[error.start]:02x}, is not UTF-8"
             except (OverflowError, ValueError) as error:
-                what = f"a {column.type} that the calendar does not have ({error})"
+                what = f"a {column.type} outside the calendar ({error})"
             else:
                 continue
             raise RowError(f"column {name!r}: {what}", path=source.name, line=rows_before + i + 1) from None
@@ -85,7 +85,7 @@ def _values(column: Any, name: str, source: Source, rows_before: int) -> list[An
 
 
 def _microseconds(pyarrow: Any, column: Any) -> Any:
-    """Nanoseconds would need pandas to become Python objects: cut them to microseconds."""
+    """Truncate nanoseconds to microseconds: Python objects with nanoseconds would need pandas."""
     kind = column.type
     if pyarrow.types.is_timestamp(kind) and kind.unit == "ns":
         return column.cast(pyarrow.timestamp("us", tz=kind.tz), safe=False)
@@ -113,7 +113,7 @@ def _json(value: object) -> str:
 
 
 def _plain(value: object) -> Any:
-    """A value of Arrow as something that json knows."""
+    """Convert an Arrow value to types that json can write."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -1,14 +1,14 @@
-"""Rows of an input as records to be: (line, key, value, timestamp).
+"""Reads the rows of an input as (line, key, value, timestamp).
 
 value      the row as one JSON object in UTF-8, columns in file order
-key        the key column's text in UTF-8; None where the cell is empty, null or absent
-timestamp  the timestamp column in milliseconds; None where no column was named
+key        the key column's text in UTF-8; None if the cell is empty, null or absent
+timestamp  the timestamp column in milliseconds; None if no column was named
 
     CSV, TSV     header line first; cells typed by klog.importing.values; quotes as in RFC 4180, checked strictly
-    JSON lines   one object a line, kept byte for byte without the blanks around it; empty lines are skipped
+    JSON lines   one object a line, kept byte for byte without surrounding whitespace; empty lines are skipped
     Parquet      see klog.importing.parquet
 
-`line` is where the row begins. A row that cannot be read raises RowError, a named column that the file lacks
+`line` is where the row begins. An invalid row raises RowError, a named column that the file does not have
 UnknownColumn.
 """
 
@@ -27,7 +27,7 @@ Row = tuple[int, bytes | None, bytes, int | None]
 
 
 def rows(source: Source, form: str, *, key: str | None = None, timestamp: str | None = None) -> Iterator[Row]:
-    """All rows of the source, read from its start."""
+    """Yield all rows of the source, from its start."""
     if form == "parquet":
         from klog.importing.parquet import parquet_rows
 
@@ -39,7 +39,7 @@ def rows(source: Source, form: str, *, key: str | None = None, timestamp: str | 
 
 def csv_rows(source: Source, *, key: str | None, timestamp: str | None, delimiter: str = ",") -> Iterator[Row]:
     reader = csv.reader(_texts(source), delimiter=delimiter, strict=True)
-    before = csv.field_size_limit(LINE_BYTES_MAX)  # a setting of the whole process: put back at the end
+    before = csv.field_size_limit(LINE_BYTES_MAX)  # a setting of the whole process: restored at the end
     line = 1
     try:
         names: list[str] | None = None
@@ -57,7 +57,7 @@ def csv_rows(source: Source, *, key: str | None, timestamp: str | None, delimite
                 line = reader.line_num + 1
                 continue
             if len(cells) != width:
-                raise RowError(f"{len(cells)} cells where the header has {width} columns", path=source.name, line=line)
+                raise RowError(f"{len(cells)} cells, but the header has {width} columns", path=source.name, line=line)
             ms = None if timestamp_at is None else _time(source, line, names[timestamp_at], cells[timestamp_at])
             name = None if key_at is None else cells[key_at]
             value = "".join([head + to_json(cell) for head, cell in zip(heads, cells, strict=True)]) + "}"
@@ -66,7 +66,7 @@ def csv_rows(source: Source, *, key: str | None, timestamp: str | None, delimite
         if names is None and (key or timestamp):
             raise UnknownColumn(source.name, key or timestamp or "", [])
     except csv.Error as error:
-        raise RowError(f"no CSV: {error} (in the row that begins here)", path=source.name, line=line) from error
+        raise RowError(f"invalid CSV: {error} (in the row that begins here)", path=source.name, line=line) from error
     finally:
         csv.field_size_limit(before)
 
@@ -83,9 +83,9 @@ def json_rows(source: Source, *, key: str | None, timestamp: str | None) -> Iter
         try:
             row = decode(text)
         except (ValueError, RecursionError) as error:
-            raise RowError(f"no JSON: {error}{_hint(text)}", path=source.name, line=line) from error
+            raise RowError(f"invalid JSON: {error}{_hint(text)}", path=source.name, line=line) from error
         if not isinstance(row, dict):
-            raise RowError(f"a JSON {_kind(row)} where an object is wanted{_hint(text)}", path=source.name, line=line)
+            raise RowError(f"a JSON {_kind(row)}, expected an object{_hint(text)}", path=source.name, line=line)
         if missing:
             if not seen and timestamp in missing and timestamp not in row:
                 raise UnknownColumn(source.name, timestamp, row, line=line)
@@ -124,7 +124,7 @@ def _time(source: Source, line: int, name: str, value: object) -> int:
 
 
 def _key(value: object) -> bytes | None:
-    """A key of a typed row: text as it is, null as null, everything else as its JSON."""
+    """Return the key of a typed row: text as it is, None for null, everything else as JSON."""
     if value is None or value == "":
         return None
     if isinstance(value, str):
@@ -133,12 +133,12 @@ def _key(value: object) -> bytes | None:
 
 
 def _no_json(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _hint(text: str) -> str:
-    """For the usual mistake, a file that is one JSON array."""
-    return "; wanted is one object a line (jq -c '.[]' FILE makes them)" if text.startswith("[") else ""
+    """Return a hint for a common mistake: a file that is one JSON array."""
+    return "; write one object a line (jq -c '.[]' FILE does it)" if text.startswith("[") else ""
 
 
 def _kind(value: object) -> str:

@@ -1,7 +1,7 @@
 """One input that can be read twice: a file, a .gz file, or standard input kept in a temporary file.
 
-Lines are found in bytes and decoded one by one, so that bad UTF-8 has a line number; a line longer than LINE_BYTES_MAX
-is refused rather than kept in memory. Progress is counted in bytes of the file as it lies on disk, compressed or not.
+Lines are found in bytes and decoded one by one, so that invalid UTF-8 is reported with its line number. A line longer
+than LINE_BYTES_MAX is rejected. Progress is counted in bytes of the file as stored, compressed or not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 class Source:
-    """An input by its name. One reader at a time; `position` may be asked by any thread."""
+    """An input by its name. One reader at a time; any thread may read `position`."""
 
     def __init__(self, path: str | os.PathLike[str], *, stdin: BinaryIO | None = None) -> None:
         self.name = os.fspath(path)
@@ -50,7 +50,7 @@ class Source:
             if stat.S_ISDIR(info.st_mode):
                 raise IsADirectoryError(21, "is a directory; name one file", self.name)
             if not stat.S_ISREG(info.st_mode):
-                raise UnknownFormat(f"{self.name} is no regular file; pipe it in: klog import - < {self.name}")
+                raise UnknownFormat(f"{self.name} is not a regular file; pipe it in: klog import - < {self.name}")
             self.size = info.st_size
         self.compressed = self._open_raw().read(2) == b"\x1f\x8b"
 
@@ -71,11 +71,11 @@ class Source:
 
     @property
     def position(self) -> int:
-        """Bytes of the file, as it lies on disk, that were read so far."""
+        """Bytes of the file, as stored, that were read so far."""
         return self._raw.tell() if self._raw is not None and not self._raw.closed else 0
 
     def format(self) -> str:
-        """By the name; without a telling name, by the first bytes."""
+        """Return the format by the file's suffix; without a known suffix, by the first bytes."""
         if not self.name.startswith("<"):
             stem, suffix = os.path.splitext(self.name)
             if suffix.lower() == ".gz":
@@ -86,25 +86,25 @@ class Source:
         try:
             head = self.open().read(4096)
         except _GZIP_ERRORS as error:
-            raise RowError(f"the .gz data are damaged or cut short ({error})", path=self.name, line=1) from error
+            raise RowError(f"the .gz data is damaged or incomplete ({error})", path=self.name, line=1) from error
         if head.startswith(b"PAR1"):
             return "parquet"
         text = head.removeprefix(_BOM).lstrip()
         if text.startswith(b"{"):
             return "jsonl"
         if b"\0" in head:
-            raise UnknownFormat(f"{self.name} is neither CSV, JSON lines nor Parquet; say which with --format")
+            raise UnknownFormat(f"{self.name} is neither CSV, JSON lines nor Parquet; name its format with --format")
         return "csv"
 
     def open(self) -> BinaryIO:
-        """The bytes from the start, unpacked. The source closes them; an earlier reader of it is at its end now."""
+        """Return a stream of the unpacked bytes from the start. The source closes it; an earlier stream ends."""
         raw = self._open_raw()
         if self.compressed:
             return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=raw)), 1 << 20))
         return raw
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """(line number from 1, text with its line end). RowError for bad UTF-8, an endless line, a broken .gz."""
+        """Yield (line number from 1, text with line end). Raises RowError for bad UTF-8, a too long line, a bad .gz."""
         stream = self.open()
         number = 0
         while True:
@@ -113,7 +113,7 @@ class Source:
                 raw = stream.readline(LINE_BYTES_MAX + 1)
             except _GZIP_ERRORS as error:
                 raise RowError(
-                    f"the .gz data are damaged or cut short ({error})", path=self.name, line=number
+                    f"the .gz data is damaged or incomplete ({error})", path=self.name, line=number
                 ) from error
             if not raw:
                 return
@@ -142,6 +142,6 @@ class Source:
             info = os.fstat(self._raw.fileno())
             state = (info.st_ino, info.st_size, info.st_mtime_ns)
             if self._state not in (None, state):
-                raise KlogError(f"{self.name} changed while it was being imported; import it when it stands still")
+                raise KlogError(f"{self.name} changed while it was being imported; import it again when it is complete")
             self._state = state
         return self._raw

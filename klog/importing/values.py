@@ -1,14 +1,14 @@
-"""Cells to JSON, cells to milliseconds. Pure: no file, no clock.
+"""Converts cells to JSON and to milliseconds. Pure: no file, no clock.
 
-A CSV cell has no type, so its text decides, cell by cell:
+A CSV cell has no type, so its text decides:
 
     empty                       null
-    an integer of JSON's form   that number, its digits unchanged (at most 18: they fit 64 bits)
-    a decimal of JSON's form    that number, its digits unchanged (at most 17: a double holds them)
+    an integer in JSON's form   that number, its digits unchanged (at most 18: they fit 64 bits)
+    a decimal in JSON's form    that number, its digits unchanged (at most 17: a double holds them)
     true, false                 the boolean
-    anything else               a string: 007, +1, 1., NA, NaN, True, 1e5 and longer numbers too
+    anything else               a string: 007, +1, 1., NA, NaN, True, 1e5 and longer numbers, too
 
-An exponent counts only with its sign (1e-05, 1.5e+20: what programs write), since 12e4 is as likely a name.
+An exponent needs a sign to count (1e-05, 1.5e+20, as programs write it), since 12e4 may just as well be a name.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _FIRST_OF_NUMBER = frozenset("-0123456789")
 
 
 def quote(text: str) -> str:
-    """Text as a JSON string, with characters beyond ASCII as they are."""
+    """Return text as a JSON string, without escaping characters beyond ASCII."""
     return encode_basestring(text)
 
 
 def cell_to_json(text: str) -> str:
-    """The JSON of one CSV cell by the table above."""
+    """Return the JSON of one CSV cell, by the table above."""
     if not text:
         return "null"
     if text[0] in _FIRST_OF_NUMBER:
@@ -47,7 +47,7 @@ def cell_to_json(text: str) -> str:
 
 
 class CellCache:
-    """cell_to_json with a memory: most columns of a table hold few values. Bounded, and emptied when full."""
+    """cell_to_json with a cache: most columns of a table hold few values. Bounded, and cleared when full."""
 
     def __init__(self, entries_max: int = 1 << 16) -> None:
         self._entries_max = entries_max
@@ -65,12 +65,12 @@ class CellCache:
 
 
 def milliseconds(value: object) -> int:
-    """Milliseconds since 1970 of an integer of milliseconds, ISO text, datetime or date.
+    """Convert an integer of milliseconds, ISO text, a datetime or a date to milliseconds since 1970.
 
-    A time without a zone is UTC. ValueError says what is wrong with the value, without naming file or line.
+    A time without a zone is UTC. Raises ValueError with what is wrong with the value, without file or line.
     """
     if isinstance(value, bool) or value is None or value == "":
-        raise ValueError(f"no time: {'empty' if value in (None, '') else str(value).lower()}")
+        raise ValueError(f"not a time: {'empty' if value in (None, '') else str(value).lower()}")
     if isinstance(value, str):
         text = value.strip()
         if _INTEGER.fullmatch(text):
@@ -79,11 +79,11 @@ def milliseconds(value: object) -> int:
             value = datetime.fromisoformat(text)
         except ValueError:
             raise ValueError(
-                f"{_shown(value)} is no time; wanted is ISO text (2013-02-08T05:00:00Z) or an integer of milliseconds"
+                f"{_shown(value)} is not a time; expected ISO text (2013-02-08T05:00:00Z) or an integer of milliseconds"
             ) from None
     if isinstance(value, float):
         if not value.is_integer():
-            raise ValueError(f"{value} is no time; wanted is ISO text or an integer of milliseconds")
+            raise ValueError(f"{value} is not a time; expected ISO text or an integer of milliseconds")
         value = int(value)
     if isinstance(value, int):
         return _checked(value, value)
@@ -92,12 +92,12 @@ def milliseconds(value: object) -> int:
     if isinstance(value, datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         return _checked((aware - EPOCH) // MILLISECOND, value)
-    raise ValueError(f"{_shown(value)} is no time; wanted is ISO text or an integer of milliseconds")
+    raise ValueError(f"{_shown(value)} is not a time; expected ISO text or an integer of milliseconds")
 
 
 def _checked(ms: int, value: object) -> int:
     if ms < 0:
-        raise ValueError(f"{_shown(value)} lies before 1970, where Kafka's timestamps begin")
+        raise ValueError(f"{_shown(value)} is before 1970, where Kafka's timestamps begin")
     if ms > TIMESTAMP_MAX:
         raise ValueError(f"{_shown(value)} does not fit 64 bits of milliseconds")
     return ms
@@ -109,7 +109,7 @@ def _shown(value: object) -> str:
 
 
 def iso(ms: int) -> str:
-    """Milliseconds as ISO text in UTC; a number beyond the calendar as itself."""
+    """Return milliseconds as ISO text in UTC; beyond the calendar as a number with its unit."""
     try:
         moment = EPOCH + timedelta(milliseconds=ms)
     except OverflowError:

@@ -1,7 +1,7 @@
-"""Any file of a log directory, read without leaving a trace: list, decode, verify.
+"""Lists, decodes and verifies any file of a log directory without changing it.
 
-Takes paths, gives plain values that become JSON as they are. Nothing is opened for writing, nothing is locked, so it
-works beside a live broker and on a dead one's disk; the results are those of the moment of reading.
+Takes paths and returns plain values that can be written as JSON. Nothing is opened for writing and nothing is locked,
+so it works with a running broker and on a copied disk. The results are those of the moment of reading.
 
     verify(path)       every invariant, as a Report of problems
     dump(path)         the content of one file or of all files of a directory

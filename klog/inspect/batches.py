@@ -1,16 +1,16 @@
-"""Walk over a .log file, batch by batch, past damage.
+"""Walks over a .log file, batch by batch, past damage.
 
-    walk(file)    Found      a batch whose frame holds, of any magic; `error` says what is wrong inside it (crc, a
-                             record), or None
-                  Legacy     a message of magic 0 or 1 that is a wrapper, and what is in it cannot be read
-                  Broken     [position, end) where no batch begins; `torn` if nothing whole follows: the usual end of a
+    walk(file)    Found      a batch with a valid frame, of any magic; `error` states what is wrong inside it (crc, a
+                             record), or is None
+                  Legacy     a wrapper message of magic 0 or 1 whose content cannot be read
+                  Broken     [position, end) where no batch begins; `torn` if no complete batch follows: usual after a
                              crash
 
-Where a frame breaks, the next batch is looked for byte by byte: a known magic, a plausible header, a matching checksum.
-The bytes spent on checksums there are bounded by RESYNC_FACTOR times the file: a hostile file costs no more than
-a large one.
+After a broken frame the next batch is searched byte by byte: a known magic, a plausible header, a matching checksum.
+The bytes that are checksummed there are limited to RESYNC_FACTOR times the file size: a hostile file costs no more
+than a large one.
 
-Memory: a window, or one batch where that is larger, and never more than the file has.
+Memory: a window, or one batch if that is larger, and never more than the file size.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEGACY_HEADER_BYTES = 18  # offset, size, crc, magic, attributes
 MESSAGE_CRC_FROM = 16
 CRC_FROM = 21
 LIKENESS_BYTES = 17
-# Where a batch may begin: a number of less than 2^56 that leads on to magic 2; or to 0 or 1, with a size behind it.
+# Where a batch may begin: an offset below 2^56, and magic 2 at its place; or magic 0 or 1, and a plausible size.
 _LIKENESS = re.compile(rb"(?s)(?=\x00.{7}(?:.{8}\x02|(?!\x00{4})[\x00-\x7f].{7}[\x00\x01]))")
 RESYNC_FACTOR = 16
 
@@ -47,13 +47,14 @@ class Found:
 
     @property
     def end(self) -> int:
-        """First byte behind it."""
+        """First byte after the batch."""
         return self.position + self.batch.size
 
 
 @dataclass(frozen=True, slots=True)
 class Legacy:
-    """A wrapper of magic 0 or 1 that cannot be opened. offset: as stored, its last record's; valid: by its checksum."""
+    """A wrapper of magic 0 or 1 that cannot be read. offset: as stored, its last record's; valid: its checksum
+    matches."""
 
     position: int
     end: int
@@ -65,7 +66,7 @@ class Legacy:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Bytes without a frame. zeros: nothing but NUL in them, as preallocation or a lost write leaves them."""
+    """Bytes without a frame. zeros: all bytes are NUL, as preallocation or a lost write leaves them."""
 
     position: int
     end: int
@@ -78,7 +79,7 @@ Item = Found | Legacy | Broken
 
 
 def walk(file: ReadOnlyFile, start: int = 0) -> Iterator[Item]:
-    """Every byte of the file from start belongs to exactly one item; items come in order."""
+    """Yield items in order; each byte of the file from start on belongs to exactly one."""
     budget = RESYNC_FACTOR * file.size + WINDOW
     position = start
     while position < file.size:
@@ -107,7 +108,7 @@ def walk(file: ReadOnlyFile, start: int = 0) -> Iterator[Item]:
             error = corrupt
         if error is None:
             if position > base:
-                continue  # the window cut the next batch: read on from there
+                continue  # the next batch crosses the end of the window: read on from its beginning
             error = _cut(file, position)
         end, budget = _resync(file, position + 1, budget)
         rest = file.size - position if end == file.size else 0
@@ -117,8 +118,8 @@ def walk(file: ReadOnlyFile, start: int = 0) -> Iterator[Item]:
 
 
 def check_batches(file: ReadOnlyFile) -> Iterator[CorruptBatch]:
-    """What is wrong in a file of batches that is no segment: a metadata snapshot, bootstrap.checkpoint. Their offsets
-    count from 0, without a hole."""
+    """Yield the errors in a file of batches that is not a segment: a metadata snapshot, bootstrap.checkpoint. Their
+    offsets count from 0, without a gap."""
     due = 0
     for item in walk(file):
         if isinstance(item, Broken):
@@ -127,7 +128,7 @@ def check_batches(file: ReadOnlyFile) -> Iterator[CorruptBatch]:
             if item.error is not None:
                 yield item.error
             elif item.batch.base_offset != due:
-                message = f"the batch begins at offset {item.batch.base_offset}, {due} is due"
+                message = f"the batch begins at offset {item.batch.base_offset}, expected {due}"
                 yield CorruptBatch(message, path=file.path, position=item.position, offset=due, kind="offset_order")
             due = item.batch.next_offset
         else:
@@ -135,7 +136,7 @@ def check_batches(file: ReadOnlyFile) -> Iterator[CorruptBatch]:
 
 
 def batch_at(file: ReadOnlyFile, position: int) -> RecordBatch | None:
-    """The batch that begins at position, None if none does."""
+    """Return the batch that begins at position; None if no valid batch begins there."""
     window = file.read_at(position, _window_for(file, position))
     try:
         batches = decode(window, path=file.path, file_position=position, allow_partial=True)
@@ -145,7 +146,7 @@ def batch_at(file: ReadOnlyFile, position: int) -> RecordBatch | None:
 
 
 def _window_for(file: ReadOnlyFile, position: int) -> int:
-    """WINDOW, or the whole of one larger batch, if the file is long enough to hold it."""
+    """Return WINDOW, or the size of the next batch if that is larger and the file long enough."""
     prefix = file.read_at(position, PREFIX.size)
     if len(prefix) < PREFIX.size:
         return WINDOW
@@ -154,9 +155,9 @@ def _window_for(file: ReadOnlyFile, position: int) -> int:
 
 
 def _inside(batch: RecordBatch, path: str, position: int) -> CorruptBatch | None:
-    if batch.magic > 2:  # outside the checksum; Kafka, and so decode, takes it for 2 in a file
+    if batch.magic > 2:  # the magic is outside the checksum; Kafka, and so decode, treats it as 2 in a file
         return CorruptBatch(
-            f"magic {batch.magic}, which no Kafka writes", path=path, position=position, offset=batch.base_offset
+            f"magic {batch.magic}, which Kafka never writes", path=path, position=position, offset=batch.base_offset
         )
     try:
         validate(batch.raw, path=path, file_position=position)
@@ -166,7 +167,7 @@ def _inside(batch: RecordBatch, path: str, position: int) -> CorruptBatch | None
 
 
 def _leads_on(file: ReadOnlyFile, end: int) -> bool:
-    """Does the frame of a batch with a wrong checksum end at the end of the file, or where another header stands?"""
+    """True if the frame of a batch with a wrong checksum ends at the end of the file or before another header."""
     if end == file.size:
         return True
     header = file.read_at(end, HEADER.size)
@@ -174,7 +175,7 @@ def _leads_on(file: ReadOnlyFile, end: int) -> bool:
 
 
 def plausible(header: bytes, left: int) -> bool:
-    """Could a batch of magic 2 that fits into `left` bytes begin with this header?"""
+    """True if a batch of magic 2 that fits into `left` bytes could begin with this header."""
     if len(header) < HEADER.size:
         return False
     base_offset, length, epoch, magic, _, attributes, delta, _, _, producer, _, _, count = HEADER.unpack(header)
@@ -205,8 +206,8 @@ def _cut(file: ReadOnlyFile, position: int) -> CorruptBatch:
 
 
 def _message(file: ReadOnlyFile, position: int) -> Found | Legacy | None:
-    """The message of magic 0 or 1 that begins at position; None where a batch of magic 2 with a wrong magic does, or
-    nothing that leads on."""
+    """Return the message of magic 0 or 1 that begins at position; None if it is a batch of magic 2 with a damaged
+    magic, or if nothing valid follows it."""
     head = file.read_at(position, LEGACY_HEADER_BYTES)
     if len(head) < LEGACY_HEADER_BYTES:
         return None
@@ -241,7 +242,7 @@ def _sound_batch(whole: bytes) -> bool:
 
 
 def _resync(file: ReadOnlyFile, position: int, budget: int) -> tuple[int, int]:
-    """First byte from position on where a sound batch begins, else the end of the file; and what is left to spend."""
+    """Return the position of the next valid batch, else the end of the file; and the rest of the budget."""
     while position < file.size:
         window = file.read_at(position, WINDOW)
         for match in _LIKENESS.finditer(window):

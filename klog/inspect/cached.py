@@ -1,7 +1,7 @@
-"""page_cache: what of each log of a log.dir, or of one partition, is in the page cache; and what the machine has of it.
+"""page_cache: how much of each log of a log.dir, or of one partition, is in the page cache; and the machine's memory.
 
-Names and lengths of files are all that is looked at: no log is opened, and not a byte of one is read. So it works on a
-live directory, klog's or a broker's, and leaves the page cache as it was.
+It uses only names and lengths of files: it opens no log and reads no data. So it works on a live directory, klog's or a
+broker's, and leaves the page cache as it was.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def page_cache(
     files: Files | None = None,
     proc_root: str = proc.PROC,
 ) -> Entry:
-    """{"path", "source", "machine": {...}, <numbers>, "topics": [{"topic", <numbers>, "partitions": [...]}]}.
+    """Return {"path", "source", "machine": {...}, <numbers>, "topics": [{"topic", <numbers>, "partitions": [...]}]}.
 
     <numbers> are the fields of klog.disk.residency.Residency, and share (0 to 1). A partition: partition, path,
     <numbers>, heat, problem, segments; a segment: base_offset, path, <numbers>, heat. heat: the share of each of at
-    most `cells` equal parts, the oldest first. problem: a file that could not be looked at, beside those that could.
-    machine: memory and the limits of dirty pages, None where /proc does not say. Raises PermissionError where the
-    kernel does not tell: it tells who may write the files.
+    most `cells` equal parts, the oldest first. problem: a file that could not be examined; the others count. machine:
+    memory and the limits of dirty pages, None if /proc does not state them. Raises PermissionError if the kernel
+    refuses: it requires permission to write the files.
     """
     where = os.fspath(path)
     found = dict(_partitions(where, topic))
@@ -52,11 +52,11 @@ def page_cache(
         refused = refused or next((error for _, error in problems if isinstance(error, PermissionError)), None)
         if cached is None:
             continue
-        problem = _told(problems)
+        problem = _summary(problems)
         parts.setdefault(name, []).append(cached.residency)
         topics.setdefault(name, []).append(_partition(cached, cells, problem))
     if refused is not None and not any(entry["segments"] for entries in topics.values() for entry in entries):
-        raise refused  # the kernel tells of nobody else's files: there is nothing to show
+        raise refused  # the files belong to another user: there is nothing to show
     whole = total(residency for each in parts.values() for residency in each)
     return {
         "path": where,
@@ -70,7 +70,7 @@ def page_cache(
 
 
 def machine(proc_root: str = proc.PROC) -> Entry:
-    """Memory in bytes, and the vm.dirty_* settings with what they come to."""
+    """Return the memory in bytes, and the vm.dirty_* settings with the limits that follow from them."""
     memory = {f"{name}_bytes": value for name, value in dataclasses.asdict(proc.read_memory(proc_root)).items()}
     limits = dataclasses.asdict(proc.read_dirty_limits(proc_root))
     return {
@@ -82,7 +82,7 @@ def machine(proc_root: str = proc.PROC) -> Entry:
 
 
 class _Seen:
-    """Tells whoever watches how many segments have been looked at, of how many there were."""
+    """Reports how many segments have been examined, and their total."""
 
     def __init__(self, progress: Progress | None, found: dict[tuple[str, int], str]) -> None:
         self.progress, self.done = progress, 0
@@ -125,7 +125,8 @@ def _listed(directory: str) -> list[tuple[int, str]]:
 def _look(
     files: Files, topic: str, partition: int, directory: str, cells: int, seen: _Seen
 ) -> tuple[LogPageCache | None, list[tuple[str, OSError]]]:
-    """What is there, None where a directory has gone meanwhile; and which files could not be looked at."""
+    """Return the page cache use, None if the directory was removed meanwhile; and the files that could not be
+    examined."""
     odd: list[tuple[str, OSError]] = []
     if not os.path.isdir(directory):
         return None, odd
@@ -137,8 +138,8 @@ def _look(
     return look(files, topic, partition, directory, segments, cells, seen, lambda *each: odd.append(each)), odd
 
 
-def _told(problems: list[tuple[str, OSError]]) -> str | None:
-    """The first of them, and how many more there are."""
+def _summary(problems: list[tuple[str, OSError]]) -> str | None:
+    """The first problem, and the number of others."""
     if not problems:
         return None
     path, error = problems[0]

@@ -1,6 +1,6 @@
-"""The picture of page_cache(): each partition a stripe, from its oldest byte to its newest, cold to hot.
+"""The plot of page_cache(): one stripe per partition, from its oldest byte to its newest, cold to hot.
 
-matplotlib draws it (extra [plot]). White lines are where segments end.
+Drawn by matplotlib (extra [plot]). White lines mark the ends of segments.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from klog.errors import KlogError
 ROWS_MAX = 1000
 KINDS = (".png", ".svg", ".pdf")
 _ROW_INCHES = 0.3
-_LINES_MAX = 200  # of a partition with more segments the lines would hide what is between them
+_LINES_MAX = 200  # with more segments in a partition, the lines would hide the colours
 _STYLE = {"svg.fonttype": "none", "svg.hashsalt": "klog", "font.size": 8, "font.family": "sans-serif"}
 
 
 def check(path: str) -> None:
-    """Can it be drawn at all? Before the work that it would show."""
+    """Raise if the plot cannot be drawn. Call it before the work."""
     if not path.lower().endswith(KINDS):
-        raise ValueError(f"{path}: the name ends in none of {', '.join(KINDS)}")
+        raise ValueError(f"{path}: the name must end with one of {', '.join(KINDS)}")
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise KlogError(f"{path}: a plot needs matplotlib; pip install 'klog[plot]'") from error
+        raise KlogError(f"{path}: a plot needs matplotlib: pip install 'klog[plot]'") from error
 
 
 def draw(found: dict[str, Any], path: str) -> None:
-    """found: what page_cache() has given. Raises KlogError, OSError."""
+    """Draw the result of page_cache(). Raises KlogError, OSError."""
     check(path)
     import matplotlib
 

@@ -1,13 +1,13 @@
 """dump: the content of any file of a log directory as values, entry by entry.
 
-dump(path) yields one DumpedFile per file; of a directory its files in order of name, of a log.dir those of its
-partitions too. A DumpedFile's `entries` is an iterator: read it before asking for the next file, and once. What cannot
-be read becomes an entry {"type": "problem", ...}; dump never stops at damage. Keys are stable; bytes appear as `key`,
-`value` where they are UTF-8 and as `key_b64`, `value_b64` where not.
+dump(path) yields one DumpedFile per file: for a directory its files in order of name, for a log.dir those of its
+partitions, too. A DumpedFile's `entries` is an iterator: read it once, before the next file. Unreadable data becomes an
+entry {"type": "problem", ...}; dump never stops at damage. The keys of entries are stable; bytes are shown as `key`,
+`value` if they are UTF-8, and as `key_b64`, `value_b64` if not.
 
     kind of file       entries
-    log                {"type": "batch", ...}, each with its "records" when asked for; {"type": "legacy"} for a wrapper
-                       of magic 0 or 1 that cannot be opened
+    log                {"type": "batch", ...}, each with its "records" if requested; {"type": "legacy"} for a wrapper
+                       of magic 0 or 1 that cannot be read
     index              {"type": "offset_entry", "offset", "position"}
     timeindex          {"type": "time_entry", "timestamp", "offset"}
     txnindex           {"type": "aborted_transaction", "producer_id", "first_offset", "last_offset",
@@ -55,7 +55,7 @@ Entry = dict[str, Any]
 
 @dataclass(slots=True)
 class DumpedFile:
-    """One file. kind: see above, or "unknown". base_offset: of a segment's file. leftover: deleted, cleaned, swap,
+    """One file. kind: see above, or "unknown". base_offset: of a segment's file. leftover: deleted, cleaned, swap or
     tmp."""
 
     path: str
@@ -67,7 +67,8 @@ class DumpedFile:
 
 
 def dump(path: str | os.PathLike[str], *, records: bool = True) -> Iterator[DumpedFile]:
-    """Everything in a file, a partition directory or a log.dir. records=False: batches by their headers alone."""
+    """Yield the files of a partition directory or a log.dir, or one file. records=False: only the headers of
+    batches."""
     where = os.fspath(path)
     if not os.path.isdir(where):
         yield _file(where, records)
@@ -103,7 +104,7 @@ def _entries(path: str, what: FileName, records: bool) -> Iterator[Entry]:
 
 
 def problem(error: CorruptData) -> Entry:
-    """What cannot be read, as an entry."""
+    """Return an error as an entry."""
     return {
         "type": "problem",
         "kind": error.kind,
@@ -167,7 +168,7 @@ def _small_entries(path: str, what: FileName, data: bytes) -> Iterator[Entry]:
         case "lock":
             yield {"type": "document", "content": data.decode(errors="replace")}
         case _:
-            raise CorruptData("no name of a file that a log directory holds", path=path)
+            raise CorruptData("not the name of a file of a log directory", path=path)
 
 
 def _rest(parsed: IndexFile) -> Iterator[Entry]:
@@ -175,7 +176,7 @@ def _rest(parsed: IndexFile) -> Iterator[Entry]:
         yield {
             "type": "problem",
             "kind": "index",
-            "message": "bytes behind the first unused entry, where all must be zero",
+            "message": "bytes after the first unused entry, expected zeros",
             "position": parsed.stray,
             "offset": None,
         }
@@ -229,12 +230,12 @@ def _batch_entry(item: Found, records: bool) -> Entry:
             try:
                 listed.extend(record_fields(record) for record in batch)
             except CorruptBatch:
-                pass  # item.error says it
+                pass  # item.error states it
     return entry
 
 
 def batch_fields(batch: RecordBatch) -> Entry:
-    """The header of a batch."""
+    """Return the header fields of a batch."""
     return {
         "base_offset": batch.base_offset,
         "last_offset": batch.last_offset,
@@ -257,7 +258,7 @@ def batch_fields(batch: RecordBatch) -> Entry:
 
 
 def record_fields(record: Record) -> Entry:
-    """The fields of a Record; of a transaction marker also its coordinator's epoch."""
+    """Return the fields of a Record; for a transaction marker also its coordinator's epoch."""
     entry: Entry = {
         "offset": record.offset,
         "timestamp": record.timestamp,
@@ -275,15 +276,15 @@ def record_fields(record: Record) -> Entry:
     }
     if record.control_type in ("commit", "abort") and record.value is not None and len(record.value) >= 6:
         entry["coordinator_epoch"] = struct.unpack_from(">i", record.value, 2)[0]
-    with contextlib.suppress(CorruptBatch):  # what is no such value is shown as its bytes
-        said = read_kraft(record.control_type, record.value)
-        if said is not None:
-            entry["control"] = {name: _plain(field) for name, field in asdict(said).items()}
+    with contextlib.suppress(CorruptBatch):  # an invalid value is shown as its bytes
+        control = read_kraft(record.control_type, record.value)
+        if control is not None:
+            entry["control"] = {name: _plain(field) for name, field in asdict(control).items()}
     return entry
 
 
 def _plain(field: object) -> object:
-    """Ids as text, tuples as lists: what JSON has."""
+    """Convert a field for JSON: ids to text, tuples to lists."""
     if isinstance(field, dict):
         return {name: _plain(entry) for name, entry in field.items()}
     if isinstance(field, (tuple, list)):
@@ -292,7 +293,7 @@ def _plain(field: object) -> object:
 
 
 def as_text(name: str, value: bytes | None) -> Entry:
-    """{name: text} for UTF-8 (and None), {name_b64: base64} for other bytes."""
+    """Return {name: text} for UTF-8 (and None), {name_b64: base64} for other bytes."""
     if value is None:
         return {name: None}
     try:
@@ -302,5 +303,5 @@ def as_text(name: str, value: bytes | None) -> Entry:
 
 
 def _printable(name: str) -> str:
-    """A header key; undecodable bytes, which came in as surrogates, as backslash escapes, since JSON must be UTF-8."""
+    """Return a header key for JSON, which must be UTF-8: undecodable bytes (surrogates) become backslash escapes."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")

@@ -1,13 +1,13 @@
-"""The fixed-width files beside a .log: offset index, time index, transaction index, producer snapshot.
+"""The fixed-width files of a segment: offset index, time index, transaction index, producer snapshot.
 
     .index      (relative_offset:u32 position:u32)*  zero*           8 bytes
     .timeindex  (timestamp:i64 relative_offset:u32)* zero*          12 bytes
     .txnindex   (version:i16 producer_id first_offset last_offset last_stable_offset:i64)*   34 bytes
-    .snapshot   version:i16=1 crc:u32 count:i32 (46 bytes)*          crc-32c of all behind it
+    .snapshot   version:i16=1 crc:u32 count:i32 (46 bytes)*          crc-32c of all bytes after it
 
 An index of an active segment, or of one whose writer was killed, is preallocated: the first unused slot ends it, and
-from there on all is zero. The engine forgives what it can rebuild; here every entry keeps its place in the file, and
-half an entry or a version that is not 0 is an error. Kafka: OffsetIndex, TimeIndex, TransactionIndex,
+all bytes from there on are zero. The engine ignores what it can rebuild. Here every entry keeps its position in the
+file, and half an entry or a version other than 0 is an error. Kafka: OffsetIndex, TimeIndex, TransactionIndex,
 ProducerStateManager.
 """
 
@@ -26,7 +26,7 @@ TXN_ENTRY = struct.Struct(">hqqqq")
 
 
 class OffsetEntry(NamedTuple):
-    """slot: byte in the .index. The batch at `position` ends with `offset` (or an append that begins there does)."""
+    """slot: byte in the .index. The batch at `position` (or an append that begins there) ends with `offset`."""
 
     slot: int
     offset: int
@@ -54,7 +54,7 @@ class TxnEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
-    """What a snapshot knows of one producer; -1 where there is nothing to know."""
+    """State of one producer in a snapshot; -1 for an unknown value."""
 
     producer_id: int
     epoch: int
@@ -68,8 +68,8 @@ class ProducerEntry:
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """Entries up to the first unused slot. used: bytes they take. tail: bytes behind them, `stray` the first byte there
-    that is not zero (None: all zero)."""
+    """Entries up to the first unused slot. used: their bytes. tail: number of bytes after them. stray: position of the
+    first byte there that is not zero; None if there is none."""
 
     entries: list[Any]
     used: int
@@ -78,7 +78,7 @@ class IndexFile:
 
 
 def parse_offset_index(data: bytes, base_offset: int) -> IndexFile:
-    """Position 0 is no entry's: the first batch of a segment gets none."""
+    """Position 0 is always unused: the first batch of a segment gets no entry."""
     entries: list[Any] = []
     for slot in range(0, len(data) - 7, 8):
         relative, position = OFFSET_ENTRY.unpack_from(data, slot)
@@ -89,7 +89,7 @@ def parse_offset_index(data: bytes, base_offset: int) -> IndexFile:
 
 
 def parse_time_index(data: bytes, base_offset: int) -> IndexFile:
-    """(0, 0) in the first slot is an entry (1970, first offset), unless zeros alone follow it."""
+    """(0, 0) in the first slot is an entry (1970, first offset), unless only zeros follow."""
     entries: list[Any] = []
     for slot in range(0, len(data) - 11, 12):
         timestamp, relative = TIME_ENTRY.unpack_from(data, slot)
@@ -110,14 +110,14 @@ def _ended(entries: list[Any], used: int, data: bytes) -> IndexFile:
 
 
 def parse_txn_index(data: bytes, path: str | None = None) -> list[TxnEntry]:
-    """CorruptIndex for an unknown version or half an entry at the end."""
+    """Raises CorruptIndex for an unknown version or half an entry at the end."""
     entries = [TxnEntry(slot, *TXN_ENTRY.unpack_from(data, slot)) for slot in range(0, len(data) - 33, 34)]
     for entry in entries:
         if entry.version != 0:
-            raise CorruptIndex(f"version {entry.version}; known is 0", path=path, position=entry.slot, kind="txnindex")
+            raise CorruptIndex(f"version {entry.version}, expected 0", path=path, position=entry.slot, kind="txnindex")
     if len(data) % 34:
         raise CorruptIndex(
-            f"{len(data) % 34} bytes behind the last whole entry of 34",
+            f"{len(data) % 34} bytes after the last complete entry of 34 bytes",
             path=path,
             position=len(data) // 34 * 34,
             kind="txnindex",
@@ -126,7 +126,7 @@ def parse_txn_index(data: bytes, path: str | None = None) -> list[TxnEntry]:
 
 
 def parse_snapshot(data: bytes, path: str = "") -> list[ProducerEntry]:
-    """CorruptSnapshot for a wrong version, size or checksum."""
+    """Raises CorruptSnapshot for a wrong version, size or checksum."""
     return [
         ProducerEntry(
             producer_id,

@@ -1,15 +1,15 @@
-"""Which file of a log directory is what, and its bytes, read without leaving a trace.
+"""Classifies the files of a log directory and reads their bytes without changing anything.
 
-Nothing here changes a byte, a name or a time: files are opened read-only, without following a link in the last place
-and without waiting for a FIFO; O_NOATIME where the kernel allows it. No file is mapped, since a broker beside us may
-cut it short. Memory: a window of WINDOW bytes for .log, whole files for the others, which have natural bounds
+No byte, name or time is changed: files are opened read-only, without following a link in the last path component and
+without waiting for a FIFO; with O_NOATIME if the kernel allows it. No file is mapped, since a running broker may
+truncate it. Memory: a window of WINDOW bytes for .log; whole files for the others, which have natural bounds
 (SMALL_BYTES_MAX).
 
     root of a log.dir   meta.properties  *-checkpoint  .kafka_cleanshutdown  .lock  klog-topics.json
                         klog-reader.<name>.json  klog-audit.jsonl  bootstrap.checkpoint
     partition           <20 digits>.log .index .timeindex .txnindex .snapshot   leader-epoch-checkpoint
                         partition.metadata
-    waiting             any of them with .deleted .cleaned .swap .tmp behind;  <topic>-<n>.<32 hex>-delete -future
+    leftover            any of them with the suffix .deleted .cleaned .swap .tmp;  <topic>-<n>.<32 hex>-delete -future
                         -stray
 """
 
@@ -74,10 +74,10 @@ KINDS_BY_NAME = {
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """What a name says. kind: log, index, timeindex, txnindex, snapshot, checkpoint, epochs, ..., or unknown.
+    """The meaning of a file name. kind: log, index, timeindex, txnindex, snapshot, checkpoint, epochs, ..., or unknown.
 
-    base_offset: of a segment's file (of a snapshot: the offset it stands before). leftover: deleted, cleaned, swap,
-    tmp.
+    base_offset: of a segment's file (of a snapshot: its end offset). leftover: deleted, cleaned,
+    swap or tmp.
     """
 
     kind: str
@@ -86,7 +86,7 @@ class FileName:
 
 
 def classify(name: str) -> FileName:
-    """By the name alone."""
+    """Classify a file by its name alone."""
     for suffix in (*LEFTOVERS, ".tmp"):
         if name.endswith(suffix) and len(name) > len(suffix):
             inner = classify(name[: -len(suffix)])
@@ -107,13 +107,13 @@ def classify(name: str) -> FileName:
 
 
 def moved_name(name: str) -> str | None:
-    """delete, future or stray for the directory of a partition on its way, else None."""
+    """Return delete, future or stray for the renamed directory of a partition, else None."""
     found = _MOVED.fullmatch(name)
     return found[4] if found else None
 
 
 def is_partition_directory(path: str) -> bool:
-    """By its name, or, for a copy under another name, by what lies in it."""
+    """True by its name or, for a copy under another name, by its files."""
     name = os.path.basename(os.path.abspath(path))
     if partition_name(name) is not None or moved_name(name) is not None:
         return True
@@ -123,7 +123,7 @@ def is_partition_directory(path: str) -> bool:
 class ReadOnlyFile:
     """One regular file, opened for reading. Any thread; a context manager.
 
-    scan: what this brings into the page cache goes again, behind passed() and at the end (drop_behind.py).
+    scan: pages that it loads into the page cache are dropped again, after passed() and at the end (drop_behind.py).
     """
 
     def __init__(self, path: str, *, scan: bool = False) -> None:
@@ -131,16 +131,16 @@ class ReadOnlyFile:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             self._fd = os.open(path, flags | os.O_NOATIME)
-        except PermissionError:  # O_NOATIME is the owner's right
+        except PermissionError:  # O_NOATIME is only for the owner
             self._fd = os.open(path, flags)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-            raise CorruptData("a symbolic link; a log directory holds files and nothing else", path=path) from None
+            raise CorruptData("a symbolic link; a log directory holds only files", path=path) from None
         info = os.fstat(self._fd)
         if not stat.S_ISREG(info.st_mode):
             os.close(self._fd)
-            raise CorruptData("no regular file; a log directory holds files and nothing else", path=path)
+            raise CorruptData("not a regular file; a log directory holds only files", path=path)
         self.size = info.st_size
         self._file = LogFile(self._fd, path)  # closes it
         self._behind = DropBehind(self._file, 0, self.size) if scan else None
@@ -156,12 +156,12 @@ class ReadOnlyFile:
         self._file.close()
 
     def passed(self, position: int) -> None:
-        """Who reads the file in order needs nothing below this byte any more."""
+        """State that a sequential reader needs nothing below this position any more."""
         if self._behind is not None:
             self._behind.passed(position)
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Up to size bytes from position; fewer only where the file ends."""
+        """Return up to size bytes from position; fewer only at the end of the file."""
         parts = []
         while size > 0:
             try:
@@ -179,8 +179,9 @@ class ReadOnlyFile:
 
 
 def read_small(path: str, *, scan: bool = False) -> bytes:
-    """A whole file other than a .log. CorruptData where it is no regular file or too large to be what it says."""
+    """Return a whole file other than a .log. Raises CorruptData if it is not a regular file, or too large for its
+    kind."""
     with ReadOnlyFile(path, scan=scan) as file:
         if file.size > SMALL_BYTES_MAX:
-            raise CorruptData(f"{file.size} bytes, which no file of this kind has", path=path)
+            raise CorruptData(f"{file.size} bytes, too large for a file of this kind", path=path)
         return file.read_at(0, file.size)

@@ -1,15 +1,15 @@
-"""Do the entries of .index and .timeindex tell the truth about the .log beside them? Checked in one walk with it.
+"""Checks the entries of .index and .timeindex against their .log, in one walk with it.
 
-  I1  offsets and positions rise from entry to entry; behind the first unused slot all is zero
-  I2  an entry lands where a batch begins, and names its last offset. Kafka up to 3.9.0 wrote one entry per append,
-      which may end some batches later: such entries pass, unless one stands alone among entries that name their own
-      batch
-  T1  timestamps rise, offsets do not fall; behind the first unused slot all is zero
+  I1  offsets and positions rise from entry to entry; after the first unused slot all bytes are zero
+  I2  an entry points to the beginning of a batch, and holds its last offset. Kafka up to 3.9.0 wrote one entry per
+      append, which may end some batches later: such entries pass, unless there is only one, among entries that hold
+      the last offset of their own batch
+  T1  timestamps rise, offsets do not fall; after the first unused slot all bytes are zero
   T2  an entry (t, o): t is the largest timestamp up to offset o, and o the last offset of the first batch that has it
       (Kafka up to 3.7: of the first record in it that has it)
-  T3  of a closed segment, the last entry has the segment's largest timestamp
+  T3  the last entry of a closed segment has the segment's largest timestamp
 
-One checker per segment; the caller feeds it every sound batch in order and then calls finish().
+One checker per segment. The caller passes every sound batch to it, in order, and then calls finish().
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from klog.record import RecordBatch
 
 
 def check_shape(report: Report, kind: Kind, path: str, parsed: IndexFile, entry_bytes: int, size: int) -> None:
-    """The zero tail, and a file that does not end with an entry."""
+    """Check the zeros at the end, and that the file ends with a complete entry."""
     if parsed.stray is not None:
-        report.add(kind, path, "bytes behind the first unused entry, where all must be zero", position=parsed.stray)
+        report.add(kind, path, "bytes after the first unused entry, expected zeros", position=parsed.stray)
     elif size % entry_bytes:
         report.add(
             kind,
             path,
-            f"{size} bytes are no multiple of an entry's {entry_bytes}",
+            f"{size} bytes are not a multiple of the entry size {entry_bytes}",
             position=size // entry_bytes * entry_bytes,
         )
 
 
 class OffsetIndexCheck:
-    """I1, I2. exact and later count the entries that name their own batch and a later one."""
+    """I1, I2. exact: number of entries with the last offset of their own batch; later: entries with a later one."""
 
     def __init__(self, report: Report, path: str, entries: list[OffsetEntry]) -> None:
         self._report, self._path = report, path
         self._waiting: deque[OffsetEntry] = deque()
-        self._open: OffsetEntry | None = None  # landed, and its offset still to come
+        self._open: OffsetEntry | None = None  # its position was found, its offset not yet
         self.exact = 0
         self.later: list[OffsetEntry] = []
         last: OffsetEntry | None = None
@@ -59,7 +59,7 @@ class OffsetIndexCheck:
         self._report.add("index", self._path, message, position=entry.slot, offset=entry.offset)
 
     def batch(self, position: int, batch: RecordBatch) -> None:
-        """The next sound batch."""
+        """Check the next sound batch."""
         last_offset = batch.last_offset
         if self._waiting and self._waiting[0].position <= position:
             self._settle(None)
@@ -74,7 +74,7 @@ class OffsetIndexCheck:
                     self.exact += 1
                 elif entry.offset < last_offset:
                     self._bad(
-                        entry, f"the entry says {entry.offset}, the batch at {position} ends with offset {last_offset}"
+                        entry, f"the entry has offset {entry.offset}, the batch at {position} ends with {last_offset}"
                     )
                 else:
                     self._open = entry
@@ -82,7 +82,7 @@ class OffsetIndexCheck:
             self._settle(last_offset)
 
     def damaged(self, position: int, end: int) -> None:
-        """[position, end) cannot be read: entries that point there are not judged."""
+        """Skip entries that point into [position, end), which cannot be read."""
         self._open = None
         while self._waiting and self._waiting[0].position < end:
             entry = self._waiting.popleft()
@@ -101,22 +101,22 @@ class OffsetIndexCheck:
             self._bad(entry, f"no batch near {entry.position} ends with the entry's offset {entry.offset}")
 
     def lone(self, entry: OffsetEntry) -> None:
-        """Report an entry of `later` that turned out to be the only one of its log."""
+        """Report an entry of `later` that is the only one of its log."""
         self._bad(
             entry,
             f"the batch at {entry.position} does not end with offset {entry.offset}, as all other entries' batches do",
         )
 
     def finish(self) -> None:
-        """The segment has no more batches."""
+        """End the segment: report entries that point beyond its batches."""
         self._settle(None)
         for entry in self._waiting:
-            self._bad(entry, f"points to {entry.position}, where no batch begins; the log has none from there on")
+            self._bad(entry, f"points to {entry.position}, but no batch begins there or later")
         self._waiting.clear()
 
 
 class TimeIndexCheck:
-    """T1, T2, T3. has_record(position, offset, timestamp) reads one batch again: the slow way of old entries."""
+    """T1, T2, T3. has_record(position, offset, timestamp) reads one batch again, for entries of old Kafka versions."""
 
     def __init__(
         self, report: Report, path: str, entries: list[TimeEntry], has_record: Callable[[int, int, int], bool]
@@ -142,7 +142,7 @@ class TimeIndexCheck:
         self._report.add("timeindex", self._path, message, position=entry.slot, offset=entry.offset)
 
     def batch(self, position: int, batch: RecordBatch) -> None:
-        """The next sound batch."""
+        """Check the next sound batch."""
         first, last = batch.base_offset, batch.last_offset
         while self._waiting and self._waiting[0].offset < first:
             self._judge(self._waiting.popleft())
@@ -152,7 +152,7 @@ class TimeIndexCheck:
             self._judge(self._waiting.popleft())
 
     def damaged(self) -> None:
-        """Some of the log cannot be read: from here on the largest time is not known."""
+        """Stop judging entries: a part of the log cannot be read, so the largest time is unknown from here on."""
         while self._waiting and self._waiting[0].offset <= self._leader[3]:
             self._judge(self._waiting.popleft())
         self._unsure = True
@@ -164,7 +164,7 @@ class TimeIndexCheck:
         if timestamp != entry.timestamp:
             self._bad(
                 entry,
-                f"the entry says {entry.timestamp} is the largest time up to offset {entry.offset}; it is {timestamp}",
+                f"the entry has {entry.timestamp} as the largest time up to offset {entry.offset}; it is {timestamp}",
             )
         elif entry.offset != last and not (
             first <= entry.offset < last and self._has_record(position, entry.offset, timestamp)
@@ -172,15 +172,15 @@ class TimeIndexCheck:
             self._bad(entry, f"the first batch with time {timestamp} ends with offset {last}, not {entry.offset}")
 
     def finish(self, *, closed: bool) -> None:
-        """The segment has no more batches; closed: nothing will be appended to it."""
+        """End the segment. closed: nothing will be appended to it."""
         if self._unsure:
             return
         for entry in self._waiting:
-            self._bad(entry, f"offset {entry.offset} is beyond the segment's last one")
+            self._bad(entry, f"offset {entry.offset} is beyond the segment's last offset")
         self._waiting.clear()
         timestamp, _, _, last_offset = self._leader
         if closed and timestamp >= 0 and (self._last is None or self._last.timestamp < timestamp):
-            found = "there is no entry" if self._last is None else f"the last entry says {self._last.timestamp}"
+            found = "there is no entry" if self._last is None else f"the last entry has {self._last.timestamp}"
             self._report.add(
                 "timeindex",
                 self._path,

@@ -1,7 +1,7 @@
 """ls: topics, partitions, offsets, sizes, segments and time spans of a log.dir or of one partition, read-only.
 
-Of each partition only a little is read: the first record, the last entry of each time index, and the last
-segment from its last index entry on. So the time span is what the files claim; `verify` is who checks it.
+It reads only a little of each partition: the first record, the last entry of each time index, and the last segment from
+its last index entry on. So the time span is what the files state; `verify` checks it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from klog.inspect.files import (
 from klog.inspect.texts import parse_checkpoint, parse_partition_metadata
 
 Entry = dict[str, Any]
-NO_SEGMENT = "no segment"  # of a partition that was never written to: named as a problem, but nothing is unreadable
+NO_SEGMENT = "no segment"  # the partition was never written to: listed as a problem, but nothing is unreadable
 
 
 def ls(path: str | os.PathLike[str]) -> Entry:
-    """{"path", "clean_shutdown", "topics": [{"topic", "partitions": [...], ...}], "other": [...]}.
+    """Return {"path", "clean_shutdown", "topics": [{"topic", "partitions": [...], ...}], "other": [...]}.
 
     A partition: topic, partition, path, topic_id, log_start_offset, log_end_offset, high_watermark, size (.log bytes),
-    files_size, segments, first_timestamp (of the first record that has one; batch headers do not have the smallest),
-    max_timestamp (ms; None: no records with a time), problem (why a number is missing). A topic's first_timestamp is
-    the smallest of its partitions'.
+    files_size, segments, first_timestamp (of the first record that has one; batch headers do not store the smallest),
+    max_timestamp (ms; None: no records with a timestamp), problem (why a number is missing). A topic's first_timestamp
+    is the smallest of its partitions.
     """
     where = os.fspath(path)
     names = sorted(os.listdir(where))
@@ -81,7 +81,7 @@ def _result(path: str, clean: bool, partitions: list[Entry], other: list[Entry])
 
 
 class _Points:
-    """Log starts and high watermarks by the checkpoints of a log.dir; a file that cannot be read says nothing."""
+    """Log starts and high watermarks from the checkpoints of a log.dir; an unreadable file counts as empty."""
 
     def __init__(self, path: str) -> None:
         self.log_start = self._read(path, "log-start-offset-checkpoint")
@@ -126,7 +126,7 @@ def _partition(path: str, points: _Points) -> Entry:
 
 
 def _look(result: Entry, path: str, log_start: int) -> None:
-    """Fill in what the files of a partition hold."""
+    """Fill in what the files of a partition contain."""
     bases = []
     with os.scandir(path) as entries:
         for file in entries:
@@ -170,9 +170,9 @@ def _topic_id(path: str) -> str | None:
 
 
 def _last_segment(path: str, base: int) -> tuple[int, int | None, str | None]:
-    """(end offset, largest timestamp, problem) of the last segment: from its last index entry that holds on.
+    """Return (end offset, largest timestamp, problem) of the last segment, read from its last valid index entry on.
 
-    The end is the one that a reader finds. A torn tail is no problem here: it may be a write that is going on.
+    The end is the one that a reader sees. A torn tail is not a problem here: it may be a write in progress.
     """
     start = 0
     try:
@@ -218,7 +218,7 @@ def _last_time(path: str, base: int) -> int | None:
 
 
 def _first_time(path: str, base: int) -> int | None:
-    """Time of the first record of a segment; None for one without records or times."""
+    """Return the time of a segment's first record; None if it has no records or times."""
     with ReadOnlyFile(os.path.join(path, f"{base:020d}.log")) as file:
         for item in walk(file):
             if not isinstance(item, Found) or item.error is not None:

@@ -1,13 +1,13 @@
-"""Every invariant of one partition directory. Segments in order, batches in order, each byte of .log looked at once.
+"""Checks every invariant of one partition directory: segments in order, batches in order, each byte of .log once.
 
-  L1  every byte of .log belongs to a batch whose frame, checksum and records hold
-  L2  offsets rise from batch to batch and across segments, and lie in the segment's span
-  L3  no offset is missing but by compaction: below the cleaner's checkpoint, or in a log that shows other signs of it
-      (a thinned batch, a delete horizon, three holes and more: a follower copies its leader's holes)
-  L4  the checkpoints of the log.dir do not point beyond the log; after a clean stop the recovery point is its end
-  L5  no file waits to be deleted or renamed
+  L1  every byte of .log belongs to a batch with a valid frame, checksum and records
+  L2  offsets rise from batch to batch and across segments, and are in the segment's range
+  L3  only compaction may remove offsets: below the cleaner's checkpoint, or in a log with other signs of compaction (a
+      batch with missing records, a delete horizon, three or more gaps: a follower copies its leader's gaps)
+  L4  the checkpoints of the log.dir are not beyond the log end; after a clean stop the recovery point is the log end
+  L5  no file is left that a start would delete or rename
 
-Indexes are read before the .log they belong to: of a log that is being written they then know no more than it holds.
+Indexes are read before their .log: if the log is being written, they cannot hold more than it does.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from klog.inspect.report import Kind, Report
 from klog.inspect.texts import parse_epochs, parse_partition_metadata
 from klog.log.directory import gaps
 
-HOLES_OF_COMPACTION = 3
+GAPS_OF_COMPACTION = 3
 ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the log.dir says of a partition; None where it says nothing, or where there is no log.dir around."""
+    """What the log.dir states about a partition; None for unknown, or if there is no log.dir around it."""
 
     clean: bool | None = None
     recovery_point: int | None = None
@@ -47,27 +47,27 @@ class Facts:
     high_watermark: int | None = None
     cleaned_to: int | None = None
     topic_id: str | None = None
-    is_topic: bool = False  # of a broker's log.dir or of klog-topics.json: it must have its partition.metadata
-    compacts: bool = False  # by klog-topics.json: a cleaning that was stopped has no checkpoint yet, but holes
+    is_topic: bool = False  # of a broker's log.dir or of klog-topics.json: it must have a partition.metadata
+    compacts: bool = False  # by klog-topics.json: an interrupted cleaning leaves gaps, but no checkpoint
 
 
 class PartitionCheck:
-    """One run over one directory; read-only. One caller."""
+    """One check of one directory; read-only. One thread."""
 
     def __init__(self, report: Report, path: str, facts: Facts, progress: Callable[[int], None] | None = None) -> None:
         self._report, self._path, self._facts = report, path, facts
         self._progress = progress or (lambda size: None)
-        self._expected: int | None = None  # next offset by the batches so far
-        self._holes: list[tuple[str, int, int, int, str]] = []  # path, position, from, to, what
+        self._expected: int | None = None  # next offset after the batches so far
+        self._gaps: list[tuple[str, int, int, int, str]] = []  # path, position, from, to, what
         self._compacted = os.path.basename(os.path.abspath(path)).rpartition("-")[0] in ALWAYS_COMPACTED
-        self._lost = False  # bytes without a frame came before: offsets may be missing with them
+        self._lost = False  # bytes without a frame precede: their offsets may be missing, too
         self._exact = 0
         self._later: list[tuple[OffsetIndexCheck, int]] = []
         self._snapshots: list[tuple[int, str, list[ProducerEntry]]] = []
         self._replay = ProducerReplay([])
 
     def run(self) -> int | None:
-        """Check all; the log end offset, None for a directory without a segment."""
+        """Check everything. Returns the log end offset, None for a directory without a segment."""
         names = sorted(os.listdir(self._path))
         self._leftovers(names)
         live = {name: classify(name) for name in names}
@@ -79,7 +79,7 @@ class PartitionCheck:
             if what.leftover or what.base_offset is None:
                 continue
             if what.kind in ("index", "timeindex", "txnindex") and what.base_offset not in logs:
-                self._add("leftover", name, "an index without its .log; the next open removes it")
+                self._add("leftover", name, "an index without a .log; the next open removes it")
             if what.kind == "log" and not name.endswith(".log"):  # a snapshot of the metadata log
                 with ReadOnlyFile(self._file(name), scan=True) as file:
                     for error in check_batches(file):
@@ -93,13 +93,13 @@ class PartitionCheck:
             try:
                 self._segment(base, live, epoch_check, last=base == max(logs))
             except FileNotFoundError:
-                self._replay.hole()  # gone since the directory was listed: retention at work
-            except CorruptData as error:  # no regular file, or a disk that cannot read it
+                self._replay.gap()  # removed since the directory was listed, by retention
+            except CorruptData as error:  # not a regular file, or a read error
                 self._lost = True
-                self._replay.hole()
+                self._replay.gap()
                 self._report.add_error(error, self._file(logs[base]))
         end = self._expected
-        self._judge_holes()
+        self._judge_gaps()
         self._judge_later()
         if end is not None:
             self._ends(end, epochs)
@@ -123,7 +123,7 @@ class PartitionCheck:
             elif what.leftover is not None and what.kind != "unknown":
                 self._add("leftover", name, _LEFTOVER[what.leftover])
             elif what.kind == "misnamed":
-                self._add("leftover", name, "no name of a segment's file (20 digits); Kafka refuses or overlooks it")
+                self._add("leftover", name, "not the name of a segment's file (20 digits); Kafka refuses or ignores it")
 
     def _read_snapshots(self, live: dict[str, FileName]) -> None:
         for name in live:
@@ -136,7 +136,7 @@ class PartitionCheck:
             except CorruptData as error:
                 self._report.add_error(error, self._file(name))
             except FileNotFoundError:
-                pass  # gone since the directory was listed
+                pass  # removed since the directory was listed
         self._snapshots.sort()
 
     def _seed(self, base: int) -> list[ProducerEntry] | None:
@@ -151,12 +151,12 @@ class PartitionCheck:
                 _, topic_id = parse_partition_metadata(read_small(self._file(name), scan=True), self._file(name))
                 if self._facts.topic_id not in (None, topic_id):
                     self._add(
-                        "checkpoint", name, f"topic id {topic_id}, by klog-topics.json it is {self._facts.topic_id}"
+                        "checkpoint", name, f"topic id {topic_id}, expected {self._facts.topic_id} by klog-topics.json"
                     )
             except CorruptData as error:
                 self._report.add_error(error, self._file(name))
         elif self._facts.is_topic:
-            self._add("checkpoint", name, "missing; a Kafka broker will not serve this partition without its topic id")
+            self._add("checkpoint", name, "missing; a Kafka broker does not serve a partition without its topic id")
         name = "leader-epoch-checkpoint"
         if name not in live:
             if started:
@@ -210,11 +210,11 @@ class PartitionCheck:
             )
 
     def _begin(self, path: str, base: int) -> None:
-        """A segment begins: its base is the end of the one before."""
+        """Begin a segment: its base must be the end of the one before."""
         expected = self._expected
         self._expected = base
         if expected is not None and base <= (self._facts.log_start or 0):
-            self._replay = ProducerReplay(None)  # a recovery forgets what the segments below the log start said
+            self._replay = ProducerReplay(None)  # a recovery ignores the producers of segments below the log start
         if expected is None or expected == base:
             return
         if expected > base:
@@ -226,7 +226,7 @@ class PartitionCheck:
                 offset=base,
             )
         elif (expected, base) not in gaps.read(self._path):
-            self._hole(path, 0, expected, base, "between segments")
+            self._gap(path, 0, expected, base, "between segments")
 
     def _found(
         self, item: Found, path: str, base: int, epochs: EpochCheck, offsets: OffsetIndexCheck | None,
@@ -236,7 +236,7 @@ class PartitionCheck:
         if item.error is not None:
             self._report.add_error(item.error, path)
             self._damaged(item.position, item.end, offsets, times)
-            # The frame holds, so its offsets most likely do; believe them only if they fit.
+            # The frame is valid, so its offsets most likely are; use them only if they fit.
             if self._expected is not None and batch.base_offset == self._expected:
                 self._expected = batch.next_offset
             return
@@ -247,27 +247,27 @@ class PartitionCheck:
             self._report.add(
                 "offset_order",
                 path,
-                f"the batch begins at offset {batch.base_offset}, where {expected} or a later one is due",
+                f"the batch begins at offset {batch.base_offset}, expected {expected} or above",
                 position=item.position,
                 offset=batch.base_offset,
             )
         elif batch.base_offset > expected:
-            self._hole(path, item.position, expected, batch.base_offset, "between batches")
+            self._gap(path, item.position, expected, batch.base_offset, "between batches")
         if batch.last_offset - base > 2**31 - 1:
             self._report.add(
                 "offset_order",
                 path,
-                f"offset {batch.last_offset} is further from the segment's base than 2147483647",
+                f"offset {batch.last_offset} is more than 2147483647 above the segment's base",
                 position=item.position,
                 offset=batch.last_offset,
             )
         if batch.count != batch.last_offset - batch.base_offset + 1:
             self._compacted = True
-            self._replay.hole()
+            self._replay.gap()
         if batch.delete_horizon_ms is not None:
             self._compacted = True
         self._check_snapshots(batch.base_offset)
-        epochs.batch(path, item.position, batch, complete=not self._holes and not self._compacted)
+        epochs.batch(path, item.position, batch, complete=not self._gaps and not self._compacted)
         if offsets is not None:
             offsets.batch(item.position, batch)
         if times is not None:
@@ -286,20 +286,18 @@ class PartitionCheck:
         error, length = item.error, item.end - item.position
         if item.torn and last:
             what = "zeros" if item.zeros else "bytes"
-            message = (
-                f"{length} {what} at the end are no batch: {error.reason}. The next open cuts a tail torn by a crash"
-            )
+            message = f"{length} {what} at the end are not a batch: {error.reason}. The next open truncates a torn tail"
         elif item.torn:
-            message = f"{length} bytes at the end of a closed segment are no batch: {error.reason}"
+            message = f"{length} bytes at the end of a closed segment are not a batch: {error.reason}"
         else:
-            message = f"{length} bytes are no batch: {error.reason}. The next whole batch begins at {item.end}"
+            message = f"{length} bytes are not a batch: {error.reason}. The next valid batch begins at {item.end}"
         self._report.add_error(
             CorruptBatch(message, path=path, position=item.position, offset=error.offset, kind=error.kind), path
         )
 
     def _damaged(self, position: int, end: int, offsets: OffsetIndexCheck | None, times: TimeIndexCheck | None) -> None:
-        """What [position, end) held is not known: nothing may be concluded from its absence."""
-        self._replay.hole()
+        """The content of [position, end) is unknown: what is missing there is not reported."""
+        self._replay.gap()
         if offsets is not None:
             offsets.damaged(position, end)
         if times is not None:
@@ -311,12 +309,12 @@ class PartitionCheck:
         if self._expected is not None and item.offset >= self._expected:
             self._expected = item.offset + 1
 
-    # ---- files beside the log ----------------------------------------------------------------------------------
+    # ---- the other files of a segment ------------------------------------------------------------------------------
 
     def _offset_check(self, base: int, live: dict[str, FileName], file: ReadOnlyFile) -> OffsetIndexCheck | None:
         name = f"{base:020d}.index"
         if name not in live:
-            if file.size:  # of an empty segment a broker makes it with the first append
+            if file.size:  # a broker creates it with the first append
                 self._add("index", name, "missing; the next open rebuilds it")
             return None
         try:
@@ -332,7 +330,7 @@ class PartitionCheck:
     def _time_check(self, base: int, live: dict[str, FileName], file: ReadOnlyFile) -> TimeIndexCheck | None:
         name = f"{base:020d}.timeindex"
         if name not in live:
-            if file.size:  # of an empty segment a broker makes it with the first append
+            if file.size:  # a broker creates it with the first append
                 self._add("timeindex", name, "missing; the next open rebuilds it")
             return None
         try:
@@ -354,7 +352,7 @@ class PartitionCheck:
             self._add(
                 kind,
                 name,
-                f"{tail} unused bytes, and the log.dir says it was stopped cleanly: Kafka would take them for entries",
+                f"{tail} unused bytes, although the log.dir was stopped cleanly: Kafka would read them as entries",
             )
 
     def _txn_entries(self, base: int, live: dict[str, FileName]) -> list[TxnEntry] | None:
@@ -368,24 +366,24 @@ class PartitionCheck:
             return None
 
     def _check_snapshots(self, offset: int) -> None:
-        """Snapshots at or below the next batch's first offset stand before it."""
+        """Check the snapshots that were taken at or below the next batch's first offset."""
         while self._snapshots and self._snapshots[0][0] <= offset:
             at, path, entries = self._snapshots.pop(0)
             self._replay.check_snapshot(self._report, path, at, entries)
 
     # ---- at the end --------------------------------------------------------------------------------------------
 
-    def _hole(self, path: str, position: int, start: int, stop: int, what: str) -> None:
-        self._replay.hole()
-        if self._lost:  # said already: the bytes that held them are broken
+    def _gap(self, path: str, position: int, start: int, stop: int, what: str) -> None:
+        self._replay.gap()
+        if self._lost:  # reported already, with the broken bytes
             self._lost = False
-        elif len(self._holes) < 1000:
-            self._holes.append((path, position, start, stop, what))
+        elif len(self._gaps) < 1000:
+            self._gaps.append((path, position, start, stop, what))
 
-    def _judge_holes(self) -> None:
+    def _judge_gaps(self) -> None:
         cleaned_to = self._facts.cleaned_to
-        signs = self._compacted or self._facts.compacts or len(self._holes) >= HOLES_OF_COMPACTION
-        for path, position, start, stop, what in self._holes:
+        signs = self._compacted or self._facts.compacts or len(self._gaps) >= GAPS_OF_COMPACTION
+        for path, position, start, stop, what in self._gaps:
             if signs or (cleaned_to is not None and stop <= cleaned_to):
                 continue
             self._report.add(
@@ -405,14 +403,14 @@ class PartitionCheck:
         self._check_snapshots(end)
         for offset, path, _ in self._snapshots:
             self._report.add(
-                "snapshot", path, f"a snapshot of offset {offset}, and the log ends at {end}", offset=offset
+                "snapshot", path, f"a snapshot of offset {offset}, but the log ends at {end}", offset=offset
             )
         for epoch, start in epochs or ():
             if start > end:
                 self._add(
                     "epoch",
                     "leader-epoch-checkpoint",
-                    f"epoch {epoch} from {start}, and the log ends at {end}",
+                    f"epoch {epoch} from {start}, but the log ends at {end}",
                     offset=start,
                 )
         root = os.path.dirname(os.path.abspath(self._path))
@@ -426,7 +424,7 @@ class PartitionCheck:
                 self._report.add(
                     "checkpoint",
                     os.path.join(root, name),
-                    f"{os.path.basename(self._path)} at {value}, and its log ends at {end}",
+                    f"{os.path.basename(self._path)} at {value}, but its log ends at {end}",
                     offset=value,
                 )
         point = self._facts.recovery_point
@@ -434,21 +432,21 @@ class PartitionCheck:
             self._report.add(
                 "checkpoint",
                 os.path.join(root, "recovery-point-offset-checkpoint"),
-                f"{os.path.basename(self._path)} at {point} after a clean stop, and its log ends at {end}",
+                f"{os.path.basename(self._path)} at {point} after a clean stop, but its log ends at {end}",
                 offset=point,
             )
 
 
 _LEFTOVER = {
-    "deleted": "waits to be deleted",
-    "cleaned": "a compaction that was not finished; the next open removes it",
-    "swap": "a compaction whose last step is due; the next open finishes it",
-    "tmp": "a file whose replacement was not finished; the old one holds",
-    "part": "a snapshot that was not finished",
+    "deleted": "marked for deletion",
+    "cleaned": "left by an unfinished compaction; the next open removes it",
+    "swap": "left by a compaction before its last step; the next open finishes it",
+    "tmp": "left by an unfinished replacement; the old file is valid",
+    "part": "an unfinished snapshot",
 }
 
 
 def _has_record(file: ReadOnlyFile, position: int, offset: int, timestamp: int) -> bool:
-    """Is `offset` the first record of that batch with this time? So said Kafka up to 3.7."""
+    """True if `offset` is the first record of that batch with this time, as Kafka up to 3.7 wrote it."""
     batch = batch_at(file, position)
     return batch is not None and next((r.offset for r in batch if r.timestamp == timestamp), None) == offset

@@ -1,16 +1,15 @@
-"""What the batches of a partition say about epochs, transactions and producers, told against the files that keep it.
+"""Replays epochs, transactions and producers from the batches of a partition, and compares them with their files.
 
   E1  leader epochs do not fall from batch to batch
-  E2  the epoch of a batch is that of the cache's entry for its offset (offsets below the first entry: not above its
-      epoch), and an entry begins where a batch does
-  X1  each abort marker that ends a transaction has its .txnindex entry, with this transaction's first offset and the
-      last stable offset behind it; and each entry has its marker
-  P1  a snapshot of offset N knows nothing from N on, and agrees with the batches below N
+  E2  the epoch of a batch is that of the cache's entry for its offset (below the first entry: at most its epoch), and
+      an entry begins where a batch does
+  X1  each abort marker that ends a transaction has a .txnindex entry, with the transaction's first offset and the last
+      stable offset after it; and each entry has its marker
+  P1  a snapshot of offset N holds nothing from N on, and agrees with the batches below N
 
-The replay begins at the first batch there is, from the snapshot at its segment's base. `complete` says that nothing is
-missing: it began at offset 0 or from a snapshot, and no offset is missing since. Compaction leaves holes, and from
-there on only what must hold in spite of them is checked. Kafka: ProducerStateManager, LeaderEpochFileCache,
-TransactionIndex.
+The replay begins at the first batch, from the snapshot at its segment's base. `complete` means that nothing is missing:
+it began at offset 0 or from a snapshot, and no offset is missing since. Compaction leaves gaps; after a gap only what
+must hold in spite of it is checked. Kafka: ProducerStateManager, LeaderEpochFileCache, TransactionIndex.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ NO_PRODUCER = ProducerEntry(-1, -1, -1, -1, 0, -1, -1, -1)
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """A transaction that a marker aborted. data: batches with records of it were seen."""
+    """A transaction that a marker aborted. data: the replay has seen batches with its records."""
 
     position: int
     producer_id: int
@@ -49,7 +48,7 @@ class EpochCheck:
         self._first: int | None = None
 
     def batch(self, path: str, position: int, batch: RecordBatch, *, complete: bool) -> None:
-        """The next sound batch, of the file at path. complete: no offset is missing so far."""
+        """Check the next sound batch, of the file at path. complete: no offset is missing so far."""
         epoch, offset = batch.leader_epoch, batch.base_offset
         if self._first is None:
             self._first = offset
@@ -63,25 +62,25 @@ class EpochCheck:
             while self._at + 1 < len(entries) and entries[self._at + 1][1] <= offset:
                 self._at += 1
                 start = entries[self._at][1]
-                # the first entry moves along when the log is trimmed, also into a batch
+                # The log start moves the first entry along, also into a batch.
                 if complete and self._at > 0 and self._first < start < offset:
                     self._report.add(
                         "epoch",
                         self._path,
-                        f"epoch {entries[self._at][0]} from {start}, where no batch begins",
+                        f"epoch {entries[self._at][0]} from {start}, but no batch begins there",
                         offset=start,
                     )
             if not entries and batch.next_offset <= self._log_start:
-                pass  # records that are deleted need none, and a log without others has none
+                pass  # deleted records need no entry
             elif not entries:
-                self._bad(path, position, offset, f"leader epoch {epoch}, and leader-epoch-checkpoint has no entry")
+                self._bad(path, position, offset, f"leader epoch {epoch}, but leader-epoch-checkpoint has no entry")
                 self._entries = None
             elif self._at >= 0 and (now := entries[self._at])[0] != epoch:
                 self._bad(
                     path,
                     position,
                     offset,
-                    f"leader epoch {epoch}, where leader-epoch-checkpoint has {now[0]} from {now[1]}",
+                    f"leader epoch {epoch}, but leader-epoch-checkpoint has {now[0]} from {now[1]}",
                 )
                 return
             elif self._at < 0 and epoch > entries[0][0]:
@@ -89,7 +88,7 @@ class EpochCheck:
                     path,
                     position,
                     offset,
-                    f"leader epoch {epoch} below epoch {entries[0][0]} of leader-epoch-checkpoint",
+                    f"leader epoch {epoch} before epoch {entries[0][0]} of leader-epoch-checkpoint",
                 )
                 return
         self._last = epoch
@@ -111,12 +110,12 @@ class ProducerReplay:
                 self._open[entry.producer_id] = (entry.current_txn_first_offset, True)
         self._seen: set[int] = set()
 
-    def hole(self) -> None:
-        """Offsets are missing here."""
+    def gap(self) -> None:
+        """State that offsets are missing here."""
         self.complete = False
 
     def batch(self, position: int, batch: RecordBatch) -> Abort | None:
-        """The next sound batch; an Abort where it ends a transaction so."""
+        """Add the next sound batch. Returns an Abort if it aborts a transaction."""
         producer_id = batch.producer_id
         if producer_id < 0:
             return None
@@ -160,7 +159,8 @@ class ProducerReplay:
         return Abort(position, producer_id, transaction[0], batch.last_offset, stable, transaction[1])
 
     def check_snapshot(self, report: Report, path: str, offset: int, entries: list[ProducerEntry]) -> None:
-        """P1: entries of the snapshot `offset`, told against the batches below it, which were all fed."""
+        """Check the entries of the snapshot `offset` against the batches below it (P1), which must all have been
+        added."""
         for number, entry in enumerate(entries):
             position = 10 + 46 * number
             if entry.last_offset >= offset or entry.current_txn_first_offset >= offset:
@@ -168,8 +168,8 @@ class ProducerReplay:
                 report.add(
                     "snapshot",
                     path,
-                    f"producer {entry.producer_id} with offset {latest}, "
-                    f"which does not lie below the snapshot's {offset}",
+                    f"producer {entry.producer_id} with offset {latest}, which is not below the snapshot's offset "
+                    f"{offset}",
                     position=position,
                 )
                 continue
@@ -178,16 +178,16 @@ class ProducerReplay:
                 continue
             if known is None:
                 report.add(
-                    "snapshot", path, f"producer {entry.producer_id}, of which the log has no batch", position=position
+                    "snapshot", path, f"producer {entry.producer_id}, but the log has no batch of it", position=position
                 )
                 continue
             for name in ("epoch", "last_sequence", "last_offset", "current_txn_first_offset"):
-                said, found = getattr(entry, name), getattr(known, name)
-                if said != found:
+                stored, found = getattr(entry, name), getattr(known, name)
+                if stored != found:
                     report.add(
                         "snapshot",
                         path,
-                        f"producer {entry.producer_id}: {name} {said}, by the log it is {found}",
+                        f"producer {entry.producer_id}: {name} {stored}, expected {found} by the log",
                         position=position,
                         offset=offset,
                     )
@@ -198,22 +198,22 @@ def check_txn_index(
     report: Report, path: str, log_path: str, entries: list[TxnEntry], aborts: list[Abort], *, complete: bool,
     base_offset: int, next_offset: int,
 ) -> None:  # fmt: skip
-    """X1 for one segment: the entries of its file and the aborts its batches showed."""
+    """Check the entries of one segment's .txnindex against the aborts in its batches (X1)."""
     expected = {abort.last_offset: abort for abort in aborts}
     before = -1
     for entry in entries:
         message = None
         abort = expected.pop(entry.last_offset, None)
         if entry.last_offset <= before:
-            message = f"marker {entry.last_offset} after {before}; they rise from entry to entry"
+            message = f"marker {entry.last_offset} after {before}; markers must rise"
         elif not base_offset <= entry.last_offset < next_offset:
-            message = f"marker {entry.last_offset} lies outside the segment [{base_offset}, {next_offset})"
+            message = f"marker {entry.last_offset} is outside the segment [{base_offset}, {next_offset})"
         elif not 0 <= entry.first_offset < entry.last_offset:
-            message = f"first offset {entry.first_offset} does not lie below the marker {entry.last_offset}"
+            message = f"first offset {entry.first_offset} is not below the marker {entry.last_offset}"
         elif not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
-            message = f"last stable offset {entry.last_stable_offset} lies beyond the marker {entry.last_offset}"
+            message = f"last stable offset {entry.last_stable_offset} is beyond the marker {entry.last_offset}"
         elif abort is not None and entry.producer_id != abort.producer_id:
-            message = f"producer {entry.producer_id}, by the log it is {abort.producer_id}"
+            message = f"producer {entry.producer_id}, expected {abort.producer_id} by the log"
         elif abort is None and complete:
             message = f"no transaction of producer {entry.producer_id} is aborted at offset {entry.last_offset}"
         elif (
@@ -221,9 +221,9 @@ def check_txn_index(
             and entry.first_offset != abort.first_offset
             and (complete or entry.first_offset > abort.first_offset)
         ):
-            message = f"first offset {entry.first_offset}, by the log it is {abort.first_offset}"
+            message = f"first offset {entry.first_offset}, expected {abort.first_offset} by the log"
         elif abort is not None and complete and entry.last_stable_offset != abort.last_stable_offset:
-            message = f"last stable offset {entry.last_stable_offset}, by the log it is {abort.last_stable_offset}"
+            message = f"last stable offset {entry.last_stable_offset}, expected {abort.last_stable_offset} by the log"
         before = max(before, entry.last_offset)
         if message is not None:
             report.add("txnindex", path, message, position=entry.slot, offset=entry.last_offset)

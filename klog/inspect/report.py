@@ -1,4 +1,4 @@
-"""What verify found: problems, and how much was looked at. Plain values that become JSON as they are."""
+"""The result of verify: problems, and how much was checked. Plain values that can be written as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One broken invariant. position: byte in the file; offset: of the record concerned; None where there is none."""
+    """One broken invariant. position: byte in the file; offset: of the record; None if there is none."""
 
     path: str
     position: int | None
@@ -43,9 +43,9 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """problems in the order of files; the counts say what was read. `not report.problems` is a sound directory.
+    """problems in the order of files; the counts of what was read. Without problems the directory is sound.
 
-    notes: what a sound directory may have as well, files of deleted segments above all, which the next start removes.
+    notes: what a sound directory may contain, too, such as files of deleted segments, which the next start removes.
     """
 
     path: str
@@ -59,23 +59,23 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong."""
+        """True if there is no problem."""
         return not self.problems
 
     def add(
         self, kind: Kind, path: str, message: str, *, position: int | None = None, offset: int | None = None
     ) -> None:
-        """Note a problem."""
+        """Add a problem."""
         self.problems.append(Problem(path, position, offset, message, kind))
 
     def note(self, path: str, message: str) -> None:
-        """Note a leftover that is not a problem."""
+        """Add a leftover that is not a problem."""
         self.notes.append(Problem(path, None, None, message, "leftover"))
 
     def add_error(self, error: CorruptData, path: str) -> None:
-        """Note what a parser raised."""
+        """Add an error of a parser."""
         self.problems.append(Problem(error.path or path, error.position, error.offset, error.reason, error.kind))
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON-able values."""
+        """Return the report as values that can be written as JSON."""
         return {"ok": self.ok, **asdict(self)}

@@ -1,25 +1,26 @@
 """verify: every invariant of a log directory, offline and read-only.
 
-Takes a log.dir or one partition directory. What is checked, by name: partition_check (L), index_checks (I, T), replay
-(E, X, P); here the files at the root:
+Takes a log.dir or one partition directory. The invariants, by name: partition_check (L), index_checks (I, T), replay
+(E, X, P); here those of the files at the root:
 
-  R1  the checkpoints, meta.properties, klog-topics.json, klog-audit.jsonl and the stop marker parse
-  R2  a checkpoint names no partition that is not there
+  R1  the checkpoints, meta.properties, klog-topics.json, klog-audit.jsonl and the clean-shutdown marker can be parsed
+  R2  a checkpoint names only partitions that are there
   R3  a sub-directory is a partition's (Kafka refuses to start with any other)
 
-What no redundancy guards, and verify therefore cannot see, though every byte of .log, .index, .timeindex, .txnindex and
+verify cannot see damage that no redundancy covers. Every byte of .log, .index, .timeindex, .txnindex and .snapshot is
+covered, except:
 .snapshot is guarded by another:
 
-    - a number in a checkpoint that stays plausible (but after a clean stop the recovery point is the log end)
-    - ids that keep their form: topic_id (unless klog-topics.json knows it), cluster, node and directory; comments;
+    - a number in a checkpoint that stays plausible (but after a clean stop the recovery point must be the log end)
+    - ids that keep their form: topic_id (unless klog-topics.json holds it), cluster, node and directory; comments;
       .lock
     - the leader epoch in bootstrap.checkpoint; in .log, of batches below the first entry of leader-epoch-checkpoint, as
       long as it does not fall; the start of that first entry
     - an entry of a .timeindex, moved to the first record of its batch that has its time (Kafka up to 3.7 wrote such)
     - the only entry of an .index, moved to the end of a later batch (Kafka up to 3.9.0 wrote such entries)
-    - entries missing at the end of the indexes of a segment that is still open
-    - a partition directory alone, without its log.dir: the end of the log, cut off between two batches with all that
-      speaks of it (snapshot, index entries)
+    - entries missing at the end of the indexes of a segment that is still active
+    - in a partition directory without its log.dir: the end of the log, cut off between two batches together with its
+      snapshot and index entries
 """
 
 from __future__ import annotations
@@ -50,20 +51,20 @@ Positions = dict[tuple[str, int], int]
 
 
 def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Report:
-    """Check a log.dir, or one partition directory, and say what is wrong. Changes nothing, takes no lock.
+    """Check a log.dir or one partition directory and report all problems. Changes nothing, takes no lock.
 
-    Raises OSError where the directory itself cannot be read, or has nothing of a log.dir or a partition in it;
-    everything else is a problem of the report.
+    Raises OSError if the directory itself cannot be read, or is neither a log.dir nor a partition; everything else is a
+    problem in the report.
     """
     where = arguments.path("path", path)
     arguments.function("progress", progress)
     report = Report(where)
-    names = os.listdir(where)  # NotADirectoryError, FileNotFoundError: the caller's mistake, not the directory's
+    names = os.listdir(where)  # NotADirectoryError, FileNotFoundError: the caller's mistake, not a problem of it
     if not names:
         raise _nothing_there(where)
     if is_partition_directory(where):
         parent = os.path.dirname(os.path.abspath(where))
-        root = _Root(Report(parent), parent)  # its problems are not asked for; its facts help
+        root = _Root(Report(parent), parent)  # only its facts are used, not its problems
         _partitions(report, root, [where], progress)
         return report
     root = _Root(report, where)
@@ -75,7 +76,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
         if os.path.islink(whole) or not os.path.isdir(whole):
             what = classify(name)
             if what.leftover is not None and what.kind != "unknown":
-                report.add("leftover", whole, "a file whose replacement was not finished; the old one holds")
+                report.add("leftover", whole, "left by an unfinished replacement; the old file is valid")
             continue
         moved = moved_name(name)
         if moved == "delete":
@@ -84,7 +85,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
             report.add("leftover", whole, _MOVED[moved])
         elif partition_name(name) is None:
             if name != "remote-log-index-cache":
-                report.add("leftover", whole, "a directory that is no partition's; Kafka refuses to start with it")
+                report.add("leftover", whole, "not a partition's directory; Kafka refuses to start with it")
         else:
             found.append(whole)
     root.check_names({partition_name(os.path.basename(name)) for name in found})
@@ -95,7 +96,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
 def _nothing_there(path: str) -> FileNotFoundError:
     return FileNotFoundError(
         errno.ENOENT,
-        "nothing to verify: a log.dir was expected, which has directories named <topic>-<partition>, or one of those",
+        "nothing to verify: expected a log.dir, with directories named <topic>-<partition>, or one of these",
         path,
     )
 
@@ -106,13 +107,13 @@ def _is_partitions(name: str) -> bool:
 
 def _partitions(report: Report, root: _Root, paths: list[str], progress: Progress | None) -> None:
     total = sum(_log_bytes(path) for path in paths) if progress is not None else 0
-    done = told = 0
+    done = reported = 0
 
     def step(size: int) -> None:
-        nonlocal done, told
+        nonlocal done, reported
         done += size
-        if progress is not None and done - told >= EVENT_BYTES:
-            told = done
+        if progress is not None and done - reported >= EVENT_BYTES:
+            reported = done
             progress(Event("verify", done, total, "bytes", os.path.basename(path)))
 
     for path in paths:
@@ -128,7 +129,7 @@ def _log_bytes(path: str) -> int:
 
 
 class _Root:
-    """The files of a log.dir that speak of all partitions. `known`: there is a log.dir around at all."""
+    """The files of a log.dir that concern all partitions. `known`: there is a log.dir."""
 
     def __init__(self, report: Report, path: str) -> None:
         self._report, self._path = report, path
@@ -169,7 +170,7 @@ class _Root:
                 self._report.add_error(error, path)
 
     def check_names(self, present: set[tuple[str, int] | None]) -> None:
-        """R2."""
+        """Check R2."""
         for name, points in self._points.items():
             for topic, partition in points or ():
                 if (topic, partition) not in present:
@@ -180,7 +181,7 @@ class _Root:
                     )
 
     def facts(self, name: str) -> Facts:
-        """What is known of the partition directory with this name."""
+        """Return what is known about the partition directory with this name."""
         if not self.known:
             return Facts()
         key = partition_name(name) or ("", -1)
@@ -202,7 +203,7 @@ def _positions(data: bytes, path: str) -> Positions:
 
 
 def _topic_facts(topics: Any) -> tuple[dict[str, str], set[str]]:
-    """Of klog-topics.json: {topic: id}, and the topics that are compacted; nothing where it says nothing."""
+    """Return {topic: id} and the compacted topics, from klog-topics.json; empty if it states nothing."""
     ids: dict[str, str] = {}
     compacted = set()
     listed = topics.get("topics") if isinstance(topics, dict) else None
@@ -219,6 +220,6 @@ def _topic_facts(topics: Any) -> tuple[dict[str, str], set[str]]:
 
 _MOVED = {
     "delete": "the directory of a deleted partition; the next start removes it",
-    "future": "a partition that was being moved here from another log.dir",
-    "stray": "a partition that the cluster did not know; kept, not served",
+    "future": "a partition being moved here from another log.dir",
+    "stray": "a partition unknown to the cluster; kept, not served",
 }

@@ -1,7 +1,7 @@
-"""manager: the log directories of one process and the topics in them: loading, assignment, background work, stopping.
+"""The log directories of one process and the topics in them: loading, assignment, background work, stopping.
 
-Takes logs from the left; gives importing, spark, cli and users a LogManager.
-Its door: open_directory (klog.open), LogManager, NamedReader; klog.manager.by_hand for a whole directory at once.
+It uses logs; importing, spark, cli and users use its LogManager.
+API: open_directory (klog.open), LogManager, NamedReader; klog.manager.by_hand for a whole directory at once.
 """
 
 from klog.manager.manager import LogManager, open_directory

@@ -1,4 +1,4 @@
-"""Kafka's default partitioner: murmur2 of the key picks the partition; records without a key go where the caller says.
+"""Kafka's default partitioner: murmur2 of the key picks the partition. The caller picks it for records without a key.
 
 Kafka: BuiltInPartitioner, Utils.murmur2.
 """
@@ -39,7 +39,7 @@ cdef uint32_t murmur(const uint8_t *at, Py_ssize_t size) noexcept nogil:
 
 
 def murmur2(data):
-    """Kafka's hash of a key, as a signed 32-bit number."""
+    """Return Kafka's hash of a key, as a signed 32-bit number."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
@@ -49,7 +49,7 @@ def murmur2(data):
 
 
 def split(iterator, Py_ssize_t partitions, Py_ssize_t sticky, Py_ssize_t limit):
-    """Take up to `limit` records off an iterator and sort them into one list per partition: (lists, taken).
+    """Take up to `limit` records from an iterator and sort them into one list per partition: (lists, taken).
 
     Records without a key go to partition `sticky`.
     """
@@ -83,14 +83,14 @@ def split(iterator, Py_ssize_t partitions, Py_ssize_t sticky, Py_ssize_t limit):
 
 
 def split_rows(Rows rows, int64_t start, int64_t limit, int32_t partitions, int32_t sticky):
-    """Up to `limit` rows from `start` on, sorted into one Rows per partition, None where there is none for it.
+    """Sort up to `limit` rows from `start` on into one Rows per partition; None for a partition that gets no row.
 
     Rows without a key go to partition `sticky`.
     """
     cdef int64_t stop = min(<int64_t>len(rows), start + limit)
     cdef int64_t n = max(<int64_t>0, stop - start)
     cdef int32_t *targets = NULL
-    cdef int64_t **ends = NULL      # of each partition's numbers, as far as they are written
+    cdef int64_t **ends = NULL      # for each partition: the end of its row numbers written so far
     cdef int64_t *counts = NULL
     cdef int64_t i, row, size
     cdef int32_t p

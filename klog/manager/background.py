@@ -1,4 +1,4 @@
-"""What a LogManager does on its own: tasks of its scheduler, each at its period.
+"""The periodic tasks of a LogManager, run by its scheduler.
 
     kafka-log-retention                 log.retention.check.interval.ms                logs that are not compacted
     kafka-log-flusher                   log.flush.scheduler.interval.ms                logs whose flush is due
@@ -6,13 +6,14 @@
     kafka-log-start-offset-checkpoint   log.flush.start.offset.checkpoint.interval.ms  every directory
     highwatermark-checkpoint            replica.high.watermark.checkpoint.interval.ms  every directory
 
-The first run comes after log.initial.task.delay.ms, the high watermark's after one period. An error that a log meets is
-logged and stays with it; one of the disk takes its directory offline. Deletions (kafka-delete-logs, delete-file) are
-tasks of their own. Compacted logs, delete beside compact included, are the cleaner's.
+The first run comes after log.initial.task.delay.ms; that of the high watermark checkpoint after one period. An error of
+one log is logged and stays with that log. A disk error takes the log's directory offline. Deletions (kafka-delete-logs,
+delete-file) are separate tasks. The cleaner handles compacted logs, including those with delete and compact.
 
-The checkpoint of high watermarks names logs that somebody manages, and no single copies: what is not in it is taken for
-the log end by a reader, which is a single copy's high watermark, where a number of five seconds ago would hide records.
-A stop writes them all. Kafka: LogManager.startupWithConfigOverrides, ReplicaManager.checkpointHighWatermarks.
+The high watermark checkpoint holds only logs whose high watermark is managed, not single copies. For a log that it does
+not hold, a reader uses the log end, which is a single copy's high watermark; a value five seconds old would hide
+records. A stop writes the high watermarks of all logs. Kafka: LogManager.startupWithConfigOverrides,
+ReplicaManager.checkpointHighWatermarks.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("klog.manager")
 POINTS_MS = 1000
-_NEVER_MS = 10 * 365 * 86_400_000  # a period of ten years and more is none
+_NEVER_MS = 10 * 365 * 86_400_000  # a period of ten years or more means never
 
 
 def start(manager: LogManager, progress: Progress | None) -> None:
-    """What LogManager.start documents."""
+    """Load all logs and start the tasks; see LogManager.start."""
     with manager._lock:
         if manager._started:
             return
         manager._started = True
     try:
-        CleanerSettings.of(manager.config)  # refused before the work, rather than behind it
+        CleanerSettings.of(manager.config)  # raises before the work, not after it
         manager.load_all(progress)
         warm_ranges.at_open(_open_logs(manager), progress)
     except BaseException:
@@ -84,7 +85,7 @@ def start(manager: LogManager, progress: Progress | None) -> None:
 def _every(
     manager: LogManager, name: str, action: Callable[[LogManager], object], first_ms: int, period_ms: int
 ) -> None:
-    """Schedule something without keeping the manager: one that is forgotten shall be missed."""
+    """Schedule an action by a weak reference, so that the task does not keep the manager alive."""
     known = weakref.ref(manager)
 
     def run() -> None:
@@ -96,7 +97,7 @@ def _every(
 
 
 def start_flusher(manager: LogManager) -> None:
-    """durability="interval": a thread that flushes, also when nobody appends any more."""
+    """Start the thread that flushes for durability="interval", also while no caller appends."""
     _every(manager, "klog-interval-flusher", flush_due, INTERVAL_MS // 2, INTERVAL_MS // 2)
     manager._scheduler.start()
 
@@ -107,7 +108,7 @@ def _open_logs(manager: LogManager) -> list[Log]:
 
 
 def _for_each(what: str, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
-    """Do something to every log; what goes wrong with one does not concern the others."""
+    """Call action for every log; an error of one log does not stop the others."""
     for log in logs:
         try:
             action(log)
@@ -117,7 +118,7 @@ def _for_each(what: str, logs: Iterable[Log], action: Callable[[Log], object]) -
 
 
 def apply_retention(manager: LogManager) -> None:
-    """Delete what is old, large or below the log start, in logs whose configuration is known."""
+    """Delete what is too old, too large or below the log start, in logs whose configuration is known."""
     now_ms = manager._clock.wall_ms()
     mine = (log for log in _open_logs(manager) if not log.config.compacts)
     due = [log for log in mine if retention.is_due(log, now_ms)]
@@ -125,7 +126,7 @@ def apply_retention(manager: LogManager) -> None:
 
 
 def _apply_retention(log: Log) -> None:
-    """Not beside a cleaning, and none begins meanwhile: the policy may be another by now."""
+    """Pause cleaning meanwhile: the cleanup policy may have changed since the logs were chosen."""
     if log._cleaning.try_pause():
         try:
             log.apply_retention()
@@ -134,7 +135,7 @@ def _apply_retention(log: Log) -> None:
 
 
 def flush_due(manager: LogManager) -> None:
-    """Flush logs whose flush.ms has passed since they were flushed, or that have klog.flush.bytes to flush."""
+    """Flush logs whose flush.ms has passed since their last flush, or that have klog.flush.bytes to flush."""
     now_ms = manager._clock.wall_ms()
     flush_all(manager, [log for log in _open_logs(manager) if _is_dirty(log) and is_due(log, now_ms)])
 
@@ -144,13 +145,13 @@ def _is_dirty(log: Log) -> bool:
 
 
 def flush_all(manager: LogManager, logs: Iterable[Log]) -> None:
-    """Flush what of these has anything to flush."""
+    """Flush those of these logs that have anything to flush."""
     dirty = [log for log in logs if _is_dirty(log) and not log.closed and log.offline is None]
     _in_each_directory(manager, "flush", dirty, lambda log: log.flush())
 
 
 def _in_each_directory(manager: LogManager, what: str, logs: list[Log], action: Callable[[Log], object]) -> None:
-    """Do something that moves recovery points, directory by directory, each with one checkpoint behind it."""
+    """Call an action that moves recovery points, directory by directory, with one checkpoint after each."""
 
     def act(directory: LogDirectory, mine: list[Log]) -> None:
         with directory.deferring():
@@ -163,7 +164,7 @@ def _in_each_directory(manager: LogManager, what: str, logs: list[Log], action: 
 def _for_each_directory(
     manager: LogManager, action: Callable[[LogDirectory, list[Log]], object], chosen: list[Log] | None = None
 ) -> None:
-    """Each directory in use with its open logs, or with those of the chosen that are its own, where it has any."""
+    """Call action with each online directory and its open logs, or only its chosen logs if any are chosen."""
     logs: dict[LogDirectory, list[Log]] = defaultdict(list)
     for log in _open_logs(manager) if chosen is None else chosen:
         logs[log._owner].append(log)
@@ -178,12 +179,12 @@ def _for_each_directory(
 
 
 def checkpoint_recovery_points(manager: LogManager) -> None:
-    """Write what is known to be on disk."""
+    """Write the recovery points of every directory."""
     _for_each_directory(manager, lambda directory, logs: directory.write_points(logs))
 
 
 def write_points_soon(manager: LogManager, directory: LogDirectory) -> bool:
-    """The same of one directory, within POINTS_MS; False where there is no thread for that. Takes no lock."""
+    """Write one directory's recovery points within POINTS_MS. Returns False if no thread can do it. Takes no lock."""
     if not manager._scheduler.running:
         return False
     manager._scheduler.schedule("klog-recovery-points", lambda: _write_points(directory), POINTS_MS)
@@ -199,12 +200,12 @@ def _write_points(directory: LogDirectory) -> None:
 
 
 def checkpoint_log_starts(manager: LogManager) -> None:
-    """Write where logs start that start inside their first segment."""
+    """Write the log start offsets of logs that start inside their first segment."""
     _for_each_directory(manager, lambda directory, logs: directory.write_starts(logs))
 
 
 def checkpoint_high_watermarks(manager: LogManager) -> None:
-    """Write the high watermarks that somebody manages."""
+    """Write the high watermarks that are managed."""
 
     def write(directory: LogDirectory, logs: list[Log]) -> None:
         managed = [log for log in logs if log.is_managed]

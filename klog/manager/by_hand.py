@@ -1,10 +1,8 @@
-"""Compaction and purges of a whole log.dir by hand, partition after partition: what `klog compact` does.
+"""Compaction and key purges of a whole log.dir, partition after partition: what `klog compact` runs.
 
-H1  what goes wrong in one partition ends that one alone: damage, a full disk. The others go on, and the answer has the
-    error
-H2  a topic whose configuration nobody knows, or that is not compacted, is compacted on nobody's guess: `config` states
-    it, for this call alone
-H3  a dry run opens the directory to read it: no lock, no change, and a broker may be at work in it
+H1  an error (damage, a full disk) ends only its own partition; the others go on, and the outcome holds the error
+H2  a topic whose policy is unknown or without compact is compacted only if `config` states the policy, for this call
+H3  a dry run opens the directory read-only: no lock, no change; a broker may use it meanwhile
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ _STATES = "--config cleanup.policy=compact"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One partition's. stats is None where error says why; error may be there beside stats of nothing else."""
+    """The outcome for one partition. stats is None if the work failed; error gives the reason."""
 
     topic: str
     partition: int
@@ -49,17 +47,17 @@ def compact_directory(
     top: int = 10,
     progress: Progress | None = None,
 ) -> list[Outcome]:
-    """Log.compact for every partition of a topic, or of all topics that are compacted; of a log.dir, or of one
-    partition directory. roll closes active segments first, so that everything decided is cleaned.
+    """Run Log.compact for every partition of a topic or of all compacted topics, in a log.dir or a partition directory.
 
+    roll closes active segments first, so that they are cleaned too.
     Raises UnknownTopicOrPartition, ConfigUnknown, PolicyViolation (H2), AlreadyLocked, InvalidConfig.
     """
     with _opened(path, topic, config, dry_run, wants_policy=True) as logs:
 
-        def compact(log: Log, told: Progress | None) -> CompactionStats:
-            stats = log.compact(roll=roll, dry_run=dry_run, top=top, progress=told)
+        def compact(log: Log, overall: Progress | None) -> CompactionStats:
+            stats = log.compact(roll=roll, dry_run=dry_run, top=top, progress=overall)
             if not dry_run and stats.rounds:
-                unlink_now(log)  # what is asked for is room, and nobody reads here but who has the files open
+                unlink_now(log)  # the purpose is free space; a reader that has the files open keeps them
             return stats
 
         return _each(logs, "compact", compact, progress)
@@ -74,13 +72,16 @@ def purge_directory(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> list[Outcome]:
-    """Log.purge_key for every partition of a topic, or of all topics, whatever their policy.
+    """Run Log.purge_key for every partition of a topic, or of all topics, whatever their policy.
 
     Raises UnknownTopicOrPartition, AlreadyLocked, CorruptAudit.
     """
     with _opened(path, topic, None, dry_run, wants_policy=False) as logs:
         return _each(
-            logs, "purge", lambda log, told: log.purge_key(key, roll=roll, dry_run=dry_run, progress=told), progress
+            logs,
+            "purge",
+            lambda log, overall: log.purge_key(key, roll=roll, dry_run=dry_run, progress=overall),
+            progress,
         )
 
 
@@ -91,7 +92,7 @@ Opener = Callable[[], Log]
 def _opened(
     path: str | os.PathLike[str], topic: str | None, config: Config | None, read_only: bool, *, wants_policy: bool
 ) -> Iterator[list[tuple[str, int, str, Opener]]]:
-    """(topic, partition, path, what loads it) of the partitions that are meant."""
+    """(topic, partition, path, function that loads it) of the chosen partitions."""
     where = os.path.abspath(os.fspath(path))
     only = parse_directory_name(os.path.basename(where))
     parent = os.path.dirname(where)
@@ -105,7 +106,7 @@ def _opened(
             yield [(*only, where, lambda: log)]
         return
     if only is None and not _is_log_dir(where) and not any(map(parse_directory_name, os.listdir(where))):
-        raise UnknownTopicOrPartition(f"{where} is no log directory: nothing in it is a partition's")
+        raise UnknownTopicOrPartition(f"{where} is not a log directory: it has no partition directories")
     single = only if only is not None and not _is_log_dir(where) else None
     with open_directory(parent if single else where, read_only=read_only) as logs:
         there = logs.topics()
@@ -122,8 +123,8 @@ def _opened(
             chosen = [name for name in chosen if known[name]]
             if not chosen and None in known.values():
                 raise ConfigUnknown(
-                    f"nobody has said which topics of {where} are compacted, and a broker's directory does not tell: "
-                    f"name one, and state it, with --topic T {_STATES}"
+                    f"unknown which topics of {where} are compacted: a broker's directory does not store the cleanup "
+                    f"policy. Name a topic and state its policy with --topic T {_STATES}"
                 )
 
         def opener(name: str, partition: int) -> Opener:
@@ -146,7 +147,7 @@ def _opened(
 
 
 def _is_log_dir(path: str) -> bool:
-    """By what a stop or a start leaves in one."""
+    """True if the directory has a file that a start or a stop writes into a log.dir."""
     names = ("meta.properties", "klog-topics.json", "recovery-point-offset-checkpoint", ".kafka_cleanshutdown")
     return any(os.path.exists(os.path.join(path, name)) for name in names)
 
@@ -154,13 +155,12 @@ def _is_log_dir(path: str) -> bool:
 def _check_policy(topic: str, compacts: bool | None) -> None:
     if compacts is None:
         raise ConfigUnknown(
-            f"nobody has said that {topic} is compacted, and a broker's directory does not tell: state it with "
-            f"{_STATES}"
+            f"the cleanup policy of {topic} is unknown: a broker's directory does not store it. State it with {_STATES}"
         )
     if not compacts:
         raise PolicyViolation(
-            f"the cleanup.policy of {topic} has no compact: every record but the last one of each key would go, and "
-            f"all without a key. If that is what you want, state it with {_STATES}"
+            f"the cleanup.policy of {topic} has no compact: compaction would delete every record but the last one of "
+            f"each key, and all without a key. If you want that, state it with {_STATES}"
         )
 
 
@@ -170,7 +170,7 @@ def _each(
     work: Callable[[Log, Progress | None], Stats],
     progress: Progress | None,
 ) -> list[Outcome]:
-    """H1"""
+    """Load and process each partition (H1)."""
     outcomes: list[Outcome] = []
     loaded: list[Log | None] = []
     for topic, partition, path, load in logs:
@@ -197,29 +197,29 @@ def _each(
 
 
 class _Overall:
-    """One way from 0 to the bytes of all partitions, of whatever stages each has: its first one counts for half."""
+    """One progress from 0 to the bytes of all partitions. The first stage of each partition counts for half of it."""
 
     def __init__(self, stage: str, total: int, progress: Progress) -> None:
         self._stage, self._total, self._progress = stage, total, progress
-        self._before = self._size = self._told = 0
+        self._before = self._size = self._reported = 0
         self._first: str | None = None
         self._name = ""
 
     def begin(self, log: Log) -> None:
-        """This one is next."""
+        """Start with the next partition."""
         self._before += self._size
         self._size, self._first, self._name = log.size, None, log.name
-        self._tell(self._before)
+        self._report(self._before)
 
     def __call__(self, event: Event) -> None:
         self._first = self._first or event.stage
         share = event.done / event.total / 2 if event.total else 0.0
-        self._tell(self._before + int(self._size * (share if event.stage == self._first else 0.5 + share)))
+        self._report(self._before + int(self._size * (share if event.stage == self._first else 0.5 + share)))
 
     def end(self) -> None:
-        """All are done."""
-        self._tell(self._total)
+        """Report that all partitions are done."""
+        self._report(self._total)
 
-    def _tell(self, done: int) -> None:
-        self._told = min(max(self._told, done), self._total)
-        self._progress(Event(self._stage, self._told, self._total, "bytes", self._name))
+    def _report(self, done: int) -> None:
+        self._reported = min(max(self._reported, done), self._total)
+        self._progress(Event(self._stage, self._reported, self._total, "bytes", self._name))

@@ -1,4 +1,4 @@
-"""What the broker-level configuration says about the cleaner, taken together. Values only. Kafka: CleanerConfig."""
+"""The cleaner's settings, computed from the broker-level configuration. Values only. Kafka: CleanerConfig."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from klog.config import ManagerConfig
 from klog.errors import InvalidConfig
 
-ENTRY_BYTES = 24  # of the map, for a key
+ENTRY_BYTES = 24  # of the key map, for one key
 MAP_BYTES_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """threads: 0 where the cleaner does not run. map_bytes: of each thread.
+    """threads: 0 if the cleaner is disabled. map_bytes: size of each thread's key map.
 
-    log.cleaner.io.buffer.size is not among them: chunks have a size of their own, and grow with the largest batch.
+    log.cleaner.io.buffer.size is not used: read chunks have their own size and grow with the largest batch.
     """
 
     threads: int
@@ -26,14 +26,14 @@ class CleanerSettings:
 
     @classmethod
     def of(cls, config: ManagerConfig) -> CleanerSettings:
-        """Raises InvalidConfig where a thread's map would take no key, or only one."""
+        """Raises InvalidConfig if a thread's map would hold fewer than two keys."""
         threads = config.log_cleaner_threads if config.log_cleaner_enable else 0
         size = min(config.log_cleaner_dedupe_buffer_size // max(threads, 1), MAP_BYTES_MAX)
         load = config.log_cleaner_io_buffer_load_factor
         if threads and (size // ENTRY_BYTES) * load <= 1:
             raise InvalidConfig(
                 f"log.cleaner.dedupe.buffer.size={config.log_cleaner_dedupe_buffer_size} is {size} bytes for each of "
-                f"{threads} threads, which at log.cleaner.io.buffer.load.factor={load} is not room for two keys; "
+                f"{threads} threads, which at log.cleaner.io.buffer.load.factor={load} has no space for two keys; "
                 f"raise it, or lower log.cleaner.threads"
             )
         return cls(

@@ -1,19 +1,20 @@
-"""The cleaner of a LogManager, in the background: log.cleaner.threads threads, each at one log at a time.
+"""The background cleaner of a LogManager: log.cleaner.threads threads, each cleaning one log at a time.
 
-    choose the filthiest log, in its turn      cleaning.py
-    clean it, one round                        klog.cleaner; aborted at the next chunk by who wants the log's segments
-    delete what is old in compacted logs       once in log.cleaner.backoff.ms, by whichever thread comes first
+    choose the dirtiest log                    cleaning.py
+    clean it, one round                        klog.cleaner; aborted at the next chunk if a caller needs its segments
+    delete old records in compacted logs       once every log.cleaner.backoff.ms, by the first thread that gets there
     nothing to clean: wait for log.cleaner.backoff.ms
 
-Under a ManualClock there is no thread: a task does the same every log.cleaner.backoff.ms, inside advance(), until
-nothing is left to clean; and there the throttle counts, but does not wait, since no time passes inside a task.
+With a ManualClock there are no threads: a task does the same every log.cleaner.backoff.ms, inside advance(), until
+nothing is left to clean. There the throttle counts but does not wait, since no time passes inside a task.
 
-What a cleaning meets decides what becomes of its log. Damage, or anything else that nobody has foreseen: it is
-uncleanable, and left alone until the log is opened again or compacted by hand. An error of the disk that is final: the
-directory goes offline. A full disk, or no memory: the log is as it was, and its turn comes again after the backoff.
+What happens after an error: after damage or an unexpected error the log is uncleanable, and is skipped until it is
+opened again or compacted by hand. A final disk error takes the directory offline. After a full disk or lack of memory
+the log is unchanged, and is tried again after the backoff.
 
-Locks, from the outside in: _life (start, stop, another configuration), _choosing, a log's, a directory's, the turns'
-condition. A thread that cleans takes no lock of the manager's. The cleaner does not keep the manager.
+Lock order, outermost first: _life (start, stop, reconfigure), _choosing, a log's lock, a directory's lock, the
+condition of the cleaning states. A thread that cleans takes no lock of the manager. The cleaner does not keep the
+manager alive.
 Kafka: LogCleaner, CleanerThread.
 """
 
@@ -55,11 +56,11 @@ _STOP_SECONDS = 60.0
 _MANY, _GOOD_MS = (
     200,
     1000,
-)  # of so many logs, what a look around has found is good for so long: else it is most of the work
+)  # above this number of logs, the result of a survey is used for this time: else surveys would be most of the work
 
 
 class _Worker:
-    """One thread's share, or, under a ManualClock, the task's. What it counts is of its last cleaning."""
+    """State of one thread, or of the task with a ManualClock. stats and seconds are of its last cleaning."""
 
     def __init__(self) -> None:
         self.thread: threading.Thread | None = None
@@ -70,12 +71,12 @@ class _Worker:
 
     @property
     def dead(self) -> bool:
-        """Has its thread ended, although nobody wanted that?"""
+        """True if its thread ended unexpectedly."""
         return self.thread is not None and not self.stopping and not self.thread.is_alive()
 
 
 class BackgroundCleaner:
-    """Of one manager. Any thread."""
+    """The cleaner of one manager. Any thread."""
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = weakref.ref(manager)
@@ -88,30 +89,30 @@ class BackgroundCleaner:
         self._task: Task | None = None
         self._throttle = Throttle(float("inf"), self._clock.monotonic)
         self._stamps = FirstTimestamps()
-        self._later: weakref.WeakKeyDictionary[Log, int] = weakref.WeakKeyDictionary()  # log: not before this moment
+        self._later: weakref.WeakKeyDictionary[Log, int] = weakref.WeakKeyDictionary()  # log: not before, in ms
         self._delete_at_ms = 0
         self._last_run_ms = 0
         self._dirtiest = 0.0
-        self._chosen: list[Log] = []  # eligible as of the last look around, the filthiest last
+        self._chosen: list[Log] = []  # eligible as of the last survey, the dirtiest last
         self._good_until_ms = 0
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
     @property
     def settings(self) -> CleanerSettings | None:
-        """What it runs by, None where it does not run."""
+        """Its settings; None while it is not running."""
         return self._settings
 
     @property
     def throttle(self) -> Throttle:
-        """Of all threads."""
+        """The throttle shared by all threads."""
         return self._throttle
 
     def _now_ms(self) -> int:
         return round(self._clock.monotonic() * 1000)
 
     def start(self) -> None:
-        """By the manager's configuration. Raises InvalidConfig."""
+        """Start by the manager's configuration. Raises InvalidConfig."""
         with self._life:
             manager = self._manager()
             if manager is not None and self._settings is None and not manager._closed:
@@ -144,7 +145,7 @@ class BackgroundCleaner:
             _log.warning("event=cleaner_paused log.cleaner.io.max.bytes.per.second=0 until=another rate")
 
     def stop(self) -> None:
-        """End the threads, the cleanings that they are in at the next chunk. A second time is no error."""
+        """End the threads and abort their cleanings at the next chunk. May be called again."""
         with self._life:
             self._end()
 
@@ -162,7 +163,7 @@ class BackgroundCleaner:
                 worker.thread.join(_STOP_SECONDS)
 
     def abandon(self) -> None:
-        """The same for a manager that nobody has any more: no thread of it is at work, and none is waited for."""
+        """Stop for a manager that was garbage-collected: none of its threads is at work, and none is waited for."""
         workers, self._workers, self._settings = self._workers, [], None
         for worker in workers:
             worker.stopping = True
@@ -170,13 +171,13 @@ class BackgroundCleaner:
             self._condition.notify_all()
 
     def check(self, config: ManagerConfig) -> None:
-        """InvalidConfig where a cleaner that runs cannot go on by this."""
+        """Raise InvalidConfig if the running cleaner cannot go on with this configuration."""
         if self._settings is not None and not CleanerSettings.of(config).threads:
-            raise InvalidConfig("log.cleaner.threads=0: a cleaner that runs needs one at least")
+            raise InvalidConfig("log.cleaner.threads=0: a running cleaner needs at least one thread")
 
     def reconfigure(self) -> None:
-        """The manager's configuration may have changed: the rate is taken over as it goes on, for anything else the
-        threads end and others begin. The caller holds no lock."""
+        """Take over the manager's configuration. A new rate applies at once; for any other change the threads are
+        replaced. The caller holds no lock."""
         with self._life:
             manager, before = self._manager(), self._settings
             if manager is None or before is None or manager._closed:
@@ -186,7 +187,7 @@ class BackgroundCleaner:
                 self._throttle.rate = now.bytes_per_second
                 self._log_rate()
                 with self._condition:
-                    self._condition.notify_all()  # who waits for a time that is not due any more
+                    self._condition.notify_all()  # a thread may wait for a time computed from the old rate
             same = (now.threads, now.map_bytes, now.load_factor, now.backoff_ms)
             if same == (before.threads, before.map_bytes, before.load_factor, before.backoff_ms):
                 self._settings = now
@@ -195,17 +196,17 @@ class BackgroundCleaner:
             self._begin(manager, now)
 
     def after_fork(self) -> None:
-        """In a forked child: no thread is there."""
+        """Reset in a forked child, where the threads do not exist."""
         self._life, self._choosing, self._condition = threading.Lock(), threading.Lock(), threading.Condition()
         self._workers, self._settings, self._task = [], None, None
 
-    # ---- what a thread does ------------------------------------------------------------------------------------------
+    # ---- the work of a thread ----------------------------------------------------------------------------------------
 
     def _run(self, worker: _Worker) -> None:
         while not worker.stopping:
             try:
                 busy = self.work(worker)
-            except Exception:  # of choosing: a thread that dies of it would leave all logs dirty
+            except Exception:  # an error while choosing must not end the thread: no log would be cleaned any more
                 _log.exception("event=cleaner_failed")
                 busy = False
             settings = self._settings
@@ -214,7 +215,7 @@ class BackgroundCleaner:
                     self._condition.wait_for(lambda: worker.stopping, settings.backoff_ms / 1000)
 
     def work(self, worker: _Worker) -> bool:
-        """Clean the filthiest log, and delete what is old where it is time. False: there was nothing to clean."""
+        """Clean the dirtiest log, and apply retention if it is due. Returns False if there was nothing to clean."""
         manager, settings = self._manager(), self._settings
         if manager is None or settings is None or manager._closed:
             worker.stopping = worker.thread is not None
@@ -236,7 +237,7 @@ class BackgroundCleaner:
         return found is not None
 
     def _choose(self, manager: LogManager, logs: list[Log], worker: _Worker) -> Log | None:
-        """The filthiest, whose turn has begun."""
+        """Return the dirtiest log, with its cleaning begun."""
         with self._choosing:
             now_ms = self._last_run_ms = self._now_ms()
             if now_ms < self._good_until_ms and (log := self._begin_chosen(now_ms)) is not None:
@@ -255,11 +256,11 @@ class BackgroundCleaner:
             return chosen
 
     def _is_free(self, log: Log, now_ms: int) -> bool:
-        turn = log._cleaning
-        return turn.uncleanable is None and turn.state == "none" and self._later.get(log, now_ms) <= now_ms
+        cleaning = log._cleaning
+        return cleaning.uncleanable is None and cleaning.state == "none" and self._later.get(log, now_ms) <= now_ms
 
     def _begin_chosen(self, now_ms: int) -> Log | None:
-        """The next one whose turn may begin."""
+        """Return the next chosen log whose cleaning could be begun."""
         while self._chosen:
             log = self._chosen.pop()
             if is_compacted(log) and self._is_free(log, now_ms) and log._cleaning.try_begin():
@@ -267,7 +268,7 @@ class BackgroundCleaner:
         return None
 
     def _clean(self, log: Log, worker: _Worker, settings: CleanerSettings) -> None:
-        """One round, in the log's turn."""
+        """Clean one round of a log whose cleaning has begun."""
         try:
             if not is_compacted(log):
                 return
@@ -281,14 +282,14 @@ class BackgroundCleaner:
             if stats.end > range_.first_dirty:
                 write_first_dirty(log, stats.end, rewritten)
             else:
-                self._put_off(log, settings)
+                self._postpone(log, settings)
             worker.stats, worker.seconds = stats, self._clock.monotonic() - started
-            _tell(log, stats, worker.seconds)
+            _log_stats(log, stats, worker.seconds)
         except Exception as error:
             self._failed(log, error)
 
     def _tick(self, log: Log, worker: _Worker) -> Callable[[str, int], None]:
-        """Called after each chunk: the throttle, and the end of a cleaning whose thread is to end."""
+        """Return what is called after each chunk: it throttles, and aborts the cleaning of a thread that must stop."""
         manual = isinstance(self._clock, ManualClock)
 
         def tick(stage: str, size: int) -> None:
@@ -300,33 +301,33 @@ class BackgroundCleaner:
 
         return tick
 
-    def _put_off(self, log: Log, settings: CleanerSettings | None) -> None:
-        """Not at once again, while there are others."""
+    def _postpone(self, log: Log, settings: CleanerSettings | None) -> None:
+        """Skip the log until the backoff has passed."""
         if settings is not None:
             self._later[log] = self._now_ms() + settings.backoff_ms
 
     def _failed(self, log: Log, error: Exception) -> None:
-        """What becomes of a log whose cleaning has met this."""
+        """Decide what happens to a log whose cleaning raised this error."""
         if isinstance(error, Overtaken):
             _log.info("event=cleaning_ended log=%s reason=%s", log.name, error)
             if not isinstance(error, CleaningAborted | SplitFirst):
-                self._put_off(log, self._settings)
+                self._postpone(log, self._settings)
         elif isinstance(error, _GONE) or log.closed or log.offline is not None or log._marked_for_deletion:
             _log.info("event=cleaning_ended log=%s reason=%s", log.name, error)
         elif isinstance(error, OSError) and is_final(error):
             log._disk_failed(f"cleaning it failed: {error}")
         elif isinstance(error, OSError | MemoryError):
-            _log.warning("event=cleaning_put_off log=%s reason=%s", log.name, error)
-            self._put_off(log, self._settings)
+            _log.warning("event=cleaning_postponed log=%s reason=%s", log.name, error)
+            self._postpone(log, self._settings)
         else:
             log._cleaning.uncleanable = str(error) if isinstance(error, CorruptData) else repr(error)
             unforeseen = not isinstance(error, CorruptData)
             _log.error("event=uncleanable log=%s reason=%s", log.name, error, exc_info=unforeseen)
 
-    # ---- what it has to tell ---------------------------------------------------------------------------------------
+    # ---- metrics -----------------------------------------------------------------------------------------------------
 
     def metrics(self, logs: list[Log], directories: list[str]) -> dict[str, dict[str, float]]:
-        """Kafka's gauges of a cleaner that runs; none of one that does not."""
+        """Return Kafka's gauges of a running cleaner; empty while it is not running."""
         if self._settings is None:
             return {}
         workers = list(self._workers)
@@ -356,7 +357,7 @@ class BackgroundCleaner:
 
 
 def _until_clean(cleaner: BackgroundCleaner, worker: _Worker) -> Callable[[], None]:
-    """The task of a ManualClock."""
+    """Return the task used with a ManualClock."""
 
     def run() -> None:
         while cleaner.work(worker):
@@ -366,15 +367,15 @@ def _until_clean(cleaner: BackgroundCleaner, worker: _Worker) -> Callable[[], No
 
 
 def _uncleanable_bytes(log: Log) -> float:
-    """How much of it waits to be cleaned, for good."""
+    """Return the cleanable bytes of an uncleanable log."""
     try:
         return cleanable_now(log, read_first_dirty(log)).cleanable_bytes
-    except Exception:  # what makes it uncleanable may be in the way
+    except Exception:  # the damage that makes it uncleanable may raise here too
         return log.size
 
 
-def _tell(log: Log, stats: RoundStats, seconds: float) -> None:
-    """One line for each cleaning."""
+def _log_stats(log: Log, stats: RoundStats, seconds: float) -> None:
+    """Log one line for each cleaning."""
     read = stats.map_bytes_read + stats.bytes_read
     _log.info(
         "event=log_cleaned log=%s first_dirty=%d end=%d seconds=%.3f keys=%d map_full=%s map_utilization=%.3f "

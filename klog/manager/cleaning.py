@@ -1,11 +1,12 @@
-"""Which log is cleaned next: the filthiest of those that are to be compacted and that nobody is at.
+"""Which log is cleaned next: the dirtiest compacted log that is not in use by another operation.
 
-  E1  eligible is what has waited for longer than max.compaction.lag.ms and has anything to clean, or whose dirty share
-      is above min.cleanable.dirty.ratio; of several the one with the greatest share comes first
-  E2  a checkpoint that names no offset of its log (the log was cut, or its start has moved on) is put right in every
-      look around, also where the log is not dirty and not chosen
-  E3  a look around takes no lock of a log's: what it finds may be stale by then. Who cleans asks again, in his turn
-  E4  what cannot be looked at because of what it holds is uncleanable; what changed meanwhile is looked at next time
+  E1  a log is eligible if it has cleanable bytes and has waited longer than max.compaction.lag.ms, or if its dirty
+      ratio is above min.cleanable.dirty.ratio; the log with the greatest ratio comes first
+  E2  a checkpoint that is not an offset of its log (the log was truncated, or its start has moved) is corrected in
+      every survey, also if the log is not dirty or not chosen
+  E3  a survey takes no lock of a log, so its result may be stale. The cleaner checks again after it has begun the
+      cleaning
+  E4  a log whose content makes the survey fail is uncleanable; a log that changed meanwhile is surveyed again next time
 
 Kafka: LogCleanerManager.grabFilthiestCompactedLog, deletableLogs.
 """
@@ -38,8 +39,8 @@ _NO_LAG_MS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A log, how dirty it is, for how long beyond max.compaction.lag.ms, and where its checkpoint belongs, if not where
-    it is."""
+    """A log, its dirt, its delay beyond max.compaction.lag.ms, and its corrected checkpoint; None if the checkpoint is
+    right."""
 
     log: Log
     dirt: Dirt
@@ -48,7 +49,7 @@ class Candidate:
 
     @property
     def eligible(self) -> bool:
-        """E1."""
+        """True if the log may be cleaned now (E1)."""
         if self.delay_ms > 0 and self.dirt.cleanable_bytes > 0:
             return True
         least: float = self.log.config.min_cleanable_dirty_ratio
@@ -57,23 +58,23 @@ class Candidate:
 
 @dataclass(slots=True)
 class Survey:
-    """What a look around has found. failures: (log, what its evaluation has met)."""
+    """The result of a survey. failures: (log, error of its evaluation)."""
 
     candidates: list[Candidate] = field(default_factory=list)
     failures: list[tuple[Log, Exception]] = field(default_factory=list)
 
     @property
     def dirtiest(self) -> float:
-        """The greatest dirty share of all."""
+        """The greatest dirty ratio."""
         return max((candidate.dirt.ratio for candidate in self.candidates), default=0.0)
 
     @property
     def delay_ms(self) -> int:
-        """The longest that any has waited too long."""
+        """The greatest delay beyond max.compaction.lag.ms."""
         return max((candidate.delay_ms for candidate in self.candidates), default=0)
 
     def chosen(self) -> Iterator[Candidate]:
-        """The eligible ones, the filthiest first."""
+        """The eligible ones, the dirtiest first."""
         yield from sorted(
             (candidate for candidate in self.candidates if candidate.eligible),
             key=lambda candidate: candidate.dirt.ratio,
@@ -82,23 +83,23 @@ class Survey:
 
 
 def is_compacted(log: Log) -> bool:
-    """Is it the cleaner's? Only where somebody has said what its configuration is."""
+    """True if the cleaner handles this log: its configuration is known and compacts."""
     known: bool = log._options.config_known and log.config.compacts
     return known and not (log.closed or log._marked_for_deletion or log.offline is not None)
 
 
 class FirstTimestamps:
-    """Those of the first batches of closed segments, each read once. One thread at a time may ask about a log."""
+    """Timestamps of the first batches of closed segments, each read once. One thread at a time per log."""
 
     def __init__(self) -> None:
         self._known: weakref.WeakKeyDictionary[Log, dict[int, tuple[Segment, int, int]]] = weakref.WeakKeyDictionary()
 
     def of(self, log: Log, segments: Iterable[Segment]) -> list[int]:
-        """One for each segment."""
+        """Return one timestamp for each segment."""
         before, now, stamps = self._known.get(log, {}), {}, []
         for segment in segments:
             known = before.get(segment.base_offset)
-            # A truncation may leave a segment that is written anew.
+            # A truncation may keep a segment that then gets other batches.
             if known is None or known[0] is not segment or known[1] != log._rewritten:
                 known = segment, log._rewritten, segment.first_batch_timestamp
             now[segment.base_offset] = known
@@ -108,7 +109,7 @@ class FirstTimestamps:
 
 
 def survey(logs: Iterable[Log], stamps: FirstTimestamps, now_ms: int) -> Survey:
-    """Look around among logs that nobody is at (E3)."""
+    """Evaluate logs that are not in use by another operation (E3)."""
     found = Survey()
     checkpoints: dict[str, dict[Partition, int] | OSError] = {}
     for log in logs:
@@ -131,7 +132,7 @@ def survey(logs: Iterable[Log], stamps: FirstTimestamps, now_ms: int) -> Survey:
 
 
 def _offsets(home: str) -> dict[Partition, int] | OSError:
-    """Those of a log.dir, or what the disk says: that concerns its own logs alone."""
+    """Return the cleaner offsets of a log.dir, or the OSError of reading them, which concerns only its own logs."""
     try:
         return cleaner_offsets.read(home)
     except OSError as error:
@@ -161,8 +162,8 @@ def _look(
 
 
 def correct_checkpoints(files: Files, candidates: Iterable[Candidate]) -> None:
-    """E2, with one write for each directory. A log that somebody is at comes next time: its checkpoint may be about to
-    move, or to go with it. An error of the disk is the directory's."""
+    """Write corrected checkpoints, one write per directory (E2). A log in use by another operation is left for the next
+    survey: its checkpoint may be about to move with it or be removed. A disk error is the directory's."""
     wanted: dict[LogDirectory, dict[Partition, int]] = {}
     held: list[Log] = []
     try:
@@ -185,8 +186,8 @@ def correct_checkpoints(files: Files, candidates: Iterable[Candidate]) -> None:
 
 
 def delete_old(logs: Iterable[Log], now_ms: int) -> None:
-    """Retention of compacted logs: what has expired where the policy says delete, too, and what lies below the log
-    start. Each in its turn; what one of them meets does not concern the others."""
+    """Apply retention to compacted logs: expired segments if the policy has delete, too, and segments below the log
+    start. An error of one log does not stop the others."""
     for log in logs:
         if log._cleaning.uncleanable is not None or not retention.is_due(log, now_ms):
             continue

@@ -1,10 +1,10 @@
-"""LogDirectory: one log.dir of a LogManager: its lock, its checkpoints, its clean-shutdown marker, what lies in it.
+"""LogDirectory: one log.dir of a LogManager: its lock, checkpoints, clean-shutdown marker and entries.
 
-  D1  the marker is gone before a log is loaded, and comes back last of all, if every log has closed well
-  D2  a checkpoint never says more than is on disk; what a log is about to lose is taken back from it first
-  D3  a directory that failed once is written no more: no checkpoint, no marker, until it is opened again
+  D1  the marker is removed before a log is loaded; it is written last, and only if every log was closed cleanly
+  D2  a checkpoint never claims more than is on disk; before a log is truncated, its checkpoints are lowered
+  D3  a directory that failed is not written again: no checkpoint, no marker, until it is opened again
 
-Under the manager's lock, but for what logs call: flushed(), lower(), release(), failed().
+Call under the manager's lock, except what logs call: flushed(), lower(), release(), failed().
 Kafka: LogManager's maps of one directory, CleanShutdownFileHandler, OffsetCheckpointFile, MetaPropertiesEnsemble.
 """
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from klog.log.log import Log
 
 _log = logging.getLogger("klog.manager")
-RESERVED_IDS = 100  # Kafka keeps the first ids for meanings: none assigned, lost, on its way
+RESERVED_IDS = 100  # Kafka reserves the first ids: unassigned, lost, migrating
 
 
 class Entries(NamedTuple):
-    """What a directory holds: names of subdirectories by kind."""
+    """The subdirectories of a log.dir: their names by kind."""
 
     live: dict[Partition, str]
     on_their_way: dict[str, OnItsWay]
@@ -49,29 +49,29 @@ class Entries(NamedTuple):
 
 
 class LogDirectory:
-    """One log.dir. offline: why it is not used any more, None while it is."""
+    """One log.dir. offline: the reason why it is offline; None while it is online."""
 
     def __init__(self, path: str, files: Files, *, read_only: bool) -> None:
         self.path = path
         self.read_only = read_only
         self.offline: str | None = None
-        self.failed_at_work = False  # and not already when it was to be opened
+        self.failed_at_work = False  # True: it failed after it was opened
         self.points: dict[Partition, int] = {}
         self.starts: dict[Partition, int] = {}
         self.high_watermarks: dict[Partition, int] = {}
-        self._cleaned: dict[Partition, int] = {}  # the cleaner's checkpoint as the start has found it
+        self._cleaned: dict[Partition, int] = {}  # the cleaner's checkpoint as read at start
         self.was_clean = False
-        self.closed_well: set[Partition] = set()  # logs that a second load of this run finds clean
-        self.closed_badly: set[Partition] = set()  # and those that a next one has to recover
+        self.closed_well: set[Partition] = set()  # closed cleanly in this run: loading them again needs no recovery
+        self.closed_badly: set[Partition] = set()  # closed uncleanly: the next load must recover them
         self.directory_id: uuid.UUID | None = None
-        self.flush_soon: Callable[[Log], bool] = lambda _log: False  # in the background, if anybody can
-        self.write_soon: Callable[[LogDirectory], bool] = lambda _directory: False  # the recovery points; the same
+        self.flush_soon: Callable[[Log], bool] = lambda _log: False  # in the background; False if there is no thread
+        self.write_soon: Callable[[LogDirectory], bool] = lambda _directory: False  # recovery points; the same
         self.on_failure: Callable[[LogDirectory, str], None] = lambda _directory, _reason: None
         self._files = files
-        self._mutex = OwnLock()  # of the dictionaries and the files that keep them
+        self._mutex = OwnLock()  # guards the dictionaries and their files
         self._on_disk: dict[str, dict[Partition, int]] = {}  # checkpoints as this process has written them
-        self._deferring = 0  # rounds under way that flush many logs
-        self._written_soon = False  # somebody will write the recovery points
+        self._deferring = 0  # number of deferring() blocks under way
+        self._written_soon = False  # a write of the recovery points is scheduled
         self._marker_text = checkpoint.CLEAN_SHUTDOWN_TEXT
         self._lock: DirectoryLock | None = None
 
@@ -81,11 +81,11 @@ class LogDirectory:
     # ---- start -----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lock it and read what a stop has left. Raises AlreadyLocked, and OSError where it cannot be used."""
+        """Lock the directory and read its checkpoints. Raises AlreadyLocked; OSError if it cannot be used."""
         if not self.read_only:
             self._lock = DirectoryLock(self.path)
         with naming_the_next_step(self.path, reading=True):
-            os.listdir(self.path)  # one that cannot be read is told now
+            os.listdir(self.path)  # raises now if the directory cannot be read
         self.points = self._read(checkpoint.RECOVERY_POINT)
         self.starts = self._read(checkpoint.LOG_START)
         self.high_watermarks = self._read(checkpoint.HIGH_WATERMARK)
@@ -96,14 +96,14 @@ class LogDirectory:
         self._marker_text = checkpoint.clean_shutdown_text(marker)
 
     def begin(self) -> None:
-        """Take away what speaks of the last stop: from here on a crash is a crash (D1)."""
+        """Remove the files of the last stop, so that a crash from now on is recognized as a crash (D1)."""
         # A single copy's high watermark is its log end. The number of the last stop would hide newer records from
-        # readers while we write; without one they see everything, and a broker starts from the log start.
+        # readers while we write; without one they see all records, and a broker starts from the log start.
         for path in (
             checkpoint.clean_shutdown_path(self.path),
-            os.path.join(self.path, checkpoint.CLEAN_SHUTDOWN_RENAMED),  # what a crashed Log.open has laid aside
+            os.path.join(self.path, checkpoint.CLEAN_SHUTDOWN_RENAMED),  # renamed by a Log.open that crashed
             os.path.join(self.path, checkpoint.HIGH_WATERMARK),
-            *(os.path.join(self.path, name + names.TEMPORARY) for name in checkpoint.NAMES),  # of a kill
+            *(os.path.join(self.path, name + names.TEMPORARY) for name in checkpoint.NAMES),  # left by a kill
         ):
             self._files.unlink(path)
         self._files.fsync_dir(self.path)
@@ -117,16 +117,16 @@ class LogDirectory:
 
     @property
     def broker_epoch(self) -> int | None:
-        """What the marker of the last stop said; None if there was none, or it said none."""
+        """The broker epoch in the marker of the last stop; None if there was no marker or no epoch in it."""
         if not self.was_clean:
             return None
         epoch = json.loads(self._marker_text).get("brokerEpoch", -1)
         return epoch if isinstance(epoch, int) and epoch >= 0 else None
 
-    # ---- what is in it ---------------------------------------------------------------------------------------------
+    # ---- entries ---------------------------------------------------------------------------------------------------
 
     def entries(self) -> Entries:
-        """The partition directories, and other subdirectories."""
+        """Return the partition directories and the other subdirectories."""
         live: dict[Partition, str] = {}
         on_their_way: dict[str, OnItsWay] = {}
         foreign: list[str] = []
@@ -144,17 +144,17 @@ class LogDirectory:
         return Entries(live, on_their_way, foreign)
 
     def partition_path(self, topic: str, partition: int) -> str:
-        """Where a partition's directory stands, or would."""
+        """Return the path of a partition's directory, which need not exist."""
         return os.path.join(self.path, f"{topic}-{partition}")
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Is it here?"""
+        """True if the partition's directory is here."""
         return self.offline is None and os.path.isdir(self.partition_path(topic, partition))
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
     def _write(self, name: str, offsets: dict[Partition, int]) -> None:
-        """Replace a checkpoint, unless that is what is on disk: most rounds of the background find nothing new."""
+        """Replace a checkpoint, unless it is unchanged: most background rounds find nothing new."""
         path = os.path.join(self.path, name)
         if self.offline is not None or (self._on_disk.get(name) == offsets and os.path.exists(path)):
             return
@@ -163,14 +163,14 @@ class LogDirectory:
         self._on_disk[name] = dict(offsets)
 
     def write_points(self, logs: Iterable[Log] = ()) -> None:
-        """The recovery points, those of `logs` as they are now."""
+        """Write the recovery points, with the current ones of `logs`."""
         with self._mutex:
             self._written_soon = False
             self.points.update({(log.topic, log.partition): log.recovery_point for log in logs})
             self._write(checkpoint.RECOVERY_POINT, self.points)
 
     def write_starts(self, logs: Iterable[Log]) -> None:
-        """The log starts: of a log only while it starts inside its first segment, which says the rest."""
+        """Write the log starts: only of logs that start inside their first segment; its name gives the others."""
         with self._mutex:
             for log in logs:
                 self._note_start(log)
@@ -180,11 +180,11 @@ class LogDirectory:
         self.starts.pop((log.topic, log.partition), None)
         segments = log.segments
         if segments and log.log_start_offset > segments[0].base_offset:
-            # S9: never beyond what is on disk. A start above the log end means damage to the next load.
+            # S9: never beyond what is on disk. The next load takes a start above the log end for damage.
             self.starts[log.topic, log.partition] = min(log.log_start_offset, log.recovery_point)
 
     def write_high_watermarks(self, high_watermarks: dict[Partition, int]) -> None:
-        """The high watermarks; without any there is no file."""
+        """Write the high watermarks; remove the file if there are none."""
         with self._mutex:
             if high_watermarks:
                 self._write(checkpoint.HIGH_WATERMARK, high_watermarks)
@@ -192,11 +192,11 @@ class LogDirectory:
                 self._files.unlink(os.path.join(self.path, checkpoint.HIGH_WATERMARK))
 
     def forget_partition(self, key: Partition) -> None:
-        """A partition is no longer here: nor is it in the checkpoints."""
+        """Remove a partition that is no longer here from the checkpoints."""
         self._forget(lambda other: other == key)
 
     def forget_topic(self, topic: str) -> None:
-        """The same for every partition of a topic."""
+        """Remove every partition of a topic from the checkpoints."""
         self._forget(lambda other: other[0] == topic)
 
     def _forget(self, gone: Callable[[Partition], bool]) -> None:
@@ -215,15 +215,15 @@ class LogDirectory:
                 cleaner_offsets.forget(self._files, self.path, gone)
 
     def cleaned_to(self, key: Partition) -> int:
-        """At least what the cleaner's checkpoint says of a log that is about to be loaded. The file is read once for
-        all that a start loads; a log that has been at work since may have been cleaned further."""
+        """Return the cleaner's checkpoint of a log that is about to be loaded, or a lower bound of it. The file is read
+        once at start; again only for logs that were open in this run, which may have been cleaned since."""
         known = self._cleaned
         if key in self.closed_well or key in self.closed_badly:
             known = cleaner_offsets.read(self.path)
         return known.get(key, 0)
 
     def note(self, key: Partition, recovery_point: int, log_start_offset: int | None) -> None:
-        """A partition has come here; log_start_offset where its files do not say it."""
+        """Add a partition that has come here; log_start_offset is given if its files do not state it."""
         with self._mutex:
             if log_start_offset is not None:
                 self.starts[key] = log_start_offset
@@ -234,9 +234,9 @@ class LogDirectory:
     # ---- what logs call ----------------------------------------------------------------------------------------------
 
     def flushed(self, log: Log) -> None:
-        """A log's recovery point has moved: what a crash must check has become less. Where there is a thread for that,
-        it is written a little later, with those that move meanwhile: the file names every log of the directory. Of one
-        that has been deleted meanwhile nothing is noted: a new one of its name begins at 0."""
+        """Note that a log's recovery point has moved. If there is a thread for that, it is written a little later,
+        together with others: the file names every log of the directory. Ignored for a log that has been deleted: a new
+        log of the same name begins at 0."""
         with self._mutex:
             if log._owner is not self:
                 return
@@ -248,21 +248,21 @@ class LogDirectory:
                 self._write(checkpoint.RECOVERY_POINT, self.points)
 
     def check(self, what: str) -> None:
-        """ReentrantCall where this thread is in the middle of noting something here."""
+        """Raise ReentrantCall if this thread is already writing a checkpoint here."""
         if self._mutex._is_owned():
             raise ReentrantCall(
-                f"{self.path}: {what} while a checkpoint is being written in the same thread: "
-                "a signal handler can only leave word of what is to be done behind it"
+                f"{self.path}: {what} while a checkpoint is being written in the same thread; "
+                "in a signal handler, set a flag and do it afterwards"
             )
 
     def after_fork(self) -> None:
-        """In a forked child: a thread that held the mutex is not there."""
+        """Reset in a forked child, where the thread that held the mutex does not exist."""
         self._mutex = OwnLock()
         self._written_soon = False
 
     @contextlib.contextmanager
     def deferring(self) -> Iterator[None]:
-        """Many logs are about to be flushed: the recovery points are written once, behind them."""
+        """Write the recovery points once, after many logs have been flushed."""
         with self._mutex:
             self._deferring += 1
             before = dict(self.points)
@@ -275,7 +275,7 @@ class LogDirectory:
                 self.write_points()
 
     def lower(self, log: Log, recovery_point: int, log_start_offset: int) -> None:
-        """A log is about to be cut: what its checkpoints promise beyond that is taken back first (D2)."""
+        """Lower the checkpoints of a log before it is truncated (D2)."""
         key = log.topic, log.partition
         with self._mutex:
             for name, offsets, bound in (
@@ -288,18 +288,19 @@ class LogDirectory:
         cleaner_offsets.lower(self._files, self.path, key, recovery_point)
 
     def forget(self, log: Log) -> None:
-        """A log has been deleted: a new one of its name begins at 0."""
+        """Remove a deleted log from the checkpoints: a new log of its name begins at 0."""
         self.forget_partition((log.topic, log.partition))
 
     def release(self, log: Log, clean: bool) -> None:
-        """A log was closed. Its next load is a clean one, or the directory's next start is not."""
+        """Note that a log was closed. clean: its next load needs no recovery; else the directory's next start is
+        unclean."""
         if self.read_only:
             return
         key = log.topic, log.partition
         with self._mutex:
             if clean:
                 self.points[key] = log.recovery_point
-                self._note_start(log)  # for the next load under this manager; the file is written when it stops
+                self._note_start(log)  # for the next load by this manager; the file is written when it stops
                 self.closed_well.add(key)
                 self.closed_badly.discard(key)
             else:
@@ -308,11 +309,11 @@ class LogDirectory:
                 self.was_clean = False
 
     def failed(self, log: Log, reason: str) -> None:
-        """A log has met an error of the disk: the whole directory is offline."""
+        """Take the whole directory offline after a disk error of a log."""
         self.fail(f"{log.name}: {reason}")
 
     def fail(self, reason: str) -> None:
-        """Use it no more. Told once."""
+        """Take the directory offline. Only the first reason is kept and logged."""
         if self.offline is None:
             self.offline = reason
             self.failed_at_work = True
@@ -322,11 +323,11 @@ class LogDirectory:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """What is done to the directory itself: an error that is final takes it offline, and is raised."""
+        """Guard an operation on the directory itself: a final disk error takes it offline and is raised."""
         try:
             yield
         except BaseException as error:
-            failed = failed_sync_in(error)  # also where Ctrl-C has come over it
+            failed = failed_sync_in(error)  # also if a KeyboardInterrupt covers it
             if failed is not None or (isinstance(error, OSError) and is_final(error)):
                 self.fail(str(failed or error))
             raise
@@ -334,7 +335,7 @@ class LogDirectory:
     # ---- stop --------------------------------------------------------------------------------------------------------
 
     def stop(self, logs: Iterable[Log], *, clean: bool) -> None:
-        """Write the checkpoints, and the marker if the stop was clean and nothing unchecked is left behind."""
+        """Write the checkpoints, and the marker if the stop was clean and no log is left that needs recovery."""
         if self.offline is not None:
             return
         logs = list(logs)
@@ -349,7 +350,7 @@ class LogDirectory:
             self._files.replace(checkpoint.clean_shutdown_path(self.path), self._marker_text)
 
     def _all_new(self, directories: list[str]) -> bool:
-        """Do these hold no segment yet, so that there is nothing to recover in them?"""
+        """True if these directories have no segment yet, so that there is nothing to recover."""
         return not any(
             name.endswith(names.LOG)
             for directory in directories
@@ -357,7 +358,7 @@ class LogDirectory:
         )
 
     def unlock(self) -> None:
-        """Let go of the lock; a second time is no error."""
+        """Release the lock. May be called again."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -368,12 +369,12 @@ def _high_watermark_of(log: Log) -> int:
 
 
 def is_ordinary(topic: str) -> bool:
-    """Is this a topic as others, and not KRaft's own log, which nobody but its controller may write?"""
+    """True unless the topic is KRaft's metadata log, which only its controller may write."""
     return topic != METADATA_TOPIC
 
 
 def _directory_id(path: str) -> uuid.UUID | None:
-    """directory.id of meta.properties, which a broker writes; None where there is none that makes sense."""
+    """Return directory.id of meta.properties, which a broker writes; None if it is missing or invalid."""
     with contextlib.suppress(OSError, ValueError):
         text = read_properties(os.path.join(path, "meta.properties")).get("directory.id", "")
         return checkpoint.decode_uuid(text)

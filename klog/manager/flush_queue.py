@@ -1,8 +1,8 @@
-"""Logs that wait to be flushed: whoever appends puts a log here, a round of the background flushes all that wait.
+"""Logs that wait to be flushed: the appender adds a log, and a background round flushes all that wait.
 
-A log is here once, however often it is put in. A round takes each log directory's logs together, with one write of its
-recovery points behind them; what fails is final for its directory, reported, and not put in again. Appends go on during
-a flush, so a round that takes long makes the next one larger, and nobody waits for it.
+A log is in the queue once, however often it is added. A round takes the logs of each log directory together and writes
+its recovery points once after them. A failure is final for its directory and reported; the log is not added again.
+Appends go on during a flush, so a long round makes the next one larger, and no caller waits for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FlushQueue:
-    """Of one manager. Any thread; takes no lock of a log's. flush: what a round does with the logs that it takes."""
+    """The flush queue of one manager. Any thread; takes no lock of a log. flush: called with the logs of a round."""
 
     def __init__(self, scheduler: Scheduler, flush: Callable[[list[Log]], object]) -> None:
         self._scheduler = scheduler
@@ -33,11 +33,11 @@ class FlushQueue:
         return len(self._waiting)
 
     def is_inside(self) -> bool:
-        """Is this thread in the middle of a call?"""
+        """True if this thread is inside add() or run()."""
         return self._mutex._is_owned()
 
     def add(self, log: Log) -> bool:
-        """Flush it in the next round; False where there is no thread for that."""
+        """Flush the log in the next round. Returns False if there is no thread for that."""
         if not self._scheduler.running:
             return False
         with self._mutex:
@@ -48,7 +48,7 @@ class FlushQueue:
         return True
 
     def run(self) -> None:
-        """One round."""
+        """Flush all waiting logs."""
         with self._mutex:
             logs, self._waiting, self._scheduled = list(self._waiting), weakref.WeakSet(), False
         self.rounds += 1

@@ -1,6 +1,6 @@
-"""Gauges of a LogManager under Kafka's names, read off what is there when they are asked for.
+"""Gauges of a LogManager under Kafka's names, computed when they are read.
 
-Nothing is registered and nothing can be forgotten: a log that is deleted, moved or made anew has its values once.
+There is no registry, so no gauge is left of a deleted, moved or recreated log.
 Kafka: LogManager's and UnifiedLog's metrics groups.
 """
 
@@ -19,7 +19,7 @@ Gauges = dict[str, dict[str, float]]
 
 
 def read(manager: LogManager) -> Gauges:
-    """What LogManager.metrics documents."""
+    """Return all gauges; see LogManager.metrics."""
     with manager._lock:
         logs = {log.name: log for log in manager._logs.values() if not log.closed}
         loading: Gauges = {name: dict(values.items()) for name, values in manager._loading.gauges.items()}
@@ -49,7 +49,7 @@ def _of(logs: dict[str, Log]) -> Gauges:
 
 
 def _flush_times(logs: dict[str, Log], waiting: int) -> Gauges:
-    """LogFlushRateAndTimeMs of each log, and of all of them under ""; how many logs wait to be flushed."""
+    """LogFlushRateAndTimeMs of each log, and of all logs under ""; the number of logs that wait to be flushed."""
     together = Histogram()
     gauges: Gauges = {"FlushQueueSize": {"": waiting}}
     for name, times in [(name, log._metrics.flush_times) for name, log in logs.items() if not log.read_only]:
@@ -65,7 +65,7 @@ def _put(gauges: Gauges, name: str, times: Histogram) -> None:
 
 
 def page_cache(manager: LogManager, topic: str | None, cells: int) -> list[LogPageCache]:
-    """What LogManager.page_cache documents."""
+    """Return the page cache use of each partition; see LogManager.page_cache."""
     from klog.log.read.page_cache import listed, look
 
     if topic is not None:

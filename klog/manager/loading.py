@@ -1,8 +1,8 @@
-"""Logs of a LogManager, loaded when they are asked for, each once, several at a time.
+"""Logs of a LogManager, loaded on first use, each once, several at a time.
 
-A load reads its topic's configuration first and takes long; a change meanwhile marks it, and is applied when the load
-is through, so that no log is ever left with a configuration of before. load_all() asks for every log on a pool of
-threads per directory, directories of an unclean stop first, and hears every one out before it raises. Kafka:
+A load reads its topic's configuration first and may take long. A configuration change meanwhile marks the load as
+stale, and is applied when the load ends, so that no log keeps an old configuration. load_all() loads every log on a
+pool of threads per directory, directories of an unclean stop first, and waits for all before it raises. Kafka:
 LogManager.loadLogs, initializingLog, topicConfigUpdated, finishedInitializingLog."""
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _log = logging.getLogger("klog.manager")
 
 @dataclass(slots=True)
 class _Pending:
-    """A log that is being loaded. stale: its configuration has changed since the load has read it."""
+    """A log that is being loaded. stale: its configuration has changed since the load read it."""
 
     thread: int
     stale: bool = False
 
 
 class Loading:
-    """What is loaded, what is being loaded. Any thread; `_condition` is the manager's lock."""
+    """The logs that are loaded or being loaded. Any thread; `_condition` is the manager's lock."""
 
     def __init__(self, manager: LogManager) -> None:
-        self._manager = cast("LogManager", weakref.proxy(manager))  # a manager that is forgotten shall be missed
+        self._manager = cast("LogManager", weakref.proxy(manager))  # does not keep the manager alive
         self._condition = threading.Condition(manager._lock)  # type: ignore[arg-type]
         self._pending: dict[Partition, _Pending] = {}
-        self.gauges: dict[str, dict[str, int]] = {}  # Kafka's, only while load_all() is at it
-        self._threads: dict[str, list[int]] = {}  # those that load logs of a directory, by the order they began in
+        self.gauges: dict[str, dict[str, int]] = {}  # Kafka's, only during load_all()
+        self._threads: dict[str, list[int]] = {}  # those that load logs of a directory, in the order they began
 
     def get(self, topic: str, partition: int) -> Log:
-        """What LogManager.log documents."""
+        """Return a log, loading it if necessary; see LogManager.log."""
         manager, key = self._manager, (topic, partition)
         with self._condition:
             while True:
@@ -94,7 +94,7 @@ class Loading:
         return log
 
     def _segments_left(self, directory: LogDirectory, left: int) -> None:
-        """A thread of load_all() has so many segments of its log to check still."""
+        """Set the gauge: the segments that this thread of load_all() still has to check in its log."""
         with self._manager._lock:
             threads = self._threads.setdefault(directory.path, [])
             if threading.get_ident() not in threads:
@@ -103,9 +103,10 @@ class Loading:
             self.gauges.setdefault("remainingSegmentsToRecover", {})[f"{directory.path} {number}"] = left
 
     def configuration_changed(self, topic: str | None) -> None:
-        """A topic's configuration has changed; None: that of the directory, and so of every topic. Manager's lock held.
+        """Apply a changed configuration of a topic, or of the directory and so of every topic (None). Manager's lock
+        held.
 
-        Raises InvalidConfig where a log could not take it; those before have taken it.
+        Raises InvalidConfig if a log cannot take it; logs before that one have taken it.
         """
         manager = self._manager
         for (name, _), pending in self._pending.items():
@@ -115,23 +116,23 @@ class Loading:
                 log.update_config(manager._topic_config(name))
 
     def check(self, what: str) -> None:
-        """ReentrantCall where this thread is loading something: to wait for that would be for ever."""
+        """Raise ReentrantCall if this thread is loading a log: waiting for that load would never end."""
         for topic, partition in [key for key, each in self._pending.items() if each.thread == threading.get_ident()]:
             raise ReentrantCall(
-                f"{self._manager.path}: {what} inside a load of {topic}-{partition}, which is under way in the same "
-                "thread: a signal handler can only leave word of what is to be done behind it"
+                f"{self._manager.path}: {what} inside a load of {topic}-{partition} by the same thread; "
+                "in a signal handler, set a flag and do it afterwards"
             )
 
     def wait_until_loaded(self, keys: set[Partition]) -> None:
-        """No load of these is under way. Manager's lock held, and let go meanwhile."""
+        """Wait until no load of these is under way. Manager's lock held, and released while waiting."""
         while keys & set(self._pending):
             self.check("a deletion")
             self._condition.wait()
 
-    # ---- all of them -----------------------------------------------------------------------------------------------
+    # ---- load all --------------------------------------------------------------------------------------------------
 
     def load_all(self, progress: Progress | None) -> None:
-        """What LogManager.load_all documents."""
+        """Load every log that is not loaded; see LogManager.load_all."""
         manager = self._manager
         jobs: dict[LogDirectory, list[Partition]] = {}
         for directory in sorted(manager._online(), key=lambda directory: directory.was_clean):
@@ -170,7 +171,7 @@ class Loading:
         return job
 
     def _try(self, directory: LogDirectory, key: Partition) -> None:
-        """Load one log. An error of the disk takes the directory offline, if there are others that go on."""
+        """Load one log. A disk error takes the directory offline if another directory is online, else it is raised."""
         if directory.offline is not None:
             return
         try:
@@ -179,15 +180,15 @@ class Loading:
             if not is_final(error) or not self._manager._is_spare(directory):
                 raise
             directory.fail(f"{key[0]}-{key[1]}: {error}")
-        except StorageOffline as error:  # with such a cause somebody has told the directory already
+        except StorageOffline as error:  # with an OSError as cause the directory is offline already
             if not isinstance(error.__cause__, OSError) and directory.offline is None:
                 raise
         except InconsistentTopicId as error:
-            _log.warning("event=log_left_out reason=%s", error)  # log() says so to who asks for it
+            _log.warning("event=log_left_out reason=%s", error)  # log() raises it to the caller
 
 
 def _has_gone(log: Log) -> bool:
-    """Has the writer in another process deleted or moved what this reader has open?"""
+    """True if the writer, another process, has deleted or moved the directory that this reader has open; closes it."""
     if not log.read_only or os.path.isdir(log.path):
         return False
     log.close()
@@ -195,7 +196,7 @@ def _has_gone(log: Log) -> bool:
 
 
 class _Count:
-    """How many logs are loaded, told to a callback. Any thread."""
+    """Counts loaded logs and reports the count to a callback. Any thread."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress = progress

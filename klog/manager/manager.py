@@ -1,13 +1,13 @@
 """LogManager: the logs of one log.dir, or of several: their locks, their topics, their background work.
 
-Order of a start: lock, read the clean-shutdown markers and remove them, finish or undo what a crash found under way,
-then load logs as they are asked for. Order of a stop: close every log (flush, trim, snapshot), write the checkpoints,
-write the markers, unlock. A crash anywhere in between leaves no marker, and the next start recovers.
+Order of a start: lock, read the clean-shutdown markers and remove them, finish or undo operations that a crash
+interrupted; logs are then loaded on first use. Order of a stop: close every log (flush, trim, snapshot), write the
+checkpoints, write the markers, unlock. A crash in between leaves no marker, and the next start recovers.
 
-A log that is never asked for is never loaded: its clean state is passed on, or the marker of its directory stays away.
-A directory that fails goes offline, and so do its logs; the others go on. The last one's logs take no more appends, but
-may still be read: there is nothing else to go on with. Locks, from the outside in: the background cleaner's, the
-manager's, a log's, a directory's, that of a log's turn for cleaning. Kafka: LogManager."""
+A log that is never used is never loaded: a clean state is kept for the next start; without one the marker is not
+written. A directory that fails goes offline with its logs; the others go on. The logs of the last directory take no
+more appends but can still be read. Lock order, outermost first: the background cleaner's locks, the manager's, a log's,
+a directory's, the condition of the cleaning states. Kafka: LogManager."""
 
 from __future__ import annotations
 
@@ -76,15 +76,15 @@ def open_directory(
     clock: Clock | None = None,
     files: Files | None = None,
 ) -> LogManager:
-    """Open a log.dir, or a list of them: klog's own, or what a Kafka broker has left.
+    """Open a log.dir, or a list of them: klog's own, or one that a Kafka broker has written.
 
-    create: make a directory that is not there. read_only: take no lock and change nothing; a writer may be at work.
-    config: broker-level keys, defaults of topics among them. recovery: "strict" refuses (CorruptLog) when good batches
-    follow a bad one, "kafka" cuts there as a broker would. durability: "os" (Kafka's default: appends survive the death
-    of the process), "interval" (they are on disk within a second or so: flush.ms=1000, where the configuration says
-    nothing about flush.ms or flush.messages) or "sync" (append returns once the records are on disk).
+    create: create a directory that does not exist. read_only: take no lock and change nothing; a writer may be at work.
+    config: broker-level keys, including defaults of topics. recovery: "strict" raises CorruptLog if good batches
+    follow a bad one, "kafka" truncates there as a broker would. durability: "os" (Kafka's default: appends survive the
+    death of the process), "interval" (records are on disk within about a second: flush.ms=1000, unless the
+    configuration sets flush.ms or flush.messages) or "sync" (append returns once the records are on disk).
 
-    Raises AlreadyLocked, FileNotFoundError, InvalidConfig; of several directories those that cannot be used are only
+    Raises AlreadyLocked, FileNotFoundError, InvalidConfig. Of several directories, those that cannot be used are only
     offline, unless none is left: StorageOffline.
     """
     paths = as_paths(path)
@@ -94,7 +94,7 @@ def open_directory(
         if missing:
             raise ValueError(
                 f"create=True, read_only=True: {missing[0]} does not exist, and a reader creates nothing; "
-                "leave one of the two out"
+                "leave out one of the two"
             )
     check_choices(recovery, durability)
     check_tools(clock, files)
@@ -126,12 +126,12 @@ class LogManager:
         files: Files,
     ) -> None:
         self._closed = True
-        self._closing: int | None = None  # the thread that does it
+        self._closing: int | None = None  # the thread that closes
         check_choices(recovery, durability)
         self._pid = os.getpid()
         self._read_only = read_only
         self._config = self._static_config = config
-        self._changes: dict[str, Any] = {}  # what alter_config was told
+        self._changes: dict[str, Any] = {}  # the keys set by alter_config
         self._recovery = recovery
         self._durability = durability
         self._clock = clock
@@ -141,17 +141,15 @@ class LogManager:
         self._lock = CallLock()
         self._logs: dict[tuple[str, int], Log] = {}
         self._moves: dict[tuple[str, int], Move] = {}
-        self._marked_for_deletion: list[
-            Log
-        ] = []  # deleted, or moved away: open for those who read in them, until they are removed
-        # Topics that are configured alike share a LogConfig: thousands of partitions, and one of them is kilobytes.
+        self._marked_for_deletion: list[Log] = []  # deleted or moved away; open until removed
+        # Topics of the same configuration share a LogConfig: there may be thousands of partitions, at kilobytes each.
         self._topic_configs: tuple[ManagerConfig, dict[str, LogConfig]] = config, {}
         self._sticky: dict[str, int] = {}
         self._loading = Loading(self)
         self._started = False
-        self._cleanings = threading.Condition()  # where cleanings of all logs wait, and who waits for their end
+        self._cleanings = threading.Condition()  # cleanings of all logs wait here, and callers that wait for their end
         self._cleaner = BackgroundCleaner(self)
-        known = weakref.ref(self)  # what it has must not keep it
+        known = weakref.ref(self)  # the objects below must not keep the manager alive
         self._flushes = FlushQueue(
             self._scheduler, lambda logs: background.flush_all(manager, logs) if (manager := known()) else None
         )
@@ -195,7 +193,7 @@ class LogManager:
 
     @property
     def path(self) -> str:
-        """The log.dir; of several, the first."""
+        """The log.dir, or the first of several."""
         return self._directories[0].path
 
     @property
@@ -205,21 +203,20 @@ class LogManager:
 
     @property
     def offline_directories(self) -> dict[str, str]:
-        """{log.dir: why} of those that are not used any more."""
+        """{log.dir: reason} of the directories that are offline."""
         return {directory.path: directory.offline for directory in self._directories if directory.offline is not None}
 
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self._directories if directory.offline is None]
 
     def _is_spare(self, directory: LogDirectory) -> bool:
-        """Would others go on without it?"""
+        """True if another directory is online."""
         return any(other is not directory for other in self._online())
 
     def _failed(self, directory: LogDirectory, reason: str) -> None:
-        """A directory has gone offline. May be called under a log's lock, so it takes none.
+        """Handle a directory that went offline. May be called under a log's lock, so it takes no lock.
 
-        Its logs take no more appends. While other directories go on, nothing in it is read either; of the last one the
-        readers go on.
+        Its logs take no more appends. They can be read only if no other directory is online.
         """
         self._topic_file.leave_out(directory.path)
         readable = not self._online()
@@ -228,13 +225,13 @@ class LogManager:
                 log._fail(f"{directory.path}: {reason}", readable=readable)
 
     def _not_written(self, path: str, error: OSError) -> None:
-        """klog-topics.json could not be written there."""
+        """Handle a failed write of klog-topics.json."""
         for directory in self._online():
             if directory.path == path and is_final(error):
                 directory.fail(str(error))
 
     def _locate(self, topic: str, partition: int) -> LogDirectory:
-        """Where a partition is. Raises UnknownTopicOrPartition, DuplicateLog, StorageOffline."""
+        """Return the directory of a partition. Raises UnknownTopicOrPartition, DuplicateLog, StorageOffline."""
         if parse_directory_name(f"{topic}-{partition}") != (topic, partition):  # `t--1` is partition 1 of `t-`
             raise self._unknown(topic, partition)
         found = [directory for directory in self._online() if directory.holds(topic, partition)]
@@ -244,34 +241,34 @@ class LogManager:
             return found[0]
         if self.offline_directories and partition in self._list().get(topic, ()):
             gone = ", ".join(self.offline_directories)
-            raise StorageOffline(f"{topic}-{partition} is in none of the directories in use; offline: {gone}")
+            raise StorageOffline(f"{topic}-{partition} is in none of the online directories; offline: {gone}")
         raise self._unknown(topic, partition)
 
-    # ---- what it is ------------------------------------------------------------------------------------------------
+    # ---- properties ------------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> ManagerConfig:
-        """Its broker-level configuration."""
+        """The broker-level configuration."""
         return self._config
 
     @property
     def read_only(self) -> bool:
-        """Was it opened only to read?"""
+        """True if it was opened read-only."""
         return self._read_only
 
     @property
     def clock(self) -> Clock:
-        """Where it gets the time."""
+        """The source of time."""
         return self._clock
 
     @property
     def clean_shutdown(self) -> bool:
-        """Did the last stop leave its marker in every directory?"""
+        """True if the last stop left its marker in every directory."""
         return all(directory.was_clean for directory in self._directories)
 
     @property
     def broker_epoch(self) -> int | None:
-        """The broker epoch that the last stop's markers agree on; None where one is missing, or says none."""
+        """The broker epoch in the markers of the last stop; None if one is missing, has no epoch, or they differ."""
         epochs = {directory.broker_epoch for directory in self._directories}
         return epochs.pop() if len(epochs) == 1 else None
 
@@ -282,27 +279,27 @@ class LogManager:
         """Gauges under Kafka's names: {name: {directory or log: value}}.
 
         LogDirectoryOffline (0 or 1), OfflineLogDirectoryCount; NumLogSegments, LogStartOffset, LogEndOffset and Size of
-        each log that is loaded; LogFlushRateAndTimeMs, with Count, Mean, 50thPercentile, 99thPercentile or Max behind
-        it, of each and, under "", of all; FlushQueueSize, logs that wait for the background to flush them; during
-        load_all() also remainingLogsToRecover and remainingSegmentsToRecover.
+        each loaded log; LogFlushRateAndTimeMs, with the suffix Count, Mean, 50thPercentile, 99thPercentile or Max, of
+        each log and, under "", of all; FlushQueueSize, logs that wait for a background flush; during load_all() also
+        remainingLogsToRecover and remainingSegmentsToRecover.
 
-        While the cleaner runs: max-dirty-percent of the logs it has looked at last, time-since-last-run-ms; of the last
-        cleaning of each thread, the largest, max-buffer-utilization-percent, max-clean-time-secs and
-        max-compaction-delay-secs, and of all, cleaner-recopy-percent; DeadThreadCount; for each directory
+        While the cleaner runs: max-dirty-percent of its last survey, time-since-last-run-ms; the largest value among
+        the last cleanings of all threads of max-buffer-utilization-percent, max-clean-time-secs and
+        max-compaction-delay-secs; cleaner-recopy-percent over these cleanings; DeadThreadCount; for each directory
         uncleanable-partitions-count and uncleanable-bytes.
         """
         return gauges.read(self)
 
     @property
     def uncleanable(self) -> dict[str, str]:
-        """{log: why} of those that the cleaner in the background has given up, such as for a damaged batch: until they
-        are opened again, or Log.compact() gets through."""
+        """{log: reason} of logs that the background cleaner skips, for example after damage: until they are opened
+        again or Log.compact() succeeds."""
         logs = [log for log in list(self._logs.values()) if not log.closed]
         return {log.name: reason for log in logs if (reason := log._cleaning.uncleanable) is not None}
 
     def page_cache(self, topic: str | None = None, *, cells: int = 0) -> list[LogPageCache]:
-        """What of each partition is in the page cache, as Log.page_cache() says it, sorted by topic and partition. No
-        log is loaded and nothing is read for it.
+        """The page cache use of each partition, as Log.page_cache() reports it, sorted by topic and partition. Loads no
+        log and reads no data.
 
         Raises UnknownTopicOrPartition, PermissionError.
         """
@@ -313,8 +310,8 @@ class LogManager:
     # ---- topics ------------------------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, list[int]]:
-        """{topic: [partition, ...]} of the partition directories, sorted. While a directory is offline, what klog knows
-        of its topics counts, too."""
+        """{topic: [partition, ...]} of the partition directories, sorted. While a directory is offline, also the
+        partitions that klog-topics.json names."""
         self._check_open()
         return self._list()
 
@@ -338,11 +335,12 @@ class LogManager:
         *,
         directory: str | os.PathLike[str] | uuid.UUID | None = None,
     ) -> None:
-        """Create a topic's partition directories and note its configuration in klog-topics.json: all of it or nothing,
+        """Create a topic's partition directories and store its configuration in klog-topics.json: all of it or nothing,
         also if the process dies meanwhile.
 
-        Of several log directories each partition goes into the one with the fewest, or into `directory` (a path, or a
-        directory id of meta.properties; Kafka's reserved ids mean no choice). Where that fails the next is tried.
+        With several log directories, each partition goes into the one with the fewest logs, or into `directory` (a
+        path, or a directory id of meta.properties; Kafka's reserved ids mean no choice). If one fails, the next is
+        tried.
 
         Raises InvalidTopic, InvalidConfig, TopicExists, StorageOffline (every directory has failed), OSError.
         """
@@ -350,8 +348,8 @@ class LogManager:
         topic_life.create(self, name, partitions, config, topic_id, directory)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic: its partition directories are renamed `-delete` and removed after file.delete.delay.ms, as
-        soon as the scheduler runs (start(), or the next occasion); what is left at close() a later start removes.
+        """Delete a topic: its partition directories are renamed `-delete`, and removed after file.delete.delay.ms by
+        the scheduler. Those that are left at close() are removed by a later start.
 
         Raises UnknownTopicOrPartition, StorageOffline.
         """
@@ -361,9 +359,9 @@ class LogManager:
     def move(
         self, topic: str, partition: int, directory: str | os.PathLike[str], *, progress: Progress | None = None
     ) -> None:
-        """Move a partition to another log directory while it is being written: copied into a `-future` directory there,
-        then put in place of the old one, which goes as a deleted topic does. Appends wait only for the last bytes. The
-        Log objects that are in use go on, in the new place. A crash leaves the partition in one place, old or new.
+        """Move a partition to another log directory while it is being written. It is copied into a `-future` directory
+        there, which then replaces the old one; the old one is removed like a deleted topic. Appends wait only for the
+        last bytes. Log objects in use go on in the new place. A crash leaves the partition in one place, old or new.
 
         Raises UnknownTopicOrPartition, ValueError (not one of `paths`), StorageOffline, OSError.
         """
@@ -373,7 +371,7 @@ class LogManager:
         moving.move(self, topic, partition, os.path.abspath(arguments.path("directory", directory)), progress)
 
     def topic_config(self, name: str) -> LogConfig:
-        """The configuration that a topic's logs are opened with. Raises UnknownTopicOrPartition."""
+        """Return the configuration of a topic's logs. Raises UnknownTopicOrPartition."""
         self._check_open()
         self._partitions(text("name", name))
         return self._topic_config(name)
@@ -393,8 +391,8 @@ class LogManager:
             raise InvalidConfig(f"{self._topic_file.path}: topic {name}: {error}") from None
 
     def alter_topic(self, name: str, config: Mapping[str, Any]) -> LogConfig:
-        """Set keys of a topic's configuration; None takes one back to its default. Open logs take it over at once. For
-        a broker's topic this is how klog learns its configuration.
+        """Set keys of a topic's configuration; None resets one to its default. Open logs take it over at once. This
+        also gives klog the configuration of a broker's topic, which the directory does not hold.
 
         Raises UnknownTopicOrPartition, InvalidConfig, StorageOffline.
         """
@@ -418,15 +416,15 @@ class LogManager:
         return altered_config
 
     def _end_cleanings_of_others(self) -> None:
-        """What is not compacted any more is not cleaned any more."""
+        """End the cleanings of logs that are not compacted any more."""
         for log in list(self._logs.values()):
             if not log.config.compacts and log._cleaning.state in ("in progress", "aborted"):
                 log._end_cleaning()
 
     def alter_config(self, config: Mapping[str, Any]) -> ManagerConfig:
-        """Set broker-level keys while the directory is open; None takes one back to what it was opened with.
+        """Set broker-level keys while the directory is open; None resets one to the value it was opened with.
 
-        Raises InvalidConfig, also for a key that is read only at a start. Kafka: the dynamic broker configuration.
+        Raises InvalidConfig, also for a key that is read only at start. Kafka: the dynamic broker configuration.
         """
         self._check_writable()
         config = config_values("config", config, optional=False)
@@ -439,7 +437,7 @@ class LogManager:
             self._config = altered
             self._changes = {name: value for name, value in merged.items() if value is not None}
             self._loading.configuration_changed(None)
-            for log in self._logs.values():  # what compact() takes
+            for log in self._logs.values():  # used by compact()
                 log._options.dedupe_buffer_size = altered.log_cleaner_dedupe_buffer_size
                 log._options.dedupe_load_factor = altered.log_cleaner_io_buffer_load_factor
         self._cleaner.reconfigure()
@@ -447,7 +445,7 @@ class LogManager:
         return altered
 
     def _partitions(self, topic: str) -> list[int]:
-        """A topic's partitions. Raises UnknownTopicOrPartition."""
+        """Return a topic's partitions. Raises UnknownTopicOrPartition."""
         partitions = self.topics().get(topic)
         if partitions is None:
             raise self._unknown(topic)
@@ -459,16 +457,16 @@ class LogManager:
             return UnknownTopicOrPartition(
                 f"topic {topic!r} has no partition {partition}; it has {', '.join(map(str, topics[topic]))}"
             )
-        known = ", ".join(topics) or "none yet: logs.create_topic(name) makes one"
+        known = ", ".join(topics) or "none yet: logs.create_topic(name) creates one"
         return UnknownTopicOrPartition(f"no topic {topic!r} in {', '.join(self.paths)}; topics there: {known}")
 
     # ---- logs --------------------------------------------------------------------------------------------------------
 
     def log(self, topic: str, partition: int = 0) -> Log:
-        """The log of one partition, loaded when first asked for.
+        """Return the log of one partition, loaded on first use.
 
-        Raises UnknownTopicOrPartition, InconsistentTopicId (the directory is of another topic than klog-topics.json
-        knows by this name), DuplicateLog, StorageOffline, CorruptLog, OSError.
+        Raises UnknownTopicOrPartition, InconsistentTopicId (the topic id of the directory is not the one in
+        klog-topics.json), DuplicateLog, StorageOffline, CorruptLog, OSError.
         """
         if type(topic) is not str or type(partition) is not int:
             topic, partition = text("topic", topic), whole("partition", partition)
@@ -504,22 +502,21 @@ class LogManager:
         )
 
     def load_all(self, progress: Progress | None = None) -> None:
-        """Load every log that is not loaded yet, on num.recovery.threads.per.data.dir threads per directory, those of
-        an unclean stop first. Without it each is loaded when first asked for.
+        """Load every log that is not loaded yet, on num.recovery.threads.per.data.dir threads per directory,
+        directories of an unclean stop first. Without this call, each log is loaded on first use.
 
-        An error of the disk takes its directory offline if others go on; any other is raised when all the rest are
-        loaded.
+        A disk error takes its directory offline if others are online. Any other error is raised after all other logs
+        are loaded.
         """
         self._check_open()
         arguments.function("progress", progress)
         self._loading.load_all(progress)
 
     def start(self, progress: Progress | None = None) -> None:
-        """Load every log, warm up those that ask for it (klog.io.warm.up.bytes), and begin the background work:
-        retention, flushes, checkpoints, deletions, expiry of producers, at the periods of the configuration, in one
-        thread, and the cleaner of compacted logs in log.cleaner.threads of its own; under a ManualClock inside its
-        advance(). A second time is no error. close() ends it. Raises InvalidConfig where a cleaner's thread would have
-        no memory for two keys.
+        """Load every log, warm up those with klog.io.warm.up.bytes, and start the background work: retention, flushes,
+        checkpoints, deletions and expiry of producers in one thread, at the configured periods; the cleaner of
+        compacted logs in log.cleaner.threads threads. With a ManualClock all of it runs inside advance(). May be called
+        again; close() ends it. Raises InvalidConfig if a cleaner thread's memory has no space for two keys.
         """
         self._check_writable()
         arguments.function("progress", progress)
@@ -535,8 +532,8 @@ class LogManager:
         cancel: threading.Event | None = None,
     ) -> WarmedUp:
         """Read the newest `bytes` of each partition (None: all of it) into the page cache, of these topics or of all,
-        on a few threads, for at most `timeout` seconds; how far that came. cancel: set it to stop. What cannot be read
-        is logged and left out.
+        on a few threads, for at most `timeout` seconds. Returns how much was read. cancel: set it to stop. A file that
+        cannot be read is logged and left out.
 
         Raises UnknownTopicOrPartition.
         """
@@ -559,15 +556,15 @@ class LogManager:
     # ---- whole topics ------------------------------------------------------------------------------------------------
 
     def append(self, topic: str, records: Records, *, compression: Compression = None) -> dict[int, AppendInfo]:
-        """Append to a topic by Kafka's default partitioner: {partition: AppendInfo} of what went where.
+        """Append to a topic with Kafka's default partitioner. Returns {partition: AppendInfo}.
 
         The murmur2 hash of the key picks the partition; records without a key stay together, 10,000 at a time. Each
-        partition's records keep their order. Nothing of a list is written before all of it is encoded: one bad record
-        keeps the whole list out. An iterator is consumed in bounded memory, and each 10,000 records go in or stay out.
-        Arrow columns go in as in Log.append: a single array as a list, a stream, which a table is, as an iterator.
-        Where a disk fails between two partitions, a note on the error says what went in.
+        partition's records keep their order. A list is encoded as a whole before anything is written: one bad record
+        rejects the whole list. An iterator is consumed in bounded memory; each 10,000 records are appended or rejected
+        as a whole. Arrow columns are handled as in Log.append: an array as a list; a stream, such as a table, as an
+        iterator. If a disk fails between two partitions, a note on the error lists what was appended.
 
-        Raises UnknownTopicOrPartition, and what Log.append raises; records are numbered as the caller gave them.
+        Raises UnknownTopicOrPartition, and the errors of Log.append, which number records as the caller gave them.
         """
         self._check_writable()
         if type(topic) is not str:
@@ -593,7 +590,7 @@ class LogManager:
         isolation: Isolation = "high_watermark",
         include_control: bool = False,
     ) -> LogReader:
-        """The records of a topic, partition after partition, as Log.read gives them."""
+        """Return the records of a topic, partition after partition, as Log.read does."""
         self._check_open()
         if type(topic) is not str or type(partition) is not int:
             topic, partition = text("topic", topic), arguments.optional_whole("partition", partition)
@@ -613,11 +610,11 @@ class LogManager:
         missing: Missing = "error",
         isolation: Isolation = "high_watermark",
     ) -> NamedReader:
-        """A reader that goes on where the last one of this name has committed; where nobody has, at `start`.
+        """Return a reader that goes on at the last commit under this name, or at `start` if there is none.
 
-        missing: what to do when the records at its position are gone, deleted or truncated: "error" raises
-        OffsetOutOfRange while reading, "earliest" and "latest" go on there. Works beside a writer in another process
-        too; commits are files of the reader's own, so a read_only manager takes them.
+        missing: what to do if the records at its position were deleted or truncated: "error" raises OffsetOutOfRange
+        while reading, "earliest" and "latest" go on there. It also works while another process writes. Commits go to
+        files of the reader's own, so they work with a read_only manager.
 
         Raises UnknownTopicOrPartition, CorruptCheckpoint, NewerFormat, ValueError.
         """
@@ -626,29 +623,29 @@ class LogManager:
         return NamedReader(self, PositionFile(self.path, name, self._files), topic, start, missing, isolation)
 
     def readers(self) -> dict[str, dict[str, dict[int, int]]]:
-        """{reader name: {topic: {partition: committed offset}}} of all that have committed here."""
+        """{reader name: {topic: {partition: committed offset}}} of all readers that have committed here."""
         self._check_open()
         return {
             name: {topic: entry.positions for topic, entry in PositionFile(self.path, name, self._files).load().items()}
             for name in reader_names(self.path)
         }
 
-    # ---- end ---------------------------------------------------------------------------------------------------------
+    # ---- close -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close every log, write the checkpoints and the clean-shutdown markers, let go of the locks; twice is no
-        error.
+        """Close every log, write the checkpoints and the clean-shutdown markers, release the locks. May be called
+        again.
 
-        A directory's marker is written only if all its logs were closed cleanly and nothing unchecked is left behind.
-        ReentrantCall, and everything stays open, in a signal handler that interrupts another call to a log of it in the
-        same thread: let it raise, or set a flag, and close behind that.
+        A directory's marker is written only if all its logs were closed cleanly and no other log there needs recovery.
+        Raises ReentrantCall, and everything stays open, in a signal handler that interrupts a call to one of its logs
+        in the same thread: let the handler raise, or set a flag, and close afterwards.
         """
         self._check_outside("a close")
         try:
             with self._lock:
                 if self._closed:
                     if self._closing is None:
-                        self._let_go()  # an interrupted close may have left something
+                        self._let_go()  # an interrupted close may have left locks
                     return
                 self._closing, self._closed = threading.get_ident(), True
             self._close()
@@ -657,15 +654,15 @@ class LogManager:
                 self._closing = None
 
     def _check_outside(self, what: str) -> None:
-        """ReentrantCall where this thread is in the middle of anything here: only a signal's handler can be so."""
+        """Raise ReentrantCall if this thread is inside another call here, which happens only in a signal handler."""
         if self._closing == threading.get_ident():
-            raise ReentrantCall(f"{self.path}: {what} inside a close, which is under way in the same thread")
+            raise ReentrantCall(f"{self.path}: {what} inside a close by the same thread")
         for directory in self._directories:
             directory.check(what)
         if self._lock._is_owned() or self._flushes.is_inside() or self._scheduler.is_inside():
             raise ReentrantCall(
-                f"{self.path}: {what} inside another call of the same thread: "
-                "a signal handler can only leave word of what is to be done behind it"
+                f"{self.path}: {what} inside another call of the same thread; "
+                "in a signal handler, set a flag and do it afterwards"
             )
         self._loading.check(what)
         for log in list(self._logs.values()):
@@ -673,7 +670,7 @@ class LogManager:
 
     def _close(self) -> None:
         try:
-            # Without the manager's lock: what still runs may want it.
+            # Without the manager's lock: threads that still run may need it.
             self._cleaner.stop()
             self._scheduler.stop()
             for log in self._marked_for_deletion:
@@ -687,7 +684,7 @@ class LogManager:
             self._let_go()
 
     def _let_go(self) -> None:
-        """No log writes once the directories' locks are gone, whatever has interrupted its close."""
+        """Release the directories' locks, after every log has stopped writing, even if its close was interrupted."""
         for log in list(self._logs.values()):
             log._end_interrupted_close()
         for directory in self._directories:
@@ -705,7 +702,7 @@ class LogManager:
                 with directory.deferring():
                     failed += run_all([log.close for log in logs], threads)
                 directory.stop(logs, clean=not failed)
-            except BaseException as error:  # the others are stopped all the same, before the locks go
+            except BaseException as error:  # the other directories are still stopped before the locks are released
                 failed.append(error)
             failures += failed
         if failures:
@@ -723,7 +720,7 @@ class LogManager:
             self._abandon()
 
     def _abandon(self) -> None:
-        """Let go of everything as a crash would: nothing is flushed, no checkpoint and no marker is written."""
+        """Release everything as a crash would: nothing is flushed, no checkpoint and no marker is written."""
         self._closed = True
         self._cleaner.abandon()
         self._scheduler.stop()
@@ -741,11 +738,11 @@ class LogManager:
             raise ForkedHandle(f"{self.path} belongs to process {self._pid}: open it again in this one")
 
     def _check_usable(self) -> None:
-        """Can topics be changed? Not while no directory is left."""
+        """Raise unless topics can be changed: that needs an online directory."""
         self._check_writable()
         if not self._online():
             reasons = "; ".join(f"{path}: {reason}" for path, reason in self.offline_directories.items())
-            raise StorageOffline(f"no log directory is left: {reasons}; close it and open it again")
+            raise StorageOffline(f"every log directory is offline: {reasons}; close it and open it again")
 
     def _check_writable(self) -> None:
         self._check_open()

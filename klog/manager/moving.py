@@ -1,18 +1,18 @@
-"""A partition moves to another log directory while it is written, through a `-future` directory there.
+"""Moves a partition to another log directory while it is written, through a `-future` directory there.
 
-    1  roll, copy the closed segments; again while appends have filled much of the new one    readers, writers go on
-    2  under the log's lock: roll, copy what is left, note "ready"                             appends wait
+    1  roll, copy the closed segments; repeat while the active segment is large           reads and appends go on
+    2  under the log's lock: roll, copy the rest, note "ready"                            appends wait
     3  source -> -delete, its log.dir synced, -future -> live, synced
-    4  the Log in use becomes that of the new place; the old place goes after file.delete.delay.ms
+    4  the Log in use switches to the new place; the old place is removed after file.delete.delay.ms
 
     klog-future.json in the copy: {"version": 1, "topic": t, "partition": p, "from": directory, "ready": bool}
 
   M1  a partition never has two live directories: the old one is gone, durably, before the new one appears
-  M2  between the two there is none, but a copy that says "ready": a start makes it the live one
-  M3  a copy that is not ready, or beside a live directory, is of no use: a start removes it
+  M2  between the two renames there is none, but the copy's note states "ready": a start makes the copy live
+  M3  a copy that is not ready, or whose partition has a live directory, is useless: a start removes it
 
-Copies without the note are a broker's and are left alone. Only closed segments are copied, so what is copied does not
-change, but for a truncation or a compaction; a file that is not what it was is copied again.
+Copies without the note are a broker's and are left alone. Only closed segments are copied. They change only by
+truncation or compaction; a file that has changed is copied again.
 Kafka: LogManager.replaceCurrentWithFutureLog, ReplicaAlterLogDirsThread (which copies by fetching).
 """
 
@@ -44,25 +44,25 @@ _log = logging.getLogger("klog.manager")
 NOTE = "klog-future.json"
 VERSION = 1
 _CHUNK_BYTES = 1 << 20
-_REST_BYTES = 4 << 20  # what may be left to copy while appends wait
-_ROUNDS = 8  # a writer that is faster than the copy waits for it in the end
+_REST_BYTES = 4 << 20  # at most this much is left to copy while appends wait
+_ROUNDS = 8  # then the rest is copied under the lock, however fast the appender is
 _FILES = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
 _Print = list[tuple[int, int, int] | None]
 
 
 @dataclass(slots=True)
 class Move:
-    """A move that is under way. path: of the copy. cancelled: the topic is being deleted."""
+    """A move under way. path: of the copy. cancelled: the topic is being deleted."""
 
     path: str
     cancelled: bool = False
-    needed: bool = False  # the copy may be all there is: it is not to be removed
+    needed: bool = False  # the copy may be the only one: it must not be removed
     copied: dict[int, _Print] = field(default_factory=dict)
     bytes_copied: int = 0
 
 
 def move(manager: LogManager, topic: str, partition: int, target_path: str, progress: Progress | None) -> None:
-    """What LogManager.move documents."""
+    """Move a partition; see LogManager.move."""
     target = next((home for home in manager._directories if home.path == target_path), None)
     if target is None:
         paths = ", ".join(manager.paths)
@@ -70,7 +70,7 @@ def move(manager: LogManager, topic: str, partition: int, target_path: str, prog
     if target.offline is not None:
         raise StorageOffline(f"{target.path} is offline: {target.offline}")
     if not is_ordinary(topic):
-        raise ValueError(f"{topic} is not moved: it is a KRaft node's own log")
+        raise ValueError(f"{topic} cannot be moved: it is a KRaft node's own log")
     key = topic, partition
     log = manager.log(topic, partition)
     with manager._lock:
@@ -78,7 +78,7 @@ def move(manager: LogManager, topic: str, partition: int, target_path: str, prog
         if source is target:
             return
         if key in manager._moves:
-            raise ValueError(f"{topic}-{partition} is on its way already")
+            raise ValueError(f"{topic}-{partition} is being moved already")
         under_way = Move(os.path.join(target.path, suffixed_name(topic, partition, FUTURE)))
         manager._moves[key] = under_way
     try:
@@ -98,7 +98,7 @@ def move(manager: LogManager, topic: str, partition: int, target_path: str, prog
 
 
 def give_up(manager: LogManager, topic: str) -> None:
-    """The topic is being deleted: its moves end. Manager's lock held."""
+    """End the moves of a topic that is being deleted. Manager's lock held."""
     for key, under_way in manager._moves.items():
         if key[0] == topic:
             under_way.cancelled = True
@@ -116,7 +116,7 @@ def _catch_up(log: Log, under_way: Move, files: Files, progress: Progress | None
 
 
 def _copy_closed(log: Log, under_way: Move, files: Files, progress: Progress | None) -> None:
-    """Copy every closed segment that is not copied as it is now."""
+    """Copy every closed segment that is not copied yet or has changed since."""
     closed = log.segments[:-1]
     total = sum(segment.size for segment in closed)
     for segment in closed:
@@ -133,15 +133,16 @@ def _copy_closed(log: Log, under_way: Move, files: Files, progress: Progress | N
                     under_way.bytes_copied += _copy_file(files, source, copy)
             under_way.copied[segment.base_offset] = found
         except FileNotFoundError:
-            continue  # retention was there first
+            continue  # retention has removed it
         if progress is not None:
             progress(Event("move", min(under_way.bytes_copied, total), total, "bytes", log.name))
 
 
 def _print_of(directory: str, base_offset: int) -> _Print:
-    """What tells whether a segment's files are still those that were copied. Raises FileNotFoundError without .log.
+    """Return (inode, size, mtime) of a segment's files, to see whether they have changed. FileNotFoundError without
+    .log.
 
-    All of them: a truncation may make a segment active again, with indexes of full size, and change nothing in .log.
+    All files count: a truncation may make a segment active again, with indexes of full size, without a change in .log.
     """
     prints: _Print = []
     for suffix in _FILES:
@@ -155,7 +156,7 @@ def _print_of(directory: str, base_offset: int) -> _Print:
 
 
 def _copy_file(files: Files, source: str, target: str) -> int:
-    """A file's bytes in another directory, durably; how many."""
+    """Copy a file's bytes, durably. Returns their number."""
     files.unlink(target)
     original, copy = files.open(source), files.open(target, write=True, create=True)
     try:
@@ -184,7 +185,7 @@ def _swap(
     manager._check_open()
     key = log.topic, log.partition
     if under_way.cancelled:
-        raise UnknownTopicOrPartition(f"{log.name} was deleted while it was on its way")
+        raise UnknownTopicOrPartition(f"{log.name} was deleted while it was being moved")
     with log._lock:
         log._check_idle("a move")
         with target.guarded():
@@ -194,13 +195,13 @@ def _swap(
         delay_ms = log.config.file_delete_delay_ms
         old, live = suffixed_name(*key, DELETE), f"{key[0]}-{key[1]}"
         with copy._lock:
-            under_way.needed = True  # where an error leaves things between the two places, a start finds it ready (M2)
+            under_way.needed = True  # if an error stops between the two renames, the next start finds it ready (M2)
             try:
                 rename_locked(log, old, True)
                 try:
                     rename_locked(copy, live, True)
                 except OSError as error:
-                    if copy.path != under_way.path:  # it is in place, though perhaps not for good: no way back (M1)
+                    if copy.path != under_way.path:  # renamed, but perhaps not durably: no way back (M1)
                         log._go_offline(f"its move was not finished: {error}", disk=False)
                         raise
                     rename_locked(log, live, True)
@@ -221,7 +222,7 @@ def _swap(
 
 
 def _open_copy(manager: LogManager, log: Log, target: LogDirectory, under_way: Move) -> Log:
-    """The copy as a Log at the end of the original; what a crash finds from here on is ready. Log's lock held."""
+    """Open the copy as a Log that ends where the original does, and note that it is ready. Log's lock held."""
     files, path = manager._files, under_way.path
     kept = {segment.base_offset for segment in log.segments[:-1]}
     for name in os.listdir(path):
@@ -252,7 +253,7 @@ def _open_copy(manager: LogManager, log: Log, target: LogDirectory, under_way: M
     return copy
 
 
-# ---- notes, and what a start makes of them ---------------------------------------------------------------------------
+# ---- notes, and how a start uses them --------------------------------------------------------------------------------
 
 
 def _note(files: Files, path: str, key: Partition, source: str, *, ready: bool) -> None:
@@ -261,8 +262,8 @@ def _note(files: Files, path: str, key: Partition, source: str, *, ready: bool) 
 
 
 def _read_note(path: str) -> tuple[Partition, str, bool] | None:
-    """(partition, where from, ready?) of a copy of klog's; None for another's. A broken note is that of a copy that is
-    not ready; so is one that is still to be written, before anything else is."""
+    """Return (partition, source, ready) of a copy made by klog; None for another's. An invalid note counts as not
+    ready; so does a missing one if the copy is still empty, because the note is written first."""
     note = os.path.join(path, NOTE)
     try:
         data = read_whole(note)
@@ -278,7 +279,7 @@ def _read_note(path: str) -> tuple[Partition, str, bool] | None:
 
 
 def settle(manager: LogManager) -> None:
-    """A start's look at the copies that moves have left. Raises NewerFormat, OSError."""
+    """Finish or remove the copies that interrupted moves left. Called at start. Raises NewerFormat, OSError."""
     live = {key for home in manager._online() for key in home.entries().live}
     for home in manager._online():
         for name, way in home.entries().on_their_way.items():
@@ -302,7 +303,7 @@ def settle(manager: LogManager) -> None:
 
 
 def _remove_notes(manager: LogManager, home: LogDirectory) -> None:
-    """A live directory needs none."""
+    """Remove the notes from live directories."""
     for name in home.entries().live.values():
         note = os.path.join(home.path, name, NOTE)
         if os.path.exists(note):

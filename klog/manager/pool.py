@@ -1,4 +1,4 @@
-"""Many jobs on a few threads: all of them are done, whatever becomes of each. Kafka:
+"""Runs many jobs on a few threads; a failed job does not stop the others. Kafka:
 LogManager.waitForAllToComplete."""
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 
 def run_all(jobs: Sequence[Callable[[], object]], threads: int) -> list[BaseException]:
-    """Run every job, on at most so many threads beside this one's waiting; what failed, in the order of the jobs.
+    """Run every job, on at most `threads` threads, and wait for all. Returns the errors, in the order of the jobs.
 
-    With one thread, or one job, it is this thread that works.
+    With one thread or one job the calling thread runs them.
     """
     failures: dict[int, BaseException] = {}
     waiting = deque(enumerate(jobs))
@@ -24,14 +24,14 @@ def run_all(jobs: Sequence[Callable[[], object]], threads: int) -> list[BaseExce
                 return
             try:
                 job()
-            except BaseException as error:  # the others are done all the same
+            except BaseException as error:  # the other jobs still run
                 failures[number] = error
 
-    helpers = min(threads, len(jobs))
-    if helpers <= 1:
+    size = min(threads, len(jobs))
+    if size <= 1:
         work()
     else:
-        pool = [threading.Thread(target=work, name=f"klog-pool-{number}") for number in range(helpers)]
+        pool = [threading.Thread(target=work, name=f"klog-pool-{number}") for number in range(size)]
         for thread in pool:
             thread.start()
         for thread in pool:

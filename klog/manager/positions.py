@@ -1,17 +1,17 @@
-"""Named positions: how far each of several readers has come, kept in the log.dir, each at its own pace.
+"""Named positions: how far each named reader has read, kept in the log.dir.
 
     klog-reader.NAME.json := {"version": 1, "reader": NAME, "topics": {TOPIC: {"topic_id": ID, "positions": {"0": 17}}}}
 
-One file for each reader name, with all topics that it reads. A broker ignores it, since it is a file: beside a
-directory that is no partition's it would not start. A position is the offset of the record that comes next.
+One file for each reader name, with all topics that it reads. A broker ignores the file; it would not start with a
+directory that is not a partition's. A position is the offset of the next record.
 
   N1  a commit is on disk when commit() returns; a crash leaves the old file or the new one
-  N2  commits of the same name in other processes or on other topics are kept: under an flock of the log.dir the file is
-      read, changed and replaced. Of one topic the last commit counts
-  N3  a position speaks of one topic id: a topic that was made anew under its old name is read from the start
+  N2  commits of the same name by other processes or for other topics are kept: under an flock of the log.dir the file
+      is read, changed and replaced. For one topic the last commit counts
+  N3  a position belongs to one topic id: a topic that was deleted and created again is read from the start
 
-The reader's own process needs no lock of the log.dir but may write there: beside a broker or another klog that writes,
-and with a manager that is read-only.
+A reader needs no lock of the log.dir, but must be able to write there. It may run while a broker or another klog
+process writes, and with a read-only manager.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class TopicPositions(NamedTuple):
-    """What a reader has committed of one topic."""
+    """The committed positions of one reader in one topic."""
 
     topic_id: str | None
     positions: dict[int, int]
@@ -68,7 +68,7 @@ class PositionFile:
         self._files = files
 
     def load(self) -> dict[str, TopicPositions]:
-        """{topic: what is committed}. Raises CorruptCheckpoint, NewerFormat."""
+        """Return {topic: committed positions}. Raises CorruptCheckpoint, NewerFormat."""
         try:
             data = read_whole(self.path)
         except FileNotFoundError:
@@ -80,11 +80,11 @@ class PositionFile:
             return {topic: _parsed(entry) for topic, entry in document["topics"].items()}
         except versioned.MALFORMED as error:
             raise CorruptCheckpoint(
-                f"not the positions of a reader ({error}); move the file away to begin anew", path=self.path
+                f"not the positions of a reader ({error}); move the file away to start again", path=self.path
             ) from None
 
     def commit(self, topic: str, entry: TopicPositions) -> None:
-        """N1, N2."""
+        """Commit the positions of one topic (N1, N2)."""
         with directory_lock(self._directory):
             topics = {**self.load(), topic: entry}
             document = {
@@ -112,16 +112,16 @@ def _parsed(entry: Mapping[str, object]) -> TopicPositions:
 
 
 def reader_names(directory: str) -> list[str]:
-    """Who has committed positions in a log.dir."""
+    """Return the names of readers that have committed positions in a log.dir."""
     return sorted(found[1] for name in os.listdir(directory) if (found := _FILE.fullmatch(name)))
 
 
 class NamedReader:
-    """Reads a topic from where it left off, and commits how far it has come. Get it from LogManager.reader().
+    """Reads a topic from its last commit on, and commits how far it has read. Get it from LogManager.reader().
 
-    Iterate it for the records that are there now, partition after partition; once more for those that came since. Every
-    record that was given out moves `position`; only commit() keeps that for the next run. One thread; one reader of a
-    name and topic at a time, or the last commit counts.
+    Iterate it for the records that are there now, partition after partition; iterate it again for newer ones. Every
+    record that it returns moves `position`; only commit() stores the position for the next run. One thread. Use one
+    reader per name and topic at a time; with more, the last commit counts.
 
         with klog.open("data", read_only=True) as logs:
             reader = logs.reader("flights", "billing")
@@ -175,7 +175,7 @@ class NamedReader:
             yield self._logs.log(self._topic, number)
 
     def _find_partitions(self) -> list[Log]:
-        """The logs as they stand now; one that was never read begins at `start`."""
+        """Return the current logs; one that was never read gets the position `start`."""
         logs = list(self._each_log())
         for log in logs:
             log.refresh()
@@ -189,7 +189,7 @@ class NamedReader:
         return offset
 
     def _next_of(self, log: Log) -> int:
-        """Where to go on in a log; `missing` says where if that is gone."""
+        """Return where to go on in a log; if those records are gone, where `missing` asks to go on."""
         offset = self._position[log.partition]
         start, end = log.log_start_offset, log.log_end_offset
         if start <= offset <= end:
@@ -200,31 +200,31 @@ class NamedReader:
         _log.warning("event=position_gone log=%s reader=%s position=%d now=%d", log.name, self.name, offset, found)
         return found
 
-    # ---- where it stands -------------------------------------------------------------------------------------------
+    # ---- position --------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The reader's name."""
         return self._file.name
 
     @property
     def topic(self) -> str:
-        """What it reads."""
+        """The topic it reads."""
         return self._topic
 
     @property
     def position(self) -> dict[int, int]:
-        """{partition: offset of the record that comes next}."""
+        """{partition: offset of the next record}."""
         return dict(sorted(self._position.items()))
 
     @property
     def committed(self) -> dict[int, int]:
-        """{partition: offset} as the last commit left it; without the partitions that were never committed."""
+        """{partition: offset} of the last commit, without partitions that were never committed."""
         return dict(sorted(self._committed.items()))
 
     @property
     def lag(self) -> dict[int, int]:
-        """{partition: how many offsets are to come}, by what the log.dir says now."""
+        """{partition: number of offsets left to read}, computed from the files as they are now."""
         found = {}
         for log in self._find_partitions():
             offset = max(self._position[log.partition], log.log_start_offset)
@@ -234,7 +234,7 @@ class NamedReader:
     def seek(self, position: Position, partition: int | None = None) -> None:
         """Go on from an offset, "earliest", "latest" or a time, in one partition or in all of them.
 
-        Raises OffsetOutOfRange, and nothing has moved then; ValueError.
+        Raises OffsetOutOfRange, and no position has moved then; ValueError.
         """
         position, partition = checked_position("position", position), optional_whole("partition", partition)
         logs = [log for log in self._find_partitions() if partition in (None, log.partition)]
@@ -243,14 +243,15 @@ class NamedReader:
         self._position.update({log.partition: self._resolve(log, position, "position") for log in logs})
 
     def commit(self) -> None:
-        """The next reader of this name begins here. On disk when it returns. Raises OSError, CorruptCheckpoint."""
+        """Store the position: the next reader of this name begins here. On disk when it returns. Raises OSError,
+        CorruptCheckpoint."""
         self._file.commit(self._topic, TopicPositions(self._topic_id, self._position))
         self._committed = dict(self._position)
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def _ranges(self) -> Iterator[tuple[Log, LogReader, int]]:
-        """Each partition's range from the position to the end as it is now, and that end."""
+        """Each partition's range from the position to the current end, and that end."""
         for log in self._find_partitions():
             start, stop = self._next_of(log), log.bound(self._isolation)
             if start < stop:
@@ -263,10 +264,10 @@ class NamedReader:
             for record in reader:
                 position[number] = record.offset + 1
                 yield record
-            position[number] = stop  # behind control records and what was compacted away, too
+            position[number] = stop  # after control records and offsets that were compacted away, too
 
     def columns(self, fields: Sequence[str] | None = None) -> Iterator[Columns]:
-        """The same as Arrow arrays, none of them empty; each one that was given out moves the position."""
+        """The same as Arrow arrays, none of them empty; each array that it returns moves the position."""
         for log, reader, stop in self._ranges():
             for chunk, columns in reader.columns_of_chunks(fields):
                 self._position[log.partition] = chunk.stop
@@ -277,7 +278,7 @@ class NamedReader:
         return ArrowStream(self.columns()).__arrow_c_stream__(requested_schema)
 
     def to_arrow(self) -> pyarrow.Table:
-        """All that is there as one pyarrow.Table. Needs pyarrow: pip install 'klog[arrow]'."""
+        """Return all remaining records as one pyarrow.Table. Needs pyarrow: pip install 'klog[arrow]'."""
         try:
             import pyarrow
         except ImportError as error:
@@ -285,7 +286,7 @@ class NamedReader:
         return pyarrow.table(self)
 
     def tail(self, *, timeout: float | None = None) -> Iterator[Record]:
-        """The records that are there, and those that come, asleep in between; ends after `timeout` quiet seconds."""
+        """Return the records that are there, then wait for new ones; end after `timeout` seconds without any."""
         return self._tail(seconds("timeout", timeout))
 
     def _tail(self, timeout: float | None) -> Iterator[Record]:

@@ -1,8 +1,7 @@
-"""From paths to the LogDirectories of a LogManager: what a start refuses, what it takes offline, what it finds lying
-there.
+"""Opens the LogDirectories of a LogManager from their paths.
 
-A single directory that cannot be used is the caller's error. Of several, one that cannot be used is offline, with a
-warning, and the others go on; but one that somebody else has locked is refused, since its logs are at work there.
+A single directory that cannot be used is an error. Of several, one that cannot be used is offline, with a warning, and
+the others go on. One that another process has locked is always an error, since its logs are in use there.
 Kafka: LogManager.createAndValidateLogDirs, lockLogDirs.
 """
 
@@ -18,12 +17,12 @@ from klog.errors import StorageOffline
 from klog.manager.directories import LogDirectory
 
 _log = logging.getLogger("klog.manager")
-_NEXT = "; klog.open('data', create=True) makes a new one"
+_NEXT = "; klog.open('data', create=True) creates a new one"
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def as_paths(given: Paths) -> list[str]:
-    """The directories' absolute paths. Raises ValueError where one comes twice, also by another name."""
+    """Return the directories' absolute paths. Raises ValueError if one is given twice, also by another name."""
     if isinstance(given, str | bytes | os.PathLike):
         paths = [os.path.abspath(arguments.path("path", given))]
     elif isinstance(given, Mapping) or not isinstance(given, Iterable):
@@ -37,13 +36,14 @@ def as_paths(given: Paths) -> list[str]:
         real = os.path.realpath(path)
         if real in seen:
             other = "" if seen[real] == path else f" (as {seen[real]})"
-            raise ValueError(f"{path} is given twice{other}: each log.dir once")
+            raise ValueError(f"{path} is given twice{other}: give each log.dir once")
         seen[real] = path
     return paths
 
 
 def open_directories(paths: Sequence[str], files: Files, *, create: bool, read_only: bool) -> list[LogDirectory]:
-    """A LogDirectory each, locked unless read_only. Raises AlreadyLocked; OSError where none can be used."""
+    """Return a LogDirectory for each path, locked unless read_only. Raises AlreadyLocked; OSError if none can be
+    used."""
     directories = [LogDirectory(path, files, read_only=read_only) for path in paths]
     failure: OSError | None = None
     try:
@@ -75,7 +75,7 @@ def _make(path: str, files: Files, *, create: bool) -> None:
     if os.path.lexists(path):
         raise NotADirectoryError(f"{path} is a file; a log.dir is a directory")
     if not create:
-        raise FileNotFoundError(f"{path} is not there: klog.open(..., create=True) makes a new log.dir")
+        raise FileNotFoundError(f"{path} does not exist: klog.open(..., create=True) creates a new log.dir")
     with naming_the_next_step(path):
         os.makedirs(path, 0o750)
     files.fsync_dir(os.path.dirname(path))

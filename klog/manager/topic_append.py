@@ -1,7 +1,7 @@
-"""Appending to a whole topic: the key of each record picks its partition, and a list goes in whole or not at all.
+"""Appends to a whole topic: the key of each record picks its partition; a list is appended whole or not at all.
 
-Everything is encoded, so that everything that can be wrong with a record has been found, before the first byte is
-written. Only a disk that fails between two partitions can leave a part behind; a note on the error says which.
+All records are encoded, and so validated, before the first byte is written. Only a disk that fails between two
+partitions can leave a part of them appended; a note on the error lists it.
 Kafka: BuiltInPartitioner (murmur2 of the key; records without one stay together).
 """
 
@@ -27,9 +27,9 @@ STICKY_RECORDS = 10_000
 def append_to_topic(
     logs: Sequence[Log], records: Records, compression: Compression, next_sticky: Callable[[], int]
 ) -> dict[int, AppendInfo]:
-    """{partition: AppendInfo}. next_sticky: the index in logs for records without a key, asked every 10,000 records."""
+    """Return {partition: AppendInfo}. next_sticky: returns the index in logs for keyless records, for each 10,000."""
     if compression is not None:
-        parse_compression(compression)  # a word that is none, even where nothing is there to be encoded
+        parse_compression(compression)  # raises for an invalid value, even if there are no records
     done: dict[int, AppendInfo] = {}
     waiting: list[tuple[Log, BatchGroup, int]] = []
     whole = is_whole(records)
@@ -60,7 +60,7 @@ def _append_rows(
     next_sticky: Callable[[], int],
     done: dict[int, AppendInfo],
 ) -> None:
-    """The same with Arrow columns, array by array; rows know their own numbers."""
+    """The same for Arrow columns, array by array; their errors name the right rows already."""
     waiting: list[tuple[Log, BatchGroup, int]] = []
     try:
         for rows in source:
@@ -97,7 +97,7 @@ def _encode(
                 waiting.append((logs[index], *logs[index]._encode_whole(part, compression)))
     except (KlogError, TypeError) as error:
         found = re.search(r"\brecord (\d+)", str(error.args[0]) if error.args else "")
-        if found:  # numbered within its partition's share
+        if found:  # the number counts the records of one partition
             number = int(found[1])
             if index >= 0:
                 shares = (split(iter((item,)), len(logs), sticky, 1)[0] for item in chunk)
@@ -122,6 +122,6 @@ def _write(waiting: list[tuple[Log, BatchGroup, int]], done: dict[int, AppendInf
 def _note(error: BaseException, done: dict[int, AppendInfo]) -> None:
     for partition, info in sorted(done.items()):
         error.add_note(
-            f"went in before: partition {partition}, offsets {info.first_offset} to {info.last_offset} "
+            f"appended before the error: partition {partition}, offsets {info.first_offset} to {info.last_offset} "
             f"({info.count} records)"
         )

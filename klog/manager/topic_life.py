@@ -1,14 +1,14 @@
-"""Topics come and go: whole or not at all, whatever stops the process in between.
+"""Creates and deletes topics: whole or not at all, also if the process dies meanwhile.
 
-    create   note "creating"   make the directories               note it without
-    delete   note "deleting"   rename them to -delete, one by one  forget it, remove them later
+    create   note "creating"   make the directories               remove the note
+    delete   note "deleting"   rename them to -delete, one by one  forget the topic, remove the directories later
 
-A start undoes what was being created and finishes what was being deleted. What lies in the directories beside live logs
-it deals with as Kafka does: -delete is queued for removal, -stray is kept, -future belongs to moving.py. A live
-directory becomes -stray where klog knows better than its name: its topic was deleted while the directory was offline,
-or another directory has the partition under the topic's own id. One that merely has another id than klog-topics.json is
-left as it is, since a broker may have made the topic anew; its log() is refused with InconsistentTopicId. Kafka:
-LogManager.getOrCreateLog, asyncDelete, loadLog, isStrayKraftReplica."""
+A start undoes interrupted creations and finishes interrupted deletions. Other directories are handled as Kafka does:
+-delete is queued for removal, -stray is kept, -future belongs to moving.py. A live directory is renamed -stray if its
+topic was deleted while the directory was offline, or if another directory has the partition with the topic's own id. A
+directory that only has another id than klog-topics.json is left as it is, since a broker may have created the topic
+again; log() raises InconsistentTopicId for it. Kafka: LogManager.getOrCreateLog, asyncDelete, loadLog,
+isStrayKraftReplica."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from klog.manager.manager import LogManager
 
 _log = logging.getLogger("klog.manager")
-PARTITIONS_MAX = 10_000  # Kafka: QuorumController.MAX_RECORDS_PER_USER_OP, what one request may create
+PARTITIONS_MAX = 10_000  # Kafka: QuorumController.MAX_RECORDS_PER_USER_OP, the limit of one request
 Directory = str | os.PathLike[str] | uuid.UUID | None
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as JSON keeps it: lists as Kafka's comma-separated text."""
+    """Return a configuration as stored in JSON: lists as Kafka's comma-separated text."""
     return {name: ",".join(value) if isinstance(value, tuple) else value for name, value in config.items()}
 
 
@@ -58,7 +58,7 @@ def create(
     topic_id: uuid.UUID | str | None,
     directory: Directory,
 ) -> None:
-    """What LogManager.create_topic documents."""
+    """Create a topic; see LogManager.create_topic."""
     name = check_topic_name(name)
     partitions = whole("partitions", partitions, 1, PARTITIONS_MAX)
     chosen = config if isinstance(config, LogConfig) else LogConfig(config_values("config", config))
@@ -68,7 +68,7 @@ def create(
         manager._lock.begins(manager, "a creation")
         preferred = _preferred(manager, directory)
         if name in manager.topics():
-            raise TopicExists(f"topic {name!r} is there already; logs.log({name!r}, 0) opens it")
+            raise TopicExists(f"topic {name!r} exists already; logs.log({name!r}, 0) opens it")
         given_id = wanted_id or uuid.uuid4()
         entry = TopicEntry(given_id, partitions, plain(chosen.given))
         topics = manager._topic_file
@@ -87,7 +87,7 @@ def create(
 
 
 def _preferred(manager: LogManager, wanted: Directory) -> LogDirectory | None:
-    """The directory that is meant, None where the choice is open. Raises ValueError, StorageOffline."""
+    """Return the directory that the caller wants; None for no choice. Raises ValueError, StorageOffline."""
     if wanted is None or (isinstance(wanted, uuid.UUID) and wanted.int < RESERVED_IDS):
         return None
     path = None if isinstance(wanted, uuid.UUID) else os.path.abspath(arguments.path("directory", wanted))
@@ -101,7 +101,7 @@ def _preferred(manager: LogManager, wanted: Directory) -> LogDirectory | None:
 
 
 def count_logs(manager: LogManager) -> dict[LogDirectory, int]:
-    """How many logs each directory in use has, in the order they were given; copies that moves make count, too."""
+    """Return the number of logs in each online directory, in the order they were given; copies of moves count, too."""
     counts = {}
     for directory in manager._online():
         entries = directory.entries()
@@ -112,7 +112,7 @@ def count_logs(manager: LogManager) -> dict[LogDirectory, int]:
 def _make_anywhere(
     manager: LogManager, topic: str, partition: int, topic_id: uuid.UUID, counts: dict[LogDirectory, int]
 ) -> None:
-    """A partition's directory in the first log.dir that takes it, those with the fewest logs first; ties by order."""
+    """Make a partition's directory in the first log.dir that works, those with the fewest logs first; ties by order."""
     failures: list[OSError] = []
     for directory in sorted(counts, key=counts.__getitem__):
         if directory.offline is not None:
@@ -132,13 +132,13 @@ def _make_anywhere(
     if len(manager._directories) == 1:
         raise failures[0]
     reasons = "; ".join(map(str, failures)) or "all are offline"
-    raise StorageOffline(f"no log directory takes {topic}-{partition}: {reasons}") from (
+    raise StorageOffline(f"{topic}-{partition} cannot be created in any log directory: {reasons}") from (
         failures[-1] if failures else None
     )
 
 
 def _undo_creation(manager: LogManager, name: str) -> None:
-    """Take away what a creation has made. Where the disk refuses that, too, the next start tries again."""
+    """Remove what a creation has made. If that fails too, the next start tries again."""
     entry = manager._topic_file.entries.get(name)
     if entry is None or entry.state != "creating" or not manager._online():
         return
@@ -158,11 +158,11 @@ def _undo_creation(manager: LogManager, name: str) -> None:
 
 
 def delete(manager: LogManager, name: str) -> None:
-    """What LogManager.delete_topic documents."""
+    """Delete a topic; see LogManager.delete_topic."""
     while True:
         loaded = _loaded(manager, name)
         with contextlib.ExitStack() as stack:
-            for log in loaded:  # behind the last write of a cleaning, the checkpoint forgets them
+            for log in loaded:  # the checkpoint forgets them after the last write of a cleaning
                 stack.enter_context(log._no_cleaning())
             with manager._lock:
                 manager._lock.begins(manager, "a deletion")
@@ -174,12 +174,12 @@ def delete(manager: LogManager, name: str) -> None:
 
 
 def _loaded(manager: LogManager, name: str) -> list[Log]:
-    """The logs of a topic that are in use."""
+    """Return the logs of a topic that are in use."""
     return [log for key, log in list(manager._logs.items()) if key[0] == name]
 
 
 def _delete(manager: LogManager, name: str, partitions: list[int]) -> None:
-    """The same, when no log of it is cleaned. Manager's lock held."""
+    """Delete a topic while none of its logs is being cleaned. Manager's lock held."""
     moving.give_up(manager, name)
     entry = manager._topic_file.entries.get(name)
     delay_ms = manager._topic_config(name).file_delete_delay_ms
@@ -202,14 +202,14 @@ def _finish_deletion(manager: LogManager, name: str, delay_ms: int) -> None:
     for directory in manager._online():
         with directory.guarded():
             for key in [key for key in directory.entries().live if key[0] == name]:
-                doom(manager, directory, key, delay_ms)
+                mark_for_deletion(manager, directory, key, delay_ms)
             directory.forget_topic(name)
     manager._topic_file.remove(name, remember=bool(manager.offline_directories))
     manager._sticky.pop(name, None)
 
 
-def doom(manager: LogManager, directory: LogDirectory, key: Partition, delay_ms: int) -> None:
-    """Rename a partition's directory to -delete, durably, and remove it after a while. The checkpoints still have
+def mark_for_deletion(manager: LogManager, directory: LogDirectory, key: Partition, delay_ms: int) -> None:
+    """Rename a partition's directory to -delete, durably, and remove it after delay_ms. The checkpoints still hold
     it."""
     target = os.path.join(directory.path, suffixed_name(*key, DELETE))
     log = manager._logs.pop(key, None)
@@ -226,7 +226,7 @@ def doom(manager: LogManager, directory: LogDirectory, key: Partition, delay_ms:
 def remove_later(
     manager: LogManager, directory: LogDirectory, path: str, delay_ms: int, log: Log | None = None
 ) -> None:
-    """Remove a -delete directory. What is still there at close() a later start removes."""
+    """Remove a -delete directory after delay_ms. If it is still there at close(), a later start removes it."""
 
     files, marked = manager._files, manager._marked_for_deletion
 
@@ -244,7 +244,7 @@ def remove_later(
 
 
 def remove_tree(files: Files, path: str) -> None:
-    """A directory and what is in it; links are removed and not followed. One that is gone is no error."""
+    """Remove a directory with its content, if it exists; links are removed and not followed."""
     if not os.path.isdir(path) or os.path.islink(path):
         return
     with os.scandir(path) as entries:
@@ -256,11 +256,11 @@ def remove_tree(files: Files, path: str) -> None:
     os.rmdir(path)
 
 
-# ---- what a start finds ----------------------------------------------------------------------------------------------
+# ---- start -----------------------------------------------------------------------------------------------------------
 
 
 def take_over(manager: LogManager) -> None:
-    """A writer's start: markers away, unfinished work undone or finished, directories on their way dealt with.
+    """Start a writer: remove the markers, undo or finish interrupted operations, queue -delete directories for removal.
 
     Raises DuplicateLog, OSError.
     """
@@ -295,9 +295,9 @@ def take_over(manager: LogManager) -> None:
 
 
 def _mark_strays(manager: LogManager) -> None:
-    """Rename what klog knows to be of no topic. Raises DuplicateLog where one partition is there twice all the same.
+    """Rename directories that belong to no topic. Raises DuplicateLog if a partition is still there twice.
 
-    A partition's own id is read only where it decides something: there may be thousands of them at a start."""
+    A partition's topic id is read only if it decides: there may be thousands of partitions at a start."""
     homes: dict[Partition, list[LogDirectory]] = {}
     deleted = manager._topic_file.deleted
     for directory in manager._online():
@@ -322,7 +322,7 @@ def _mark_strays(manager: LogManager) -> None:
 
 
 def mark_stray(manager: LogManager, directory: LogDirectory, key: Partition) -> None:
-    """Rename a live directory to -stray: kept, for people to look at, and no log any more."""
+    """Rename a live directory to -stray: it is kept for inspection, and is not a log any more."""
     target = os.path.join(directory.path, suffixed_name(*key, STRAY))
     _log.warning("event=stray path=%s now=%s", directory.partition_path(*key), target)
     manager._files.rename(directory.partition_path(*key), target)
@@ -331,6 +331,6 @@ def mark_stray(manager: LogManager, directory: LogDirectory, key: Partition) -> 
 
 
 def duplicate(topic: str, partition: int, homes: Iterable[LogDirectory]) -> DuplicateLog:
-    """What to say of a partition that is in more than one directory."""
+    """Return the error for a partition that is in more than one directory."""
     where = " and ".join(home.partition_path(topic, partition) for home in homes)
-    return DuplicateLog(f"{topic}-{partition} is there twice: {where}; move away the one that is not to be used")
+    return DuplicateLog(f"{topic}-{partition} is there twice: {where}; move away the one that is not needed")

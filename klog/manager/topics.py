@@ -3,13 +3,13 @@
     {"version": 1, "generation": 7, "topics": {"<name>": {"topic_id": "<22 characters>", "partitions": 4,
      "config": {"<key>": value}, "state": "creating"}}, "deleted": ["<22 characters>", ...]}
 
-Each log directory has a copy, written with every change; of copies that differ the one with the highest generation
-counts, and a start brings the others up to it. A copy that cannot be read is passed over while another can. state: what
-a crash found under way and the next start undoes (creating) or finishes (deleting); absent at other times. deleted: ids
-of topics that were deleted while a directory was offline, which may still hold logs of theirs.
+Each log directory has a copy, written with every change. The copy with the highest generation counts, and a start
+updates the others. A copy that cannot be read is skipped if another one can. state: an operation that a crash
+interrupted, which the next start undoes (creating) or finishes (deleting); else absent. deleted: ids of topics that
+were deleted while a directory was offline, which may still hold logs of theirs.
 
 Kafka ignores the file. Without it (a broker's directory) the topics are those of the directory names, and their
-configuration is unknown: whatever would delete because of it stays off.
+configuration is unknown: nothing is deleted because of it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ State = Literal["", "creating", "deleting"]
 
 
 def check_topic_name(name: str) -> str:
-    """The name itself. Raises InvalidTopic where Kafka would refuse it."""
+    """Return the name. Raises InvalidTopic if Kafka would reject it."""
     if not isinstance(name, str):
         raise wrong_type("name", name, "a topic's name, a str,")
     if not TOPIC.fullmatch(name) or name in (".", ".."):
@@ -48,7 +48,7 @@ def check_topic_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """One topic: its id, number of partitions, and the configuration that was given."""
+    """One topic: its id, number of partitions, and the configuration that was given for it."""
 
     topic_id: uuid.UUID
     partitions: int
@@ -58,7 +58,7 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """What one directory's file says."""
+    """The content of one directory's file."""
 
     generation: int
     entries: dict[str, TopicEntry]
@@ -86,7 +86,7 @@ class TopicFile:
         return self._paths[0]
 
     def load(self) -> None:
-        """Read the copies. Raises CorruptCheckpoint where none can be read and one should, NewerFormat."""
+        """Read the copies. Raises CorruptCheckpoint if all existing copies are unreadable; NewerFormat."""
         copies: dict[str, _Copy] = {}
         broken: CorruptCheckpoint | None = None
         for path in self._paths:
@@ -111,13 +111,13 @@ class TopicFile:
         self._save({**self.entries, name: entry}, self.deleted)
 
     def remove(self, name: str, *, remember: bool = False) -> None:
-        """Forget a topic, durably. remember: that it was deleted."""
+        """Remove a topic, durably. remember: keep its id in deleted."""
         if name in self.entries:
             left = {other: entry for other, entry in self.entries.items() if other != name}
             self._save(left, self.deleted | {self.entries[name].topic_id} if remember else self.deleted)
 
     def forget_deleted(self) -> None:
-        """Every directory has been looked through: nothing of deleted topics is left."""
+        """Clear deleted, after every directory was searched for logs of deleted topics."""
         if self.deleted:
             self._save(self.entries, frozenset())
 
@@ -128,13 +128,13 @@ class TopicFile:
         self.stale = []
 
     def leave_out(self, directory: str) -> None:
-        """A directory has gone offline: its copy is written no more. Not the last one."""
+        """Stop writing the copy of a directory that has gone offline, unless it is the last one."""
         gone = os.path.join(directory, FILE)
         if len(self._paths) > 1:
             self._paths = [path for path in self._paths if path != gone]
 
     def _save(self, entries: dict[str, TopicEntry], deleted: frozenset[uuid.UUID]) -> None:
-        """Write every copy. One is enough: its generation is the highest."""
+        """Write every copy. One success is enough: its generation is the highest."""
         data = self._text(entries, deleted, self.generation + 1)
         failure: OSError | None = None
         written = False
@@ -168,7 +168,7 @@ def _plain(entry: TopicEntry) -> dict[str, Any]:
 
 
 def _read(path: str) -> _Copy | None:
-    """The copy at path, None if there is none."""
+    """Return the copy at path; None if there is none."""
     try:
         data = read_whole(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""klog's own JSON files: an object with a version, which an older klog refuses by name if it is newer."""
+"""klog's own JSON files: an object with a version; an older klog raises NewerFormat if it is newer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from klog.errors import NewerFormat
 
-# What reading a document that is no such file may end in, besides NewerFormat.
+# What reading an invalid document may raise, besides NewerFormat.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def parse(data: bytes, path: str, version: int) -> Any:
-    """The document. NewerFormat: it has a later version than this klog reads. Raises one of MALFORMED for what is no
-    such document, and whoever goes on to take it apart may meet others of them."""
+    """Return the document. Raises NewerFormat if its version is later than this klog reads, and one of MALFORMED for an
+    invalid document; the caller that takes it apart must expect those, too."""
     document = json.loads(data)
     found = document["version"]
     if isinstance(found, int) and found > version:

@@ -1,14 +1,15 @@
-"""The analytics door: bytes of a log directory → Spark DataFrames. Takes `klog.open` and `Log`, gives format("klog").
+"""Spark DataFrames over the bytes of a log directory: format("klog"). Uses `klog.open` and `Log`.
 
     from klog.spark import session
 
     spark = session()                                       # or any SparkSession: nothing is registered
     spark.read.format("klog").load("data").groupBy("topic").count().show()
 
-`session` starts a local Spark with `recommended_conf()`. Both are conveniences: a session without any klog setting
-reads just as well, since `pip install klog[spark]` puts the module pyspark_klog where Spark looks for sources.
+`session` starts a local Spark with `recommended_conf()`. Both are optional: a session without any klog setting can
+read, too, since `pip install klog[spark]` installs the module pyspark_klog where Spark looks for sources.
 
-Importing this module loads neither pyspark nor pyarrow; using it without pyspark says what to install.
+Importing this module loads neither pyspark nor pyarrow; without pyspark, its functions raise an error that names the
+package to install.
 """
 
 from klog.spark.session import recommended_conf, session

@@ -1,9 +1,9 @@
-"""Where a read begins and ends in one partition: a word, an offset or a time → an offset. Pure.
+"""Converts the bounds of a read in one partition (a word, an offset or a time) to offsets. Pure.
 
-B1  Every bound becomes a number once, on the driver; tasks see numbers only, so a retried task reads the same range.
+B1  Every bound is converted to a number once, on the driver; tasks get only numbers, so a retry reads the same range.
 B2  A resolved range lies inside [log_start_offset, end_offset) of its partition; start ≥ end means no rows.
-B3  A time finds the first record at or after it. No such record below the end: the end (for a start, by the
-    strategy `error`, an error instead).
+B3  A time finds the first record at or after it. If there is none below the end, the result is the end (for a start
+    with the strategy `error`: an error).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One edge: `value` is an offset or milliseconds by `kind`, 0 where the word says it all."""
+    """One bound: `value` is an offset or milliseconds, by `kind`; 0 if not needed."""
 
     kind: Literal["earliest", "latest", "offset", "timestamp"]
     value: int = 0
@@ -45,9 +45,9 @@ LATEST = Bound("latest")
 
 @dataclass(frozen=True)
 class Bounds:
-    """One edge for all partitions: those named in `by_partition`, `default` for the others.
+    """One bound for all partitions: `by_partition` for those named there, `default` for the others.
 
-    option: the option that said so, for messages; None where it is the default.
+    option: the option that set it, for messages; None for the default.
     """
 
     default: Bound
@@ -60,7 +60,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a partition holds for readers: [log_start_offset, end_offset)."""
+    """What readers see of a partition: [log_start_offset, end_offset)."""
 
     pair: TopicPartition
     log_start_offset: int
@@ -74,7 +74,7 @@ FirstAtOrAfter = Callable[[int], int | None]
 def resolve(
     span: Span, start: Bounds, end: Bounds, no_match: Literal["error", "latest"], first_at_or_after: FirstAtOrAfter
 ) -> tuple[int, int]:
-    """B1–B3: the range to read, as numbers. The order start ≤ end is not enforced: crossed bounds are an empty read."""
+    """Return the range to read, as numbers (B1 to B3). start ≤ end is not enforced: crossed bounds read nothing."""
     return (
         _resolve_edge(span, start, no_match, first_at_or_after),
         _resolve_edge(span, end, "latest", first_at_or_after),
@@ -95,12 +95,12 @@ def _resolve_edge(
                 raise OffsetOutOfRange(bound.value, span.log_start_offset, span.end_offset, str(span.pair))
             return bound.value
     found = first_at_or_after(bound.value)
-    # The lookup may answer from above the high watermark: for readers that record is not there yet.
+    # The lookup may return a record above the high watermark, which readers cannot see yet.
     if found is not None and found < span.end_offset:
         return found
     if no_match == "error":
         raise ValueError(
-            f"option '{bounds.option}': {span.pair} holds no record at or after {bound.value} ms; "
+            f"option '{bounds.option}': {span.pair} has no record at or after {bound.value} ms; "
             f"give an earlier time, or startingOffsetsByTimestampStrategy=latest to begin at the end"
         )
     return span.end_offset

@@ -1,19 +1,19 @@
-"""Options of format("klog"): text as Spark hands it over → one frozen `Options`. Pure: no file, no clock, no pyspark.
+"""Parses the options of format("klog"), text from Spark, into one frozen `Options`. Pure: no file, no clock, no
+pyspark.
 
-    every value arrives as text; keys are case-insensitive (Spark lower-cases them)
+    every value is text; keys are case-insensitive (Spark lower-cases them)
     startingOffsets    := earliest | JSON           endingOffsets   := latest | JSON
     JSON               := {"topic": {"partition": offset, ...}, ...}      offset −2 earliest, −1 latest
     startingTimestamp  := TIME                      endingTimestamp := TIME
     …OffsetsByTimestamp:= {"topic": {"partition": TIME, ...}, ...}
     TIME               := milliseconds since 1970 | ISO-8601 with a zone
 
-  O1  No option is dropped in silence: it is served, ignored with the one warning (`Options.ignored`), or refused
-      by name.
+  O1  No option is dropped silently: it is supported, ignored with one warning (`Options.ignored`), or rejected by name.
   O2  Of several options for one bound the winner is: global timestamp, then timestamps per partition, then offsets.
-      Only the winner is read, as in Spark's Kafka source, so that a query moves over with its left-overs.
+      Only the winner is read, as in Spark's Kafka source, so that a query can be moved with unused options left in.
   O3  Ends are exclusive, also those by time: the first record at or after the time is the first one left out.
 
-Names, words and JSON forms are those of Spark's Kafka source (KafkaSourceProvider, JsonUtils). On purpose different:
+Names, words and JSON forms are those of Spark's Kafka source (KafkaSourceProvider, JsonUtils). Differences on purpose:
 at most one of subscribe, subscribePattern and assign is needed instead of exactly one; a partition that the JSON leaves
 out begins at its earliest (ends at its latest) record; times may be ISO text.
 """
@@ -46,8 +46,8 @@ SERVED = (
     "includeHeaders",
 )
 
-# Options of Spark's Kafka source, or words of klog's own, that would change the rows: ignoring one would be a wrong
-# answer, so each is refused by name.
+# Options of Spark's Kafka source, or of klog's own, that would change the rows. To ignore one would give wrong results,
+# so each is rejected by name.
 NOT_SERVED = (
     "minPartitions",
     "maxRecordsPerPartition",
@@ -71,13 +71,13 @@ NOT_SERVED = (
     "topic",
 )
 
-# They tune a Kafka client, and there is none here.
+# Options of a Kafka client, which klog does not use.
 _IGNORED_PREFIXES = ("kafka.", "fetchoffset.")
 _IGNORED_NAMES = frozenset({"groupidprefix", "kafkaconsumer.polltimeoutms"})
 
 _VIEWS = (
     "In SQL use CREATE TEMPORARY VIEW … USING klog OPTIONS (path '…'): "
-    "Spark drops the options of a CREATE TABLE before a Python source sees them"
+    "Spark drops the options of a CREATE TABLE before a Python source gets them"
 )
 _CANONICAL = {name.lower(): name for name in (*SERVED, *NOT_SERVED)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -89,7 +89,7 @@ NoMatch = Literal["error", "latest"]
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which topic-partitions to read. All three None: every topic of the paths."""
+    """The topic-partitions to read. All three None: every topic of the paths."""
 
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
@@ -98,7 +98,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class Options:
-    """What one load() asks for. Pickled into the reader, so it holds plain values only."""
+    """The options of one load(). Pickled into the reader, so it holds plain values only."""
 
     paths: tuple[str, ...]
     subscription: Subscription = field(default_factory=Subscription)
@@ -110,7 +110,7 @@ class Options:
 
 
 def parse(raw: Mapping[str, str]) -> Options:
-    """Options from what Spark passes; ValueError, with the option's name and the next step, for anything unclear."""
+    """Parse what Spark passes. Raises ValueError, with the option's name and the next step, for anything invalid."""
     given = {key.lower(): value for key, value in raw.items()}
     ignored = _sort_out(given)
     return Options(
@@ -125,13 +125,13 @@ def parse(raw: Mapping[str, str]) -> Options:
 
 
 def _sort_out(given: dict[str, str]) -> tuple[str, ...]:
-    """Take the ignored options out of `given` and refuse the rest that is not served."""
+    """Remove the ignored options from `given`, and raise for those that are not supported."""
     served = {name.lower() for name in SERVED}
     ignored = []
     for key in sorted(given):
         if key in served:
             continue
-        if key == "location":  # what Spark makes of the path of a CREATE TABLE
+        if key == "location":  # Spark's name for the path of a CREATE TABLE
             raise ValueError(f"klog has no catalog tables. {_VIEWS}")
         if key == "kafka.isolation.level":
             _check_isolation(given[key])
@@ -143,28 +143,28 @@ def _sort_out(given: dict[str, str]) -> tuple[str, ...]:
 
 
 def _check_isolation(value: str) -> None:
-    # The one kafka.* property that decides which rows come back.
+    # The only kafka.* property that changes which rows are returned.
     if value.strip().lower() != "read_uncommitted":
         raise ValueError(
-            f"option 'kafka.isolation.level' = {value!r} is not served by this version of klog: it reads "
-            f"'read_uncommitted', records of aborted transactions included; leave the option out to accept that"
+            f"option 'kafka.isolation.level' = {value!r} is not supported by this version of klog: it reads "
+            f"'read_uncommitted', including records of aborted transactions; leave out the option to accept that"
         )
 
 
 def _refusal(key: str) -> str:
     name = _CANONICAL.get(key)
     if name is not None:
-        return f"option '{name}' is not served by this version of klog; leave it out. Served: {', '.join(SERVED)}"
+        return f"option '{name}' is not supported by this version of klog; leave it out. Supported: {', '.join(SERVED)}"
     near = difflib.get_close_matches(key, _CANONICAL, n=1, cutoff=0.75)
     hint = f" Did you mean '{_CANONICAL[near[0]]}'?" if near else ""
     if near and _CANONICAL[near[0]] in NOT_SERVED:
-        hint += " This version does not serve it."
-    return f"unknown option '{key}'.{hint} Served: {', '.join(SERVED)}"
+        hint += " This version does not support it."
+    return f"unknown option '{key}'.{hint} Supported: {', '.join(SERVED)}"
 
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     if "path" in given and "paths" in given:
-        raise ValueError("options 'path' and 'paths' are both set; give one of them, or load([...]) alone")
+        raise ValueError("options 'path' and 'paths' are both set; give one of them, or only load([...])")
     if "paths" in given:
         paths = _json(given["paths"], "paths", '["/var/kafka/a","/var/kafka/b"]')
         if not isinstance(paths, list) or not paths or not all(isinstance(path, str) and path for path in paths):
@@ -193,7 +193,7 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
     try:
         re.compile(value)
     except re.error as error:
-        raise ValueError(f"option 'subscribePattern' = {value!r} is no regular expression: {error}") from None
+        raise ValueError(f"option 'subscribePattern' = {value!r} is not a regular expression: {error}") from None
     if not value.strip():
         raise ValueError("option 'subscribePattern' is empty; leave it out to read every topic")
     return Subscription(pattern=value)
@@ -214,7 +214,7 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
 
 
 def _bounds(given: Mapping[str, str], edge: Literal["starting", "ending"]) -> Bounds:
-    """O2: the winner of the three options for one edge."""
+    """Return the bound of the option that wins for one edge (O2)."""
     for name, read in (
         (f"{edge}Timestamp", _timestamp_bounds),
         (f"{edge}OffsetsByTimestamp", _timestamps_by_partition),
@@ -255,7 +255,7 @@ def _offset_bounds(value: str, option: str) -> Bounds:
     bounds = {}
     for pair, offset in _by_partition(value, option, example).items():
         if not _is_int(offset) or not -2 <= offset <= _INT64_MAX:
-            raise ValueError(f"option '{option}': {offset!r} for {pair} is no offset; expected like {example}")
+            raise ValueError(f"option '{option}': {offset!r} for {pair} is not an offset; expected like {example}")
         if offset == (-1 if refused == "latest" else -2):
             raise ValueError(f"option '{option}' for {pair} can't be {offset} ({refused}) in a batch query")
         bounds[pair] = {-2: EARLIEST, -1: LATEST}.get(offset) or Bound.at_offset(offset)
@@ -272,13 +272,13 @@ def _by_partition(value: str, option: str, example: str) -> dict[TopicPartition,
             raise ValueError(f"option '{option}' must look like {example}, not {value!r}")
         for number, item in partitions.items():
             if not (number.isascii() and number.isdigit()):
-                raise ValueError(f"option '{option}': {number!r} of topic {topic!r} is no partition number")
+                raise ValueError(f"option '{option}': {number!r} of topic {topic!r} is not a partition number")
             pairs[TopicPartition(topic, int(number))] = item
     return pairs
 
 
 def _time(value: object, option: str) -> int:
-    """Milliseconds since 1970. A finer time goes up to the next millisecond, so that "at or after" stays true."""
+    """Return milliseconds since 1970. A finer time is rounded up, so that "at or after" stays true."""
     if _is_int(value) or (isinstance(value, str) and _MILLISECONDS.fullmatch(value.strip())):
         time_ms = int(str(value))
         if not 0 <= time_ms <= _INT64_MAX:
@@ -289,12 +289,14 @@ def _time(value: object, option: str) -> int:
     except ValueError:
         moment = None
     if moment is None:
-        raise ValueError(f"option '{option}' = {value!r} is no time; give milliseconds or like '2013-02-08T05:00:00Z'")
+        raise ValueError(
+            f"option '{option}' = {value!r} is not a time; give milliseconds or ISO text like '2013-02-08T05:00:00Z'"
+        )
     if moment.tzinfo is None:
         raise ValueError(f"option '{option}' = {value!r} has no time zone; add 'Z' or an offset such as '+01:00'")
     microseconds = (moment - _EPOCH) // timedelta(microseconds=1)
     if microseconds < 0:
-        raise ValueError(f"option '{option}' = {value!r} lies before 1970-01-01 UTC, where Kafka's time begins")
+        raise ValueError(f"option '{option}' = {value!r} is before 1970-01-01 UTC, where Kafka's time begins")
     return -(-microseconds // 1000)
 
 

@@ -1,15 +1,15 @@
-"""Offset ranges → input partitions. Pure: the sizes come in as numbers, the batch boundaries through a callback.
+"""Plans input partitions from offset ranges. Pure: sizes are given as numbers, batch boundaries by a callback.
 
     partition ranges ──split──► ranges of [target, 2 × target) bytes ──pack──► bins, one per Spark task
 
   P1  Every offset of the input lies in exactly one range of the output; no range is empty.
-  P2  A bin weighs at least `target` bytes as stored, unless all of them together weigh less: then it is one bin.
-      A Python task costs about 70 ms before its first row, so a task per segment or per small partition is ruin.
+  P2  A bin has at least `target` bytes as stored, unless all ranges together have less: then there is one bin.
+      A Python task takes about 70 ms before its first row, so a task per segment or small partition is far too slow.
   P3  Ranges of one topic-partition that share a bin are in offset order.
-  P4  A cut lies where a batch begins: otherwise two tasks would decompress the same batch.
+  P4  A range is cut only where a batch begins: otherwise two tasks would decompress the same batch.
 
-Weights are bytes in the file, as compressed. Inside a segment they are spread evenly over its offsets: an estimate that
-decides only how even the bins are, never which rows they hold.
+Sizes are bytes in the file, as compressed. Inside a segment they are spread evenly over its offsets: an estimate that
+affects only how even the bins are, never which rows they hold.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Range:
 
 
 BatchStart = Callable[[Range, int], int]
-"""(range, offset) → base offset of the batch that holds this offset, or of the next one behind a gap."""
+"""(range, offset) → base offset of the batch that holds this offset, or of the next one after a gap."""
 
 
 def plan(
     ranges: Iterable[tuple[Range, Sequence[Extent]]], batch_start: BatchStart, target: int = TARGET_BYTES
 ) -> list[tuple[Range, ...]]:
-    """Bins of ranges for [(range, segments of its partition), ...]; ranges without offsets fall out."""
+    """Return bins of ranges for [(range, segments of its partition), ...]; ranges without offsets are left out."""
     pieces: list[Range] = []
     for whole, extents in ranges:
         if whole.start_offset < whole.end_offset:
@@ -64,23 +64,23 @@ def plan(
 
 
 def size_between(extents: Sequence[Extent], start_offset: int, end_offset: int) -> int:
-    """Estimated bytes of [start_offset, end_offset)."""
+    """Return the estimated bytes of [start_offset, end_offset)."""
     return sum(_share(extent, start_offset, end_offset) for extent in extents)
 
 
 def _share(extent: Extent, start_offset: int, end_offset: int) -> int:
     count = extent.next_offset - extent.base_offset
     inside = min(end_offset, extent.next_offset) - max(start_offset, extent.base_offset)
-    # Integers: offsets and sizes multiplied pass 2**53, where floats begin to round.
+    # Integers: products of offsets and sizes exceed 2**53, where floats round.
     return extent.size * inside // count if inside > 0 else 0
 
 
 def split(whole: Range, extents: Sequence[Extent], batch_start: BatchStart, target: int) -> list[Range]:
-    """One partition's range in pieces of about equal size, each of target bytes and more."""
+    """Cut one partition's range into pieces of about equal size, each of at least target bytes."""
     edges = [whole.start_offset]
     for wanted in _cut_offsets(extents, whole.start_offset, whole.end_offset, target):
         cut = batch_start(whole, wanted)
-        if edges[-1] < cut < whole.end_offset:  # one huge batch may swallow several cuts
+        if edges[-1] < cut < whole.end_offset:  # several cuts may fall into one huge batch
             edges.append(cut)
     edges.append(whole.end_offset)
     return [
@@ -90,7 +90,7 @@ def split(whole: Range, extents: Sequence[Extent], batch_start: BatchStart, targ
 
 
 def _cut_offsets(extents: Sequence[Extent], start_offset: int, end_offset: int, target: int) -> list[int]:
-    """Offsets near i/n of the bytes, for the largest n that leaves each piece target bytes."""
+    """Return offsets near i/n of the bytes, for the largest n with at least target bytes per piece."""
     total = size_between(extents, start_offset, end_offset)
     count = total // target
     cuts: list[int] = []
@@ -106,7 +106,8 @@ def _cut_offsets(extents: Sequence[Extent], start_offset: int, end_offset: int, 
 
 
 def pack(pieces: Sequence[Range], target: int) -> list[tuple[Range, ...]]:
-    """P2: large pieces stand alone, small ones share bins in the order they come, left-overs join the lightest bin."""
+    """Pack pieces into bins (P2): a large piece gets its own bin, small ones share bins in order, and the rest joins
+    the smallest bin."""
     bins: list[list[Range]] = []
     small: list[Range] = []
     weight = 0
@@ -121,7 +122,7 @@ def pack(pieces: Sequence[Range], target: int) -> list[tuple[Range, ...]]:
             small, weight = [], 0
     if small and bins:
         lightest = min(bins, key=lambda members: sum(member.size for member in members))
-        # The left-overs may precede a member of the same topic-partition: sort for P3.
+        # The rest may precede a member of the same topic-partition: sort for P3.
         lightest += small
         lightest.sort(key=lambda member: (member.pair, member.start_offset))
     elif small:

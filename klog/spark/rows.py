@@ -1,15 +1,15 @@
-"""Columns of the record room → the rows of Spark's Kafka source, as Arrow batches of one exact schema.
+"""Converts columns of klog.record to the rows of Spark's Kafka source, as Arrow batches of one exact schema.
 
     key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int
     [, headers array<struct<key:string,value:binary>>]                                     all of them nullable
 
-  R1  Each batch of a read has the same Arrow schema, the one that Spark makes of the query's schema: names, order,
-      types, nullability. Spark checks the first and trusts the rest.
+  R1  Each batch of a read has the same Arrow schema, the one that Spark derives from the query's schema: names, order,
+      types, nullability. Spark checks only the first batch.
   R2  Only the columns of the query's schema are decoded.
-  R3  A record without a timestamp (−1) has a null one; a record without headers has null headers, as in Spark's
+  R3  A record without a timestamp (−1) has a null timestamp; a record without headers has null headers, as in Spark's
       Kafka source (KafkaRecordToRowConverter), not an empty list.
 
-The work over rows is pyarrow's, in C. topic and partition are the same for a whole range, so they are made once and
+pyarrow does the work on rows, in C. topic and partition are the same for a whole range, so they are built once and
 sliced.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PLAIN = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 _HEADERS = "headers array<struct<key:string,value:binary>>"
 
-# Spark's column → the record room's; topic and partition come from the range.
+# Spark's column → the column of klog.record; topic and partition come from the range.
 _FIELDS = {
     "key": "key",
     "value": "value",
@@ -38,12 +38,12 @@ _CONSTANT = ("topic", "partition")
 
 
 def schema_ddl(include_headers: bool) -> str:
-    """What schema() answers: text, since the parser of a StructType needs a session and a planner has none."""
+    """Return the result of schema(): text, since the parser of a StructType needs a session and a planner has none."""
     return f"{_PLAIN}, {_HEADERS}" if include_headers else _PLAIN
 
 
 def full_schema() -> StructType:
-    """All columns that a query's schema may name, in order."""
+    """Return all columns that a query's schema may have, in order."""
     from pyspark.sql import types as t
 
     header = t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])
@@ -62,11 +62,11 @@ def full_schema() -> StructType:
 
 
 def check_schema(schema: StructType) -> None:
-    """ValueError for a column that klog does not have, has in another type, or has nulls in."""
+    """Raise ValueError for a column that klog does not have, or has with another type, or that may be null."""
     known = {column.name: column for column in full_schema().fields}
     listing = f"{_PLAIN}, {_HEADERS}"
     if not schema.fields:
-        raise ValueError(f"the schema names no column; klog has: {listing}")
+        raise ValueError(f"the schema has no columns; klog has: {listing}")
     seen = set()
     for column in schema.fields:
         mine = known.get(column.name)
@@ -83,27 +83,27 @@ def check_schema(schema: StructType) -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark holds the batches of a query against (R1), from the call that it makes for that."""
+    """Return the Arrow schema that Spark checks the batches of a query against (R1), by Spark's own function."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    # Older Sparks do not ask for the zone: there it is UTC.
-    asks_for_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
-    return to_arrow_schema(schema, timezone="UTC") if asks_for_zone else to_arrow_schema(schema)
+    # Older versions of Spark do not take the zone: there it is UTC.
+    takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, timezone="UTC") if takes_zone else to_arrow_schema(schema)
 
 
 class RowShaper:
-    """Turns the Columns of one range into batches of `schema` (R1). One task's own; not for sharing."""
+    """Converts the Columns of one range to batches of `schema` (R1). For one task; not shared."""
 
     def __init__(self, schema: pa.Schema, topic: str, partition: int) -> None:
         self._schema = schema
         self._constants: dict[str, Any] = {"topic": topic, "partition": partition}
         self._made: dict[str, pa.Array] = {}
         wanted = [_FIELDS[name] for name in schema.names if name in _FIELDS]
-        self.fields: tuple[str, ...] = tuple(wanted or ["offset"])  # some column has to count the rows
-        """What to ask of the record room (R2)."""
+        self.fields: tuple[str, ...] = tuple(wanted or ["offset"])  # one column is needed to count the rows
+        """The columns to decode (R2)."""
 
     def batch(self, columns: Any) -> pa.RecordBatch:
-        """columns: anything with __arrow_c_array__ and the columns `self.fields`."""
+        """Convert columns: an object with __arrow_c_array__ and the columns `self.fields`."""
         import pyarrow as pa
 
         decoded = pa.record_batch(columns)
@@ -138,5 +138,5 @@ def _null_where_empty(lists: pa.Array) -> pa.Array:
     empty = pc.equal(pc.list_value_length(lists), 0)
     if not pc.any(empty).as_py():
         return lists
-    # if_else keeps the child values where they are and only writes the lists again.
+    # if_else leaves the child values in place and only writes the lists again.
     return pc.if_else(empty, pa.scalar(None, lists.type), lists)

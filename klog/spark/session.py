@@ -1,7 +1,7 @@
-"""Spark settings that klog's reads like, and a local session that has them.
+"""Recommended Spark settings for klog, and a local session with them.
 
-The settings are measured ones: batches reach Python through a Unix socket with a larger buffer, and Arrow's bounds
-checks in the JVM are off (klog writes the batches itself, and Spark checks their schema). Reads work without them.
+The settings were measured: batches reach Python through a Unix socket with a larger buffer, and Arrow's bounds checks
+in the JVM are off (klog writes the batches itself, and Spark checks their schema). Reads work without them, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptio
 
 
 def recommended_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Spark properties for a new session; those in `conf` win, and Java options are appended to, never replaced."""
+    """Return Spark properties for a new session. Those in `conf` win; Java options are appended to, never replaced."""
     given = dict(conf or {})
     merged = {
         "spark.python.unix.domain.socket.enabled": "true",
@@ -37,12 +37,12 @@ def recommended_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def session(conf: Mapping[str, object] | None = None, **more: object) -> SparkSession:
-    """A SparkSession with `recommended_conf()`, on local[*] unless "spark.master" says otherwise.
+    """Return a SparkSession with `recommended_conf()`, on local[*] unless "spark.master" is given.
 
     Properties have dots in their names: session({"spark.master": "local[2]"}) or session(**{"spark.master": …}).
-    The workers run this very interpreter unless PYSPARK_PYTHON is set: without that, Spark starts whichever `python3`
-    comes first on the PATH, and that one may have no klog. In a process that already has a session, this returns that
-    session: what can be changed is set, the rest is listed in a warning.
+    The workers run this very interpreter unless PYSPARK_PYTHON is set; otherwise Spark would start the first `python3`
+    on the PATH, which may not have klog. In a process that already has a session, this returns that session: settings
+    that can be changed are set, the others are listed in a warning.
     """
     spark_session = _pyspark()
     given = {name: _text(value) for name, value in {**(conf or {}), **more}.items()}
@@ -67,11 +67,11 @@ def _adjust(running: SparkSession, wanted: Mapping[str, str]) -> None:
         elif running.conf.get(name, None) != value:
             late.append(name)
     if late:
-        logger.warning("a running session cannot take these; stop it and start it again: %s", ", ".join(late))
+        logger.warning("a running session cannot change these; stop it and start it again: %s", ", ".join(late))
 
 
 def _text(value: object) -> str:
-    # Spark reads "true", not Python's "True".
+    # Spark expects "true", not Python's "True".
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -79,5 +79,5 @@ def _pyspark() -> Any:
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise ImportError(f"no Spark here ({error}); install it: pip install 'klog[spark]'", name="pyspark") from error
+        raise ImportError(f"pyspark cannot be imported ({error}): pip install 'klog[spark]'", name="pyspark") from error
     return SparkSession

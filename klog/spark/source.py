@@ -1,14 +1,14 @@
-"""The data source of format("klog"): batch reads. Which process holds which object:
+"""The data source of format("klog"): batch reads. Each object lives in this process:
 
     planner worker     KlogSource(options), schema()            pickled, kept by the JVM
-    planner worker     reader(schema), partitions()             the directories are looked at here, once
+    planner worker     reader(schema), partitions()             examines the directories, once
     every task         reader unpickled, read(partition)
 
-Readers hold plain values (directories, options, schema): no handle, no list of segments. Each InputPartition's value is
-a tuple of `plan.Range`, or None where there is nothing to read: Spark's own stand-in for an empty list.
+Readers hold plain values (directories, options, schema): no handle, no list of segments. The value of an InputPartition
+is a tuple of `plan.Range`, or None if there is nothing to read: Spark's own replacement for an empty list.
 
-No pushFilters here: once a reader defines it, every query fails under Spark's default configuration
-(DATA_SOURCE_PUSHDOWN_DISABLED). No writer and no stream: the methods are absent, so that Spark itself refuses.
+pushFilters is not implemented: if a reader defines it, every query fails under Spark's default configuration
+(DATA_SOURCE_PUSHDOWN_DISABLED). There is no writer and no stream: these methods are absent, so Spark raises the error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger("klog.spark")
 
 
 class KlogSource(DataSource):  # type: ignore[misc]
-    """One load(): the options, checked."""
+    """One load(), with checked options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
@@ -55,7 +55,7 @@ class KlogSource(DataSource):  # type: ignore[misc]
 
 
 class KlogReader(DataSourceReader):  # type: ignore[misc]
-    """Plans in partitions(), reads in read(): two processes, tied only by what pickles."""
+    """Plans in partitions(), reads in read(): in two processes, which share only what is pickled."""
 
     def __init__(self, options: _options.Options, schema: StructType) -> None:
         self._options = options

@@ -1,13 +1,13 @@
-"""The driver's one look at the directories: paths → partitions, their ends, their segments → bins of numbered ranges.
+"""Examines the directories, on the driver, once: paths → partitions, their ends and segments → bins of numbered ranges.
 
-  S1  Opens read-only: takes no lock, changes nothing, may run beside a writer.
-  S2  All that is found out here travels in the ranges as numbers (B1); nothing stays open afterwards.
-  S3  The end of a partition is its high watermark as klog's read-only open gives it: the checkpoint where there is one,
-      else the log end. A directory that its broker left may hold a tail above it that was never acknowledged.
+  S1  Opens read-only: takes no lock, changes nothing; a writer may run meanwhile.
+  S2  All results are passed on in the ranges, as numbers (B1); nothing stays open.
+  S3  The end of a partition is its high watermark as in klog's read-only open: the checkpoint if there is one, else the
+      log end. A directory left by a broker may have records above it that were never acknowledged.
 
-Kafka's own topics (`INTERNAL`) are part of "every topic", and can be named, but no pattern finds them: `.*` means what
-it means to Spark's Kafka source, where no internal topic is listed. As there (SubscribePatternStrategy, findFirstIn) a
-pattern may match anywhere in a name; ^ and $ tie it down.
+Kafka's own topics (`INTERNAL`) belong to "every topic", and can be named, but no pattern matches them: `.*` means the
+same as in Spark's Kafka source, which lists no internal topics. As there (SubscribePatternStrategy, findFirstIn), a
+pattern may match any part of a name; use ^ and $ to match the whole name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_grou
 
 
 def plan_partitions(options: Options, target: int = TARGET_BYTES) -> list[tuple[Range, ...]]:
-    """The bins of ranges that a query reads, one per Spark task; empty where there is nothing to read."""
+    """Return the bins of ranges that a query reads, one per Spark task; empty if there is nothing to read."""
     with ExitStack() as stack:
         logs = _open(options.paths, stack)
         chosen = select(options.subscription, logs)
@@ -54,9 +54,9 @@ def plan_partitions(options: Options, target: int = TARGET_BYTES) -> list[tuple[
 
 
 def absolute_directory(path: str) -> str:
-    """The directory behind an option value; ValueError where klog cannot read it.
+    """Return the directory for an option value. Raises ValueError if klog cannot read it.
 
-    Relative paths are completed here, on the driver's host: the working directory of a task is another one.
+    Relative paths are completed here, on the driver's host: tasks have another working directory.
     """
     scheme, separator, rest = path.partition("://")
     if not separator and path.startswith("file:/"):
@@ -67,13 +67,13 @@ def absolute_directory(path: str) -> str:
         path = rest
     whole = os.path.abspath(path)
     if not os.path.isdir(whole):
-        seen = "is no directory" if os.path.exists(whole) else "does not exist"
+        seen = "is not a directory" if os.path.exists(whole) else "does not exist"
         raise ValueError(f"path {path!r} {seen} on the driver's host (looked for {whole}); give a Kafka log directory")
     return whole
 
 
 def select(subscription: Subscription, present: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """The topic-partitions that a query reads, in order; naming one that is not there is an error."""
+    """Return the topic-partitions that a query reads, in order. Raises for a named one that does not exist."""
     pairs = sorted(present)
     topics = {pair.topic for pair in pairs}
     if subscription.assigned is not None:
@@ -96,7 +96,7 @@ def _refuse_missing(missing: Sequence[str], what: str, topics: Iterable[str]) ->
 
 
 def _open(paths: Sequence[str], stack: ExitStack) -> dict[TopicPartition, Log]:
-    """Every partition below the paths, each of which is a log directory or one partition's directory."""
+    """Open every partition below the paths; each path is a log directory or one partition's directory."""
     logs: dict[TopicPartition, Log] = {}
     for path in paths:
         if _is_partition_directory(path):
@@ -113,7 +113,7 @@ def _open(paths: Sequence[str], stack: ExitStack) -> dict[TopicPartition, Log]:
 
 
 def _is_partition_directory(path: str) -> bool:
-    # A log directory may be called data-1 too: what is in it decides.
+    # A log directory may be named data-1, too: its content decides.
     if not re.search(r".-\d+$", os.path.basename(path)):
         return False
     return any(re.fullmatch(r"\d{20}\.log|partition\.metadata", name) for name in os.listdir(path))
@@ -149,7 +149,7 @@ def _extents(log: Log) -> list[Extent]:
 
 
 def _batch_start(log: Log, whole: Range, offset: int) -> int:
-    """P4, by way of the offset index: reading from `offset` begins with the batch that holds it."""
+    """Return where the batch of `offset` begins (P4): a read from `offset` begins with it, by the offset index."""
     for batch in log.read(offset, whole.end_offset, isolation="log_end").batches():
         return int(batch.base_offset)
     return whole.end_offset

@@ -1,6 +1,6 @@
-"""trial: the policies of the disk room side by side on the user's own disk. Takes a directory, gives a Report.
+"""Measures the I/O policies of klog.disk on the user's own disk. Takes a directory, returns a Report.
 
-Its door: try_disk, Report, Result; recommend, which is pure.
+API: try_disk, Report, Result; recommend, which is pure.
 """
 
 from klog.trial.advice import Advice, recommend

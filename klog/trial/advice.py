@@ -1,7 +1,7 @@
-"""From figures to settings: which `klog.io.*` keys and which durability suit this disk, and why. Pure.
+"""Advises from the figures which `klog.io.*` keys and which durability suit this disk, and why. Pure.
 
-Only what differs by more than noise is advised against the default; what costs little and keeps the page cache for
-readers is advised for bulk loads alone.
+A setting is advised against the default only if it differs by more than noise. A setting that costs little and keeps
+the page cache for readers is advised only for bulk loads.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _QUICK_MS, _SLOW_MS = 2.0, 15.0
 
 @dataclass(frozen=True)
 class Advice:
-    """One setting, with its reason. setting: `key=value` of a topic, durability="...", or what to do."""
+    """One setting, with its reason. setting: `key=value` of a topic, durability="...", or an action."""
 
     setting: str
     reason: str
 
 
 def recommend(results: Sequence[Result]) -> list[Advice]:
-    """What these figures speak for, the most important first. What was not measured is not spoken of."""
+    """Return advice from these figures, the most important first. There is none about what was not measured."""
     given = [_durability(results), _preallocate(results), _bulk(results), _batches(results)]
     given += [_reads(results), _cold(results)]
     return [advice for advice in given if advice is not None]
@@ -45,7 +45,7 @@ def _of(results: Sequence[Result], contest: str, way: str) -> list[Result]:
 
 
 def _ratio(results: Sequence[Result], way: str) -> float | None:
-    """How a way of appending compares with the default one, over all sizes of batches."""
+    """Return the ratio of a way of appending to the default one, over all batch sizes."""
     ratios = [one.ratio for one in _of(results, APPEND, way)]
     return median(ratios) if ratios else None
 
@@ -56,26 +56,26 @@ def _durability(results: Sequence[Result]) -> Advice | None:
         return None
     ms = alone[0].figures["p50 ms"]
     best = max((one for one in results if one.contest.startswith(DURABLE)), key=lambda one: one.value)
-    together = f"{best.way} make {best.value:,.0f} a second of it"
+    together = f"{best.way} reach {best.value:,.0f} a second"
     if ms < _NO_DISK_MS:
         return Advice(
             'durability="os"',
-            f"a durable append takes {ms:.3f} ms, less than a disk can: this is memory, or a disk that does not flush. "
-            f"Here sync promises nothing more",
+            f"a durable append takes {ms:.3f} ms, less than a disk needs: this is memory, or a disk that does not "
+            f"flush. Here sync promises nothing more",
         )
     if ms < _QUICK_MS:
         return Advice(
             'durability="sync"',
-            f"a durable append takes {ms:.2f} ms, so that power loss costs nothing that was acknowledged; {together}",
+            f"a durable append takes {ms:.2f} ms, so a power loss costs no acknowledged record; {together}",
         )
     if ms < _SLOW_MS:
         return Advice(
             'durability="sync" with several appending threads, or "interval"',
-            f"a durable append takes {ms:.1f} ms alone; threads share one flush: {together}",
+            f"a durable append takes {ms:.1f} ms alone, but threads share one flush: {together}",
         )
     return Advice(
         'durability="interval" with flush.ms=1000',
-        f"a durable append takes {ms:.0f} ms: the disk is too slow to wait for at each; a power loss costs one second",
+        f"a durable append takes {ms:.0f} ms: too slow to wait for each; a power loss costs about a second of records",
     )
 
 
@@ -87,9 +87,9 @@ def _preallocate(results: Sequence[Result]) -> Advice | None:
     value, ratio = max(known.items(), key=lambda item: item[1])
     slowest = min(one.ratio_min for one in _of(results, APPEND, NO_BLOCKS if value == "none" else ZEROS))
     if ratio >= _NOISE and slowest >= _NEARLY:
-        return Advice(f"klog.io.preallocate={value}", f"{ratio:.2f} times the default's rate until it is on disk")
+        return Advice(f"klog.io.preallocate={value}", f"{ratio:.2f} times the default's rate until the data is on disk")
     return Advice(
-        "klog.io.preallocate=steps", "the default: no other way is faster throughout, and its files lie in one piece"
+        "klog.io.preallocate=steps", "the default: no other way is always faster, and its files are contiguous"
     )
 
 
@@ -107,11 +107,11 @@ def _bulk(results: Sequence[Result]) -> Advice | None:
     if ratio < _NEARLY:
         return Advice(
             "klog.io.write=buffered",
-            f"for bulk loads, too: the best way past the page cache, {way}, reaches {ratio:.2f} of its rate",
+            f"for bulk loads, too: the fastest way without the page cache, {way}, reaches {ratio:.2f} of its rate",
         )
     return Advice(
         f"{settings[way]} for bulk loads",
-        f"{ratio:.2f} of the buffered rate, and what readers need stays in memory",
+        f"{ratio:.2f} of the buffered rate, and the page cache is kept for readers",
     )
 
 
@@ -120,7 +120,7 @@ def _batches(results: Sequence[Result]) -> Advice | None:
     if len(plain) < 2:
         return None
     best = max(one.value for one in plain)
-    enough = next(one for one in plain if one.value >= 0.8 * best)  # they come by size
+    enough = next(one for one in plain if one.value >= 0.8 * best)  # in the order of size
     size = enough.contest.removeprefix(APPEND).strip()
     return Advice(
         f"batches of {size} and more", f"they reach {enough.value / best:.0%} of the best rate, {best:,.0f} MB/s"
@@ -147,6 +147,6 @@ def _cold(results: Sequence[Result]) -> Advice | None:
     if not cold or cold[0].ratio > 1 / 3:
         return None
     return Advice(
-        "enough memory for what is read again and again",
-        f"a random read that must ask the disk takes {1 / cold[0].ratio:,.0f} times as long as one from the page cache",
+        "enough memory for data that is read often",
+        f"a random read from the disk takes {1 / cold[0].ratio:,.0f} times as long as one from the page cache",
     )

@@ -1,12 +1,12 @@
-"""The trial of a disk: contests of several ways each, in turns, so that a moment of noise meets all of them.
+"""Measures a disk: contests of several ways each, which take turns, so that noise affects all of them.
 
     append 4 KiB, 64 KiB, 1 MiB     each way of writing: rate until the bytes are on disk, and until append() returned
     durable append                  durability="sync": one thread, several threads that share flushes
     sequential read                 through the log: from the page cache; cold, by each way of reading
-    random read                     the same, by the kernel's way alone
-    send                            a slice to a socket: sendfile, or read and sent
+    random read                     the same, only by the kernel's way
+    send                            a slice to a socket: by sendfile, or read and sent
 
-A contest goes on for its share of the time and of the bytes, at least one round.
+A contest runs for its share of the time and of the bytes, at least for one round.
 """
 
 from __future__ import annotations
@@ -64,20 +64,20 @@ def try_disk(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Try the disk that `directory` is on, in a new directory inside it, which is gone afterwards.
+    """Measure the disk of `directory`, in a new directory inside it, which is removed afterwards.
 
-    About `size` bytes are written, no more than half of them there at a time; `seconds` bound the time, save that each
-    contest has one round. Raises ValueError (size below 32 MiB), OSError: no room, or the disk's own.
+    About `size` bytes are written, at most half of them at a time; `seconds` limits the time, but each contest runs for
+    at least one round. Raises ValueError (size below 32 MiB), OSError: too little free space, or a disk error.
     """
     if size < SIZE_MIN:
-        raise ValueError(f"size={size}: at least {SIZE_MIN}, or nothing could be told from noise")
+        raise ValueError(f"size={size}: must be at least {SIZE_MIN}, for results above the noise")
     parent = os.path.abspath(os.fspath(directory))
     with own_directory(parent, size // 2) as place:
         return _Trial(parent, place, size, seconds, clock or SystemClock(), progress).run()
 
 
 def payload(batch_bytes: int) -> bytes:
-    """An encoded batch of one record and about this size, which no disk can make smaller."""
+    """Return an encoded batch with one record, of about this size, which cannot be compressed."""
     return encode([(None, os.urandom(batch_bytes - 100))])
 
 
@@ -101,7 +101,7 @@ class _Trial:
         with self._open("read") as log:
             self._fill(log, self._size // 4, payload(BATCHES[_READ_BATCH]))
             path = log.path
-        with Log.open(path, read_only=True) as log:  # which maps no file: what is mapped cannot be made cold
+        with Log.open(path, read_only=True) as log:  # it maps no file: mapped pages cannot be dropped from the cache
             results += self._contest(advice.SEQUENTIAL, self._scans(log), READS)
             results += self._contest(f"{advice.RANDOM} of {_READ_BATCH}", self._fetches(log), less_is_better=True)
             results += self._contest(f"{advice.SEND} 1 MiB slices", self._sends(log))
@@ -120,7 +120,7 @@ class _Trial:
         less_is_better: bool = False,
     ) -> list[Result]:
         deadline = self._clock.monotonic() + self._seconds / self._total
-        before, share = self._written, self._size // 5  # three contests of appends, one of durable ones, and the reads
+        before, share = self._written, self._size // 5  # three contests of appends, one of durable ones, the reads
         rounds: list[dict[str, Figures]] = []
         order = list(ways)
         while not rounds or (
@@ -128,18 +128,18 @@ class _Trial:
             and self._clock.monotonic() < deadline
             and (self._written - before) * (len(rounds) + 1) <= share * len(rounds)
         ):
-            turn = len(rounds) % len(order)
+            first = len(rounds) % len(order)
             found: dict[str, Figures] = {}
-            for way in (*order[turn:], *order[:turn]):
-                self._tell(f"{name}: {way}")
+            for way in (*order[first:], *order[:first]):
+                self._report(f"{name}: {way}")
                 found[way] = ways[way]()
             rounds.append({way: found[way] for way in order})
         self._done += 1
-        self._tell(name)
+        self._report(name)
         results = summed_up(name, rounds, settings or {}, less_is_better=less_is_better)
         return [one for one in results if one.way not in self._impossible]
 
-    def _tell(self, note: str) -> None:
+    def _report(self, note: str) -> None:
         if self._progress is not None:
             self._progress(Event("bench disk", self._done, self._total, "contests", note))
 
@@ -160,7 +160,7 @@ class _Trial:
     # ---- appends ---------------------------------------------------------------------------------------------------
 
     def _appends(self, batch_bytes: int) -> Ways:
-        share = self._size // 5 // (len(WAYS) * 2)  # for two rounds at least
+        share = self._size // 5 // (len(WAYS) * 2)  # for at least two rounds
         batch = payload(batch_bytes)
 
         def append(way: str) -> Figures:
@@ -172,7 +172,7 @@ class _Trial:
                 flushed = self._clock.monotonic()
                 if log.metrics()["WriteFallbacks"] and way not in self._impossible:
                     self._impossible.add(way)
-                    self._notes.append(f"no {way} here: the kernel or the file system does not know it")
+                    self._notes.append(f"{way} is not available: the kernel or the file system does not support it")
                 log.delete()
             return {
                 "MB/s to the disk": _rate(size, flushed - start),
@@ -219,12 +219,12 @@ class _Trial:
     # ---- reads -----------------------------------------------------------------------------------------------------
 
     def _cool(self, log: Log) -> None:
-        """Nothing of the log in the page cache, where the file system knows one."""
+        """Drop the log from the page cache, if the file system uses it."""
         for segment in log.segments:
             segment.file.advise(0, 0, os.POSIX_FADV_DONTNEED)
             found = residency(segment.file)
             if found.cached_bytes > found.size // 2:
-                note = "cold reads are hot ones here: the file system keeps the files in memory"
+                note = "there are no cold reads here: the file system keeps the files in memory"
                 if note not in self._notes:
                     self._notes.append(note)
 
@@ -256,15 +256,15 @@ class _Trial:
         return {advice.HOT: lambda: fetch(self._heat), advice.COLD: lambda: fetch(self._cool)}
 
     def _sends(self, log: Log) -> Ways:
-        batch_bytes = log.size // (log.log_end_offset - log.log_start_offset)  # all batches are of one size
+        batch_bytes = log.size // (log.log_end_offset - log.log_start_offset)  # all batches have the same size
 
         def send(by_kernel: bool) -> Figures:
             self._heat(log)
             ours, theirs = socket.socketpair()
 
             def drain() -> None:
-                room = bytearray(1 << 20)
-                while theirs.recv_into(room):
+                buffer = bytearray(1 << 20)
+                while theirs.recv_into(buffer):
                     pass
 
             reader = threading.Thread(target=drain, name="klog-bench-drain")

@@ -1,8 +1,8 @@
-"""Where a trial writes: one new directory of its own inside the user's, gone when it is over, however it ends.
+"""The directory of a trial: a new one inside the user's, removed at the end, however the trial ends.
 
-P1  nothing that was there before is opened, changed or removed
-P2  there is room: a trial never fills a disk
-P3  Ctrl-C, an error, a full disk: the directory goes all the same
+P1  no other file is opened, changed or removed
+P2  there must be enough free space: a trial never fills a disk
+P3  the directory is also removed after Ctrl-C, an error or a full disk
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _LEFT_FREE = 64 << 20
 
 @contextlib.contextmanager
 def own_directory(parent: str, bytes_needed: int) -> Iterator[str]:
-    """A fresh directory. OSError where bytes_needed would leave too little free."""
+    """Yield a new directory. Raises OSError if bytes_needed would leave too little free space."""
     found = os.statvfs(parent)
     free = found.f_bavail * found.f_frsize
     if free < bytes_needed + _LEFT_FREE:
         raise OSError(
             errno.ENOSPC,
-            f"{free >> 20} MiB free, {(bytes_needed + _LEFT_FREE) >> 20} MiB needed: free space there, "
+            f"{free >> 20} MiB free, {(bytes_needed + _LEFT_FREE) >> 20} MiB needed: free some space there, "
             f"or give a smaller --size",
             parent,
         )

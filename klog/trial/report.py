@@ -1,7 +1,7 @@
-"""What a trial has found: one Result per way of doing a thing, medians over the rounds, and ratios of pairs.
+"""The result of a trial: one Result per way of a contest, with medians over the rounds, and ratios.
 
-A ratio compares two ways in one round, where both met the same noise: the median of rate / rate of the contest's first
-way. Above 1 is better, whatever the unit. ratio_min is that of the round that spoke for it least.
+A ratio compares two ways in the same round, so with the same noise: the median of rate / rate of the contest's first
+way. Above 1 is better, whatever the unit. ratio_min is that of its worst round.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """One way of one contest. figures: by name, with the unit behind it, the one that counts first."""
+    """One way of one contest. figures: by name, which ends with the unit; the main figure comes first."""
 
     contest: str
     way: str
@@ -29,18 +29,18 @@ class Result:
 
     @property
     def value(self) -> float:
-        """The figure that counts."""
+        """The main figure."""
         return next(iter(self.figures.values()))
 
     @property
     def unit(self) -> str:
-        """Its name."""
+        """The name of the main figure."""
         return next(iter(self.figures))
 
 
 @dataclass(frozen=True)
 class Report:
-    """A whole trial. notes: what could not be measured here, and why."""
+    """A whole trial. notes: what could not be measured, and why."""
 
     directory: str
     results: Sequence[Result]
@@ -50,7 +50,7 @@ class Report:
     advice: Sequence[Advice] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the report as values for JSON."""
         return asdict(self)
 
 
@@ -61,8 +61,8 @@ def summed_up(
     *,
     less_is_better: bool = False,
 ) -> list[Result]:
-    """The results of a contest from its rounds, {way: {figure: value}} each, the first way being what others are
-    compared with. A figure that is a `max` is the largest of all rounds."""
+    """Return the results of a contest from its rounds, {way: {figure: value}} each. The others are compared with the
+    first way. A figure whose name begins with `max` is the largest of all rounds."""
     first = next(iter(rounds[0]))
     results = []
     for way in rounds[0]:

@@ -81,7 +81,7 @@ def test_a_broken_file_is_named_and_nothing_is_purged(tmp_path: Path, bad: bytes
             with pytest.raises(CorruptAudit) as caught:
                 act()
             assert (caught.value.path, caught.value.position) == (str(tmp_path / audit.FILE), len(good))
-            assert "move it away" in str(caught.value)
+            assert "move the file away" in str(caught.value)
         assert log.count() == 1
 
 

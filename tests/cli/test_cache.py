@@ -139,9 +139,9 @@ def test_directories_of_a_broker(tmp_path: Path) -> None:
     [
         (["--topic", "x"], 1, "no topic 'x'"),
         (["--topic", "othr"], 1, "did you mean 'other'?"),
-        (["--looks", "2"], 2, "--looks goes with --watch"),
+        (["--looks", "2"], 2, "--looks needs --watch"),
         (["--watch", "0"], 2, "0.0 is not in the range"),
-        (["--plot", "x.gif"], 2, "ends in none of .png, .svg, .pdf"),
+        (["--plot", "x.gif"], 2, "must end with one of .png, .svg, .pdf"),
     ],
 )
 def test_refusals(data: Path, options: list[str], code: int, said: str) -> None:
@@ -192,7 +192,7 @@ def test_without_matplotlib_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run(data, "--plot", tmp_path / "x.png")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "needs matplotlib; pip install 'klog[plot]'" in result.stderr
+    assert "needs matplotlib: pip install 'klog[plot]'" in result.stderr
 
 
 def test_a_terminal_without_blocks_gets_digits(data: Path) -> None:

@@ -57,10 +57,10 @@ def test_a_dry_run_changes_nothing_and_says_what_a_run_does(data: Path) -> None:
 
 def test_tables_for_people(data: Path) -> None:
     said = ok("compact", data, "--dry-run")
-    assert "95 records would go" in said
+    assert "95 records would be removed" in said
     assert "KEYS THAT WASTE MOST" in said
-    assert "95 records gone" in ok("compact", data)
-    assert "0 records gone" in ok("compact", data)
+    assert "95 records removed" in ok("compact", data)
+    assert "0 records removed" in ok("compact", data)
     with klog.open(data) as logs:
         logs.append("state", [(b"k1", b"v")])
     assert "B from offset" in ok("compact", data, "--no-roll")
@@ -131,7 +131,7 @@ def test_a_key_is_purged_from_every_topic(data: Path) -> None:
     gone = [entry["records_removed"] for entry in done["partitions"]]
     assert (sum(gone), gone) == (21, [entry["records_removed"] for entry in said["partitions"]])
     assert [key for topic in ("state", "plain") for key, _ in records(data, topic) if key == b"k1"] == []
-    assert "1 record gone, 1 partition searched" in ok("compact", data, "--purge-key", "hex:ff", "--topic", "plain")
+    assert "1 record removed, 1 partition searched" in ok("compact", data, "--purge-key", "hex:ff", "--topic", "plain")
     assert records(data, "plain") == [(None, b"3")]
     assert [line["outcome"] for line in read_audit(data)].count("done") == 4
     assert klog.verify(data).problems == []
@@ -210,9 +210,10 @@ def test_ctrl_c_leaves_a_log_that_is_whole(tmp_path: Path) -> None:
         logs.append("state", [(b"k%d" % (n % 2000), b"v" * 100) for n in range(20_000)])
     code = (
         "import os, signal, sys\nfrom klog.manager import by_hand\nfrom klog.cli import main\n"
-        "tell = by_hand._Overall._tell\n"
-        "def told(self, done):\n    tell(self, done)\n    done > self._total * 0.7 and os.kill(os.getpid(), signal.SIGINT)\n"
-        "by_hand._Overall._tell = told\n"
+        "report = by_hand._Overall._report\n"
+        "def reported(self, done):\n"
+        "    report(self, done)\n    done > self._total * 0.7 and os.kill(os.getpid(), signal.SIGINT)\n"
+        "by_hand._Overall._report = reported\n"
         "import klog.cli.compact as it, contextlib\n"
         "it.progress_bar = lambda wanted: contextlib.nullcontext(lambda event: None)\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"

@@ -191,7 +191,7 @@ def test_without_a_standard_output_nothing_is_done(data: Path) -> None:
     result = _shell('"$@" >&-', "cat", "--dir", data, "--topic", "t")
     assert (result.returncode, result.stderr) == (
         1,
-        "klog: standard output is closed: open it, or send it to /dev/null\n",
+        "klog: standard output is closed: open it, or redirect it to /dev/null\n",
     )
     result = _shell('"$@" 2>&- <&-', "cat", "--dir", data, "--topic", "t", "--max", "1", "--jsonl")
     assert (result.returncode, json.loads(result.stdout)["offset"]) == (0, 0)

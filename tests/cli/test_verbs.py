@@ -98,11 +98,11 @@ def test_import_reads_standard_input(tmp_path: Path) -> None:
     ("options", "code", "said"),
     [
         (["--key", "nmae"], 2, "no column 'nmae'; did you mean 'name'?"),
-        (["--timestamp", "name"], 3, "people.csv, line 2: column 'name': 'Ann' is no time"),
+        (["--timestamp", "name"], 3, "people.csv, line 2: column 'name': 'Ann' is not a time"),
         (["--config", "segment.byts=1"], 2, "did you mean segment.bytes?"),
         (["--config", "segment.bytes"], 2, "not KEY=VALUE"),
         (["--compression", "lz5"], 2, "unknown compression 'lz5'"),
-        (["--compression", "zstd:x"], 2, "the level is a number"),
+        (["--compression", "zstd:x"], 2, "the level must be a number"),
         (["--partitions", "0"], 2, "0 is not in the range"),
     ],
 )
@@ -451,7 +451,7 @@ def test_verify_says_what_it_expects_where_nothing_of_a_log_is(tmp_path: Path) -
     for name in ("empty", "other", "t-0"):
         result = run("verify", tmp_path / name)
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "a log.dir was expected" in result.stderr and "<topic>-<partition>" in result.stderr
+        assert "expected a log.dir" in result.stderr and "<topic>-<partition>" in result.stderr
     with klog.open(tmp_path / "data", create=True):
         pass
     assert run("verify", tmp_path / "data").exit_code == 0  # a log.dir, without topics as yet

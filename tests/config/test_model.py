@@ -52,8 +52,8 @@ def test_kafka_s_defaults() -> None:
         ({"retention.msec": 1}, r"did you mean retention.ms\?"),
         ({"log.rol.ms": 1}, r"did you mean log.roll.ms\?"),
         ({"colour": 1}, r"keys_known\(\)` lists the known ones"),
-        ({5: 1}, "configuration keys are text, not int"),
-        ({"segment.bytes": 13}, "segment.bytes=13: at least 14"),
+        ({5: 1}, "configuration keys must be str, not int"),
+        ({"segment.bytes": 13}, "segment.bytes=13: must be at least 14"),
         ({"segment.bytes": 2**31}, "at most 2147483647"),
         ({"segment.bytes": "many"}, "segment.bytes='many': int expected"),
         ({"segment.bytes": 1.5}, "int expected"),
@@ -216,8 +216,8 @@ def test_a_small_segment_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize(
     ("values", "match"),
     [
-        ({"cleanup.policy": "compact"}, "tiered storage takes no compacted topic"),
-        ({"cleanup.policy": "compact,delete"}, "tiered storage takes no compacted topic"),
+        ({"cleanup.policy": "compact"}, "a compacted topic cannot be tiered"),
+        ({"cleanup.policy": "compact,delete"}, "a compacted topic cannot be tiered"),
         (
             {"remote.log.copy.disable": True, "local.retention.ms": 5},
             "local.retention.ms=5 must be retention.ms=604800000 or -2",
@@ -270,7 +270,7 @@ def test_what_may_change_at_run_time() -> None:
     for threads in (2, 8):
         assert config.altered({"num.recovery.threads.per.data.dir": threads}, config).num_recovery_threads_per_data_dir
     for threads in (1, 9):
-        with pytest.raises(InvalidConfig, match="now it is 4, one step goes to 2 to 8"):
+        with pytest.raises(InvalidConfig, match="it is 4 now; choose 2 to 8"):
             config.altered({"num.recovery.threads.per.data.dir": threads}, config)
     with pytest.raises(InvalidConfig, match="did you mean log.cleaner.threads"):
         config.altered({"log.cleaner.thread": 1})

@@ -128,7 +128,7 @@ def test_parquet_rows(tmp_path: Path) -> None:
     with pytest.raises(UnknownColumn, match="did you mean 'day'"):
         import_file(tmp_path / "f.parquet", tmp_path / "data", "t", key="dya")
     broken = _file(tmp_path, "broken.parquet", (tmp_path / "f.parquet").read_bytes()[:-9])
-    with pytest.raises(RowError, match="no sound Parquet"):
+    with pytest.raises(RowError, match="invalid Parquet"):
         import_file(broken, tmp_path / "data", "t")
 
 
@@ -140,11 +140,13 @@ def test_parquet_cells_that_cannot_be_read_name_column_and_row(tmp_path: Path) -
         "line 2: column 'a': byte 2, 0xff, is not UTF-8": pa.table(
             {"a": pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(offsets), pa.py_buffer(b"xy\xff")])}
         ),
-        r"line 5000: column 'a': a timestamp\[ms\] that the calendar": pa.table(
+        r"line 5000: column 'a': a timestamp\[ms\] outside the calendar": pa.table(
             {"a": pa.array([1] * 4999 + [1 << 60], pa.timestamp("ms"))}
         ),
-        r"line 1: column 'a': a date32\[day\] that the calendar": pa.table({"a": pa.array([5_000_000], pa.date32())}),
-        "line 1: the header names 'a' twice": pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]),
+        r"line 1: column 'a': a date32\[day\] outside the calendar": pa.table(
+            {"a": pa.array([5_000_000], pa.date32())}
+        ),
+        "line 1: the header has the name 'a' twice": pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]),
     }
     for message, table in tables.items():
         parquet.write_table(table, tmp_path / "f.parquet")
@@ -160,25 +162,25 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
 
 
 BAD = [
-    ("f.csv", b"a,b\n1,2\n3\n", {}, 3, "1 cells where the header has 2"),
+    ("f.csv", b"a,b\n1,2\n3\n", {}, 3, "1 cells, but the header has 2"),
     ("f.csv", b"a,b\n1,2\n3,4,5\n", {}, 3, "3 cells"),
     ("f.csv", b"a,b\n1,2\n\n3,\xff\n", {}, 4, "0xff, is not UTF-8"),
     ("f.csv", b'a,b\n1,2\n3,"x\n4,5\n', {}, 3, "unexpected end of data"),
-    ("f.csv", b'a,b\n1,"2"x\n', {}, 2, "no CSV"),
-    ("f.csv", b"a,b,a\n1,2,3\n", {}, 1, "names 'a' twice"),
-    ("f.csv", b"a,b\n1,2013-02-08\n2,UA\n", {"timestamp": "b"}, 3, "'UA' is no time"),
+    ("f.csv", b'a,b\n1,"2"x\n', {}, 2, "invalid CSV"),
+    ("f.csv", b"a,b,a\n1,2,3\n", {}, 1, "has the name 'a' twice"),
+    ("f.csv", b"a,b\n1,2013-02-08\n2,UA\n", {"timestamp": "b"}, 3, "'UA' is not a time"),
     ("f.csv", b"a,b\n1,\n", {"timestamp": "b"}, 2, "empty"),
     ("f.csv", b"a,b\n1,2\n3,99999999999999\n", {"timestamp": "b"}, 3, "message.timestamp.after.max.ms"),
     ("f.csv", b"a,b\n1,2\n,4\n", {"key": "a", "config": {"cleanup.policy": "compact"}}, 3, "compacted"),
     ("f.csv", b"a,b\n1,2\n3," + b"x" * 3000 + b"\n", {"config": {"max.message.bytes": "2000"}}, 3, "max.message.bytes"),
-    ("f.jsonl", b'{"a":1}\n{"a":\n', {}, 2, "no JSON"),
-    ("f.jsonl", b'{"a":1}\n[1]\n', {}, 2, "array where an object"),
-    ("f.jsonl", b'{"a":NaN}\n', {}, 1, "NaN is no JSON"),
+    ("f.jsonl", b'{"a":1}\n{"a":\n', {}, 2, "invalid JSON"),
+    ("f.jsonl", b'{"a":1}\n[1]\n', {}, 2, "array, expected an object"),
+    ("f.jsonl", b'{"a":NaN}\n', {}, 1, "NaN is not a JSON"),
     ("f.jsonl", b"[" * 100_000 + b"\n", {}, 1, "JSON"),
     ("f.json", b'[{"a":1}]', {}, 1, "one object a line"),
     ("f.jsonl", b'{"t":5}\n{"a":1}\n', {"timestamp": "t"}, 2, "no 't'"),
     ("f.jsonl", b'{"a":1}\n{"a":"\xc3"}\n', {}, 2, "UTF-8"),
-    ("f.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:-9], {}, 1, "damaged or cut short"),
+    ("f.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:-9], {}, 1, "damaged or incomplete"),
 ]
 
 

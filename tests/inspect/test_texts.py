@@ -27,7 +27,7 @@ def test_checkpoints_are_read() -> None:
     [
         (b"1\n0\n", 0, "version 1"),
         (b"x\n0\n", 0, "version 'x'"),
-        (b"0\n2\na 0 1\n", 2, "1 entries where line 2 says 2"),
+        (b"0\n2\na 0 1\n", 2, "1 entries, but line 2 states 2"),
         (b"0\n1\na 0\n", 4, "3 fields"),
         (b"0\n1\na 0 1 2\n", 4, "3 fields"),
         (b"0\n1\na  0 1\n", 4, "3 fields"),

@@ -123,7 +123,7 @@ def test_a_failing_stream_keeps_what_came_before(logs: klog.LogManager) -> None:
     with pytest.raises(ValueError, match="the end of it") as caught:
         logs.append("t", pa.RecordBatchReader.from_batches(table().schema, batches()))
     assert sum(logs.log("t", partition).log_end_offset for partition in range(2)) == 50
-    assert "went in before" in caught.value.__notes__[0]
+    assert "appended before the error" in caught.value.__notes__[0]
 
 
 def test_what_was_read_goes_in_again(logs: klog.LogManager) -> None:

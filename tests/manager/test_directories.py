@@ -235,7 +235,7 @@ def test_a_full_directory_is_passed_over_and_stays_in_use(tmp_path: Path) -> Non
         assert homes(logs, "t") == ["b"]
         assert logs.offline_directories == {}
         files.under = [str(path / "u-0") for path in paths]
-        with pytest.raises(StorageOffline, match="no log directory takes u-0"):
+        with pytest.raises(StorageOffline, match="u-0 cannot be created in any log directory"):
             logs.create_topic("u")
         assert "u" not in logs.topics()
         assert not list(tmp_path.glob("*/u-*"))
@@ -324,7 +324,7 @@ def test_a_partition_of_a_directory_that_is_offline_is_not_unknown(tmp_path: Pat
     with opened(paths) as logs:
         assert logs.topics() == {"t": [0, 1]}
         logs.log("t", 1).append([(None, b"y")])
-        with pytest.raises(StorageOffline, match=f"t-0 is in none of the directories in use; offline: {paths[0]}"):
+        with pytest.raises(StorageOffline, match=f"t-0 is in none of the online directories; offline: {paths[0]}"):
             logs.log("t", 0)
         with pytest.raises(UnknownTopicOrPartition):
             logs.log("t", 2)

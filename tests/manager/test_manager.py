@@ -43,7 +43,7 @@ MARKER = ".kafka_cleanshutdown"
 
 
 def test_a_directory_is_made_only_when_asked(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"create=True\) makes a new log.dir"):
+    with pytest.raises(FileNotFoundError, match=r"create=True\) creates a new log.dir"):
         klog.open(tmp_path / "a")
     with pytest.raises(ValueError, match="create=True, read_only=True"):
         klog.open(tmp_path / "a", create=True, read_only=True)
@@ -147,7 +147,7 @@ def test_a_bad_configuration_creates_nothing(tmp_path: Path) -> None:
 
 def test_an_unknown_topic_lists_those_that_are_there(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs:
-        with pytest.raises(UnknownTopicOrPartition, match=r"none yet: logs.create_topic\(name\) makes one"):
+        with pytest.raises(UnknownTopicOrPartition, match=r"none yet: logs.create_topic\(name\) creates one"):
             logs.log("events")
         logs.create_topic("events", partitions=2)
         logs.create_topic("other")
@@ -241,7 +241,7 @@ def test_the_directory_s_configuration_changes_while_it_is_open(tmp_path: Path) 
         with pytest.raises(InvalidConfig, match="log.retention.hours cannot change while the directory is open"):
             logs.alter_config({"log.retention.hours": 2})
         logs.alter_config({"num.recovery.threads.per.data.dir": 4})
-        with pytest.raises(InvalidConfig, match="now it is 4, one step goes to 2 to 8"):
+        with pytest.raises(InvalidConfig, match="it is 4 now; choose 2 to 8"):
             logs.alter_config({"num.recovery.threads.per.data.dir": 1})
         assert logs.config.num_recovery_threads_per_data_dir == 4
 

@@ -239,7 +239,7 @@ def test_a_move_ends_when_its_topic_is_deleted(tmp_path: Path, monkeypatch: pyte
             logs.delete_topic("t")
 
         monkeypatch.setattr(moving, "_catch_up", catch_up)
-        with pytest.raises(UnknownTopicOrPartition, match="was deleted while it was on its way"):
+        with pytest.raises(UnknownTopicOrPartition, match="was deleted while it was being moved"):
             logs.move("t", 0, tmp_path / "b")
         assert directories(tmp_path) == ["a/t-0-delete"]
         assert logs._moves == {}

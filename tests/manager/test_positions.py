@@ -264,7 +264,7 @@ def test_the_file(logs: klog.LogManager) -> None:
 )
 def test_a_file_that_makes_no_sense_is_named(logs: klog.LogManager, text: str) -> None:
     file_of(logs, "r").write_text(text)
-    with pytest.raises(CorruptCheckpoint, match="begin anew") as caught:
+    with pytest.raises(CorruptCheckpoint, match="start again") as caught:
         logs.reader("events", "r")
     assert caught.value.path == str(file_of(logs, "r"))
     logs.reader("events", "other")

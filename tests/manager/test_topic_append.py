@@ -43,7 +43,10 @@ def test_a_stream_keeps_what_came_before_the_bad_ten_thousand(logs: klog.LogMana
     with pytest.raises(RecordTooLarge, match=r"record 15000\b") as caught:
         logs.append("t", iter([*RECORDS[:15_000], (b"k", b"x" * 5000), *RECORDS[15_000:]]))
     assert sum(ends(logs)) == 10_000
-    assert len(caught.value.__notes__) == 4 and "went in before: partition 0, offsets 0 to" in caught.value.__notes__[0]
+    assert (
+        len(caught.value.__notes__) == 4
+        and "appended before the error: partition 0, offsets 0 to" in caught.value.__notes__[0]
+    )
 
 
 def test_everything_goes_where_its_key_says(logs: klog.LogManager) -> None:
@@ -90,6 +93,6 @@ def test_a_disk_that_fills_between_partitions_says_what_went_in(tmp_path: Path) 
         first, second, *rest = ends(logs)
         assert first and second and rest == [0, 0]
         assert caught.value.__notes__ == [
-            f"went in before: partition {partition}, offsets 0 to {end - 1} ({end} records)"
+            f"appended before the error: partition {partition}, offsets 0 to {end - 1} ({end} records)"
             for partition, end in enumerate((first, second))
         ]

@@ -58,7 +58,7 @@ def test_an_offset_outside_is_an_error_with_the_range(edge: str, offset: int) ->
 
 def test_a_start_without_a_record_follows_the_strategy() -> None:
     assert at(start=Bound.at_timestamp(151), no_match="latest") == (20, 20)
-    with pytest.raises(ValueError, match="'startingTimestamp': t-0 holds no record at or after 151 ms"):
+    with pytest.raises(ValueError, match="'startingTimestamp': t-0 has no record at or after 151 ms"):
         at(start=Bound.at_timestamp(151))
 
 

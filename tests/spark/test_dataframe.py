@@ -118,8 +118,8 @@ def test_options_bound_the_rows(load: Callable[..., DataFrame], options: dict[st
     ("options", "why"),
     [
         ({"subscribee": "x"}, "unknown option 'subscribee'. Did you mean 'subscribe'"),
-        ({"minPartitions": "4"}, "option 'minPartitions' is not served by this version"),
-        ({"view": "batches"}, "option 'view' is not served by this version"),
+        ({"minPartitions": "4"}, "option 'minPartitions' is not supported by this version"),
+        ({"view": "batches"}, "option 'view' is not supported by this version"),
         ({"startingOffsets": "latest"}, "option 'startingOffsets' can't be 'latest' in a batch query"),
         ({"subscribe": "a", "assign": "{}"}, "exclude each other"),
     ],
@@ -274,7 +274,7 @@ def test_writing_and_streaming_are_refused(spark: SparkSession, tmp_path: Path, 
 def test_a_running_session_takes_what_can_be_changed(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     again = klog.spark.session({"spark.sql.shuffle.partitions": 2, "spark.buffer.size": 4096})
     assert again is spark
-    assert "a running session cannot take these; stop it and start it again: spark.buffer.size" in caplog.text
+    assert "a running session cannot change these; stop it and start it again: spark.buffer.size" in caplog.text
 
 
 def run_bare(script: str, cwd: Path, *first: Path) -> subprocess.CompletedProcess[str]:

@@ -95,7 +95,7 @@ def test_schemas_that_klog_cannot_give(column: t.StructField, why: str) -> None:
 
 
 def test_empty_and_doubled_schemas() -> None:
-    with pytest.raises(ValueError, match="names no column"):
+    with pytest.raises(ValueError, match="has no columns"):
         check_schema(t.StructType([]))
     with pytest.raises(ValueError, match="'offset' twice"):
         check_schema(t.StructType([t.StructField("offset", t.LongType())] * 2))

@@ -103,7 +103,7 @@ def test_what_the_options_select(
         (
             {"subscribe": "flights", "startingTimestamp": str(START_MS + EACH * STEP_MS)},
             ValueError,
-            "'startingTimestamp': flights-0 holds no record at or after 13603",
+            "'startingTimestamp': flights-0 has no record at or after 13603",
         ),
     ],
 )
@@ -250,6 +250,6 @@ class TestTasks:
         for path in (data.path / "flights-0").glob("0" * 20 + ".*"):
             path.unlink()
         with pytest.raises(
-            DataLoss, match=rf"now holds \[{second}, 300\): retention or a delete removed the beginning"
+            DataLoss, match=rf"now holds \[{second}, 300\): retention or a delete has removed the beginning"
         ):
             list(task.read(planned))

@@ -66,7 +66,7 @@ class TestDirectory:
 
     def test_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(ValueError, match="is no directory"):
+        with pytest.raises(ValueError, match="is not a directory"):
             absolute_directory(str(tmp_path / "file"))
 
     @pytest.mark.parametrize("path", ["s3://bucket/data", "hdfs://n/data"])

@@ -34,7 +34,7 @@ PLAIN = appends("buffered", 1, 1, 1)
     ("results", "setting", "reason"),
     [
         (durable(0.01), 'durability="os"', "does not flush"),
-        (durable(0.5), 'durability="sync"', "4 threads make 6,000 a second"),
+        (durable(0.5), 'durability="sync"', "4 threads reach 6,000 a second"),
         (durable(5), 'durability="sync" with several appending threads, or "interval"', "share one flush"),
         (durable(40), 'durability="interval" with flush.ms=1000', "too slow"),
         (
@@ -51,17 +51,21 @@ PLAIN = appends("buffered", 1, 1, 1)
             "klog.io.write=direct for bulk loads",
             "0.97 of the buffered rate",
         ),
-        (PLAIN + appends("dontcache", 0.95, 0.97, 1), "klog.io.write=dontcache for bulk loads", "stays in memory"),
+        (
+            PLAIN + appends("dontcache", 0.95, 0.97, 1),
+            "klog.io.write=dontcache for bulk loads",
+            "the page cache is kept",
+        ),
         (
             PLAIN + appends("write-behind", 0.95, 0.97, 1),
             "klog.io.write.behind.bytes=268435456 for bulk loads",
-            "stays in memory",
+            "the page cache is kept",
         ),
         (PLAIN + appends("write-behind", 0.5, 0.6, 0.7), "klog.io.write=buffered", "reaches 0.60"),
         (appends("buffered", 0.1, 0.85, 1), "batches of 64 KiB and more", "85% of the best rate"),
         (
             [result("random read of 64 KiB", "cold", 1, 0.01)],
-            "enough memory for what is read again and again",
+            "enough memory for data that is read often",
             "100 times as long",
         ),
     ],
