@@ -44,14 +44,14 @@ SPLIT_ABORTED = {
 }
 OVERFLOW_EPOCHS = {"leader_epochs": [[0, 0], [1, 16], [2, 3000000011], [3, 3000000028]]}
 
-TORN = "torn bytes behind the last whole batch are cut on a clean open too"
-RESCAN = "the log end comes from the batches, not from an index entry that points nowhere"
-NO_REFUSAL = "Kafka refuses the directory; what cannot be a batch at the tail is cut"
+TORN = "torn bytes after the last whole batch are cut on a clean open too"
+RESCAN = "the log end comes from the batches, not from an index entry without a batch"
+NO_REFUSAL = "Kafka refuses the directory; klog cuts a tail that cannot be a batch"
 LEARNED = "epochs come from the batch headers when the checkpoint lacks them"
 WRONG_BIT = "an epoch that one batch alone has, one bit away from the checkpoint's, is not taken over"
-CONTRADICTED = "epochs that the batches contradict give way to theirs"
+CONTRADICTED = "epochs that the batches contradict are replaced by those of the batches"
 MARKERS = "the transaction index is rebuilt from the markers"
-MENDED = "readers get the offsets that the neighbours leave for the batch, the file stays as it is"
+MENDED = "readers get the offsets that the neighbouring batches leave free, the file is not changed"
 SWAP = "a .swap is checked before it replaces anything; this one is dropped"
 
 BETTER: dict[str, Better] = {
@@ -70,7 +70,7 @@ BETTER: dict[str, Better] = {
     "fuzz-04-clean": Better(TORN, like="fuzz-04-unclean"),
     "fuzz-05-clean": Better(RESCAN, like="fuzz-09-clean"),
     "fuzz-13-clean": Better(
-        "the flipped batch at 172 is kept for its readers to meet, the torn bytes behind it are cut",
+        "the flipped batch at 172 is kept and its readers raise, the torn bytes after it are cut",
         fields={
             "log_end_offset": 177,
             "segments": [
@@ -86,10 +86,10 @@ BETTER: dict[str, Better] = {
     ),
     "fuzz-14-clean": Better(NO_REFUSAL, like="flip-first-body-of-active-clean"),
     # Offsets that go back.
-    "batch-repeated-clean": Better("cut before the first batch that goes back", like="none-clean"),
-    "batch-repeated-unclean": Better("cut before the first batch that goes back", like="none-unclean"),
-    "base-offset-below-segment-clean": Better("kept up to the batch that goes back", like="cut-boundary-unclean"),
-    "base-offset-below-segment-unclean": Better("kept up to the batch that goes back", like="cut-boundary-unclean"),
+    "batch-repeated-clean": Better("cut before the first batch whose offsets go back", like="none-clean"),
+    "batch-repeated-unclean": Better("cut before the first batch whose offsets go back", like="none-unclean"),
+    "base-offset-below-segment-clean": Better("kept up to the batch whose offsets go back", like="cut-boundary-unclean"),
+    "base-offset-below-segment-unclean": Better("kept up to the batch whose offsets go back", like="cut-boundary-unclean"),
     # A base offset, which lies outside the checksum, flipped far up: the batch behind it tells what it was.
     "fuzz-06-clean": Better(MENDED, fields={"read_error": None}, records="none-clean"),
     "fuzz-08-clean": Better(MENDED, records="none-clean"),
@@ -118,15 +118,15 @@ BETTER: dict[str, Better] = {
     "swap-empty-unclean": Better(SWAP, like="none-unclean"),
     "swap-corrupt-tail-clean": Better(SWAP, like="none-clean"),
     "swap-corrupt-tail-unclean": Better(SWAP, like="none-unclean"),
-    "swap-split-incomplete-clean": Better("half a split is no split: the original stays", like="none-clean"),
-    "swap-split-incomplete-unclean": Better("half a split is no split: the original stays", like="none-unclean"),
+    "swap-split-incomplete-clean": Better("an incomplete split is dropped: the original stays", like="none-clean"),
+    "swap-split-incomplete-unclean": Better("an incomplete split is dropped: the original stays", like="none-unclean"),
     "swap-split-clean": Better(MARKERS, fields=SPLIT_ABORTED),
     "swap-split-unclean": Better(MARKERS, fields=SPLIT_ABORTED),
     # Other files.
     "metadata-empty-clean": Better("an empty partition.metadata counts as missing", like="metadata-missing-clean"),
     "metadata-empty-unclean": Better("an empty partition.metadata counts as missing", like="metadata-missing-unclean"),
-    "foreign-log-name-clean": Better("abc.log is not a segment; it is left alone", like="none-clean"),
-    "foreign-log-name-unclean": Better("abc.log is not a segment; it is left alone", like="none-unclean"),
+    "foreign-log-name-clean": Better("abc.log is not a segment; it is ignored", like="none-clean"),
+    "foreign-log-name-unclean": Better("abc.log is not a segment; it is ignored", like="none-unclean"),
 }
 
 OTHER_TOPIC = {"metadata-other-id-clean", "metadata-other-id-unclean"}
