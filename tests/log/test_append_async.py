@@ -21,7 +21,7 @@ from tests.support.patience import PATIENCE
 
 
 class Gated(RealFiles):
-    """While the gate is closed, an fdatasync does not come back."""
+    """While the gate is closed, an fdatasync does not return."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,10 +116,10 @@ def test_a_task_that_is_cancelled_while_it_waits_has_appended_nothing(tmp_path: 
 
     with opened(tmp_path, files) as log:
         asyncio.run(main())
-        assert values(log) == [b"first", b"under way", b"behind"]  # what had begun went on to its end
+        assert values(log) == [b"first", b"under way", b"behind"]  # the commit under way was finished
 
 
-def test_a_failed_fdatasync_is_every_tasks_error(tmp_path: Path) -> None:
+def test_a_failed_fdatasync_raises_in_every_waiting_task(tmp_path: Path) -> None:
     with FaultyIo() as io:
         log = opened(tmp_path, RealFiles(io.table))
         io.rule("fdatasync", error=errno.EIO)
@@ -136,7 +136,7 @@ def test_a_failed_fdatasync_is_every_tasks_error(tmp_path: Path) -> None:
         log.close()
 
 
-def test_a_loop_that_went_away_with_its_queue_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_loop_closed_with_waiting_tasks_blocks_no_other_appender(tmp_path: Path) -> None:
     files = Gated()
     with opened(tmp_path, files) as log:
         files.gate.clear()
@@ -157,7 +157,7 @@ def test_a_loop_that_went_away_with_its_queue_holds_nobody_up(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("durability", "config"), [("os", {}), ("interval", {}), ("os", {"flush.messages": 1})])
-def test_the_other_modes_append_at_once(tmp_path: Path, durability: str, config: dict[str, object]) -> None:
+def test_other_durability_modes_append_at_once(tmp_path: Path, durability: str, config: dict[str, object]) -> None:
     async def main() -> None:
         assert (await log.append_async([(None, b"a"), (None, b"b")], compression="lz4")).first_offset == 1
         assert (await log.append_async([])).count == 0
@@ -170,7 +170,7 @@ def test_the_other_modes_append_at_once(tmp_path: Path, durability: str, config:
         assert (log.recovery_point == 3) == bool(config)
 
 
-def test_a_generator_and_nothing_at_all(tmp_path: Path) -> None:
+def test_a_generator_and_an_empty_list(tmp_path: Path) -> None:
     async def main() -> None:
         assert (await log.append_async((None, b"%d" % n) for n in range(3))).count == 3
         assert (await log.append_async([])).count == 0

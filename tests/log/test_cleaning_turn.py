@@ -1,4 +1,4 @@
-"""Whose turn it is at a log's closed segments: cleanings exclude each other, and whoever pauses finds none."""
+"""The cleaning state of a log: cleanings exclude each other, and a pause waits until none is running."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def in_thread(action: Callable[[], object]) -> threading.Thread:
 
 
 def until(true: Callable[[], bool]) -> None:
-    """Other threads have come so far."""
+    """Wait until other threads have come this far."""
     passed = threading.Event()
     for _ in range(3000):
         if true():
@@ -29,8 +29,8 @@ def until(true: Callable[[], bool]) -> None:
     raise AssertionError("they have not")
 
 
-def test_a_cleaning_ends_where_it_began() -> None:
-    """CM10: over in none and paused is a mistake; in progress becomes none, aborted becomes paused."""
+def test_a_cleaning_ends_in_the_state_it_began_in() -> None:
+    """CM10: ending one in state none or paused is a mistake; in progress becomes none, aborted becomes paused."""
     turn = CleaningState()
     with pytest.raises(AssertionError):
         turn.done()
@@ -56,7 +56,7 @@ def test_a_cleaning_ends_where_it_began() -> None:
 
 
 def test_two_pauses_need_two_resumes() -> None:
-    """CM7: and nothing begins before; aborting works where nothing is in progress."""
+    """CM7: and no cleaning begins before; aborting works where nothing is in progress."""
     turn = CleaningState()
     turn.abort()
     assert turn.state == "none"
@@ -71,8 +71,8 @@ def test_two_pauses_need_two_resumes() -> None:
     assert turn.try_begin()
 
 
-def test_a_cleaning_notices_that_somebody_waits() -> None:
-    """CM7: several who wait, too; each of them finds no cleaning, and in the end all is as it was."""
+def test_a_cleaning_ends_when_a_pause_waits() -> None:
+    """CM7: several waiting threads, too; each of them finds no cleaning, and in the end the state is none again."""
     turn, free, found = CleaningState(), threading.Event(), []
 
     def truncate() -> None:
@@ -96,7 +96,7 @@ def test_a_cleaning_notices_that_somebody_waits() -> None:
     assert turn.state == "none"
 
 
-def test_what_interrupts_who_waits_leaves_no_pause() -> None:
+def test_an_interrupted_wait_leaves_no_pause() -> None:
     turn = CleaningState()
 
     class Interrupted(threading.Condition):
@@ -112,7 +112,7 @@ def test_what_interrupts_who_waits_leaves_no_pause() -> None:
     assert turn.try_begin()
 
 
-def test_by_hand_ends_the_background_and_waits_for_its_own_kind() -> None:
+def test_a_cleaning_by_hand_aborts_a_background_one_and_waits_for_another_by_hand() -> None:
     turn, log, free = CleaningState(), [], threading.Event()
 
     def clean(name: str) -> None:
@@ -129,7 +129,7 @@ def test_by_hand_ends_the_background_and_waits_for_its_own_kind() -> None:
     turn.done()
     until(lambda: len(log) == 1)
     assert not turn.try_begin()
-    assert turn.state == "in progress"  # the other one waits, it does not abort
+    assert turn.state == "in progress"  # the other cleaning waits and does not abort it
     free.set()
     for thread in threads:
         thread.join(WAIT)
@@ -137,7 +137,7 @@ def test_by_hand_ends_the_background_and_waits_for_its_own_kind() -> None:
     assert turn.state == "none"
 
 
-def test_by_hand_within_itself() -> None:
+def test_a_cleaning_by_hand_within_itself_is_refused() -> None:
     turn = CleaningState()
     with turn.by_hand():
         with turn.by_hand():
@@ -146,8 +146,8 @@ def test_by_hand_within_itself() -> None:
     assert turn.state == "none"
 
 
-def test_a_pause_that_does_not_wait() -> None:
-    """CM6: retention of a log that is being cleaned leaves it out."""
+def test_a_pause_without_waiting() -> None:
+    """CM6: retention skips a log that is being cleaned."""
     turn = CleaningState()
     assert turn.try_begin()
     assert not turn.try_pause()
@@ -158,7 +158,7 @@ def test_a_pause_that_does_not_wait() -> None:
     assert turn.try_begin()
 
 
-def test_who_waits_in_a_cleaning_is_woken() -> None:
+def test_a_wait_inside_a_cleaning_is_woken_by_a_pause() -> None:
     turn, out = CleaningState(), []
     begun = threading.Event()
 
@@ -177,7 +177,7 @@ def test_who_waits_in_a_cleaning_is_woken() -> None:
 
 
 def test_a_thread_never_waits_for_itself() -> None:
-    """Y1: as the handler of a signal would, that comes over a pause, over its wait, or over a cleaning."""
+    """Y1: as the handler of a signal would during a pause, its wait, or a cleaning."""
     turn, met = CleaningState(), []
 
     class Interrupted(threading.Condition):

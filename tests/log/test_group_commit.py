@@ -35,7 +35,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 class Gated(RealFiles):
-    """While the gate is closed, an fdatasync does not come back."""
+    """While the gate is closed, an fdatasync does not return."""
 
     def __init__(self, table: int = 0) -> None:
         super().__init__(table)
@@ -50,7 +50,7 @@ class Gated(RealFiles):
         super().fdatasync(file)
 
     def close(self) -> None:
-        """From here on: and nobody has been here yet."""
+        """Close the gate, and forget earlier arrivals."""
         while self.entered.acquire(blocking=False):
             pass
         self.syncs = 0
@@ -58,7 +58,7 @@ class Gated(RealFiles):
 
 
 class Appender(threading.Thread):
-    """One call, in a thread: what came of it."""
+    """One call, in a thread: its result or error."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
@@ -99,7 +99,7 @@ def opened(path: Path, files: Any, **config: Any) -> klog.Log:
 
 
 def together(log: klog.Log, files: Gated, *calls: Callable[[], Any]) -> list[Appender]:
-    """The calls as one group, in this order, behind a group of one record; the gate is open again then."""
+    """Run the calls as one group, in this order, after a group of one record; then the gate is open again."""
     files.close()
     leader = Appender(lambda: log.append([(None, b"leads")]))
     assert files.entered.acquire(timeout=PATIENCE)
@@ -118,8 +118,8 @@ def put(log: klog.Log, value: bytes) -> Callable[[], Any]:
     return lambda: log.append([(None, value)])
 
 
-def test_nobody_is_answered_and_nothing_is_shown_before_the_fdatasync_is_through(log: klog.Log, files: Gated) -> None:
-    """F24, P2: a stalled fdatasync holds every answer of its group back."""
+def test_no_append_returns_and_no_record_is_readable_before_the_fdatasync(log: klog.Log, files: Gated) -> None:
+    """F24, P2: a stalled fdatasync holds back every append of its group."""
     files.close()
     first = Appender(put(log, b"a"))
     assert files.entered.acquire(timeout=PATIENCE)
@@ -173,7 +173,7 @@ def test_appends_that_wait_share_one_write_and_one_fdatasync(tmp_path: Path) -> 
 
 
 def test_every_kind_of_append_is_in_the_group(tmp_path: Path, log: klog.Log, files: Gated) -> None:
-    """The batches of clients, coordinators and of a leader that is followed, and lists."""
+    """Batches of clients, of coordinators and of replication, and lists."""
     end = log.log_end_offset + 1
     group = together(
         log,
@@ -189,7 +189,7 @@ def test_every_kind_of_append_is_in_the_group(tmp_path: Path, log: klog.Log, fil
     assert files.syncs == 2
 
 
-def test_what_is_refused_in_the_middle_of_a_group_concerns_nobody_else(log: klog.Log, files: Gated) -> None:
+def test_a_refused_append_in_a_group_affects_no_other(log: klog.Log, files: Gated) -> None:
     log.append_batches(produced(7, 0, 0))
     group = together(
         log,
@@ -212,8 +212,8 @@ def test_what_is_refused_in_the_middle_of_a_group_concerns_nobody_else(log: klog
     assert [state.last_sequence for state in log.producers.values()] == [2]
 
 
-def test_a_full_disk_refuses_what_does_not_fit_and_nothing_else(tmp_path: Path) -> None:
-    """A joined write that fails is taken back, and each is tried alone: what fits goes in."""
+def test_a_full_disk_refuses_only_the_appends_that_do_not_fit(tmp_path: Path) -> None:
+    """A joined write that fails is rolled back, and each append is tried alone: those that fit succeed."""
     with FaultyIo() as io:
         files = Gated(io.table)
         with opened(tmp_path, files) as log:
@@ -239,12 +239,12 @@ def test_a_full_disk_refuses_what_does_not_fit_and_nothing_else(tmp_path: Path) 
 
 @pytest.mark.parametrize("failing", [1, 2, 3])
 def test_a_failed_fdatasync_fails_its_whole_group_and_is_final(tmp_path: Path, failing: int) -> None:
-    """F19, S2: nothing is retried, and what was answered before is there."""
+    """F19, S2: nothing is retried, and what was acknowledged before is there."""
     acked: list[bytes] = []
     with FaultyIo() as io:
         log = opened(tmp_path, RealFiles(io.table))
         log.append([(None, b"first")])
-        io.rule("fdatasync", error=errno.EIO, nth=failing, delay_ms=5)  # the first rule that fits is the one
+        io.rule("fdatasync", error=errno.EIO, nth=failing, delay_ms=5)  # the first matching rule applies
         io.rule("fdatasync", delay_ms=5)
         errors: list[BaseException] = []
 
@@ -302,7 +302,7 @@ def log_append(log: klog.Log, sent: bytes, epoch: int | None = None) -> Any:
 
 
 def test_a_group_of_many_threads_is_nearly_all_of_them(tmp_path: Path) -> None:
-    """At least 0.6 of the threads share an fdatasync, on the mean; each thread's records are in its order."""
+    """At least 0.6 of the threads share an fdatasync, on average; each thread's records are in order."""
     threads, each = 8, 15
     with FaultyIo() as io, klog.Log.open(tmp_path / "t-0", durability="sync", files=RealFiles(io.table)) as log:
         log.append([(None, b"first")])
@@ -330,7 +330,7 @@ def test_a_group_of_many_threads_is_nearly_all_of_them(tmp_path: Path) -> None:
         assert log._commits.appends == 1 + threads * each
 
 
-def test_who_is_alone_is_never_kept_waiting_for_others(log: klog.Log, files: Gated) -> None:
+def test_a_lone_append_never_waits_for_others(log: klog.Log, files: Gated) -> None:
     for number in range(5):
         log.append([(None, b"%d" % number)])
     assert log._commits.groups == log._commits.appends == 6 and log._commits.largest == 1
@@ -338,7 +338,7 @@ def test_who_is_alone_is_never_kept_waiting_for_others(log: klog.Log, files: Gat
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Also where it is ignored, as a shell lets what it starts in the background."""
+    """Also where it is ignored, as a shell does for background processes."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -361,8 +361,8 @@ def test_ctrl_c_takes_a_waiting_append_out_of_the_queue(log: klog.Log, files: Ga
     assert values(log) == [b"first", b"leads", b"behind"]
 
 
-def test_ctrl_c_in_the_leader_leaves_the_others_appends_to_the_next(tmp_path: Path) -> None:
-    """The group that was being synced is taken back, durably; who was in it and is not interrupted goes in later."""
+def test_ctrl_c_in_the_leader_leaves_the_other_appends_to_the_next_leader(tmp_path: Path) -> None:
+    """The group that was being synced is rolled back, durably; its appends that are not interrupted go in later."""
 
     class Interrupting(Gated):
         def fdatasync(self, file: LogFile) -> None:
@@ -411,8 +411,8 @@ def test_an_append_in_a_listener_commits_alone(log: klog.Log) -> None:
     assert values(log) == [b"first", b"a", b"from the listener"] and heard == [2, 3]
 
 
-def test_the_youngest_record_is_one_that_can_be_read(log: klog.Log, files: Gated) -> None:
-    """An append that waits for its fdatasync is not there yet, and hides nothing of what is."""
+def test_the_newest_record_is_a_readable_one(log: klog.Log, files: Gated) -> None:
+    """An append that waits for its fdatasync is not readable yet, and hides no readable record."""
     log.append([(None, b"old", NOW - 50), (None, b"young", NOW - 10)])
     files.close()
     waits = Appender(lambda: log.append([(None, b"youngest", NOW + 50)]))
@@ -466,8 +466,8 @@ def ticket_of(log: klog.Log, records: list[Any]) -> Ticket:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_a_group_does_what_its_appends_do_one_by_one(tmp_path: Path, seed: int) -> None:
-    """The same answers, refusals, bytes, producers, epochs and segments."""
+def test_a_group_has_the_same_effect_as_its_appends_one_by_one(tmp_path: Path, seed: int) -> None:
+    """The same results, refusals, bytes, producers, epochs and segments."""
     config = {"segment.bytes": 1000, "segment.index.bytes": 200, "index.interval.bytes": 100}
     (tmp_path / "one").mkdir()
     (tmp_path / "all").mkdir()
@@ -495,8 +495,8 @@ def test_a_group_does_what_its_appends_do_one_by_one(tmp_path: Path, seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_threads_were_answered_survives_a_power_cut(tmp_path: Path, seed: int) -> None:
-    """P2: the power goes at an operation of a run of four threads; what any of them was answered is on disk."""
+def test_acknowledged_appends_of_threads_survive_a_power_cut(tmp_path: Path, seed: int) -> None:
+    """P2: the power is cut at an operation of a run of four threads; every acknowledged append is on disk."""
     rng = random.Random(seed)
     for turn in range(6):
         path = tmp_path / f"run-{turn}"

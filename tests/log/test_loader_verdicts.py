@@ -1,9 +1,9 @@
 """klog loads damaged directories as Kafka's own loader does, or better; where it differs, the table below says how.
 
-Kafka 4.1.0's verdict on each of the 187 directories in tests/golden/loader.tar.xz was written down by Kafka itself.
-Under `recovery="kafka"` klog follows it, with two freedoms: never fewer records than Kafka's verdict, and no refusal
-where Kafka loads. `BETTER` is the whole list of differences. Nearly all of them make one directory's answer equal to
-Kafka's answer for a sibling ("the same damage, but unclean" or "no damage at all"), so the table names the sibling.
+Kafka wrote its own 4.1.0 verdict on each of the 187 directories in tests/golden/loader.tar.xz.
+With `recovery="kafka"` klog follows it, with two freedoms: never fewer records than Kafka's verdict, and no refusal
+where Kafka loads. `BETTER` is the whole list of differences. Nearly all of them make one directory's result equal to
+Kafka's result for a sibling ("the same damage, but unclean" or "no damage at all"), so the table names the sibling.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tests.support import golden
 
 @dataclasses.dataclass(frozen=True)
 class Better:
-    """klog's answer is Kafka's verdict for the case `like` (default: the case itself), with `fields` in its place.
+    """klog's result is Kafka's verdict for the case `like` (default: the case itself), with `fields` replaced.
 
-    records: the case whose records are read, where that is another one.
+    records: the case whose records are read, if another one.
     """
 
     reason: str
@@ -90,7 +90,7 @@ BETTER: dict[str, Better] = {
     "batch-repeated-unclean": Better("cut before the first batch whose offsets go back", like="none-unclean"),
     "base-offset-below-segment-clean": Better("kept up to the batch whose offsets go back", like="cut-boundary-unclean"),
     "base-offset-below-segment-unclean": Better("kept up to the batch whose offsets go back", like="cut-boundary-unclean"),
-    # A base offset, which lies outside the checksum, flipped far up: the batch behind it tells what it was.
+    # A base offset, which lies outside the checksum, flipped far up: the next batch shows what it was.
     "fuzz-06-clean": Better(MENDED, fields={"read_error": None}, records="none-clean"),
     "fuzz-08-clean": Better(MENDED, records="none-clean"),
     "fuzz-08-unclean": Better(MENDED, like="fuzz-08-clean", records="none-clean"),
@@ -208,7 +208,7 @@ def test_verdict(name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in OTHER_TOPIC])
-def test_what_loading_decided_survives_a_clean_reopen(
+def test_the_result_of_a_load_survives_a_clean_reopen(
     name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path
 ) -> None:
     case = cases[name]
@@ -230,7 +230,7 @@ def test_what_loading_decided_survives_a_clean_reopen(
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_TOPIC))
-def test_a_directory_of_another_topic_is_refused_untouched(
+def test_a_directory_of_another_topic_is_refused_unchanged(
     name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path
 ) -> None:
     """Kafka refuses as well, but only after loading has changed the files."""
@@ -242,7 +242,7 @@ def test_a_directory_of_another_topic_is_refused_untouched(
 
 
 def test_the_table_names_only_cases_that_exist_and_differ(cases: dict[str, golden.LoaderCase]) -> None:
-    """An entry whose case Kafka already answers the same way is a leftover."""
+    """An entry for which Kafka has the same result is a leftover."""
     for name, better in BETTER.items():
         verdict = cases[name].verdict
         if not verdict["ok"]:
@@ -255,7 +255,7 @@ def test_the_table_names_only_cases_that_exist_and_differ(cases: dict[str, golde
 
 
 def test_never_fewer_records_than_kafka(cases: dict[str, golden.LoaderCase]) -> None:
-    """Guards the table itself: no entry may promise less than Kafka gives."""
+    """Guards the table itself: no entry may expect fewer records than Kafka keeps."""
     for name, better in BETTER.items():
         kafka = cases[name].records
         klogs = cases[better.records or better.like or name].records
@@ -265,8 +265,8 @@ def test_never_fewer_records_than_kafka(cases: dict[str, golden.LoaderCase]) -> 
             assert {record.offset for record in kafka} <= {record.offset for record in klogs}, name
 
 
-def test_the_page_of_deviations_says_what_the_table_says() -> None:
-    """docs/deviations.md: each reason once, with just its cases."""
+def test_the_page_of_deviations_matches_the_table() -> None:
+    """docs/deviations.md: each reason once, with exactly its cases."""
     text = (Path(__file__).parents[2] / "docs" / "deviations.md").read_text()
     told = {}
     for paragraph in text.split("\n\n"):
@@ -282,7 +282,7 @@ def test_the_page_of_deviations_says_what_the_table_says() -> None:
 
 @pytest.fixture
 def lookup(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> Iterator[tuple[klog.Log, Mapping[str, Any]]]:
-    """The log of which Kafka wrote down 200 answers to each kind of question."""
+    """The log for which Kafka recorded 200 results of each kind of lookup."""
     case = cases["lookup"]
     log = open_case(case, case.copy(tmp_path))
     yield log, case.lookup
@@ -315,7 +315,7 @@ def test_time_index_lookups(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
 
 
 def test_translated_offsets(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
-    """LS2: LogSegment.translateOffset, the first batch that reaches an offset, none behind the last."""
+    """LS2: LogSegment.translateOffset, the first batch that reaches an offset, none after the last."""
     log, asked = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
     answers: Answers = []
@@ -340,7 +340,7 @@ def test_offsets_by_time_in_one_segment(
 
 
 def test_offsets_by_time(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
-    """UnifiedLog.fetchOffsetByTimestamp: the first record of the log at or above a time, and the words for offsets."""
+    """UnifiedLog.fetchOffsetByTimestamp: the first record of the log at or above a time, and the named offsets."""
     log, asked = lookup
     answers: Answers = []
     for timestamp, answer in asked["fetch_offset_by_timestamp"]:
@@ -353,7 +353,7 @@ def test_offsets_by_time(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
         assert list(log.list_offset(int(number)) or ()) == answer, number
 
 
-def test_a_fetch_begins_where_translated_offsets_say(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
+def test_a_fetch_begins_at_the_translated_position(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
     log, asked = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
     for base, offset, answer in asked["translate_offset"]:

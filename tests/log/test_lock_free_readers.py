@@ -24,7 +24,7 @@ from tests.support.steps import at_step
 
 
 def once_behind(call: Callable[..., Any], action: Callable[[], Any]) -> Callable[..., Any]:
-    """The same call, but something happens behind the first of them."""
+    """The same call, but an action runs after the first of them."""
     left = [action]
 
     def calls(*args: Any, **more: Any) -> Any:
@@ -41,10 +41,10 @@ def committed(log: klog.Log) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
-def test_what_was_aborted_is_known_while_the_directory_gets_another_name(
+def test_aborted_transactions_are_known_during_a_rename_of_the_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewritten: bool
 ) -> None:
-    """X1: a transaction index that is not found under its old name would be one without entries, for good."""
+    """X1: a transaction index that is missing under its old name must not count as empty for good."""
     with Story(tmp_path) as story:
         log = story.log
         story.transact(7, 2)
@@ -55,7 +55,7 @@ def test_what_was_aborted_is_known_while_the_directory_gets_another_name(
         if rewritten:
             assert log.purge_key(b"9").records_removed == 1
         else:
-            log.rename_dir("t-1")  # whatever was read of them is looked at anew
+            log.rename_dir("t-1")  # cached indexes are read again
         expected = [b"1", b"2", b"3"] if rewritten else [b"1", b"2", b"9", b"3"]
         read = once_behind(vars(Segment)["txn_index"].fget, lambda: log.rename_dir("t-2"))
         monkeypatch.setattr(Segment, "txn_index", property(read))
@@ -64,8 +64,8 @@ def test_what_was_aborted_is_known_while_the_directory_gets_another_name(
         assert committed(log) == expected
 
 
-def test_a_segment_that_leaves_takes_what_was_aborted_from_its_own_file(tmp_path: Path) -> None:
-    """Not from one of the name that it is about to get."""
+def test_a_removed_segment_reads_its_aborted_transactions_from_its_own_file(tmp_path: Path) -> None:
+    """Not from a file with the name that it is about to get."""
     with Story(tmp_path, **{"file.delete.delay.ms": RETENTION_MS}) as story:
         log = story.log
         story.put(1)
@@ -73,14 +73,14 @@ def test_a_segment_that_leaves_takes_what_was_aborted_from_its_own_file(tmp_path
         story.transact(7, 2)
         story.abort(7)
         log.roll()
-        log.rename_dir("t-1")  # whatever was read of the indexes is looked at anew
+        log.rename_dir("t-1")  # cached indexes are read again
         old = log.segments[1]
         log.truncate_to(0)
         assert [entry.producer_id for entry in old.txn_index.entries] == [7]
 
 
 class Watched(RealFiles):
-    """Tells of each file before it is unlinked."""
+    """Reports each file before it is unlinked."""
 
     tell: Callable[[str], object] = staticmethod(lambda path: None)
 
@@ -89,8 +89,8 @@ class Watched(RealFiles):
         super().unlink(path)
 
 
-def test_nothing_keeps_the_bytes_of_a_segment_that_was_opened_while_it_was_deleted(tmp_path: Path) -> None:
-    """Of a topic that is deleted, where handles are those of the whole log.dir."""
+def test_a_segment_opened_during_its_deletion_is_not_kept_open(tmp_path: Path) -> None:
+    """Of a deleted topic, where handles are shared by the whole log.dir."""
     files = Watched()
     with open_log(tmp_path / "t-0", files=files) as log:
         fill(log)
@@ -100,8 +100,8 @@ def test_nothing_keeps_the_bytes_of_a_segment_that_was_opened_while_it_was_delet
         assert [handles.files.find(old), handles.indexes.find(old)] == [None, None]
 
 
-def test_what_is_counted_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a segment of before a truncation, and the next of behind it."""
+def test_count_uses_one_state_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one segment from before a truncation and the next from after it."""
     with open_log(tmp_path / "t-0") as log:
         fill(log)
 
@@ -113,8 +113,8 @@ def test_what_is_counted_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.Mo
         assert log.count() == 20
 
 
-def test_what_is_fetched_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a place of before a truncation in the bytes of behind it, where no batch may begin."""
+def test_fetch_uses_one_state_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a position from before a truncation in the bytes from after it, where no batch may begin."""
     with open_log(tmp_path / "t-0") as log:
         append(log, [(b"k", b"before")] * 60)
 
@@ -129,16 +129,16 @@ def test_what_is_fetched_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.Mo
         assert (found.log_end_offset, found.high_watermark) == (log.log_end_offset, log.high_watermark)
 
 
-def test_an_index_in_hand_is_nobodys_when_its_file_gets_shorter(
+def test_an_index_in_use_is_replaced_when_its_file_is_shortened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S5: what is mapped behind the new end would end the process. Nor is it kept for the next."""
+    """S5: reading mapped bytes beyond the new end would end the process. The old index is not kept for the next reader."""
     config = {"segment.bytes": 1 << 20, "segment.index.bytes": 1 << 16}
     with open_log(tmp_path / "t-0", config=config) as log:
         append(log, [(b"k", b"v" * 300)] * 1500, 1)
     with open_log(tmp_path / "t-0", config=config) as log:
         old = log.segments[0]
-        old._drop_handles()  # what the load has looked up in it
+        old._drop_handles()  # those that the load has opened
 
         def rewrite() -> None:
             log.truncate_to(40)
@@ -151,10 +151,10 @@ def test_an_index_in_hand_is_nobodys_when_its_file_gets_shorter(
         assert header is not None and header.base_offset == 39
 
 
-def test_a_youngest_timestamp_is_not_that_of_before_the_last_append(
+def test_the_newest_timestamp_includes_the_last_append(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Searches by time would pass the segment by, and retention delete it too soon."""
+    """Searches by time would skip the segment, and retention would delete it too soon."""
     with open_log(tmp_path / "t-0") as log:
         log.append([(b"k", b"v", NOW)])
     with open_log(tmp_path / "t-0", clean_shutdown=True) as log:
@@ -170,8 +170,8 @@ def test_a_youngest_timestamp_is_not_that_of_before_the_last_append(
         assert log.offset_for_timestamp(NOW + 5) == (NOW + 5, 1)
 
 
-def test_a_range_of_before_a_truncation_is_not_valid_again_behind_a_move(tmp_path: Path) -> None:
-    """R3: whoever has the log in hand goes on with the copy, which was never truncated."""
+def test_a_range_from_before_a_truncation_stays_invalid_after_a_move(tmp_path: Path) -> None:
+    """R3: a holder of the log continues with the copy, which was never truncated."""
     with klog.open([tmp_path / "a", tmp_path / "b"], create=True) as logs:
         logs.create_topic("t")
         log = logs.log("t", 0)
@@ -213,8 +213,8 @@ print("there", before)
 
 
 @pytest.mark.parametrize("step", ["_open_index", "_read_index", "_load_index"])
-def test_who_reads_in_a_log_that_is_closed_has_no_index_mapped(tmp_path: Path, step: str) -> None:
-    """S5: the next owner of the files may shorten them, and a page that is gone ends the process."""
+def test_a_reader_of_a_closed_log_keeps_no_index_mapped(tmp_path: Path, step: str) -> None:
+    """S5: the next owner of the files may shorten them, and reading a missing page ends the process."""
     config = {"segment.bytes": 1 << 20, "segment.index.bytes": 1 << 16, "index.interval.bytes": 100}
     with open_log(tmp_path / "t-0", config=config) as log:
         append(log, [(b"k", b"v" * 300)] * 1500, 1)
@@ -241,8 +241,8 @@ READS: dict[str, Callable[[klog.Log], object]] = {
 
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("beside", [False, True])
-def test_a_reader_is_told_that_the_topic_was_deleted(tmp_path: Path, beside: bool, read: str) -> None:
-    """Wherever it is when the files go; and not to bring back a disk."""
+def test_a_reader_of_a_deleted_topic_raises(tmp_path: Path, beside: bool, read: str) -> None:
+    """Wherever it is when the files are deleted; the error does not ask to bring back a disk."""
 
     def deleted(logs: klog.LogManager, clock: ManualClock) -> None:
         logs.delete_topic("t")

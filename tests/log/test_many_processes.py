@@ -1,7 +1,7 @@
-"""One writer and several readers, each a process of its own, while the log grows, rolls, is cut and loses its beginning.
+"""One writer and several reader processes, while the log grows, rolls, is truncated and loses its beginning.
 
-Every record says in its value which offset it has and how many truncations came before it. A reader checks both, and may
-be told OffsetOutOfRange, nothing else.
+Every record's value holds its offset and the number of truncations before it. A reader checks both, and may
+only get OffsetOutOfRange.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_readers_beside_a_writer_that_does_everything(tmp_path: Path) -> None:
         assert log.log_start_offset > 0 and log.verify().problems == []
 
 
-def test_a_tail_hears_of_a_truncation_below_it(tmp_path: Path) -> None:
+def test_a_tail_raises_after_a_truncation_below_it(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs, klog.open(tmp_path, read_only=True) as beside:
         logs.create_topic("events")
         log = logs.log("events")
@@ -134,7 +134,7 @@ def test_a_tail_hears_of_a_truncation_below_it(tmp_path: Path) -> None:
 
 
 def test_views_of_a_log_that_is_truncated(tmp_path: Path) -> None:
-    """By the door: what memory() gave stays, whatever truncations do to the file."""
+    """Through the public API: the bytes of memory() stay, whatever truncations do to the file."""
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("events")
         log = logs.log("events")
@@ -155,7 +155,7 @@ def test_views_of_a_log_that_is_truncated(tmp_path: Path) -> None:
         assert [bytes(view) for view in views] == before
 
 
-def test_a_topic_that_is_deleted_and_made_anew_beside_a_reader(tmp_path: Path) -> None:
+def test_a_topic_that_is_deleted_and_recreated_beside_a_reader(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs, klog.open(tmp_path, read_only=True) as beside:
         logs.create_topic("events")
         logs.append("events", [(None, b"old")] * 5)

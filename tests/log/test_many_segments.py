@@ -1,4 +1,4 @@
-"""Very many segments, few descriptors and maps: nothing of a segment is open that nobody asks for."""
+"""Very many segments, few descriptors and maps: nothing of an unused segment is open."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.many_segments import write_segments
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# In a process of its own: the limit is for good, and what is counted is only its own.
+# In a separate process: the limit is permanent, and only its own descriptors are counted.
 CHILD = """
 import json, os, random, resource, sys, tracemalloc
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
