@@ -132,7 +132,7 @@ def test_fetch_uses_one_state_of_the_log(tmp_path: Path, monkeypatch: pytest.Mon
 def test_an_index_in_use_is_replaced_when_its_file_is_shortened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S5: reading mapped bytes beyond the new end would end the process. The old index is not kept for the next reader."""
+    """S5: reading mapped bytes beyond the new end would end the process. Later readers do not get the old index."""
     config = {"segment.bytes": 1 << 20, "segment.index.bytes": 1 << 16}
     with open_log(tmp_path / "t-0", config=config) as log:
         append(log, [(b"k", b"v" * 300)] * 1500, 1)

@@ -257,7 +257,7 @@ def test_readers_of_a_wrapper_that_cannot_be_decompressed_raise(tmp_path: Path) 
 
 
 def test_a_batch_with_a_flipped_bit_in_its_magic_is_not_an_old_message(tmp_path: Path) -> None:
-    """The batch's own checksum does not cover the byte: treated as a message, it would end the log at its first record."""
+    """The batch's own checksum does not cover the byte: as a message it would end the log at its first record."""
     data = bytearray(new_batch(0, 5) + new_batch(5, 5))
     data[len(data) // 2 + 16] = 0
     for clean in (True, False):

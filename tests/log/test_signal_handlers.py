@@ -1,5 +1,5 @@
-"""A signal's handler that runs in the middle of a call of its own thread, and calls the same log: it never waits for
-that thread, and never changes what is half changed. In a process of its own, since what fails here hangs."""
+"""A signal handler that runs during a call of its own thread, and calls the same log: it never waits for that thread,
+and never changes half-changed state. In a separate process, since a failure here hangs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def handled(*words: object) -> dict[str, int]:
         ("close", "close", "os", 7),
     ],
 )
-def test_a_handler_at_an_operation_of_the_disk(scenario: str, handler: str, durability: str, step: int) -> None:
+def test_a_handler_at_a_disk_operation(scenario: str, handler: str, durability: str, step: int) -> None:
     told = handled(scenario, handler, durability, step)
     assert told["refused"] > 0 and told["operations"] >= 2 * step
 
@@ -66,8 +66,8 @@ def test_handlers_anywhere(durability: str) -> None:
         handled("anywhere", seed, durability, 3)
 
 
-def test_a_log_that_was_closed_badly_leaves_no_marker(tmp_path: Path) -> None:
-    """D1: the marker would tell the next start that there is nothing to recover."""
+def test_a_log_whose_close_failed_leaves_no_marker(tmp_path: Path) -> None:
+    """D1: with the marker the next start would skip recovery."""
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t", partitions=2)
         log = logs.log("t", 1)
