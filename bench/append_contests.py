@@ -1,6 +1,6 @@
 """Encoded batches, appended to a new log: beside a loop of pwrite, and beside Kafka's engine.
 
-    append batches         as a follower takes them, offsets kept: lengths, order and checksums checked, indexes written;
+    append batches         as a follower takes them, offsets kept: lengths, order and checksums checked, indexes kept;
                            the peer writes the same bytes to a new file with the same preallocation and checks
                            nothing. Between them a contestant that computes each checksum and then writes
     kafka append leader    as clients send them, one batch a request, based on 0: every record checked, offsets assigned

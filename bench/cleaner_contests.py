@@ -68,7 +68,7 @@ class _Dirty:
             self.end = log.log_end_offset
 
     def fresh(self, at: Path) -> Path:
-    """Restore the directory: links to what no cleaner writes to, copies of the rest."""
+        """Restore the directory: links to what no cleaner writes to, copies of the rest."""
         shutil.rmtree(at.parent, ignore_errors=True)
         at.mkdir(parents=True)
         for path in self._source.iterdir():

@@ -7,8 +7,9 @@
              result is checked; memory per key
     live     appends beside a cleaning of the same log, with a throttle and without: p50, p99, the longest
 
-Each runs in its own processes. Results are printed, not compared with a peer, since a run takes minutes; --size, --records
-and --seconds make it smaller. Files are made below --directory, by default a temporary one, and removed at the end.
+Each runs in its own processes. Results are printed, not compared with a peer, since a run takes minutes; --size,
+--records and --seconds make it smaller. Files are made below --directory, by default a temporary one, and removed
+at the end.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _open(directory: Path, map_bytes: int = 128 * _MIB, segment_bytes: int = 256
 
 def make_log(directory: Path, size: int, segment_bytes: int) -> tuple[int, int]:
     """Write a log of about so many bytes, values of 1 KiB: one record of eight has a key of its own, the others share a
-    thousand keys. Its active segment holds a little more. Returns the number of unique keys, and of records in that one."""
+    thousand keys. Its active segment holds a little more. Returns the number of unique keys and of its records."""
     piece = min(32_768, max(1, size // _VALUE_BYTES // 64) * _UNIQUE_EVERY)
     values = np.frombuffer(noise(piece * _VALUE_BYTES), np.uint8).reshape(piece, _VALUE_BYTES)
     chance, done = np.random.default_rng(8), 0

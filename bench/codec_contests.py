@@ -2,8 +2,8 @@
 
 All work on batches of about one MiB, STREAM of them in turn (bench.workloads). Encoding starts from a caller's possible
 inputs: Arrow columns, parallel lists, a list of tuples, or one record after the other, and ends in bytes or in a pooled
-buffer ("group"), as Log.append takes it; aiokafka's builder has only one input. Decoding reads key, value, timestamp and
-offset of every record and checks the CRC, on both sides. The limit is a copy of the batch; it is the peer of the
+buffer ("group"), as Log.append takes it; aiokafka's builder has only one input. Decoding reads key, value, timestamp
+and offset of every record and checks the CRC, on both sides. The limit is a copy of the batch; it is the peer of the
 contests named "memcpy", "views" and "validate 1KiB".
 """
 

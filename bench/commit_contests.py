@@ -83,7 +83,7 @@ class Appenders:
         asyncio.run(main())
 
     def check(self) -> None:
-    """Check that every record is there, each appender's in its order."""
+        """Check that every record is there, each appender's in its order."""
         numbers: dict[bytes, int] = {}
         for record in self.opened.read(1):
             appender, number = record.key, int(record.value.rstrip(b"."))

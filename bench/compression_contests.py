@@ -77,7 +77,7 @@ class Library:
         self._out = ctypes.create_string_buffer(capacity)
 
     def run(self, undo: bool, inputs: ctypes.Array[_Bytes]) -> int:
-    """The size of the last result."""
+        """The size of the last result."""
         made: int = self._run(self._number, undo, inputs, len(inputs), self._out, len(self._out))
         assert made, f"{self.title} failed"
         return made

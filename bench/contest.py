@@ -156,7 +156,7 @@ def _turn(contestant: Contestant, repeats: int) -> float:
 
 
 def disturbance(threads: tuple[Path, ...] = ()) -> Iterator[bool]:
-    """Started by the call, queried by next(): was the processor taken away since then, from this thread or `threads`?"""
+    """Started by the call, queried by next(): was the processor taken away since, from this thread or `threads`?"""
     steal, waited, started = _steal(), _run_queue_wait(threads), time.perf_counter_ns()
 
     def verdicts() -> Iterator[bool]:

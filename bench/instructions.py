@@ -6,8 +6,8 @@ The counts are compared with bench/baselines/instructions.json:
 
   M1  with the compiler of the baseline (same name, same major version) a count may rise by 3 %: libc's malloc is in
       it, and minor versions of a compiler differ;
-  M2  with another compiler by 50 %: it lays out loops differently (clang 14 takes up to 30 % more here than gcc 12), and
-      only a large rise is significant;
+  M2  with another compiler by 50 %: it lays out loops differently (clang 14 takes up to 30 % more here than gcc 12),
+      and only a large rise is significant;
   M3  for another kind of processor there is no baseline: the counts are printed, and nothing fails.
 
 A count that falls does not fail: save the new one as the baseline. An intended rise (a further check, say) is

@@ -1,8 +1,8 @@
 """klog beside Kafka's own classes in one warm JVM: encode, decode, validate, in memory.
 
 Both sides work on the same bytes, a fetch of about one MiB, TURNS times in a run. It is made of batches of 16 KiB,
-the size that Kafka's producer sends, and stays in the caches, as data does that was just received or read. These contests
-compare the work, not the memory, which is the same for both (the other contests take their sources from a set
+the size that Kafka's producer sends, and stays in the caches, as data does that was just received or read. These
+contests compare the work, not the memory, which is the same for both (the other contests take their sources from a set
 that no cache holds). The JVM measures itself (kafka_loop.py).
 
     encode      columns or arrays into batches; klog from Arrow, Kafka by MemoryRecordsBuilder into one buffer

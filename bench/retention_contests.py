@@ -55,7 +55,7 @@ class _Many:
             log.roll()
 
     def leave(self) -> None:
-    """The state when nothing is due, without the empty segment that a roll has made."""
+        """The state when nothing is due, without the empty segment that a roll has made."""
         background.apply_retention(self.manager)
 
     def starts(self) -> list[int]:

@@ -1,9 +1,9 @@
 """From the page cache to a socket: FetchData.send_to beside a C loop around sendfile, in time and in processor seconds.
 
 All share one connection, read by a C thread: two connections differ by up to a third for as long as they last. Sender
-and receiver are pinned to two processors where there are two. TCP uses `cubic`: the default of some machines (bbr) paces
-the loopback, and the contest would measure that. A run ends when the last byte has arrived; processor seconds are the
-sender's alone, without that wait.
+and receiver are pinned to two processors where there are two. TCP uses `cubic`: the default of some machines (bbr)
+paces the loopback, and the contest would measure that. A run ends when the last byte has arrived; processor seconds
+are the sender's alone, without that wait.
 """
 
 from __future__ import annotations

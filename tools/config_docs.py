@@ -26,8 +26,8 @@ about the log, unknown keys are one warning. `LogConfig.from_properties(path)` a
 read such files, `to_properties()` writes them.
 
 **Precedence:** the topic's own value (`create_topic`, `alter_topic`), then the directory's changed value
-(`LogManager.alter_config`), then the value at opening (`klog.open(config=...)`), then the default. Among broker keys for
-the same setting ms precede minutes, minutes precede hours.
+(`LogManager.alter_config`), then the value at opening (`klog.open(config=...)`), then the default. Among broker keys
+for the same setting ms precede minutes, minutes precede hours.
 
 **None** removes a key's value: the next one in that order applies.
 

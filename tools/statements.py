@@ -2,7 +2,7 @@
 
 A statement is one checkable sentence about what Kafka's log layer does. UL: UnifiedLog, LL: LocalLog, LS: LogSegment,
 OI TI XI: offset, time and transaction index, LC: loader, PS: producer state, LE: leader epochs, LM: log manager,
-CL CM OM: cleaner, its manager, its map of keys. A test names the statements it proves at the beginning of its docstring:
+CL CM OM: cleaner, its manager, its map of keys. A test's docstring begins with the statements that it proves:
 `UL4, UL67: what is true`. Statements that do not concern klog, or not yet, are listed with the reason in
 tests/statements/not_here.md.
 

@@ -1,4 +1,4 @@
-"""Tests an installed klog. Run it with the Python that klog was installed for, from anywhere: python tools/try_install.py
+"""Tests an installed klog. Run it anywhere, with the Python that klog was installed for: python tools/try_install.py
 
 Imports every module, runs the README's writer and reader in an empty folder, runs the command, and checks the
 distribution's files and metadata. Uses nothing but klog and the standard library.

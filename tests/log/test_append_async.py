@@ -79,9 +79,9 @@ def test_tasks_and_threads_share_one_queue(tmp_path: Path) -> None:
             for number in range(30):
                 log.append([(b"thread", b"%d" % number)])
 
-        async def in_a_task(who: int) -> None:
+        async def in_a_task(task_number: int) -> None:
             for number in range(30):
-                await log.append_async([(b"task%d" % who, b"%d" % number)])
+                await log.append_async([(b"task%d" % task_number, b"%d" % number)])
 
         async def main() -> None:
             await asyncio.gather(*map(in_a_task, range(4)))
@@ -104,7 +104,7 @@ def test_a_task_that_is_cancelled_while_it_waits_has_appended_nothing(tmp_path: 
         under_way = asyncio.create_task(log.append_async([(None, b"under way")]))
         await until(files.entered.is_set)
         waiting = asyncio.create_task(log.append_async([(None, b"never")]))
-        behind = asyncio.create_task(log.append_async([(None, b"behind")]))
+        later = asyncio.create_task(log.append_async([(None, b"later")]))
         await until(lambda: len(log._commits) == 2)
         waiting.cancel()
         under_way.cancel()
@@ -112,11 +112,11 @@ def test_a_task_that_is_cancelled_while_it_waits_has_appended_nothing(tmp_path: 
             with pytest.raises(asyncio.CancelledError):
                 await task
         files.gate.set()
-        assert (await behind).first_offset == 2
+        assert (await later).first_offset == 2
 
     with opened(tmp_path, files) as log:
         asyncio.run(main())
-        assert values(log) == [b"first", b"under way", b"behind"]  # the commit under way was finished
+        assert values(log) == [b"first", b"under way", b"later"]  # the commit under way was finished
 
 
 def test_a_failed_fdatasync_raises_in_every_waiting_task(tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ def test_a_loop_closed_with_waiting_tasks_blocks_no_other_appender(tmp_path: Pat
         asyncio.run(main())
         files.gate.set()
         thread.join(PATIENCE)
-        log.append([(None, b"behind")])
-        assert values(log) == [b"first", b"leads", b"behind"]
+        log.append([(None, b"later")])
+        assert values(log) == [b"first", b"leads", b"later"]
 
 
 @pytest.mark.parametrize(("durability", "config"), [("os", {}), ("interval", {}), ("os", {"flush.messages": 1})])

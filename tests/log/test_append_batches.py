@@ -546,9 +546,9 @@ def test_metrics_count_appends(log: klog.Log) -> None:
     first = batch(3)
     log.append_batches(first)
     log.append([(b"k", b"v")])
-    told = log.metrics()
-    assert told["MessagesInPerSec"] == 4 and told["BytesInPerSec"] == log.size == told["Size"]
-    assert (told["LogStartOffset"], told["LogEndOffset"], told["NumLogSegments"]) == (0, 4, 1)
+    counts = log.metrics()
+    assert counts["MessagesInPerSec"] == 4 and counts["BytesInPerSec"] == log.size == counts["Size"]
+    assert (counts["LogStartOffset"], counts["LogEndOffset"], counts["NumLogSegments"]) == (0, 4, 1)
     for bad, name in (
         (produced(1, 0, -1), "InvalidOffsetOrSequenceRecordsPerSec"),
         (old(0, 0, 0) + old(1, 1, 1), "InvalidMagicNumberRecordsPerSec"),

@@ -57,7 +57,9 @@ def test_a_thread_leads_while_a_requested_worker_has_not_started(tmp_path: Path)
                 await asyncio.sleep(0.001)
             thread = Appender(put(log, b"thread"))
             try:
-                await asyncio.wait_for(asyncio.shield(task), PATIENCE)  # in the thread's commit, though no worker is free
+                await asyncio.wait_for(
+                    asyncio.shield(task), PATIENCE
+                )  # in the thread's commit, though no worker is free
                 thread.outcome()
             finally:
                 free.set()
@@ -156,13 +158,13 @@ def test_ctrl_c_while_leading_passes_the_lead_to_a_loop(tmp_path: Path) -> None:
         files.close()
         leads = Appender(put(log, b"leads"))
         assert files.entered.acquire(timeout=PATIENCE)
-        behind = asyncio.run_coroutine_threadsafe(log.append_async([(None, b"behind")]), loop)
+        second = asyncio.run_coroutine_threadsafe(log.append_async([(None, b"second")]), loop)
         until(lambda: len(log._commits) == 1)
         files.gate.set()
         with pytest.raises(KeyboardInterrupt):
             leads.outcome()
-        assert behind.result(PATIENCE).first_offset == 1 and fired
-        assert values(log) == [b"leads", b"behind"]
+        assert second.result(PATIENCE).first_offset == 1 and fired
+        assert values(log) == [b"leads", b"second"]
     loop.call_soon_threadsafe(loop.stop)
     runs.join()
     loop.close()

@@ -3,7 +3,7 @@
     went on     no effect
     refused     OSError; unchanged, readable and writable: the same call succeeds once there is space again
     offline     OSError; what was acknowledged can be read, no append is taken, opening again decides from disk
-    told        OSError of a read; the log stays open, and the next read succeeds
+    raised      OSError of a read; the log stays open, and the next read succeeds
 
 In every case every acknowledged record is there when the log is opened again, and the error names the file and what
 to do.
@@ -76,7 +76,9 @@ def cases() -> Iterator[Case]:
             yield Case(operation, "fdatasync", error, "offline", durability="sync")
     for error in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR):
         yield Case("append much", "fallocate", error, "went on")
-    yield Case("append much", "fallocate", errno.ENOSPC, "went on")  # if the step is too large, the space needed is still there
+    yield Case(
+        "append much", "fallocate", errno.ENOSPC, "went on"
+    )  # if the step is too large, the space needed is still there
     yield Case("append much", "fallocate", errno.EDQUOT, "went on")
     yield Case("append much", "fallocate", errno.EIO, "offline")
     for error in RAN_OUT:
@@ -96,7 +98,7 @@ def cases() -> Iterator[Case]:
         yield Case(operation, "ftruncate", errno.EINTR, "went on")
     for operation in ("read", "fetch", "time"):  # F20
         for error in (errno.EIO, errno.ESTALE):
-            yield Case(operation, "pread", error, "told")
+            yield Case(operation, "pread", error, "raised")
         yield Case(operation, "pread", errno.EINTR, "went on")
         yield Case(operation, "pread", 0, "went on", at_most=7)
 
@@ -164,7 +166,7 @@ def test_an_error_of_the_kernel(tmp_path: Path, kernel: FaultyIo, case: Case) ->
         assert log.offline is None
         assert (log.log_end_offset, values(log)) == (end, acknowledged)
         operation(log)
-    elif case.outcome == "told":
+    elif case.outcome == "raised":
         assert log.offline is None
         operation(log)
         log.append([(b"k", b"more")])
@@ -273,7 +275,7 @@ def test_a_failed_open_releases_its_locks_and_the_next_one_finds_everything(
 @pytest.mark.parametrize("operation", ["append and roll", "roll", "retention"])
 def test_too_many_open_files_only_refuse_the_operation(tmp_path: Path, operation: str, error: int) -> None:
     """F21: whichever of its opens fails."""
-    told: list[str] = []
+    messages: list[str] = []
     for nth in range(1, 100):
         files = FailingFiles(nth, error, armed=False)
         files.only = "open", "replace"
@@ -287,7 +289,7 @@ def test_too_many_open_files_only_refuse_the_operation(tmp_path: Path, operation
             try:
                 OPERATIONS[operation](log)
             except OSError as caught:
-                told.append(str(caught))
+                messages.append(str(caught))
                 assert values(log) == acknowledged
             files.armed = False
             assert log.offline is None
@@ -296,8 +298,8 @@ def test_too_many_open_files_only_refuse_the_operation(tmp_path: Path, operation
             assert values(log)[-1] == b"more"
         if not files.failed:
             break
-    assert told or operation == "retention"
-    assert all("open files" in text and "raise" in text for text in told)
+    assert messages or operation == "retention"
+    assert all("open files" in text and "raise" in text for text in messages)
 
 
 class NoDescriptors(RealFiles):

@@ -69,7 +69,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     loop.close()
 
 
-async def heard(sock: socket.socket, size: int) -> bytes:
+async def received(sock: socket.socket, size: int) -> bytes:
     got, loop = bytearray(), asyncio.get_running_loop()
     while len(got) < size and (data := await loop.sock_recv(sock, 1 << 18)):
         got += data
@@ -248,7 +248,7 @@ def test_several_sends_in_one_loop(log: klog.Log, run: Run) -> None:
         for sock in sum(pairs, ()):
             sock.setblocking(False)
         sends = [data.send_to_async(ours, start) for start, (ours, _) in enumerate(pairs)]
-        reads = [heard(theirs, data.size - start) for start, (_, theirs) in enumerate(pairs)]
+        reads = [received(theirs, data.size - start) for start, (_, theirs) in enumerate(pairs)]
         found = await asyncio.gather(*reads, *sends)
         for start, (ours, theirs) in enumerate(pairs):
             assert found[start] == data.memory()[start:]
@@ -302,8 +302,8 @@ def test_a_cancelled_send_reports_what_was_sent_and_can_resume(log: klog.Log, ru
             with pytest.raises(asyncio.CancelledError):
                 await sending
             assert 0 < out.sent < out.size
-            begun = await heard(theirs, out.sent)
-            rest = await asyncio.gather(heard(theirs, out.size - out.sent), out.send_to_async(ours))
+            begun = await received(theirs, out.sent)
+            rest = await asyncio.gather(received(theirs, out.size - out.sent), out.send_to_async(ours))
             assert begun + rest[0] == b"head" + bytes(data.memory()) + b"tail"
             assert out.done and out.sent == out.size
 
@@ -322,9 +322,9 @@ def test_two_sends_to_one_socket_do_not_mix(log: klog.Log, run: Run) -> None:
             await asyncio.sleep(0)
             with pytest.raises(RuntimeError, match="something else is being sent"):
                 await data.send_to_async(ours)
-            assert await heard(theirs, data.size) == data.memory()
+            assert await received(theirs, data.size) == data.memory()
             assert await first == data.size
-            assert (await asyncio.gather(data.send_to_async(ours), heard(theirs, data.size)))[1] == data.memory()
+            assert (await asyncio.gather(data.send_to_async(ours), received(theirs, data.size)))[1] == data.memory()
 
     run(work())
 

@@ -49,13 +49,13 @@ def test_a_flush_that_ends_after_a_deletion_records_nothing(tmp_path: Path) -> N
         logs.create_topic("t")
         log = logs.log("t", 0)
         log.append([(None, b"0")])
-        told = log._on_flush
+        on_flush = log._on_flush
 
         def late(log: klog.Log) -> None:
             other = threading.Thread(target=logs.delete_topic, args=("t",))
             other.start()
             other.join()
-            told(log)
+            on_flush(log)
 
         log._on_flush = late
         log.flush()

@@ -231,11 +231,15 @@ def test_metrics_have_flush_times_and_group_sizes(tmp_path: Path) -> None:
             for number in range(3):
                 logs.log("t", 0).append([(None, b"%d" % number)])
             logs.log("t", 1).append([(None, b"0")])
-            said = logs.log("t", 0).metrics()
+            measured = logs.log("t", 0).metrics()
             name = "LogFlushRateAndTimeMs"
-            assert said[name + "Count"] == 3 and said[name + "Mean"] >= 20 <= said[name + "50thPercentile"]
-            assert said[name + "99thPercentile"] <= said[name + "Max"]
-            assert (said["CommitGroupSizeCount"], said["CommitGroupSizeMean"], said["CommitGroupSizeMax"]) == (3, 1, 1)
+            assert measured[name + "Count"] == 3 and measured[name + "Mean"] >= 20 <= measured[name + "50thPercentile"]
+            assert measured[name + "99thPercentile"] <= measured[name + "Max"]
+            assert (
+                measured["CommitGroupSizeCount"],
+                measured["CommitGroupSizeMean"],
+                measured["CommitGroupSizeMax"],
+            ) == (3, 1, 1)
             together = logs.metrics()
             assert together[name + "Count"] == {"t-0": 3, "t-1": 1, "": 4}
             assert together["FlushQueueSize"] == {"": 0}

@@ -47,22 +47,25 @@ def test_a_reader_opened_before_the_writer_sees_its_appends(data: Path, alone: b
 
 def test_a_reader_follows_the_high_watermark_of_a_broker(data: Path) -> None:
     """A broker rewrites the checkpoint every few seconds; records above it are not replicated yet."""
-    marks = data / checkpoint.HIGH_WATERMARK
+    high_watermarks = data / checkpoint.HIGH_WATERMARK
     with klog.open(data) as logs:
         logs.append("t", [(b"1", b""), (b"2", b"")])
-    marks.write_text("0\n1\nt 0 1\n")
-    with klog.open(data, read_only=True) as logs, klog.Log.open(data / "t-0", read_only=True, high_watermark=2) as told:
+    high_watermarks.write_text("0\n1\nt 0 1\n")
+    with (
+        klog.open(data, read_only=True) as logs,
+        klog.Log.open(data / "t-0", read_only=True, high_watermark=2) as fixed,
+    ):
         log = logs.log("t")
         tail = log.tail(0, timeout=0)
         assert _keys(tail) == [b"old"]
-        marks.with_name("new").write_text("0\n1\nt 0 3\n")
-        marks.with_name("new").rename(marks)
+        high_watermarks.with_name("new").write_text("0\n1\nt 0 3\n")
+        high_watermarks.with_name("new").rename(high_watermarks)
         assert _keys(tail) == [b"1", b"2"]
-        marks.write_text("no checkpoint")
+        high_watermarks.write_text("no checkpoint")
         log.refresh()
         assert log.high_watermark == 3
-        told.refresh()
-        assert told.high_watermark == 2  # given by the caller: no file changes it
+        fixed.refresh()
+        assert fixed.high_watermark == 2  # given by the caller: no file changes it
 
 
 @pytest.mark.parametrize(

@@ -45,5 +45,7 @@ def test_flipped_bits_are_reported_with_their_position(cases: dict[str, golden.L
         pytest.raises(CorruptBatch) as caught,
     ):
         list(log.read())
-    told = {(problem.path, problem.position) for problem in klog.verify(directory).problems if problem.kind == "crc"}
-    assert (caught.value.path, caught.value.position) in told
+    reported = {
+        (problem.path, problem.position) for problem in klog.verify(directory).problems if problem.kind == "crc"
+    }
+    assert (caught.value.path, caught.value.position) in reported

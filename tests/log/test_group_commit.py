@@ -248,9 +248,9 @@ def test_a_failed_fdatasync_fails_its_whole_group_and_is_final(tmp_path: Path, f
         io.rule("fdatasync", delay_ms=5)
         errors: list[BaseException] = []
 
-        def work(who: int) -> None:
+        def work(worker: int) -> None:
             for number in range(6):
-                value = b"%d:%d" % (who, number)
+                value = b"%d:%d" % (worker, number)
                 try:
                     log.append([(None, value)])
                 except (OSError, KlogError) as error:
@@ -259,7 +259,7 @@ def test_a_failed_fdatasync_fails_its_whole_group_and_is_final(tmp_path: Path, f
                 acked.append(value)
 
         before = io.calls("fdatasync")
-        threads = [threading.Thread(target=work, args=(who,)) for who in range(4)]
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -310,12 +310,12 @@ def test_a_group_of_many_threads_is_nearly_all_of_them(tmp_path: Path) -> None:
         before = io.calls("fdatasync")
         together = threading.Barrier(threads)
 
-        def work(who: int) -> None:
+        def work(worker: int) -> None:
             together.wait(PATIENCE)
             for number in range(each):
-                log.append([(b"%d" % who, b"%d" % number)])
+                log.append([(b"%d" % worker, b"%d" % number)])
 
-        running = [threading.Thread(target=work, args=(who,)) for who in range(threads)]
+        running = [threading.Thread(target=work, args=(worker,)) for worker in range(threads)]
         for thread in running:
             thread.start()
         for thread in running:
@@ -323,8 +323,8 @@ def test_a_group_of_many_threads_is_nearly_all_of_them(tmp_path: Path) -> None:
         syncs = io.calls("fdatasync") - before
         io.heal()
         assert log.log_end_offset == 1 + threads * each
-        for who in range(threads):
-            mine = [record.value for record in log.read(1) if record.key == b"%d" % who]
+        for worker in range(threads):
+            mine = [record.value for record in log.read(1) if record.key == b"%d" % worker]
             assert mine == [b"%d" % number for number in range(each)]
         assert syncs < threads * each / 2  # far from 0.6 of the threads, but a loaded machine must not fail this
         assert log._commits.appends == 1 + threads * each
@@ -398,17 +398,17 @@ def test_ctrl_c_in_the_leader_leaves_the_other_appends_to_the_next_leader(tmp_pa
 
 def test_an_append_in_a_listener_commits_alone(log: klog.Log) -> None:
     """It runs under the log's lock, in the leader's own thread."""
-    heard: list[int] = []
+    notified: list[int] = []
 
     def listen(offset: int) -> None:
-        heard.append(offset)
-        if len(heard) == 1:
+        notified.append(offset)
+        if len(notified) == 1:
             log.append([(None, b"from the listener")])
 
     log.set_offsets_listener(listen)
     log.append([(None, b"a")])
     log.set_offsets_listener(None)
-    assert values(log) == [b"first", b"a", b"from the listener"] and heard == [2, 3]
+    assert values(log) == [b"first", b"a", b"from the listener"] and notified == [2, 3]
 
 
 def test_the_newest_record_is_a_readable_one(log: klog.Log, files: Gated) -> None:
@@ -507,16 +507,16 @@ def test_acknowledged_appends_of_threads_survive_a_power_cut(tmp_path: Path, see
         acked: list[tuple[bytes, bytes]] = []
         files.stop_at = files.steps + rng.randrange(1, 60)
 
-        def work(who: int) -> None:
+        def work(worker: int) -> None:
             for number in range(8):
-                row = b"%d" % who, b"%d" % number + b"x" * 40
+                row = b"%d" % worker, b"%d" % number + b"x" * 40
                 try:
                     log.append([row])  # noqa: B023
                 except (PowerCut, OSError, KlogError):
                     return
                 acked.append(row)  # noqa: B023
 
-        threads = [threading.Thread(target=work, args=(who,)) for who in range(4)]
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -530,6 +530,6 @@ def test_acknowledged_appends_of_threads_survive_a_power_cut(tmp_path: Path, see
                 rows = [(record.key, record.value) for record in found.read(1)]
                 missing = [row for row in acked if row not in rows]
                 assert not missing, f"seed={seed} turn={turn} state={name} last ops: {files.log[-6:]}"
-                for who in range(4):
-                    mine = [int(value.rstrip(b"x")) for key, value in rows if key == b"%d" % who]
+                for worker in range(4):
+                    mine = [int(value.rstrip(b"x")) for key, value in rows if key == b"%d" % worker]
                     assert mine == list(range(len(mine)))

@@ -88,8 +88,12 @@ BETTER: dict[str, Better] = {
     # Offsets that go back.
     "batch-repeated-clean": Better("cut before the first batch whose offsets go back", like="none-clean"),
     "batch-repeated-unclean": Better("cut before the first batch whose offsets go back", like="none-unclean"),
-    "base-offset-below-segment-clean": Better("kept up to the batch whose offsets go back", like="cut-boundary-unclean"),
-    "base-offset-below-segment-unclean": Better("kept up to the batch whose offsets go back", like="cut-boundary-unclean"),
+    "base-offset-below-segment-clean": Better(
+        "kept up to the batch whose offsets go back", like="cut-boundary-unclean"
+    ),
+    "base-offset-below-segment-unclean": Better(
+        "kept up to the batch whose offsets go back", like="cut-boundary-unclean"
+    ),
     # A base offset, which lies outside the checksum, flipped far up: the next batch shows what it was.
     "fuzz-06-clean": Better(MENDED, fields={"read_error": None}, records="none-clean"),
     "fuzz-08-clean": Better(MENDED, records="none-clean"),
@@ -247,10 +251,10 @@ def test_the_table_names_only_cases_that_exist_and_differ(cases: dict[str, golde
         verdict = cases[name].verdict
         if not verdict["ok"]:
             continue
-        told = {**cases[better.like or name].verdict, **better.fields}
+        expected = {**cases[better.like or name].verdict, **better.fields}
         same = all(
-            told[field] == verdict[field] for field in ("log_end_offset", "leader_epochs", "producers", "aborted")
-        ) and [item["size"] for item in told["segments"]] == [item["size"] for item in verdict["segments"]]
+            expected[field] == verdict[field] for field in ("log_end_offset", "leader_epochs", "producers", "aborted")
+        ) and [item["size"] for item in expected["segments"]] == [item["size"] for item in verdict["segments"]]
         assert not same or cases[better.records or better.like or name].records != cases[name].records, name
 
 
@@ -268,16 +272,16 @@ def test_never_fewer_records_than_kafka(cases: dict[str, golden.LoaderCase]) -> 
 def test_the_page_of_deviations_matches_the_table() -> None:
     """docs/deviations.md: each reason once, with exactly its cases."""
     text = (Path(__file__).parents[2] / "docs" / "deviations.md").read_text()
-    told = {}
+    listed = {}
     for paragraph in text.split("\n\n"):
         if paragraph.startswith("**"):
             reason, rest = paragraph[2:].split("**\n", 1)
-            assert reason not in told
-            told[reason] = set(re.findall(r"`([^`]+)`", rest.partition("Cases: ")[2]))
+            assert reason not in listed
+            listed[reason] = set(re.findall(r"`([^`]+)`", rest.partition("Cases: ")[2]))
     by_reason: dict[str, set[str]] = {}
     for name, better in BETTER.items():
         by_reason.setdefault(better.reason, set()).add(name)
-    assert told == by_reason
+    assert listed == by_reason
 
 
 @pytest.fixture
@@ -289,14 +293,14 @@ def lookup(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> Iterator[tupl
     log.close()
 
 
-Answers = list[tuple[Any, Any, Any]]  # question, klog's answer, Kafka's
+Results = list[tuple[Any, Any, Any]]  # query, klog's result, Kafka's
 
 
-def told(answers: Answers) -> None:
-    assert len(answers) == 200
+def check(results: Results) -> None:
+    assert len(results) == 200
     differences = golden.Differences("lookup")
-    for question, got, expected in answers:
-        differences.equal(str(question), got, expected)
+    for query, got, expected in results:
+        differences.equal(str(query), got, expected)
     differences.report()
 
 
@@ -304,26 +308,26 @@ def test_offset_index_lookups(lookup: tuple[klog.Log, Mapping[str, Any]]) -> Non
     """OI1: OffsetIndex.lookup, the greatest entry at or below an offset, (base, 0) below the first."""
     log, asked = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
-    told([((b, o), segments[b].index.floor(o), tuple(answer)) for b, o, answer in asked["offset_index_lookup"]])
+    check([((b, o), segments[b].index.floor(o), tuple(answer)) for b, o, answer in asked["offset_index_lookup"]])
 
 
 def test_time_index_lookups(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
     """TI1: TimeIndex.lookup, the greatest entry at or below a timestamp, (-1, base) below the first."""
     log, asked = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
-    told([((b, t), segments[b].index.time_floor(t), tuple(answer)) for b, t, answer in asked["time_index_lookup"]])
+    check([((b, t), segments[b].index.time_floor(t), tuple(answer)) for b, t, answer in asked["time_index_lookup"]])
 
 
 def test_translated_offsets(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
     """LS2: LogSegment.translateOffset, the first batch that reaches an offset, none after the last."""
     log, asked = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
-    answers: Answers = []
+    results: Results = []
     for base, offset, answer in asked["translate_offset"]:
         header = segments[base].locate(offset)
         got = None if header is None else [header.base_offset, header.position, header.size]
-        answers.append(((base, offset), got, answer))
-    told(answers)
+        results.append(((base, offset), got, answer))
+    check(results)
 
 
 def test_offsets_by_time_in_one_segment(
@@ -332,23 +336,23 @@ def test_offsets_by_time_in_one_segment(
     """LS8: LogSegment.findOffsetByTimestamp from an offset on, with the epoch of the record found."""
     log, asked = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
-    answers: Answers = []
+    results: Results = []
     for base, timestamp, start, answer in asked["find_offset_by_timestamp"]:
         found = segments[base].find_timestamp(timestamp, start)
-        answers.append(((base, timestamp, start), found and [*found], answer))
-    told(answers)
+        results.append(((base, timestamp, start), found and [*found], answer))
+    check(results)
 
 
 def test_offsets_by_time(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
     """UnifiedLog.fetchOffsetByTimestamp: the first record of the log at or above a time, and the named offsets."""
     log, asked = lookup
-    answers: Answers = []
+    results: Results = []
     for timestamp, answer in asked["fetch_offset_by_timestamp"]:
         found = log.list_offset(timestamp)
-        answers.append((timestamp, found and list(found), answer))
+        results.append((timestamp, found and list(found), answer))
         exact = log.offset_for_timestamp(timestamp)
         assert (exact and list(exact)) == (answer and answer[:2])
-    told(answers)
+    check(results)
     for number, answer in asked["special_timestamps"].items():
         assert list(log.list_offset(int(number)) or ()) == answer, number
 

@@ -82,10 +82,10 @@ def test_a_removed_segment_reads_its_aborted_transactions_from_its_own_file(tmp_
 class Watched(RealFiles):
     """Reports each file before it is unlinked."""
 
-    tell: Callable[[str], object] = staticmethod(lambda path: None)
+    on_unlink: Callable[[str], object] = staticmethod(lambda path: None)
 
     def unlink(self, path: str) -> None:
-        self.tell(path)
+        self.on_unlink(path)
         super().unlink(path)
 
 
@@ -95,7 +95,7 @@ def test_a_segment_opened_during_its_deletion_is_not_kept_open(tmp_path: Path) -
     with open_log(tmp_path / "t-0", files=files) as log:
         fill(log)
         old, handles = log.segments[0], log._options.handles
-        files.tell = lambda path: old.locate(1) if path == old.path else None
+        files.on_unlink = lambda path: old.locate(1) if path == old.path else None
         log.delete()
         assert [handles.files.find(old), handles.indexes.find(old)] == [None, None]
 
@@ -151,9 +151,7 @@ def test_an_index_in_use_is_replaced_when_its_file_is_shortened(
         assert header is not None and header.base_offset == 39
 
 
-def test_the_newest_timestamp_includes_the_last_append(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_timestamp_includes_the_last_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches by time would skip the segment, and retention would delete it too soon."""
     with open_log(tmp_path / "t-0") as log:
         log.append([(b"k", b"v", NOW)])
@@ -249,7 +247,7 @@ def test_a_reader_of_a_deleted_topic_raises(tmp_path: Path, beside: bool, read: 
         clock.advance(120_000)
         logs._scheduler.run_due()
 
-    number, came, told = 0, True, 0
+    number, came, raised = 0, True, 0
     while came:
         clock = ManualClock(NOW)
         with klog.open(tmp_path / str(number), create=True, clock=clock) as logs:
@@ -265,11 +263,11 @@ def test_a_reader_of_a_deleted_topic_raises(tmp_path: Path, beside: bool, read: 
                     number, lambda logs=logs, clock=clock: deleted(logs, clock), lambda r=reader: READS[read](r)
                 )
             except UnknownTopicOrPartition:
-                told += 1
+                raised += 1
             except LogClosed:  # between two calls of this reader
                 assert not beside
             finally:
                 if beside:
                     reader.close()
         number += 3
-    assert told
+    assert raised

@@ -51,7 +51,7 @@ READER = """
 import random, sys, klog
 from klog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 pick = random.Random(int(sys.argv[2]))
-seen = told = 0
+seen = raised = 0
 def check(record, rounds):
     assert int(record.value.split(b":")[0]) == record.offset, (record.offset, record.value)
     if record.key == b"end":
@@ -84,11 +84,11 @@ with klog.open(sys.argv[1], read_only=True) as logs:
                 assert found is None or found.offset >= start
                 more |= set(logs.topics())
         except OffsetOutOfRange as error:
-            told += 1
+            raised += 1
             log.refresh()
             if not isinstance(next_offset, int) or not log.log_start_offset <= next_offset <= log.log_end_offset:
                 next_offset, rounds = "earliest", 0
-print(seen, told, len(more))
+print(seen, raised, len(more))
 """
 
 
@@ -103,14 +103,14 @@ def test_readers_beside_a_writer_that_does_everything(tmp_path: Path) -> None:
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), "11"])
     try:
         assert writer.wait(PATIENCE) == 0
-        said = [reader.communicate(timeout=PATIENCE)[0].split() for reader in readers]
+        outputs = [reader.communicate(timeout=PATIENCE)[0].split() for reader in readers]
     finally:
         for process in (writer, *readers):
             if process.poll() is None:
                 process.kill()
                 process.wait()
     assert [reader.returncode for reader in readers] == [0, 0, 0]
-    assert all(int(seen) > 50 for seen, _, _ in said)
+    assert all(int(seen) > 50 for seen, _, _ in outputs)
     with klog.open(tmp_path, read_only=True) as logs:
         log = logs.log("events")
         assert log.log_start_offset > 0 and log.verify().problems == []

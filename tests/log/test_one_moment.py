@@ -228,10 +228,10 @@ class Asking(RealFiles):
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_commit_under_way_is_not_visible(tmp_path: Path, question: str, records: int) -> None:
     """It does not hide existing records either, also where it begins a segment."""
-    ask, files, answers = QUESTIONS[question], Asking(), []
+    ask, files, results = QUESTIONS[question], Asking(), []
     with made(tmp_path, 0, 600, durability="sync", files=files) as log:
         before = ask(log)
-        files.ask = lambda: answers.append(ask(log))
+        files.ask = lambda: results.append(ask(log))
         log.append([(b"k", b"v" * 300, NOW + 100 + number) for number in range(records)])
         files.ask = None
-        assert answers and set(answers) == {before}
+        assert results and set(results) == {before}

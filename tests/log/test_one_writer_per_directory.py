@@ -107,9 +107,7 @@ def by_a_link_to_the_parent(path: Path) -> Path:
 
 @pytest.mark.parametrize("way", [by_the_same_path, by_a_link, by_a_link_of_another_name, by_a_link_to_the_parent])
 @pytest.mark.parametrize("beside", ["a manager", "another Log.open"])
-def test_log_open_of_an_open_directory_is_refused(
-    tmp_path: Path, way: Callable[[Path], Path], beside: str
-) -> None:
+def test_log_open_of_an_open_directory_is_refused(tmp_path: Path, way: Callable[[Path], Path], beside: str) -> None:
     manager = topic(tmp_path / "data")
     first = manager.log("t")
     if beside == "another Log.open":
@@ -258,9 +256,7 @@ def test_a_forked_child_opens_only_directories_that_its_parent_has_closed(tmp_pa
         assert values(again) == [b"first", b"x", b"second"]
 
 
-def test_a_log_requested_during_its_close_is_loaded_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_requested_during_its_close_is_loaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is loaded when the close has finished: otherwise two would write at a time."""
     with topic(tmp_path) as logs:
         log = logs.log("t")
@@ -304,8 +300,8 @@ def test_an_open_that_fails_at_its_end_leaves_no_lock(tmp_path: Path, error: Bas
             super().replace(path, data)
 
     Log.open(tmp_path / "t-0").close()
-    marks = tmp_path / checkpoint.HIGH_WATERMARK
-    checkpoint.write_offsets(RealFiles(), str(marks), {("t", 0): 0})
+    high_watermarks = tmp_path / checkpoint.HIGH_WATERMARK
+    checkpoint.write_offsets(RealFiles(), str(high_watermarks), {("t", 0): 0})
     with pytest.raises(type(error)) as caught:
         Log.open(tmp_path / "t-0", files=Failing())
     Log.open(tmp_path / "t-0").close()

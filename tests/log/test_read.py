@@ -209,7 +209,9 @@ def test_a_flipped_bit_is_named_with_its_position(tmp_path: Path) -> None:
             seen.extend(record.value for record in log.read())
         assert (caught.value.path, caught.value.position, caught.value.kind) == (str(path), size, "crc")
         assert caught.value.offset == 1
-        with pytest.raises(OSError, match="the checksum of a batch of 69 bytes"):  # the error that an Arrow stream can report
+        with pytest.raises(
+            OSError, match="the checksum of a batch of 69 bytes"
+        ):  # the error that an Arrow stream can report
             log.read().to_arrow()
 
 

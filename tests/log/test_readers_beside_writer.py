@@ -150,9 +150,7 @@ def test_readers_that_find_a_broken_index_together(tmp_path: Path) -> None:
     assert not problems
 
 
-def test_a_lookup_by_time_does_not_see_an_unfinished_append(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lookup_by_time_does_not_see_an_unfinished_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The group's first part is written, its segment is being rolled, and all of it may still be rolled back."""
     found = []
     with open_log(tmp_path) as log:

@@ -288,7 +288,7 @@ def test_a_reader_of_a_deleted_segment_can_read_on(tmp_path: Path) -> None:
 
 
 def test_a_predicate_sees_each_segment_with_its_successor(tmp_path: Path) -> None:
-    """UL70: in order, until it returns False; the newest segment has no successor, and an empty one is never deleted."""
+    """UL70: in order, until it returns False; the newest has no successor, and an empty segment is never deleted."""
     with open_log(tmp_path) as log:
         for _ in range(9):
             fill(log, 1)

@@ -395,7 +395,9 @@ def test_nothing_is_written_below_the_base_of_a_segment(tmp_path: Path, kind: st
         assert [record.offset for record in log.read()] == expected and not log.verify().problems
 
 
-def test_a_roll_with_a_failed_snapshot_does_not_move_the_recovery_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_roll_with_a_failed_snapshot_does_not_move_the_recovery_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """UL57: the recovery point stays, the roll has not happened, and the next one may succeed (F15)."""
     with klog.Log.open(tmp_path / "t-0") as log:
         log.append(X * 2)

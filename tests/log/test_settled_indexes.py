@@ -60,9 +60,7 @@ def test_a_torn_tail_is_cut_from_the_indexes_too(original: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["padded", "cut", "gone", "flipped"])
-def test_wrong_indexes_are_repaired(
-    original: Path, tmp_path: Path, suffix: str, damage: str
-) -> None:
+def test_wrong_indexes_are_repaired(original: Path, tmp_path: Path, suffix: str, damage: str) -> None:
     directory = tmp_path / "t-0"
     shutil.copytree(original, directory)
     path = directory / f"{0:020d}{suffix}"

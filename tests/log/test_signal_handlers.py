@@ -25,8 +25,8 @@ def handled(*words: object) -> dict[str, int]:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, int] = json.loads(done.stdout)
-    return told
+    outcome: dict[str, int] = json.loads(done.stdout)
+    return outcome
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def handled(*words: object) -> dict[str, int]:
     ],
 )
 def test_a_handler_at_a_disk_operation(scenario: str, handler: str, durability: str, step: int) -> None:
-    told = handled(scenario, handler, durability, step)
-    assert told["refused"] > 0 and told["operations"] >= 2 * step
+    outcome = handled(scenario, handler, durability, step)
+    assert outcome["refused"] > 0 and outcome["operations"] >= 2 * step
 
 
 def test_a_handler_anywhere() -> None:
-    told = handled("anywhere", 1, "os", 1)
-    assert told["done"] + told["refused"] > 20
+    outcome = handled("anywhere", 1, "os", 1)
+    assert outcome["done"] + outcome["refused"] > 20
 
 
 @pytest.mark.deep
@@ -54,8 +54,8 @@ def test_a_handler_anywhere() -> None:
 @pytest.mark.parametrize("handler", HANDLERS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_handler_at_every_operation(scenario: str, handler: str, durability: str) -> None:
-    told = handled(scenario, handler, durability, 1)
-    assert told.get("refused", 0) + told.get("done", 0) == told["operations"] > 4
+    outcome = handled(scenario, handler, durability, 1)
+    assert outcome.get("refused", 0) + outcome.get("done", 0) == outcome["operations"] > 4
 
 
 @pytest.mark.deep

@@ -32,7 +32,7 @@ def one_each(log: klog.Log, count: int, pid: int = 7) -> None:
 
 
 def test_each_segment_but_the_first_has_a_snapshot(tmp_path: Path) -> None:
-    """UL45, UL46: taken at the roll, for data without producers, too; a flush within the newest segment removes none."""
+    """UL45, UL46: taken at the roll, without producers, too; a flush within the newest segment removes none."""
     with opened(tmp_path) as log:
         log.append(X)
         log.roll()

@@ -87,7 +87,7 @@ def test_a_transaction_is_unstable_from_its_first_record_to_its_replicated_marke
 
 
 def four_producers(log: klog.Log) -> None:
-    """The script of Kafka's test: pid 1 aborts 0 to 29, pid 2 aborts 8 to 74, pid 3 commits, pid 4 has no transaction."""
+    """The script of Kafka's test: pid 1 aborts 0 to 29, pid 2 aborts 8 to 74, pid 3 commits, pid 4 is in none."""
     first, second, third = (Producer(log, pid) for pid in (1, 2, 3))
     first.send(5)  # 0
     log.append_batches(batch(3))  # 5

@@ -238,38 +238,38 @@ def test_a_truncated_epoch_does_not_return_with_new_records(tmp_path: Path) -> N
 
 
 def test_a_truncation_moves_the_high_watermark_and_notifies_listeners(tmp_path: Path) -> None:
-    """UL4, UL105: a listener gets the first high watermark and every new one; a later listener gets those from then on."""
-    heard: list[int] = []
+    """UL4, UL105: a listener gets the first high watermark and every new one; a later listener gets later ones."""
+    notified: list[int] = []
     with klog.Log.open(tmp_path / "t-0", high_watermark=0) as log:
         log.append(X * 3)
         log.append(X)
-        log.set_offsets_listener(heard.append)
-        assert heard == []
+        log.set_offsets_listener(notified.append)
+        assert notified == []
         log.update_high_watermark(4)
         log.truncate_to(3)
-        assert (heard, log.high_watermark) == ([4, 3], 3)
+        assert (notified, log.high_watermark) == ([4, 3], 3)
         log.append(X)
         assert log.high_watermark == 3
         log.truncate_fully_and_start_at(4)
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (4, 4, 4)
         assert log.high_watermark_metadata == OffsetMetadata(4, 4, 0)
-        assert heard == [4, 3, 4]
+        assert notified == [4, 3, 4]
         log.append(X)
-        assert (log.high_watermark, heard) == (4, [4, 3, 4])
+        assert (log.high_watermark, notified) == (4, [4, 3, 4])
 
 
 def test_a_listener_gets_the_first_high_watermark(tmp_path: Path) -> None:
     """UL105: when the log is opened; for a log without replicas, the end of every append, too."""
-    heard: list[int] = []
+    notified: list[int] = []
     with one_log(tmp_path, topic="t") as log:
         log.append(X)
         options = log._options
-    options.offsets_listener, options.clean_shutdown = heard.append, True
+    options.offsets_listener, options.clean_shutdown = notified.append, True
     with klog.Log(log.path, options) as log:
-        assert heard == [1]
+        assert notified == [1]
         log.append(X * 2)
         log.truncate_to(1)
-        assert heard == [1, 3, 1]
+        assert notified == [1, 3, 1]
 
 
 def test_truncating_fully_leaves_one_empty_segment(tmp_path: Path) -> None:

@@ -197,10 +197,10 @@ def test_a_roll_moves_a_high_watermark_at_the_log_end_to_the_new_segment(tmp_pat
 
 
 def test_an_exception_in_a_listener_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[int] = []
+    notified: list[int] = []
 
     def listener(offset: int) -> None:
-        heard.append(offset)
+        notified.append(offset)
         raise RuntimeError("of somebody else")
 
     with klog.Log.open(tmp_path / "t-0") as log:
@@ -211,7 +211,7 @@ def test_an_exception_in_a_listener_is_logged(tmp_path: Path, caplog: pytest.Log
         assert log.append_batches(transactional(1, 0, 0)).last_offset == 5
         assert log.truncate_to(3)
         assert log.update_high_watermark(1) == 1
-        assert (heard, log.log_end_offset, log.offline) == ([4, 5, 6, 3, 1], 3, None)
+        assert (notified, log.log_end_offset, log.offline) == ([4, 5, 6, 3, 1], 3, None)
         assert "listener_failed" in caplog.text
     with klog.Log.open(tmp_path / "t-0") as log:
         assert len(values(log)) == 3

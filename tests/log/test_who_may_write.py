@@ -234,7 +234,9 @@ def test_an_invalid_marker_is_replaced_by_a_valid_one(tmp_path: Path, text: byte
 
 @pytest.mark.parametrize("mode", [0o555, 0o000])
 @pytest.mark.parametrize("call", ["klog.open(d)", "klog.open(d, create=True)", "klog.Log.open(d + '/t-0')"])
-def test_an_open_without_permission_names_the_next_step_and_changes_nothing(tmp_path: Path, call: str, mode: int) -> None:
+def test_an_open_without_permission_names_the_next_step_and_changes_nothing(
+    tmp_path: Path, call: str, mode: int
+) -> None:
     """The clean-shutdown marker, which covers the other partitions too, stays."""
     directory = tmp_path / "data"
     with klog.open(directory, create=True):
