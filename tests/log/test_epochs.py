@@ -110,7 +110,7 @@ def test_an_empty_cache_has_no_epochs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "asked", "log_end", "expected"),
+    ("entries", "epoch", "log_end", "expected"),
     [
         ([(2, 11), (2, 12)], 2, 14, (2, 14)),
         ([(2, 11)], -1, 14, (-1, -1)),
@@ -130,10 +130,10 @@ def test_an_empty_cache_has_no_epochs(tmp_path: Path) -> None:
     ],
 )
 def test_where_an_epoch_ended(
-    tmp_path: Path, entries: list[tuple[int, int]], asked: int, log_end: int, expected: tuple[int, int]
+    tmp_path: Path, entries: list[tuple[int, int]], epoch: int, log_end: int, expected: tuple[int, int]
 ) -> None:
     """LE2, LE4, LE5, LE6, LE8: the epoch at or below the requested one, and where the next one begins."""
-    assert make(tmp_path, *entries).end_offset_for(asked, log_end) == expected
+    assert make(tmp_path, *entries).end_offset_for(epoch, log_end) == expected
 
 
 def test_neighbours_of_an_epoch(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_a_moving_high_watermark_bounds_reads(log: klog.Log) -> None:
 def test_an_open_transaction_bounds_read_committed_reads(log: klog.Log) -> None:
     """UL8: below the last stable offset there is data, from it to the log end none."""
     log.append_batches(transactional(7, 0, 0, 3))
-    log.append([(b"k", b"behind it")])
+    log.append([(b"k", b"after it")])
     assert (log.last_stable_offset, log.log_end_offset, log.high_watermark) == (20, 24, 24)
     for offset in range(25):
         data = log.fetch(offset, isolation="read_committed")

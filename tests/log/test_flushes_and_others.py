@@ -1,4 +1,4 @@
-"""A flush that is due without descriptors, ends after a deletion, or is under way at a fork."""
+"""A due flush without descriptors, a flush that ends after a deletion, and a lock held at a fork."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_flush_that_ends_after_a_deletion_records_nothing(tmp_path: Path) -> N
         assert not points.exists() or ("t", 0) not in checkpoint.read_offsets(str(points))
 
 
-def test_a_forked_child_closes_its_log_during_a_flush_of_its_parent(tmp_path: Path) -> None:
+def test_a_forked_child_closes_its_log_though_a_lock_was_held_at_the_fork(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t")
         log = logs.log("t", 0)

@@ -199,16 +199,16 @@ def test_a_refused_append_in_a_group_affects_no_other(log: klog.Log, files: Gate
         lambda: log.append_batches(produced(7, 0, 1)),
         lambda: log.append_batches(produced(7, 0, 7)),
         lambda: log.append_batches(produced(7, 0, 2)),
-        put(log, b"behind"),
+        put(log, b"last"),
     )
-    before, once, twice, wrong, after, behind = group
+    before, once, twice, wrong, after, last = group
     assert before.outcome().first_offset == 3
     assert once.outcome().first_offset == twice.outcome().first_offset == 4
     assert twice.outcome().is_duplicate and not once.outcome().is_duplicate
     with pytest.raises(OutOfOrderSequence):
         wrong.outcome()
-    assert after.outcome().first_offset == 5 and behind.outcome().first_offset == 6
-    assert values(log, 3) == [b"before", b"v0", b"v0", b"behind"]
+    assert after.outcome().first_offset == 5 and last.outcome().first_offset == 6
+    assert values(log, 3) == [b"before", b"v0", b"v0", b"last"]
     assert [state.last_sequence for state in log.producers.values()] == [2]
 
 
@@ -357,8 +357,8 @@ def test_ctrl_c_takes_a_waiting_append_out_of_the_queue(log: klog.Log, files: Ga
     assert len(log._commits) == 0
     files.gate.set()
     leader.outcome()
-    log.append([(None, b"behind")])
-    assert values(log) == [b"first", b"leads", b"behind"]
+    log.append([(None, b"last")])
+    assert values(log) == [b"first", b"leads", b"last"]
 
 
 def test_ctrl_c_in_the_leader_leaves_the_other_appends_to_the_next_leader(tmp_path: Path) -> None:
@@ -378,14 +378,14 @@ def test_ctrl_c_in_the_leader_leaves_the_other_appends_to_the_next_leader(tmp_pa
         first = Appender(put(log, b"holds"))
         assert files.entered.acquire(timeout=PATIENCE)
 
-        def open_behind_the_main_thread() -> None:
+        def open_while_the_main_thread_waits() -> None:
             until(lambda: len(log._commits) == 1)  # it waits, and so leads the next group
             for number in range(3):
                 others.append(Appender(put(log, b"%d" % number)))
                 until(lambda number=number: len(log._commits) == number + 2)
             files.gate.set()
 
-        helper = Appender(open_behind_the_main_thread)
+        helper = Appender(open_while_the_main_thread_waits)
         with pytest.raises(KeyboardInterrupt):
             log.append([(None, b"interrupted")])
         helper.outcome()

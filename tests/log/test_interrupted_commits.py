@@ -42,14 +42,14 @@ def test_ctrl_c_twice_never_acknowledges_a_missing_append(tmp_path: Path) -> Non
         first = Appender(put(log, b"holds"))
         assert files.entered.acquire(timeout=PATIENCE)
 
-        def another_behind_the_main_thread() -> None:
+        def append_while_the_main_thread_waits() -> None:
             until(lambda: len(log._commits) == 1)
             others.append(Appender(put(log, b"other")))
             until(lambda: len(log._commits) == 2)
             files.armed = 2
             files.gate.set()
 
-        helper = Appender(another_behind_the_main_thread)
+        helper = Appender(append_while_the_main_thread_waits)
         with pytest.raises(KeyboardInterrupt):
             log.append([(None, b"interrupted")])
         helper.outcome()

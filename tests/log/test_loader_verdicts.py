@@ -306,24 +306,24 @@ def check(results: Results) -> None:
 
 def test_offset_index_lookups(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
     """OI1: OffsetIndex.lookup, the greatest entry at or below an offset, (base, 0) below the first."""
-    log, asked = lookup
+    log, recorded = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
-    check([((b, o), segments[b].index.floor(o), tuple(answer)) for b, o, answer in asked["offset_index_lookup"]])
+    check([((b, o), segments[b].index.floor(o), tuple(answer)) for b, o, answer in recorded["offset_index_lookup"]])
 
 
 def test_time_index_lookups(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
     """TI1: TimeIndex.lookup, the greatest entry at or below a timestamp, (-1, base) below the first."""
-    log, asked = lookup
+    log, recorded = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
-    check([((b, t), segments[b].index.time_floor(t), tuple(answer)) for b, t, answer in asked["time_index_lookup"]])
+    check([((b, t), segments[b].index.time_floor(t), tuple(answer)) for b, t, answer in recorded["time_index_lookup"]])
 
 
 def test_translated_offsets(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
     """LS2: LogSegment.translateOffset, the first batch that reaches an offset, none after the last."""
-    log, asked = lookup
+    log, recorded = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
     results: Results = []
-    for base, offset, answer in asked["translate_offset"]:
+    for base, offset, answer in recorded["translate_offset"]:
         header = segments[base].locate(offset)
         got = None if header is None else [header.base_offset, header.position, header.size]
         results.append(((base, offset), got, answer))
@@ -334,10 +334,10 @@ def test_offsets_by_time_in_one_segment(
     cases: dict[str, golden.LoaderCase], lookup: tuple[klog.Log, Mapping[str, Any]]
 ) -> None:
     """LS8: LogSegment.findOffsetByTimestamp from an offset on, with the epoch of the record found."""
-    log, asked = lookup
+    log, recorded = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
     results: Results = []
-    for base, timestamp, start, answer in asked["find_offset_by_timestamp"]:
+    for base, timestamp, start, answer in recorded["find_offset_by_timestamp"]:
         found = segments[base].find_timestamp(timestamp, start)
         results.append(((base, timestamp, start), found and [*found], answer))
     check(results)
@@ -345,22 +345,22 @@ def test_offsets_by_time_in_one_segment(
 
 def test_offsets_by_time(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
     """UnifiedLog.fetchOffsetByTimestamp: the first record of the log at or above a time, and the named offsets."""
-    log, asked = lookup
+    log, recorded = lookup
     results: Results = []
-    for timestamp, answer in asked["fetch_offset_by_timestamp"]:
+    for timestamp, answer in recorded["fetch_offset_by_timestamp"]:
         found = log.list_offset(timestamp)
         results.append((timestamp, found and list(found), answer))
         exact = log.offset_for_timestamp(timestamp)
         assert (exact and list(exact)) == (answer and answer[:2])
     check(results)
-    for number, answer in asked["special_timestamps"].items():
+    for number, answer in recorded["special_timestamps"].items():
         assert list(log.list_offset(int(number)) or ()) == answer, number
 
 
 def test_a_fetch_begins_at_the_translated_position(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
-    log, asked = lookup
+    log, recorded = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
-    for base, offset, answer in asked["translate_offset"]:
+    for base, offset, answer in recorded["translate_offset"]:
         if answer is not None and base <= offset < segments[base].next_offset:
             _, position, size = answer
             stored = Path(segments[base].path).read_bytes()[position : position + size]

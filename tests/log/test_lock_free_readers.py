@@ -23,7 +23,7 @@ from tests.support.patience import PATIENCE
 from tests.support.steps import at_step
 
 
-def once_behind(call: Callable[..., Any], action: Callable[[], Any]) -> Callable[..., Any]:
+def once_after(call: Callable[..., Any], action: Callable[[], Any]) -> Callable[..., Any]:
     """The same call, but an action runs after the first of them."""
     left = [action]
 
@@ -57,7 +57,7 @@ def test_aborted_transactions_are_known_during_a_rename_of_the_directory(
         else:
             log.rename_dir("t-1")  # cached indexes are read again
         expected = [b"1", b"2", b"3"] if rewritten else [b"1", b"2", b"9", b"3"]
-        read = once_behind(vars(Segment)["txn_index"].fget, lambda: log.rename_dir("t-2"))
+        read = once_after(vars(Segment)["txn_index"].fget, lambda: log.rename_dir("t-2"))
         monkeypatch.setattr(Segment, "txn_index", property(read))
         assert committed(log) == expected
         assert log.path.endswith("t-2")
@@ -109,7 +109,7 @@ def test_count_uses_one_state_of_the_log(tmp_path: Path, monkeypatch: pytest.Mon
             log.truncate_to(log.segments[0].base_offset)
             append(log, [(b"k", b"v")] * 20)
 
-        monkeypatch.setattr(lookup, "count_records", once_behind(lookup.count_records, rewrite))
+        monkeypatch.setattr(lookup, "count_records", once_after(lookup.count_records, rewrite))
         assert log.count() == 20
 
 
@@ -122,7 +122,7 @@ def test_fetch_uses_one_state_of_the_log(tmp_path: Path, monkeypatch: pytest.Mon
             log.truncate_to(10)
             append(log, [(b"k", b"something else")] * 60)
 
-        monkeypatch.setattr(Segment, "locate", once_behind(Segment.locate, rewrite))
+        monkeypatch.setattr(Segment, "locate", once_after(Segment.locate, rewrite))
         found = log.fetch(30)
         first = next(iter(decode(found.memory())))
         assert first.base_offset <= 30 <= first.last_offset
@@ -144,7 +144,7 @@ def test_an_index_in_use_is_replaced_when_its_file_is_shortened(
             log.truncate_to(40)
             log.roll()
 
-        monkeypatch.setattr(Segment, "_open_index", once_behind(Segment._open_index, rewrite))
+        monkeypatch.setattr(Segment, "_open_index", once_after(Segment._open_index, rewrite))
         assert old.locate(1400) is None
         assert 8 * old.index.entries == Path(old.path.replace(".log", ".index")).stat().st_size
         header = old.locate(39)
@@ -162,7 +162,7 @@ def test_the_newest_timestamp_includes_the_last_append(tmp_path: Path, monkeypat
             log.append([(b"k", b"v", NOW + 5)])
             log.roll()
 
-        monkeypatch.setattr(Segment, "_youngest", once_behind(Segment._youngest, append_and_roll))
+        monkeypatch.setattr(Segment, "_youngest", once_after(Segment._youngest, append_and_roll))
         assert old.max_timestamp == NOW
         assert old.max_timestamp == NOW + 5
         assert log.offset_for_timestamp(NOW + 5) == (NOW + 5, 1)
@@ -176,7 +176,7 @@ def test_a_range_from_before_a_truncation_stays_invalid_after_a_move(tmp_path: P
         log.append([(b"k", b"before")] * 9)
         held = log.fetch_range(0)
         log.truncate_to(0)
-        log.append([(b"k", b"behind")] * 9)
+        log.append([(b"k", b"later")] * 9)
         (there,) = {tmp_path / "a", tmp_path / "b"} - {Path(log.path).parent}
         logs.move("t", 0, there)
         with pytest.raises(CorruptBatch, match="truncated"):

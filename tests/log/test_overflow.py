@@ -323,15 +323,15 @@ def test_the_loader_handles_every_subset_of_names(tmp_path: Path) -> None:
     or without. It loads, strict or not, and shows whole batches of one or the other, each offset at most once; with all
     originals, nothing is missing."""
     olds = {0: run_of(0, 4), 12: run_of(12, 4), 24: run_of(24, 4)}
-    news = {0: batch(0) + batch(9), 12: batch(15), 24: run_of(24, 2)}
+    replacements = {0: batch(0) + batch(9), 12: batch(15), 24: run_of(24, 2)}
     number = 0
     for shape in itertools.product(("", ".cleaned", ".swap", ".deleted", None), repeat=3):
         for kept in (olds, {0: olds[0]}, {}):
-            if any(suffix == "" and base in kept for base, suffix in zip(news, shape, strict=True)):
+            if any(suffix == "" and base in kept for base, suffix in zip(replacements, shape, strict=True)):
                 continue
             number += 1
             directory = make(tmp_path / str(number) / "t-0", kept)
-            for (base, data), suffix in zip(news.items(), shape, strict=True):
+            for (base, data), suffix in zip(replacements.items(), shape, strict=True):
                 if suffix is not None:
                     (directory / f"{base:020d}.log{suffix}").write_bytes(data)
             with open_log(directory) as log:
@@ -340,7 +340,7 @@ def test_the_loader_handles_every_subset_of_names(tmp_path: Path) -> None:
             whole = ".swap" in shape and ".cleaned" not in shape
             survivors = set(range(36)) if kept == olds and not whole else set()
             if kept == olds and whole:  # the swaps replace the range they span, as in Kafka
-                swaps = [base for base, suffix in zip(news, shape, strict=True) if suffix == ".swap"]
+                swaps = [base for base, suffix in zip(replacements, shape, strict=True) if suffix == ".swap"]
                 gone = [base for base in olds if swaps[0] <= base < {0: 12, 12: 18, 24: 30}[swaps[-1]]]
                 survivors = set(range(36)) - {n for base in gone for n in range(base, base + 12)}
             assert survivors <= set(got), (shape, len(kept), got)

@@ -90,7 +90,7 @@ def test_a_reader_beside_the_writer_sees_batches_and_no_zeros(tmp_path: Path) ->
                 assert reader.log_end_offset == number + 1
             assert values(reader) == values(log)
             log.truncate_to(100)
-            log.append([(None, b"anew")])
+            log.append([(None, b"again")])
             reader.refresh()
             assert values(reader) == values(log)
             log.roll()

@@ -262,7 +262,7 @@ class Cached(RuleBasedStateMachine):
             log.apply_retention()
 
     @rule(offset=st.integers(0, 100))
-    def start_anew(self, offset: int) -> None:
+    def truncate_fully(self, offset: int) -> None:
         for log in self.logs:
             log.truncate_fully_and_start_at(offset)
 
@@ -377,6 +377,6 @@ def test_read_ahead_is_requested_once_per_window(tmp_path: Path, kernel: FaultyI
     with klog.Log.open(tmp_path / "t-0", config=config, files=RealFiles(kernel.table)) as log:
         fill(log, 40, 1000)
         assert log.size > 400_000
-        asked = kernel.calls("fadvise")
+        before = kernel.calls("fadvise")
         assert sum(1 for _ in log.chunks(0, 400, max_bytes=32768)) > 10
-        assert kernel.calls("fadvise") - asked == 4  # 64 KiB, then 128 KiB each, and what is left
+        assert kernel.calls("fadvise") - before == 4  # 64 KiB, then 128 KiB each, and what is left

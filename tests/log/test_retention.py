@@ -296,15 +296,15 @@ def test_a_predicate_sees_each_segment_with_its_successor(tmp_path: Path) -> Non
         assert bases(log) == list(range(10))
         seen: list[tuple[int, int | None]] = []
 
-        def asked(segment: Segment, following: Segment | None) -> bool:
+        def predicate(segment: Segment, following: Segment | None) -> bool:
             seen.append((segment.base_offset, None if following is None else following.base_offset))
             return True
 
         assert len(log.deletable_segments(lambda segment, _: segment.base_offset <= 5)) == 6
-        assert len(log.deletable_segments(asked)) == 9
+        assert len(log.deletable_segments(predicate)) == 9
         assert seen == [*((base, base + 1) for base in range(9)), (9, None)]
         fill(log, 1)
-        assert len(log.deletable_segments(asked)) == 10
+        assert len(log.deletable_segments(predicate)) == 10
 
 
 def test_no_retention_without_a_known_configuration(tmp_path: Path) -> None:
@@ -357,8 +357,8 @@ def test_appends_use_no_epoch_below_that_of_deleted_records(tmp_path: Path) -> N
         assert log.verify().problems == []
 
 
-def test_a_log_start_is_on_disk_before_it_applies(tmp_path: Path) -> None:
-    """S9: every checkpointed log start lies within the log; one beyond it would mean damage."""
+def test_records_below_a_log_start_are_on_disk_before_it_applies(tmp_path: Path) -> None:
+    """S9: records below it are flushed first; a log start beyond the records on disk would mean damage."""
     with open_log(tmp_path) as log:
         fill(log, 3)
         assert log.recovery_point == 0

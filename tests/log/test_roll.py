@@ -272,7 +272,7 @@ def test_reads_continue_over_many_segments(tmp_path: Path) -> None:
         assert rows(log, 37, 39) == [(i, b"k%d" % i, b"v%d" % i, NOW + i) for i in (37, 38)]
 
 
-# ---- asked for, and the empty segment --------------------------------------------------------------------------------
+# ---- rolls by hand, and the empty segment --------------------------------------------------------------------------------
 
 
 def test_a_timestamp_after_a_record_without_one_rolls_by_the_clock(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_snapshot_beyond_the_log_end_is_deleted_on_load(tmp_path: Path) -> Non
         assert snapshots(log) == [1, 2]
 
 
-@pytest.mark.parametrize("how", ["cut", "anew"])
+@pytest.mark.parametrize("how", ["cut", "fully"])
 def test_an_open_transaction_is_removed_with_its_records(tmp_path: Path, how: str) -> None:
     """UL77: in a reopened log, too; the last stable offset no longer waits for it."""
     with opened(tmp_path) as log:

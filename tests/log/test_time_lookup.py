@@ -227,11 +227,11 @@ def test_the_newest_record_lies_above_the_log_start(tmp_path: Path) -> None:
 
 
 def test_a_lookup_reads_few_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    searched: list[int] = []
     newest = Segment.max_timestamp.__get__
 
     def counted(segment: Segment) -> int:
-        asked.append(segment.base_offset)
+        searched.append(segment.base_offset)
         return int(newest(segment))
 
     with one_log(tmp_path) as log:
@@ -242,7 +242,7 @@ def test_a_lookup_reads_few_segments(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(Segment, "max_timestamp", property(counted))
         for ms in (1, 1000, 1031, 1059):
             assert log.offset_for_timestamp(ms) == (max(ms, 1000), max(ms - 1000, 0))
-        assert asked == [0, 0, 31, 59]
+        assert searched == [0, 0, 31, 59]
 
 
 def test_cached_timestamps_of_segments_are_dropped_with_them(tmp_path: Path) -> None:

@@ -524,20 +524,20 @@ def test_segments_without_aborted_transactions_are_read_once(
         log.roll()
     log.append_batches(batch(1))
     looking = klog.Log.open(tmp_path / "t-0", read_only=True) if read_only else log
-    asked: list[int] = []
+    searched: list[int] = []
     ask = looking._aborted_in
 
     def counted(segment: Segment, *args: Any) -> Any:
-        asked.append(segment.base_offset)
+        searched.append(segment.base_offset)
         return ask(segment, *args)
 
     monkeypatch.setattr(looking, "_aborted_in", counted)
     looking.fetch(0, isolation="read_committed")
-    assert asked == list(range(31))
+    assert searched == list(range(31))
     for offset in (0, 0, 7, 30):
-        asked.clear()
+        searched.clear()
         looking.fetch(offset, isolation="read_committed")
-        assert asked == [30]
+        assert searched == [30]
     if read_only:
         looking.close()
     log.close()

@@ -361,7 +361,7 @@ def forget(log: klog.Log) -> None:
     owner._unlock()
 
 
-@pytest.mark.parametrize("how", ["cut", "anew"])
+@pytest.mark.parametrize("how", ["cut", "fully"])
 def test_checkpoints_are_lowered_before_a_truncation(tmp_path: Path, how: str) -> None:
     """A recovery point above the cut would hide a torn batch, a log start there would look like a lost log."""
     with standalone(tmp_path) as log:
@@ -412,7 +412,7 @@ def test_a_load_that_ends_below_the_recovery_point_lowers_it(tmp_path: Path, man
     owner.close()
 
 
-@pytest.mark.parametrize("how", ["cut", "anew"])
+@pytest.mark.parametrize("how", ["cut", "fully"])
 def test_a_manager_lowers_its_checkpoints_too(tmp_path: Path, how: str) -> None:
     with one_log(tmp_path, topic="t") as log:
         fill(log, 20)
@@ -436,7 +436,7 @@ BETWEEN = {
     "inside the first batch": ([(3, 0)], 1, 2),
     "below the log start, too": ([(3, 0)], 2, 1),
     "a gap that a leader left": ([(10, 0), (10, 50)], 40, 45),
-    "with segments behind it": ([(3, 0), (3, 3), (3, 6), (3, 9)], 7, 8),
+    "with segments after it": ([(3, 0), (3, 3), (3, 6), (3, 9)], 7, 8),
 }
 
 

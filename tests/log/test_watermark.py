@@ -201,7 +201,7 @@ def test_an_exception_in_a_listener_is_logged(tmp_path: Path, caplog: pytest.Log
 
     def listener(offset: int) -> None:
         notified.append(offset)
-        raise RuntimeError("of somebody else")
+        raise RuntimeError("in the listener")
 
     with klog.Log.open(tmp_path / "t-0") as log:
         log.append(THREE)
