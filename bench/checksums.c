@@ -47,7 +47,7 @@ const char *checksum_name(int number) {
 /* Does the processor support this kernel? */
 int checksum_there(int number) { return kernel_of(number) != NULL; }
 
-/* The checksum of data[0 .. size), times over, piece by piece: each call continues from the checksum of the one before. */
+/* The checksum of data[0 .. size), times over, piece by piece: each call continues from the last call's checksum. */
 uint32_t checksum_run(int number, const uint8_t *data, size_t size, size_t piece, int times) {
     const kl_crc32c_fn kernel = kernel_of(number);
     uint32_t crc = 0;

@@ -1,7 +1,7 @@
-/* The codecs' own C code in a loop, as fast as their libraries allow: contexts and buffers are reused, blocks have the size
- * that klog writes.  bench/compression_contests.py loads it.
+/* The codecs' own C code in a loop, as fast as their libraries allow: contexts and buffers are reused, blocks have
+ * the size that klog writes.  bench/compression_contests.py loads it.
  *
- * The libraries are found at run time, so that their headers are not needed: the declarations here are their stable API.
+ * The libraries are found at run time, without their headers: the declarations here are their stable API.
  * Every function returns the number of bytes it produced, or 0 on failure.
  */
 #include <dlfcn.h>
@@ -35,7 +35,8 @@ typedef struct {
 static struct {
     size_t (*create_compressor)(void **context, unsigned version);
     size_t (*begin)(void *context, void *out, size_t capacity, const lz4f_preferences_t *preferences);
-    size_t (*update)(void *context, void *out, size_t capacity, const void *in, size_t size, const lz4f_options_t *options);
+    size_t (*update)(void *context, void *out, size_t capacity, const void *in, size_t size,
+                     const lz4f_options_t *options);
     size_t (*end)(void *context, void *out, size_t capacity, const lz4f_options_t *options);
     size_t (*create_decompressor)(void **context, unsigned version);
     size_t (*decompress)(void *context, void *out, size_t *capacity, const void *in, size_t *size,

@@ -1,5 +1,5 @@
-/* The cleaner's map of keys beside one like Kafka's SkimpyOffsetMap: MD5 of each key, 24-byte slots, thirteen probes from
- * the hash, then linear probing. Both in C, with the same keys in the same groups. */
+/* The cleaner's map of keys beside one like Kafka's SkimpyOffsetMap: MD5 of each key, 24-byte slots, thirteen probes
+ * from the hash, then linear probing. Both in C, with the same keys in the same groups. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,7 +114,7 @@ static int64_t skimpy_get(const skimpy_t *map, const uint8_t *key, size_t size) 
 
 /* --- the race ------------------------------------------------------------------------------------------------------- */
 
-/* Put n adjacent keys of `size` bytes, then look each up; returns the sum of the offsets found, which is the same for both
+/* Put n adjacent keys of `size` bytes, then look each up; returns the sum of the offsets found, the same for both
  * maps. which: 0 klog's, 1 the peer's. The maps have slots * 24 bytes. -1: no memory. */
 int64_t keymaps_run(int which, const uint8_t *keys, int64_t n, int64_t size, int64_t slots) {
     int64_t sum = 0;
