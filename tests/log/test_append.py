@@ -315,7 +315,7 @@ def test_log_append_time_is_the_clocks_time_for_every_record(tmp_path: Path) -> 
 
 
 def test_log_append_time_is_the_time_when_a_group_is_appended(tmp_path: Path) -> None:
-    """As in Kafka. The time when the generator began would go back after what others have appended meanwhile."""
+    """As in Kafka. The time of the generator's start would be earlier than that of others' appends meanwhile."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, message_timestamp_type="LogAppendTime") as log:
 

@@ -247,7 +247,7 @@ def test_a_batch_below_the_base_offset_of_its_segment(tmp_path: Path) -> None:
     assert (caught.value.kind, caught.value.position) == ("offset_order", 0)
 
 
-# ---- caches that lie --------------------------------------------------------------------------------------------------
+# ---- wrong caches -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("read_only", [False, True])

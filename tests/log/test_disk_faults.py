@@ -328,7 +328,7 @@ def test_retention_without_descriptors_deletes_nothing(tmp_path: Path) -> None:
         assert log.apply_retention() > 0
 
 
-# ---- a directory that goes away --------------------------------------------------------------------------------------
+# ---- a directory that is removed -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("left", ["nothing", "a file"])

@@ -114,11 +114,11 @@ def test_an_epoch_of_refused_batches_is_not_kept(tmp_path: Path, files: FullDisk
         assert log.leader_epochs == [(1, 0)]
 
 
-# ---- at whatever operation of the disk -------------------------------------------------------------------------------
+# ---- at any disk operation -------------------------------------------------------------------------------------------
 
 
 def prepared(path: Path, files: FailingFiles, managed: bool, rest: int) -> klog.Log:
-    """Producers, a decided and two open transactions; some more bytes, so that the roll comes sooner or later."""
+    """Producers, a decided and two open transactions; some more bytes, so that a roll happens."""
     log = opened(path, files, **{"segment.bytes": 1200})
     if managed:
         log.update_high_watermark(0)

@@ -64,7 +64,7 @@ def log(tmp_path: Path) -> Iterator[klog.Log]:
         yield log
 
 
-# ---- where it begins and ends ----------------------------------------------------------------------------------------
+# ---- start and end ---------------------------------------------------------------------------------------------------
 
 
 def test_a_read_below_the_log_end_is_never_empty(log: klog.Log) -> None:

@@ -276,7 +276,7 @@ def test_four_writers_and_two_readers_agree(tmp_path: Path) -> None:
                 info = log.append(batch, compression="lz4" if i % 3 == 0 else None)
                 assert info.count == size
                 got = [(r.key, r.value) for r in log.read(info.first_offset, info.last_offset + 1)]
-                assert got == batch  # its own append is there at once, in one piece
+                assert got == batch  # its own append is readable at once, whole
 
         def read() -> None:
             while not stop.is_set():

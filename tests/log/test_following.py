@@ -96,7 +96,7 @@ def test_a_segment_recreated_under_its_old_name(tmp_path: Path) -> None:
             assert [record.value for record in follower.read()] == [b"second"]
 
 
-# ---- what the writer takes back --------------------------------------------------------------------------------------
+# ---- appends that the writer rolls back ------------------------------------------------------------------------------
 
 
 def batches(*values: bytes, start: int = 0) -> bytes:
@@ -252,7 +252,7 @@ def test_a_new_leader_epoch_is_seen(tmp_path: Path) -> None:
             assert follower.leader_epochs == [(0, 0), (7, 1)]
 
 
-# ---- what a cleaner puts in the place of segments --------------------------------------------------------------------
+# ---- segments that a cleaner replaces --------------------------------------------------------------------------------
 
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": 90_000, "file.delete.delay.ms": 0}
 

@@ -47,7 +47,7 @@ def test_temporaries_are_recognized_by_name() -> None:
     assert not names.is_temporary("x.tmp")
 
 
-# ---- a replacement that a stop has left half-way ---------------------------------------------------------------------
+# ---- a replacement that was interrupted ------------------------------------------------------------------------------
 
 OLD = {base: batch(6, base_offset=base) + batch(6, base_offset=base + 6) for base in (0, 12, 24)}
 NEW = batch(1, base_offset=5) + batch(6, base_offset=12) + batch(6, base_offset=30)

@@ -165,7 +165,7 @@ def test_a_topic_id_is_on_disk_before_anything_else(tmp_path: Path) -> None:
         assert (log.topic_id, names_in(log.path, ".metadata")) == (None, [])
 
 
-# ---- the end ---------------------------------------------------------------------------------------------------------
+# ---- deletion and close ----------------------------------------------------------------------------------------------
 
 
 def test_a_deleted_log_leaves_nothing(tmp_path: Path) -> None:

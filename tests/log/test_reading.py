@@ -89,7 +89,7 @@ def test_the_cache_counts_the_memory_that_it_holds(tmp_path: Path) -> None:
         assert keys(log) == [b"%d" % n for n in range(4000)]
 
 
-# ---- what is kept ----------------------------------------------------------------------------------------------------
+# ---- the read cache --------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_is_decompressed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

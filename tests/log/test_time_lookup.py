@@ -114,7 +114,7 @@ def test_log_append_time_counts_as_the_records_time(tmp_path: Path) -> None:
         assert log.offset_for_timestamp(NOW + 21) is None
 
 
-# ---- what words and Kafka's numbers stand for ------------------------------------------------------------------------
+# ---- named positions and Kafka's special timestamps ------------------------------------------------------------------
 
 
 def test_nothing_is_found_in_an_empty_log(tmp_path: Path) -> None:
