@@ -5,7 +5,7 @@
     build/kafka/logger/              one more jar, for a broker whose log is read
 
 All of it lies outside git and is made again when it is missing or when its sources have changed. Kafka 4.2
-moved the record classes to `common.record.internal`: Java sources are written for the new package and rewritten for 4.1.
+moved the record classes to `common.record.internal`: Java sources use the new package and are rewritten for 4.1.
 """
 
 from __future__ import annotations
