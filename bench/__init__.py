@@ -1,1 +1,1 @@
-"""Benchmarks: each checks its answer, then races klog against a peer in the same run. See README.md."""
+"""Benchmarks: each checks its result, then compares klog with a peer in the same run. See README.md."""

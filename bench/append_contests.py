@@ -1,13 +1,13 @@
-"""Batches that are encoded already, appended to a new log: beside a loop of pwrite, and beside Kafka's engine.
+"""Encoded batches, appended to a new log: beside a loop of pwrite, and beside Kafka's engine.
 
-    append batches         as a follower takes them, offsets kept: lengths, order and checksums looked at, indexes kept;
-                           the peer writes the same bytes to a new file with the same preallocation and looks at
-                           nothing. Between them the checksum of each batch and then its write: whoever looks pays that
-    kafka append leader    as clients send them, one batch a request, based on 0: every record checked, offsets given
+    append batches         as a follower takes them, offsets kept: lengths, order and checksums checked, indexes kept;
+                           the peer writes the same bytes to a new file with the same preallocation and checks
+                           nothing. Between them a contestant that computes each checksum and then writes
+    kafka append leader    as clients send them, one batch a request, based on 0: every record checked, offsets assigned
     kafka append follower  the same batches as a follower takes them
 
-Batches of 100-byte values. Nobody syncs. One segment, so that nothing rolls. Beside pwrite the log has one record
-already: the first append of a leader epoch makes its checkpoint durable, milliseconds that no other append has to pay.
+Batches of 100-byte values. Nothing is synced. One segment, so that nothing rolls. Beside pwrite the log already has one
+record: the first append of a leader epoch makes its checkpoint durable, milliseconds that no other append takes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FIRST = record.encode([(None, b"", FIRST_TIMESTAMP)], leader_epoch=0)
 
 
 class NewLog:
-    """A new log before each turn, and the batches that go in: about 1 MiB of them, `turns` times.
+    """A new log before each turn, and the batches to append: about 1 MiB of them, `turns` times.
 
     begun: it has one record at offset 0 before the turn begins.
     """

@@ -1,9 +1,9 @@
 """Every CRC-32C kernel that this processor has, in C, against a single chain of its crc32 instruction.
 
-The data stays in the nearest cache. Each call goes on from the checksum of the one before, so that a call is measured
-from its first byte to its result: calls that know nothing of each other overlap at their ends, and one stream would in
-part be two. All kernels, the dispatched one too, have to agree before any is timed. What a processor lacks does not
-run; without crc32 (x86-64 only) there is no peer.
+The data stays in the L1 cache. Each call continues from the checksum of the one before, so that a call is measured
+from its first byte to its result: independent calls overlap at their ends, and one stream would in
+part be two. All kernels, the dispatched one too, must agree before any is timed. What a processor does not support is
+skipped; without crc32 (x86-64 only) there is no peer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DISPATCHED, _ONE_STREAM = -1, -2  # checksums.c
 _DATA_BYTES = 16 << 10
 _TIMES = 64  # over the data in one call from Python
 
-# Where a kernel has to be, by its name and the size of a piece.
+# The goal of a kernel, by its name and the size of a piece.
 _GOALS = {
     ("sse4.2", 1 << 14): 2.5,
     ("vpclmul-256", 1 << 10): 2.5,

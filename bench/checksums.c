@@ -1,4 +1,4 @@
-/* The checksum kernels of csrc/crc32c.c, and the one that they are measured by: a single chain of the crc32 instruction,
+/* The checksum kernels of csrc/crc32c.c, and their peer: a single chain of the crc32 instruction,
  * eight bytes a step.  bench/checksum_contests.py loads it. */
 #include <stdint.h>
 #include <string.h>
@@ -37,17 +37,17 @@ static kl_crc32c_fn kernel_of(int number) {
     return number >= 0 ? kl_crc32c_kernel(number, &name) : NULL;
 }
 
-/* NULL behind the last one. */
+/* NULL after the last one. */
 const char *checksum_name(int number) {
     const char *name = NULL;
     kl_crc32c_kernel(number, &name);
     return name;
 }
 
-/* Does the processor have what this kernel needs? */
+/* Does the processor support this kernel? */
 int checksum_there(int number) { return kernel_of(number) != NULL; }
 
-/* The checksum of data[0 .. size), times over, piece by piece: each call goes on from what the one before has made. */
+/* The checksum of data[0 .. size), times over, piece by piece: each call continues from the last call's checksum. */
 uint32_t checksum_run(int number, const uint8_t *data, size_t size, size_t piece, int times) {
     const kl_crc32c_fn kernel = kernel_of(number);
     uint32_t crc = 0;

@@ -3,8 +3,8 @@
 Ten records of each key, batches of 16 KiB, four closed segments and an active one that holds a single record: one round
 cleans them all into one or more, every record read, nine of ten left out, the rest written and synced. Each turn begins
 with the same directory; its segments are links to the same files, whose pages stay in memory. Opening and closing the
-log is not measured. Both have a map of 128 MiB, one thread, no throttle. A cleaning reads everything twice: of what is
-compressed, decompressing it twice is the limit.
+log is not measured. Both have a map of 128 MiB, one thread, no throttle. A cleaning reads everything twice, so for
+compressed batches decompressing twice is the limit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _chunks(name: str, count: int) -> Iterator[list[Tuple]]:
 
 
 class _Dirty:
-    """A directory to be cleaned, as often as need be."""
+    """A directory to be cleaned any number of times."""
 
     def __init__(self, name: str, compression: str | None, bytes_wanted: int, folder: Path) -> None:
         value_bytes = workload(name, tiny=False).value_bytes
@@ -68,7 +68,7 @@ class _Dirty:
             self.end = log.log_end_offset
 
     def fresh(self, at: Path) -> Path:
-        """The directory again: links to what no cleaner writes to, copies of the rest."""
+        """Restore the directory: links to what no cleaner writes to, copies of the rest."""
         shutil.rmtree(at.parent, ignore_errors=True)
         at.mkdir(parents=True)
         for path in self._source.iterdir():

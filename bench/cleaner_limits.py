@@ -1,14 +1,15 @@
-"""The cleaner where it is tight: python -m bench.cleaner_limits {cgroup,keys,live} [--json FILE] [--directory DIR] ...
+"""The cleaner under tight limits: python -m bench.cleaner_limits {cgroup,keys,live} [--json FILE] [--directory DIR] ...
 
     cgroup   a cold log of 8 GiB, cleaned in a memory cgroup of 2 GiB (root): the rate of the last quarter of each pass
              beside the first; beside a plain loop over the same bytes in the same group, read twice and the survivors
-             written; and what is left in memory of the active segment, which somebody has just read
-    keys     100 million keys of 8 bytes and a map that holds a part of them, so that it takes several rounds; what is
-             left is checked; memory per key
+             written; and how much of the active segment, which was just read, stays in memory
+    keys     100 million keys of 8 bytes and a map that holds a part of them, so that it takes several rounds; the
+             result is checked; memory per key
     live     appends beside a cleaning of the same log, with a throttle and without: p50, p99, the longest
 
-Each in processes of its own. It is printed, not raced, for it takes minutes; --size, --records and --seconds make it
-small. Files are made below --directory, a temporary one otherwise, and go with it.
+Each runs in its own processes. Results are printed, not compared with a peer, since a run takes minutes; --size,
+--records and --seconds make it smaller. Files are made below --directory, by default a temporary one, and removed
+at the end.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _PERCENTILES = (50, 99, 100)
 
 
 class Stopped(Exception):
-    """A cleaning has gone on for long enough."""
+    """A cleaning has run for long enough."""
 
 
 # ---- logs ------------------------------------------------------------------------------------------------------------
@@ -83,8 +84,8 @@ def _open(directory: Path, map_bytes: int = 128 * _MIB, segment_bytes: int = 256
 
 
 def make_log(directory: Path, size: int, segment_bytes: int) -> tuple[int, int]:
-    """A log of about so many bytes, values of 1 KiB: one record of eight has a key of its own, the others share a
-    thousand. Its active segment holds a little more. How many keys of their own there are, and records in that one."""
+    """Write a log of about so many bytes, values of 1 KiB: one record of eight has a key of its own, the others share a
+    thousand keys. Its active segment holds a little more. Returns the number of unique keys and of its records."""
     piece = min(32_768, max(1, size // _VALUE_BYTES // 64) * _UNIQUE_EVERY)
     values = np.frombuffer(noise(piece * _VALUE_BYTES), np.uint8).reshape(piece, _VALUE_BYTES)
     chance, done = np.random.default_rng(8), 0
@@ -103,7 +104,7 @@ def make_log(directory: Path, size: int, segment_bytes: int) -> tuple[int, int]:
 
 
 def _forget(path: str | Path) -> None:
-    """Out of the page cache."""
+    """Drop it from the page cache."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fdatasync(fd)
@@ -127,7 +128,7 @@ def _cached(log: klog.Log) -> int:
 
 
 def clean_once(directory: Path) -> Figures:
-    """Clean a log, and say how fast. Its active segment has just been read."""
+    """Clean a log and report how fast. Its active segment has just been read."""
     marks: dict[str, list[tuple[float, int]]] = {"index": [], "clean": []}
     with _open(directory, clean_shutdown=True, recovery_point=1 << 62) as log:
         before, size = log.size, log.segments[-1].size
@@ -137,10 +138,10 @@ def clean_once(directory: Path) -> Figures:
         for stage in marks.values():
             stage.append((started, 0))
 
-        def told(event: Event) -> None:
+        def report(event: Event) -> None:
             marks[event.stage].append((time.perf_counter(), event.done))
 
-        stats = log.compact(progress=told)
+        stats = log.compact(progress=report)
         seconds = time.perf_counter() - started
         cleaned = sum(segment.size for segment in log.segments[:-1])
         return {
@@ -156,7 +157,7 @@ def clean_once(directory: Path) -> Figures:
 
 
 def copy_once(directory: Path, bytes_written: int) -> Figures:
-    """What the disk takes for the same: all closed segments read twice, so many bytes written and synced."""
+    """The disk's own time for the same: all closed segments read twice, so many bytes written and synced."""
     paths = sorted(directory.glob("*.log"))[:-1]
     buffer, started = bytearray(_PIECE), time.perf_counter()
     for _ in range(2):
@@ -189,7 +190,7 @@ def cgroup(folder: Path, size: int, limit: int) -> Figures:
         done, plain = json.loads(run_in(None, _self("_clean", directory))), None
         done["needs"] = str(missing)
     more = done["records_after"] - unique - active  # the keys that all others share
-    assert 0 < more <= _HOT_KEYS, "what is left is not what was to be left"
+    assert 0 < more <= _HOT_KEYS, "the wrong records are left"
     with _open(directory) as log:
         assert log.verify().problems == []
     quarters = done["quarters"]
@@ -212,12 +213,12 @@ def clean_keys(directory: Path, map_bytes: int) -> Figures:
     with _open(directory, map_bytes, clean_shutdown=True, recovery_point=1 << 62) as log:
         before = peak = _status("RssAnon")
 
-        def told(event: Event) -> None:
+        def report(event: Event) -> None:
             nonlocal peak
             peak = max(peak, _status("RssAnon"))
 
         started = time.perf_counter()
-        stats = log.compact(progress=told)
+        stats = log.compact(progress=report)
         return {
             "seconds": time.perf_counter() - started,
             "rounds": stats.rounds,
@@ -264,7 +265,7 @@ def _int64(column: pa.Array) -> np.ndarray:
 
 
 def _latencies(log: klog.Log, seconds: float, running: Callable[[], bool]) -> list[float]:
-    """Ten records of 100 bytes every two milliseconds, for so long, or for as long as it is running."""
+    """Append ten records of 100 bytes every two milliseconds, for so long, or while it is running."""
     records, taken = [(b"live-%d" % n, bytes(100), None) for n in range(10)], []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end and running():
@@ -280,7 +281,7 @@ def _cleaning(log: klog.Log, rate: float | None, stop: threading.Event) -> Itera
     throttle = None if rate is None else Throttle(rate, time.monotonic)
     done: dict[str, int] = {}
 
-    def told(event: Event) -> None:
+    def report(event: Event) -> None:
         size, done[event.stage] = event.done - done.get(event.stage, 0), event.done
         if stop.is_set():
             raise Stopped
@@ -288,7 +289,7 @@ def _cleaning(log: klog.Log, rate: float | None, stop: threading.Event) -> Itera
             time.sleep(wait)
 
     try:
-        log.compact(progress=told)
+        log.compact(progress=report)
     except Stopped:
         yield
 
@@ -364,9 +365,11 @@ def main(arguments: list[str]) -> int:
         work = {"_clean": clean_once, "_copy": copy_once, "_keys": clean_keys}[what]
         print(json.dumps(work(Path(directory), *map(int, more))))
         return 0
-    parser = argparse.ArgumentParser(prog="python -m bench.cleaner_limits", description="the cleaner where it is tight")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.cleaner_limits", description="the cleaner under tight limits"
+    )
     parser.add_argument("what", choices=("cgroup", "keys", "live"))
-    parser.add_argument("--directory", type=Path, help="where its files are made, and removed")
+    parser.add_argument("--directory", type=Path, help="where its files are made and removed")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--size", type=int, help="bytes of the log: 8 GiB (cgroup), 1 GiB (live)")
     parser.add_argument("--limit", type=int, default=2 << 30, help="bytes of the cgroup")

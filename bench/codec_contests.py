@@ -1,10 +1,10 @@
 """Batches and checksums in memory: encode and decode against aiokafka's Cython codec, CRC-32C against google-crc32c.
 
-All work on batches of about one MiB, STREAM of them in turn (bench.workloads). Encoding starts from what a caller may
-have: Arrow columns, parallel lists, a list of tuples, or one record after the other, and ends in bytes or in a pooled
-buffer ("group"), as Log.append takes it; aiokafka's builder has its one way. Decoding reads key, value, timestamp and
-offset of every record and checks the CRC, on both sides. The limit is a copy of the batch; the contests named "memcpy",
-"views" and "validate 1KiB" have it for their peer.
+All work on batches of about one MiB, STREAM of them in turn (bench.workloads). Encoding starts from a caller's possible
+inputs: Arrow columns, parallel lists, a list of tuples, or one record after the other, and ends in bytes or in a pooled
+buffer ("group"), as Log.append takes it; aiokafka's builder has only one input. Decoding reads key, value, timestamp
+and offset of every record and checks the CRC, on both sides. The limit is a copy of the batch; it is the peer of the
+contests named "memcpy", "views" and "validate 1KiB".
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def aiokafka_decode(batch: bytes) -> list[tuple[int, int, bytes, bytes]]:
 
 
 def _aiokafka_touch(batch: bytes) -> None:
-    """Decode and read every field, keeping nothing: the fair loop against klog's."""
+    """Decode and read every field, keeping nothing: the same loop as klog's."""
     records = MemoryRecords(batch)
     while (found := records.next_batch()) is not None:
         if not found.validate_crc():
@@ -138,7 +138,7 @@ def _encode(load: Workload) -> Contest:
 
 
 def _encode_beside_a_copy(load: Workload, *, goal: float | None = None) -> Contest:
-    """Columns into batches, beside a plain copy of as many bytes."""
+    """Columns into batches, beside a plain copy of the same number of bytes."""
     tables = [arrow_table(load.tuples()) for _ in range(STREAM)]
     batches = [record.encode(table) for table in tables]
     copying = _copying(batches)
@@ -195,9 +195,9 @@ def _aiokafka_walk(batch: bytes) -> None:
 
 
 def _iterate(load: Workload) -> Contest:
-    """What the walk itself costs: every record made, none looked into; the CRC checked on both sides.
+    """The cost of the walk itself: every record made, none read; the CRC checked on both sides.
 
-    klog's lazy records leave keys and values where they lie; copied ones are made whole, as aiokafka's are.
+    klog's lazy records leave keys and values in the batch; copied ones are made whole, as aiokafka's are.
     """
     batches = copies(aiokafka_encode(load.tuples()))
 
@@ -228,7 +228,7 @@ def _iterate(load: Workload) -> Contest:
 
 
 def _views(load: Workload, *, goal: float | None = None) -> Contest:
-    """Views leave keys and values where they are: what remains is the CRC and 16 bytes each, against copying it all."""
+    """Views copy no keys and values: what remains is the CRC and 16 bytes each, against copying everything."""
     batches = copies(aiokafka_encode(load.tuples()))
     copying = _copying(batches)
 
@@ -255,7 +255,7 @@ def _views(load: Workload, *, goal: float | None = None) -> Contest:
 
 
 def _validate(load: Workload, *, beside_columns: bool, goal: float) -> Contest:
-    """Every field and the CRC checked and nothing made of them: beside making columns, or beside a copy."""
+    """Every field and the CRC checked, nothing built: beside making columns, or beside a copy."""
     batches = copies(aiokafka_encode(load.tuples()))
     copying = _copying(batches)
     columns = Contestant("klog.record.columns (Arrow)", in_turn(record.columns, batches))

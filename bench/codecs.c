@@ -1,8 +1,8 @@
-/* The codecs' own C code in a loop, as fast as their libraries let it be: contexts and buffers are reused, blocks are those
- * that klog writes.  bench/compression_contests.py loads it.
+/* The codecs' own C code in a loop, as fast as their libraries allow: contexts and buffers are reused, blocks have
+ * the size that klog writes.  bench/compression_contests.py loads it.
  *
- * The libraries are found at run time, so nobody needs their headers: what is declared here is their stable interface.
- * Every function answers the bytes it made, or 0 on failure.
+ * The libraries are found at run time, without their headers: the declarations here are their stable API.
+ * Every function returns the number of bytes it produced, or 0 on failure.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -34,11 +34,12 @@ typedef struct {
 
 static struct {
     size_t (*create_compressor)(void **context, unsigned version);
-    size_t (*begin)(void *context, void *out, size_t room, const lz4f_preferences_t *preferences);
-    size_t (*update)(void *context, void *out, size_t room, const void *in, size_t size, const lz4f_options_t *options);
-    size_t (*end)(void *context, void *out, size_t room, const lz4f_options_t *options);
+    size_t (*begin)(void *context, void *out, size_t capacity, const lz4f_preferences_t *preferences);
+    size_t (*update)(void *context, void *out, size_t capacity, const void *in, size_t size,
+                     const lz4f_options_t *options);
+    size_t (*end)(void *context, void *out, size_t capacity, const lz4f_options_t *options);
     size_t (*create_decompressor)(void **context, unsigned version);
-    size_t (*decompress)(void *context, void *out, size_t *room, const void *in, size_t *size,
+    size_t (*decompress)(void *context, void *out, size_t *capacity, const void *in, size_t *size,
                          const lz4f_options_t *options);
     unsigned (*is_error)(size_t code);
     void *compressor, *decompressor;
@@ -54,25 +55,25 @@ static int open_lz4(void *library) {
            lz4.create_compressor(&lz4.compressor, VERSION) == 0 && lz4.create_decompressor(&lz4.decompressor, VERSION) == 0;
 }
 
-static size_t lz4_compress(bytes_t in, uint8_t *out, size_t room) {
+static size_t lz4_compress(bytes_t in, uint8_t *out, size_t capacity) {
     static const lz4f_preferences_t preferences = {.block_size_id = 4, .block_mode = 1, .auto_flush = 1};
     static const lz4f_options_t stable = {.stable = 1};
-    size_t size = lz4.begin(lz4.compressor, out, room, &preferences);
+    size_t size = lz4.begin(lz4.compressor, out, capacity, &preferences);
     if (lz4.is_error(size))
         return 0;
-    size_t more = lz4.update(lz4.compressor, out + size, room - size, in.at, in.size, &stable);
+    size_t more = lz4.update(lz4.compressor, out + size, capacity - size, in.at, in.size, &stable);
     if (lz4.is_error(more))
         return 0;
     size += more;
-    more = lz4.end(lz4.compressor, out + size, room - size, &stable);
+    more = lz4.end(lz4.compressor, out + size, capacity - size, &stable);
     return lz4.is_error(more) ? 0 : size + more;
 }
 
-static size_t lz4_decompress(bytes_t in, uint8_t *out, size_t room) {
+static size_t lz4_decompress(bytes_t in, uint8_t *out, size_t capacity) {
     static const lz4f_options_t stable = {.stable = 1};
     size_t made = 0;
     while (in.size != 0) {
-        size_t left = room - made, taken = in.size;
+        size_t left = capacity - made, taken = in.size;
         size_t hint = lz4.decompress(lz4.decompressor, out + made, &left, in.at, &taken, &stable);
         if (lz4.is_error(hint))
             return 0;
@@ -90,8 +91,8 @@ static size_t lz4_decompress(bytes_t in, uint8_t *out, size_t room) {
 static struct {
     void *(*create_compressor)(void);
     void *(*create_decompressor)(void);
-    size_t (*compress)(void *context, void *out, size_t room, const void *in, size_t size, int level);
-    size_t (*decompress)(void *context, void *out, size_t room, const void *in, size_t size);
+    size_t (*compress)(void *context, void *out, size_t capacity, const void *in, size_t size, int level);
+    size_t (*decompress)(void *context, void *out, size_t capacity, const void *in, size_t size);
     unsigned (*is_error)(size_t code);
     void *compressor, *decompressor;
 } zstd;
@@ -104,13 +105,13 @@ static int open_zstd(void *library) {
            (zstd.decompressor = zstd.create_decompressor()) != NULL;
 }
 
-static size_t zstd_compress(bytes_t in, uint8_t *out, size_t room) {
-    size_t size = zstd.compress(zstd.compressor, out, room, in.at, in.size, 3);
+static size_t zstd_compress(bytes_t in, uint8_t *out, size_t capacity) {
+    size_t size = zstd.compress(zstd.compressor, out, capacity, in.at, in.size, 3);
     return zstd.is_error(size) ? 0 : size;
 }
 
-static size_t zstd_decompress(bytes_t in, uint8_t *out, size_t room) {
-    size_t size = zstd.decompress(zstd.decompressor, out, room, in.at, in.size);
+static size_t zstd_decompress(bytes_t in, uint8_t *out, size_t capacity) {
+    size_t size = zstd.decompress(zstd.decompressor, out, capacity, in.at, in.size);
     return zstd.is_error(size) ? 0 : size;
 }
 
@@ -152,29 +153,29 @@ static int open_gzip(void *library) {
 }
 
 static size_t run_zlib(z_stream_t *z, int (*reset)(z_stream_t *), int (*work)(z_stream_t *, int), bytes_t in, uint8_t *out,
-                       size_t room) {
+                       size_t capacity) {
     if (reset(z) != 0)
         return 0;
     z->in = in.at;
     z->in_left = (unsigned)in.size;
     z->out = out;
-    z->out_left = (unsigned)room;
-    return work(z, Z_FINISH) == Z_STREAM_END ? room - z->out_left : 0;
+    z->out_left = (unsigned)capacity;
+    return work(z, Z_FINISH) == Z_STREAM_END ? capacity - z->out_left : 0;
 }
 
-static size_t gzip_compress(bytes_t in, uint8_t *out, size_t room) {
-    return run_zlib(&zlib.compressor, zlib.reset_deflate, zlib.deflate, in, out, room);
+static size_t gzip_compress(bytes_t in, uint8_t *out, size_t capacity) {
+    return run_zlib(&zlib.compressor, zlib.reset_deflate, zlib.deflate, in, out, capacity);
 }
 
-static size_t gzip_decompress(bytes_t in, uint8_t *out, size_t room) {
-    return run_zlib(&zlib.decompressor, zlib.reset_inflate, zlib.inflate, in, out, room);
+static size_t gzip_decompress(bytes_t in, uint8_t *out, size_t capacity) {
+    return run_zlib(&zlib.decompressor, zlib.reset_inflate, zlib.inflate, in, out, capacity);
 }
 
 /* --- snappy, in xerial's frame: a header of 16 bytes, then blocks of n:i32 and n bytes -------------------------------- */
 
 static struct {
-    int (*compress)(const uint8_t *in, size_t size, uint8_t *out, size_t *room);
-    int (*uncompress)(const uint8_t *in, size_t size, uint8_t *out, size_t *room);
+    int (*compress)(const uint8_t *in, size_t size, uint8_t *out, size_t *capacity);
+    int (*uncompress)(const uint8_t *in, size_t size, uint8_t *out, size_t *capacity);
 } snappy;
 
 static int open_snappy(void *library) {
@@ -183,11 +184,11 @@ static int open_snappy(void *library) {
 
 enum { XERIAL_HEADER = 16, XERIAL_BLOCK = 32 << 10 };
 
-static size_t snappy_compress(bytes_t in, uint8_t *out, size_t room) {
+static size_t snappy_compress(bytes_t in, uint8_t *out, size_t capacity) {
     size_t size = XERIAL_HEADER;
     memcpy(out, "\x82SNAPPY\0\0\0\0\1\0\0\0\1", XERIAL_HEADER);
     for (size_t at = 0; at < in.size; at += XERIAL_BLOCK) {
-        size_t plain = in.size - at < XERIAL_BLOCK ? in.size - at : XERIAL_BLOCK, made = room - size - 4;
+        size_t plain = in.size - at < XERIAL_BLOCK ? in.size - at : XERIAL_BLOCK, made = capacity - size - 4;
         if (snappy.compress(in.at + at, plain, out + size + 4, &made) != 0)
             return 0;
         uint32_t length = __builtin_bswap32((uint32_t)made);
@@ -197,13 +198,13 @@ static size_t snappy_compress(bytes_t in, uint8_t *out, size_t room) {
     return size;
 }
 
-static size_t snappy_decompress(bytes_t in, uint8_t *out, size_t room) {
+static size_t snappy_decompress(bytes_t in, uint8_t *out, size_t capacity) {
     size_t made = 0;
     for (size_t at = XERIAL_HEADER; at < in.size;) {
         uint32_t length;
         memcpy(&length, in.at + at, 4);
         length = __builtin_bswap32(length);
-        size_t left = room - made;
+        size_t left = capacity - made;
         if (snappy.uncompress(in.at + at + 4, length, out + made, &left) != 0)
             return 0;
         made += left;
@@ -217,8 +218,8 @@ static size_t snappy_decompress(bytes_t in, uint8_t *out, size_t room) {
 static const struct {
     const char *codec;
     int (*open)(void *library);
-    size_t (*compress)(bytes_t in, uint8_t *out, size_t room);
-    size_t (*decompress)(bytes_t in, uint8_t *out, size_t room);
+    size_t (*compress)(bytes_t in, uint8_t *out, size_t capacity);
+    size_t (*decompress)(bytes_t in, uint8_t *out, size_t capacity);
 } codecs[] = {
     {"lz4", open_lz4, lz4_compress, lz4_decompress},
     {"zstd", open_zstd, zstd_compress, zstd_decompress},
@@ -226,7 +227,7 @@ static const struct {
     {"snappy", open_snappy, snappy_compress, snappy_decompress},
 };
 
-/* The number of a codec whose library is there, or -1.  It is opened once. */
+/* The number of a codec whose library was found, or -1.  It is opened once. */
 int codec_open(const char *codec, const char *library_name) {
     static int open[sizeof codecs / sizeof *codecs];
     for (int i = 0; i < (int)(sizeof codecs / sizeof *codecs); i++)
@@ -238,11 +239,11 @@ int codec_open(const char *codec, const char *library_name) {
     return -1;
 }
 
-/* All of n inputs, one after the other, each into the same room; the bytes that the last one made. */
-size_t codec_run(int codec, int undo, const bytes_t *in, int n, uint8_t *out, size_t room) {
+/* All of n inputs, one after the other, each into the same buffer; returns the size of the last result. */
+size_t codec_run(int codec, int undo, const bytes_t *in, int n, uint8_t *out, size_t capacity) {
     size_t made = 0;
     for (int i = 0; i < n; i++)
-        if ((made = (undo ? codecs[codec].decompress : codecs[codec].compress)(in[i], out, room)) == 0)
+        if ((made = (undo ? codecs[codec].decompress : codecs[codec].compress)(in[i], out, capacity)) == 0)
             return 0;
     return made;
 }

@@ -1,8 +1,8 @@
-"""Group commit: many who append durably, beside one who waits for each fdatasync alone.
+"""Group commit: many durable appenders, beside one appender with an fdatasync each.
 
 group commit    16 threads, and 16 tasks of one event loop, each 10 appends of one record, durability="sync"; the peer
-                makes as many appends, one after the other. An fdatasync takes 5 ms, by the kernel's table of tests, so
-                that it is the sharing that is compared and not the disk
+                makes the same number of appends, one after the other. An fdatasync takes 5 ms, by the tests' table of
+                kernel calls, so that the sharing is compared and not the disk
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONFIG = {"segment.bytes": 1 << 30, "retention.ms": -1}
 
 
 class Appenders:
-    """A log with durability="sync", and so many who append to it, each a record at a time: (name, number)."""
+    """A log with durability="sync", and its appenders, each appending one record at a time: (name, number)."""
 
     def __init__(self, directory: Path, appenders: int, each: int, table: int = 0, size: int = 0) -> None:
         self._directory, self._table = directory, table
@@ -48,23 +48,23 @@ class Appenders:
         assert self.log is not None
         return self.log
 
-    def record(self, who: int, number: int) -> tuple[bytes, bytes]:
-        return b"%d" % who, b"%d" % number + self._padding
+    def record(self, appender: int, number: int) -> tuple[bytes, bytes]:
+        return b"%d" % appender, b"%d" % number + self._padding
 
     def alone(self) -> None:
         """One thread, an fdatasync for each."""
         for number in range(self.each):
-            for who in range(self.appenders):
-                self.opened.append([self.record(who, number)])
+            for appender in range(self.appenders):
+                self.opened.append([self.record(appender, number)])
 
     def threads(self) -> None:
         log = self.opened
 
-        def work(who: int) -> None:
+        def work(appender: int) -> None:
             for number in range(self.each):
-                log.append([self.record(who, number)])
+                log.append([self.record(appender, number)])
 
-        threads = [threading.Thread(target=work, args=(who,)) for who in range(self.appenders)]
+        threads = [threading.Thread(target=work, args=(appender,)) for appender in range(self.appenders)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -73,9 +73,9 @@ class Appenders:
     def tasks(self) -> None:
         log = self.opened
 
-        async def work(who: int) -> None:
+        async def work(appender: int) -> None:
             for number in range(self.each):
-                await log.append_async([self.record(who, number)])
+                await log.append_async([self.record(appender, number)])
 
         async def main() -> None:
             await asyncio.gather(*map(work, range(self.appenders)))
@@ -83,12 +83,12 @@ class Appenders:
         asyncio.run(main())
 
     def check(self) -> None:
-        """Every record is there, each appender's in its order."""
+        """Check that every record is there, each appender's in its order."""
         numbers: dict[bytes, int] = {}
         for record in self.opened.read(1):
-            who, number = record.key, int(record.value.rstrip(b"."))
-            assert numbers.get(who, 0) == number, f"{who!r}: {number} behind {numbers.get(who, 0)}"
-            numbers[who] = number + 1
+            appender, number = record.key, int(record.value.rstrip(b"."))
+            assert numbers.get(appender, 0) == number, f"{appender!r}: {number} after {numbers.get(appender, 0)}"
+            numbers[appender] = number + 1
         assert len(numbers) == self.appenders and set(numbers.values()) == {self.each}
 
 

@@ -1,16 +1,16 @@
 """Compaction: the map of keys, and both passes over a log.
 
-    keys in the map     2 million keys of 20 bytes, 10% of them different, put and then looked up, against the map that
-                        Kafka's cleaner has (MD5), in C like klog's: 4 times its rate is the goal
-    keys hashed         the two keyed hashes that klog has, of keys of 9 and 40 bytes: AES-128-CMAC where the processor
-                        can, SipHash-1-3-128 elsewhere
+    keys in the map     2 million keys of 20 bytes, 10% of them different, put and then looked up, against a map like
+                        that of Kafka's cleaner (MD5), in C like klog's: the goal is 4 times its rate
+    keys hashed         klog's two keyed hashes, of keys of 9 and 40 bytes: AES-128-CMAC where the processor
+                        supports it, SipHash-1-3-128 elsewhere
     compact             both passes over a log of 100-byte records in the page cache, 10% of its keys different, nothing
-                        written: 0.07 of a copy of its bytes in memory is the goal
-    compact lz4, zstd   the same of compressed batches, against the codec alone: each payload decompressed twice, what
-                        is left compressed. Where every key is different nothing is compressed: batches are copied as
-                        they are, and klog decompresses them once, to note their keys
+                        written: the goal is 0.07 of the rate of a copy of its bytes in memory
+    compact lz4, zstd   the same of compressed batches, against the codec alone: each payload decompressed twice, the
+                        rest compressed. Where every key is different nothing is compressed: batches are copied
+                        unchanged, and klog decompresses them once, to collect their keys
 
-A dry run is what is raced, so that each turn finds the same log. What it leaves out is to write a tenth of the bytes.
+The contests use a dry run, so that each turn finds the same log. It only omits writing a tenth of the bytes.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _map(tiny: bool, folder: Path) -> Contest:
     keys = _keys(count, count // 10)
     joined, slots = b"".join(keys), count // 4
 
-    def run(who: int) -> int:
-        return int(library.keymaps_run(who, joined, count, _KEY_BYTES, slots))
+    def run(which: int) -> int:
+        return int(library.keymaps_run(which, joined, count, _KEY_BYTES, slots))
 
     def check() -> None:
         last = {key: number for number, key in enumerate(keys)}
@@ -85,8 +85,8 @@ def _both_passes(tiny: bool, folder: Path) -> Contest:
     source, target = bytearray(b"x" * size), bytearray(size)
 
     def check() -> None:
-        said = log.compact(dry_run=True)
-        assert (said.records_before, said.records_after) == (count, len(set(keys)))
+        forecast = log.compact(dry_run=True)
+        assert (forecast.records_before, forecast.records_after) == (count, len(set(keys)))
 
     def copy() -> None:
         target[:] = source
@@ -130,7 +130,7 @@ def _hash(size: int, tiny: bool) -> Contest:
 
 
 def _batches(log: klog.Log) -> list[tuple[int, bytes]]:
-    """(codec, payload) of each."""
+    """(codec, payload) of each batch."""
     return [
         (CODECS.index(batch.compression), bytes(batch.raw[_HEADER_BYTES:]))
         for segment in log.segments

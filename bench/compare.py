@@ -1,6 +1,6 @@
 """Run contests and print their table: python -m bench.compare [NAME ...] [--without NAME] [--tiny] [--save FILE]
 
-NAME picks the contests whose name contains it. --tiny runs everything small and quickly, to see that it still works:
+NAME selects the contests whose name contains it. --tiny runs everything small and quickly, to test that it still works:
 its figures mean nothing. --save writes the figures with machine and commit. --docs runs nothing: it draws the figures
 of bench/results/ratios.json and writes their table into docs/performance.md.
 
@@ -109,7 +109,7 @@ def run(name: str, *, tiny: bool, rounds: int) -> Result:
 
 
 def document() -> None:
-    """The plot beside the accepted figures, and their table in the document."""
+    """Draw the plot beside the accepted figures, and write their table into the document."""
     run = json.loads(RESULTS.read_text())
     plot.draw(run, RESULTS.with_suffix(".svg"))
     PAGE.write_text(table.into(PAGE.read_text(), run))

@@ -1,11 +1,11 @@
-"""klog's one door to codecs against the codecs' own C code: JSON events in payloads of 16 KiB and of 1 MiB.
+"""klog.codec against the codecs' own C code: JSON events in payloads of 16 KiB and of 1 MiB.
 
-klog.codec.compress and decompress are called as the record room calls them, checks and bounds included, and answer a
+klog.codec.compress and decompress are called as klog.record calls them, checks and bounds included, and return a
 new buffer each time. The peer (bench/codecs.c) is the library alone in a C loop over the same payloads: context reused,
-everything into one buffer that stays, no check of its own. What is seen is what klog's checks, its wheels and the
-buffers of Python cost; a wheel may bring a newer library than the system's, and then win.
+everything into one buffer that stays, no check of its own. The difference is the cost of klog's checks, of the library
+version in its wheels, and of Python's buffers; a wheel may bring a newer library than the system's, and then be faster.
 
-A library that this machine lacks makes its contests unavailable, by name; tools/install_tools.sh has the packages.
+A library that this machine lacks makes its contests unavailable, by name; tools/install_tools.sh names the packages.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LIBRARIES = {
     "snappy": ("libsnappy.so.1", "snappy"),
 }
 _SIZES = {"16KiB": 16 * KIB, "1MiB": MIB}
-_PLAIN_BYTES = 2 * MIB  # of each contest, in as many payloads as make it
+_PLAIN_BYTES = 2 * MIB  # of each contest, over all its payloads
 
 
 def events(size: int, seed: int) -> bytes:
-    """Lines of JSON of about 290 bytes, cut at size: what an application logs."""
+    """Lines of JSON of about 290 bytes, cut at size: like an application's log."""
     chance = random.Random(seed)
     made: list[str] = []
     total, moment = 0, 1_357_035_300_000
@@ -60,9 +60,9 @@ class _Bytes(ctypes.Structure):
 
 
 class Library:
-    """One codec's own library, all of a list of inputs in one call."""
+    """One codec's own library; one call for a list of inputs."""
 
-    def __init__(self, codec: str, room: int) -> None:
+    def __init__(self, codec: str, capacity: int) -> None:
         name, self.title = LIBRARIES[codec]
         loaded = compiled("codecs.c")
         self._number = loaded.codec_open(codec.encode(), name.encode())
@@ -74,10 +74,10 @@ class Library:
             *(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_int),
             *(ctypes.c_void_p, ctypes.c_size_t),
         ]
-        self._out = ctypes.create_string_buffer(room)
+        self._out = ctypes.create_string_buffer(capacity)
 
     def run(self, undo: bool, inputs: ctypes.Array[_Bytes]) -> int:
-        """Bytes made of the last input."""
+        """The size of the last result."""
         made: int = self._run(self._number, undo, inputs, len(inputs), self._out, len(self._out))
         assert made, f"{self.title} failed"
         return made
@@ -88,7 +88,7 @@ class Library:
 
 
 def inputs(payloads: Sequence[bytes]) -> ctypes.Array[_Bytes]:
-    """Payloads as C sees them. They have to stay alive beside it."""
+    """Payloads as C sees them. The caller keeps them alive."""
     return (_Bytes * len(payloads))(*(_Bytes(payload, len(payload)) for payload in payloads))
 
 

@@ -1,4 +1,4 @@
-"""pytest-benchmark over the contests: one benchmark per contestant, grouped by contest, answers checked first.
+"""pytest-benchmark over the contests: one benchmark per contestant, grouped by contest, results checked first.
 
 pytest bench                                      all; KLOG_BENCH_TINY=1 for a few records each
 """
@@ -32,13 +32,13 @@ def measure(benchmark):
 
     def measure(contest: Contest, place: int) -> None:
         contest.check()
-        who = contest.contestants[place]
+        contestant = contest.contestants[place]
         benchmark.group = contest.name
-        benchmark.name = who.name
+        benchmark.name = contestant.name
         benchmark.extra_info.update(records=contest.records, bytes=contest.bytes, peer=contest.peer.name)
-        if who.before is None:
-            benchmark(who.run)
+        if contestant.before is None:
+            benchmark(contestant.run)
         else:
-            benchmark.pedantic(who.run, setup=who.before, rounds=2 if TINY else 7)
+            benchmark.pedantic(contestant.run, setup=contestant.before, rounds=2 if TINY else 7)
 
     return measure

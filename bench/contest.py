@@ -1,13 +1,13 @@
-"""A race: contestants that do the same work in one run, turn by turn.
+"""A contest: contestants that do the same work in one run, turn by turn.
 
-B1  check() compares the answers before anything is timed; a fast wrong number is not a result.
-B2  contestants take turns within each round, and what is reported is the ratio of medians over the rounds: whatever
-    slows the machine for a while slows them all.
+B1  check() compares the results before anything is timed; a fast wrong number is not a result.
+B2  contestants alternate within each round, and the report is the ratio of medians over the rounds: a slowdown of the
+    machine affects all of them.
 B3  a round in which the hypervisor took the processor away (steal) or another process did (run-queue wait) is void and
     run again, at most as often again as asked for.
 B4  where a contestant works in another process, it measures itself there, and all contestants do the same amount of
     work in a turn: none of them pays for the pipe between them, none has longer to warm up.
-B5  a limit is no peer: it is what the machine needs for the bytes alone (a copy, a write), raced like the others.
+B5  a limit is not a peer: it is what the machine needs for the bytes alone (a copy, a write), measured like the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OWN_THREAD = Path("/proc/self/schedstat")
 
 
 class Unavailable(Exception):
-    """A contest needs something that this machine lacks; the text says what."""
+    """A contest needs something that this machine lacks; the text names it."""
 
 
 def _nothing() -> None:
@@ -35,9 +35,9 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """run() does the work once. before() makes it possible again (a fresh directory) and is not timed; contestants with
-    a before() run once per turn. One with its `own_clock` returns from run() the seconds that it took. `goal` is how
-    many times as fast as the peer klog means to be."""
+    """run() does the work once. before() prepares it (a fresh directory) and is not timed; contestants with
+    a before() run once per turn. With `own_clock`, run() returns the seconds that it took. `goal` is klog's intended
+    speed as a multiple of the peer's."""
 
     name: str
     run: Callable[[], object]
@@ -49,7 +49,7 @@ class Contestant:
 @dataclass(frozen=True, slots=True)
 class Contest:
     """klog's contestants and their peer, the last one, against which ratios are taken. The limit may be the peer
-    itself. `threads` are the schedstat files of threads elsewhere that work for a contestant."""
+    itself. `threads` are the schedstat files of other threads that work for a contestant."""
 
     name: str
     records: int
@@ -101,7 +101,7 @@ class Result:
 
 
 def race(contest: Contest, *, rounds: int = ROUNDS, turn_seconds: float = _TURN_SECONDS) -> Result:
-    """Check, then let the contestants take turns."""
+    """Check, then run the contestants in turns."""
     contest.check()
     racers = list(contest.contestants)
     if contest.limit is not None and contest.limit not in racers:
@@ -111,7 +111,7 @@ def race(contest: Contest, *, rounds: int = ROUNDS, turn_seconds: float = _TURN_
     counted = void = 0
     while counted < rounds:
         disturbed = disturbance(contest.threads)
-        turns = [_turn(who, count) for who, count in zip(racers, repeats, strict=True)]
+        turns = [_turn(racer, count) for racer, count in zip(racers, repeats, strict=True)]
         if next(disturbed) and void < rounds:
             void += 1
             continue
@@ -123,8 +123,8 @@ def race(contest: Contest, *, rounds: int = ROUNDS, turn_seconds: float = _TURN_
 
 
 def _repeats(contest: Contest, racers: list[Contestant], turn_seconds: float) -> list[int]:
-    """How often each run() fits into a turn; where all do the same amount of work, the fastest fills its turn. This is
-    the warm-up too."""
+    """How often each run() fits into a turn; where all do the same amount of work, the fastest one fills its turn. This
+    is also the warm-up."""
     repeats = [_fitting(racer, turn_seconds) for racer in racers]
     if any(racer.own_clock for racer in racers):
         count = len(contest.contestants)
@@ -138,7 +138,7 @@ def _fitting(contestant: Contestant, turn_seconds: float) -> int:
 
 
 def _turn(contestant: Contestant, repeats: int) -> float:
-    """Seconds of one run(), the collector resting, as timeit does it."""
+    """Seconds of one run(), with the garbage collector off, as timeit does it."""
     if contestant.before is not None:
         contestant.before()
     run, turns = contestant.run, range(repeats)
@@ -156,7 +156,7 @@ def _turn(contestant: Contestant, repeats: int) -> float:
 
 
 def disturbance(threads: tuple[Path, ...] = ()) -> Iterator[bool]:
-    """Started by the call, asked by next(): was the processor taken away since, from this thread or `threads`?"""
+    """Started by the call, queried by next(): was the processor taken away since, from this thread or `threads`?"""
     steal, waited, started = _steal(), _run_queue_wait(threads), time.perf_counter_ns()
 
     def verdicts() -> Iterator[bool]:

@@ -1,12 +1,12 @@
-"""What waiting for the disk costs: python -m bench.durability [DIR] [--tiny]
+"""The cost of waiting for the disk: python -m bench.durability [DIR] [--tiny]
 
   1  appends per fdatasync, with an fdatasync of 5 ms: N threads, N tasks of one event loop
   2  this disk: latency of one durable append, p50, p99 and max, beside MB/s: a thread, threads, tasks; and beside them
-     plain pwrite and fdatasync of the same bytes into blocks that are there
-  3  answers per second where fdatasync does nothing (a file in memory): what handing Python's lock from thread to
-     thread allows
+     plain pwrite and fdatasync of the same bytes into preallocated blocks
+  3  appends per second where fdatasync does nothing (a file in memory): the limit set by passing the GIL from thread to
+     thread
 
-Ways take turns within a round, and the figures are of all rounds together: compare within one run only.
+Methods alternate within a round, and the figures are of all rounds together: compare within one run only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def per_fdatasync(folder: Path, tiny: bool) -> None:
 
 
 class Durable:
-    """Ways to make `count` records of a kilobyte durable one by one: each fills in how long each of them took."""
+    """Methods that make `count` records of a kilobyte durable one by one: each records how long each of them took."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self._folder, self.count = folder, count
@@ -163,9 +163,9 @@ def latencies(folder: Path, count: int, rounds: int, title: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.durability", description="what waiting for the disk costs")
+    parser = argparse.ArgumentParser(prog="python -m bench.durability", description="the cost of waiting for the disk")
     parser.add_argument(
-        "directory", nargs="?", type=Path, help="on the disk that is meant; a temporary one if not given"
+        "directory", nargs="?", type=Path, help="a directory on the disk to measure; by default a temporary one"
     )
     parser.add_argument("--tiny", action="store_true", help="a few records: does it still work?")
     asked = parser.parse_args(arguments)

@@ -1,9 +1,9 @@
 """klog's log beside Kafka's own engine in one warm JVM, over the same files and the same batches (jvm/KafkaLog.java).
 
-    open        1,000 partitions of 64 KiB, and one of many segments, after a clean stop: klog by its manager with all
-                that belongs to it, Kafka by UnifiedLog.create of each
-    recover     the same loader when nobody has stopped the log: every checksum, both indexes
-    translate   an offset to the position of its batch: the index, and the headers behind its entry
+    open        1,000 partitions of 64 KiB, and one of many segments, after a clean stop: klog by its manager with
+                everything it loads, Kafka by UnifiedLog.create of each
+    recover     the same loader when the log was not stopped: every checksum, both indexes
+    translate   an offset to the position of its batch: the index, and the headers after its entry
 
 Both in one thread, everything in the page cache, without fsync. Kafka's side measures itself.
 """
@@ -32,7 +32,7 @@ def _batches(tuples: list[Tuple]) -> list[list[Tuple]]:
 
 
 class _Opened:
-    """A log.dir that klog and Kafka open in turn; neither while the other has it."""
+    """A log.dir that klog and Kafka open alternately, never both at once."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "logs"

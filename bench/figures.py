@@ -1,9 +1,9 @@
-"""What a run leaves behind: a dict that goes to JSON and comes back, and the lines that tables and plots are made of.
+"""The result of a run: a dict that is stored as JSON, and the lines of tables and plots.
 
     figures  := {machine, rounds, results: [result], skipped: {contest: what it needs}}
     result   := {contest, records, bytes, void_rounds, limit: {name, median} | null, contestants: [klog..., peer]}
 
-Everything that is printed or drawn comes out of these, so a table can be made again without a race.
+Everything that is printed or drawn is made from these, so a table can be made again without a run.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Line:
     limit_rate: str
     fraction: float | None
     goal: float | None
-    disturbed: bool  # as many rounds were void as were asked for: the others counted, whatever disturbed them
+    disturbed: bool  # as many rounds were void as were asked for: the others counted, disturbed or not
 
     @property
     def met(self) -> bool | None:
-        """By the figures as they are printed; None without a goal."""
+        """By the figures as printed; None without a goal."""
         return None if self.goal is None else round(self.ratio, 2) >= self.goal
 
 
@@ -74,7 +74,7 @@ def lines(run: Figures) -> Iterator[Line]:
 
 
 def machine() -> dict[str, Any]:
-    """What the absolute figures belong to."""
+    """The machine that the absolute figures belong to."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -123,7 +123,7 @@ def _cpu() -> str:
 
 def _commit() -> str:
     try:
-        said = subprocess.run(
+        done = subprocess.run(
             ["git", "describe", "--always", "--dirty"],
             capture_output=True,
             text=True,
@@ -132,4 +132,4 @@ def _commit() -> str:
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return said.stdout.strip()
+    return done.stdout.strip()

@@ -1,11 +1,11 @@
 /* The hot loops of csrc, each run once, for callgrind to count: python -m bench.instructions.
  *
- *   G1  what is counted is one measure_ function at a time, its work done once before: pools are filled, pages touched.
+ *   G1  one measure_ function at a time is counted, after its work was done once: pools are filled, pages touched.
  *   G2  no count depends on the processor: memcpy and memset are the plain ones below (libc picks its own by cpuid), and
- *       checksums are counted kernel by kernel, never the one that dispatch picks.
- *   G3  the answers are checked: a wrong one ends the run with a message and status 1.
+ *       checksums are counted kernel by kernel, never through the dispatcher.
+ *   G3  the results are checked: a wrong one ends the run with a message and status 1.
  *
- * Standard output says what the counts are to be divided by, a line for each measure_ function in the order of their
+ * Standard output gives the divisor of each count, a line for each measure_ function in the order of their
  * calls: "name units".
  */
 #include <stdio.h>
@@ -27,7 +27,7 @@ enum {
     RECORDS = 4096,
     KEY_BYTES = 9,
     VALUE_BYTES = 100,
-    HEADERS = 2, /* for each record, in the sets that have any */
+    HEADERS = 2, /* for each record, in the sets that have headers */
     HEADER_KEY_BYTES = 5,
     HEADER_VALUE_BYTES = 8,
     ENTRIES = 65536,
@@ -52,7 +52,7 @@ enum {
 #define AS_WRITTEN __attribute__((noinline))
 #endif
 
-/* volatile: else a compiler sees a memcpy here, and calls it. */
+/* volatile: else a compiler replaces the loop by a call of memcpy. */
 AS_WRITTEN void *memcpy(void *restrict to, const void *restrict from, size_t size) {
     volatile uint8_t *at = to;
     const uint8_t *source = from;
@@ -122,7 +122,7 @@ static void fill(uint8_t *at, size_t size, int32_t *ends, int32_t each, int32_t 
         ends[i] = i * each;
 }
 
-/* Point rows into the data: its pointers stay, the Arrow structs are not asked again. */
+/* Point rows into the data: its pointers stay, the Arrow structs are not read again. */
 static void bind(kl_rows_t *rows, int headers) {
     const void *key_buffers[] = {NULL, data.key_ends, data.keys};
     const void *value_buffers[] = {NULL, data.value_ends, data.values};
@@ -173,14 +173,14 @@ static void seal(encoded_t *out, size_t size) {
 static void encode_columns(const kl_rows_t *rows, encoded_t *out) {
     const kl_rows_rules_t rules = {.batch_bytes_max = BATCH_BYTES, .message_bytes_max = BATCH_BYTES,
                                    .timestamp_default = -1, .timestamp_max = INT64_MAX};
-    kl_rows_out_t room = {.at = out->bytes, .size = KL_BATCH_HEADER, .capacity = BATCH_BYTES};
+    kl_rows_out_t target = {.at = out->bytes, .size = KL_BATCH_HEADER, .capacity = BATCH_BYTES};
     int64_t row = 0;
     out->b = (kl_batch_t){.max_timestamp = -1, .producer_id = -1, .producer_epoch = -1, .base_sequence = -1};
-    CHECK(kl_rows_write(rows, &rules, &row, &out->b, &room) == KL_ROWS_DONE);
-    seal(out, room.size);
+    CHECK(kl_rows_write(rows, &rules, &row, &out->b, &target) == KL_ROWS_DONE);
+    seal(out, target.size);
 }
 
-/* The C of a tuple's way: size, room, write, record by record; what Python does before is not counted. */
+/* The C part of encoding a tuple: size, buffer, write, record by record; the Python before it is not counted. */
 static void encode_records(encoded_t *out) {
     uint8_t *at = out->bytes + KL_BATCH_HEADER;
     out->b = (kl_batch_t){.base_timestamp = data.timestamps[0], .max_timestamp = -1, .producer_id = -1,

@@ -1,16 +1,16 @@
-"""How many instructions the hot loops take, a gate that noise cannot move: python -m bench.instructions [--save]
+"""Instruction counts of the hot loops, a test that noise cannot affect: python -m bench.instructions [--save]
 
-bench/instructions.c is built over csrc with the flags of setup.py and run once under callgrind. What comes out depends
-on the source and the compiler, not on the machine's speed, its load, or what its processor can do (instructions.c, G2).
-The counts are compared to bench/baselines/instructions.json:
+bench/instructions.c is built over csrc with the flags of setup.py and run once under callgrind. The result depends
+on the source and the compiler, not on the machine's speed, its load, or its processor's features (instructions.c, G2).
+The counts are compared with bench/baselines/instructions.json:
 
-  M1  by the compiler that set the baseline (same name, same major version) a count may rise by 3 %: libc's malloc is in
+  M1  with the compiler of the baseline (same name, same major version) a count may rise by 3 %: libc's malloc is in
       it, and minor versions of a compiler differ;
-  M2  by another compiler by 50 %: it lays out loops its own way (clang 14 takes up to 30 % more here than gcc 12), and
-      only what is far worse can be told from that;
+  M2  with another compiler by 50 %: it lays out loops differently (clang 14 takes up to 30 % more here than gcc 12),
+      and only a large rise is significant;
   M3  for another kind of processor there is no baseline: the counts are printed, and nothing fails.
 
-A count that falls is no failure: save the new one, so that it stays there. A rise that is meant (a check more, say) is
+A count that falls does not fail: save the new one as the baseline. An intended rise (a further check, say) is
 accepted in the same way, by --save, in the commit that makes it, with the reason in its message.
 """
 
@@ -36,11 +36,11 @@ BASELINE = ROOT / "bench" / "baselines" / "instructions.json"
 RISE_MAX = 0.03
 RISE_MAX_OTHER_COMPILER = 0.50
 HOW_TO_ACCEPT = (
-    "If the rise is meant: python -m bench.instructions --save, and say why in the commit. Else: callgrind_annotate "
-    "shows where the instructions went (--keep DIR keeps its file)."
+    "If the rise is intended: python -m bench.instructions --save, and give the reason in the commit. Else: "
+    "callgrind_annotate shows where the instructions are (--keep DIR keeps its file)."
 )
 
-# What Python's own build adds to the flags of setup.py and changes the code.
+# Flags that Python's own build adds to those of setup.py and that change the code.
 _PYTHON_FLAGS = ("-DNDEBUG", "-fwrapv")
 _DEBUG_FORMAT = "-gdwarf-4"  # the newest that valgrind reads from every compiler
 _COUNT = re.compile(r"^cfn=measure_(\w+)\ncalls=1 .*\n\S+ (\d+)$", re.MULTILINE)
@@ -66,15 +66,15 @@ def compiler() -> list[str]:
 
 
 def needed() -> tuple[str, ...]:
-    """Programs without which nothing can be counted."""
+    """Required programs that are missing."""
     return "valgrind", compiler()[0]
 
 
 def compiler_name() -> str:
-    """Its name and version, whatever the command is called: "gcc 12.2.0"."""
+    """Its name and version, whatever the command is named: "gcc 12.2.0"."""
     asked = [*compiler(), "-dM", "-E", "-x", "c", os.devnull]
-    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    macros = dict(line.split(" ", 2)[1:] for line in said.splitlines() if line.count(" ") >= 2)
+    output = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    macros = dict(line.split(" ", 2)[1:] for line in output.splitlines() if line.count(" ") >= 2)
     if "__clang__" in macros:
         name, parts = "clang", ("__clang_major__", "__clang_minor__", "__clang_patchlevel__")
     else:
@@ -149,20 +149,20 @@ def rise_max(compiler_now: str, compiler_then: str) -> float:
 
 
 def failures(changes: list[Change], margin: float) -> list[str]:
-    said = []
+    messages = []
     for change in changes:
         if change.baseline is None:
-            said.append(f"{change.name} has no baseline")
+            messages.append(f"{change.name} has no baseline")
         elif change.now is None:
-            said.append(f"{change.name} is in the baseline and is not counted")
+            messages.append(f"{change.name} is in the baseline and is not counted")
         elif change.rise > margin:
-            said.append(f"{change.name} rose by {change.rise:.1%}, more than {margin:.0%}")
-    return said
+            messages.append(f"{change.name} rose by {change.rise:.1%}, more than {margin:.0%}")
+    return messages
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.instructions", description="instruction counts of csrc")
-    parser.add_argument("--save", action="store_true", help="make what is counted now the baseline")
+    parser.add_argument("--save", action="store_true", help="make the current counts the baseline")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the driver and callgrind.out there")
     asked = parser.parse_args(arguments)
     for program in needed():
@@ -181,14 +181,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _save(counts: dict[str, float]) -> int:
     described = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    said = {
+    baseline = {
         "commit": subprocess.run(described, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip(),
         "compiler": compiler_name(),
         "machine": platform.machine(),
         "unit": "instructions per record, per lookup, or per KiB of crc32c",
         "counts": counts,
     }
-    BASELINE.write_text(json.dumps(said, indent=1) + "\n")
+    BASELINE.write_text(json.dumps(baseline, indent=1) + "\n")
     print(f"saved {BASELINE.relative_to(ROOT)}")
     return 0
 
@@ -196,7 +196,7 @@ def _save(counts: dict[str, float]) -> int:
 def _judge(counts: dict[str, float], saved: dict[str, Any]) -> int:
     now = compiler_name()
     if saved["machine"] != platform.machine():
-        print(f"the baseline is of {saved['machine']}; this is {platform.machine()}: nothing to compare with")
+        print(f"the baseline is of {saved['machine']}; this is {platform.machine()}: no comparison")
         for name, value in counts.items():
             print(f"{name:<24} {value:>10.2f}")
         return 0
@@ -213,7 +213,7 @@ def _judge(counts: dict[str, float], saved: dict[str, Any]) -> int:
     if wrong:
         print(HOW_TO_ACCEPT, file=sys.stderr)
     elif any(change.rise < -margin for change in changes):
-        print("counts fell: save them as the new baseline, so that they stay there")
+        print("counts fell: save them as the new baseline, so that they stay low")
     return 1 if wrong else 0
 
 

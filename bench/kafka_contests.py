@@ -1,13 +1,13 @@
 """klog beside Kafka's own classes in one warm JVM: encode, decode, validate, in memory.
 
 Both sides work on the same bytes, a fetch of about one MiB, TURNS times in a run. It is made of batches of 16 KiB,
-which is how large Kafka's producer sends them, and stays in the caches, as what was just received or read does: here
-the work is compared, not the memory, which is the same for both (the other contests take their sources out of a set
+the size that Kafka's producer sends, and stays in the caches, as data does that was just received or read. These
+contests compare the work, not the memory, which is the same for both (the other contests take their sources from a set
 that no cache holds). The JVM measures itself (kafka_loop.py).
 
     encode      columns or arrays into batches; klog from Arrow, Kafka by MemoryRecordsBuilder into one buffer
     decode      the checksum, and key and value of every record: klog as columns and as records, Kafka as arrays
-    validate    what a leader makes of what clients send, one batch in each request: the checksum and every field
+    validate    a leader's validation of client batches, one batch in each request: the checksum and every field
                 checked, decompressed where need be, offsets assigned
 """
 
@@ -32,7 +32,7 @@ _NOW = FIRST_TIMESTAMP + 3_600_000
 
 
 def _batches(table: pa.RecordBatch, compression: str | None = None) -> record.BatchGroup:
-    """A fetch's worth of batches in pooled memory."""
+    """The batches of one fetch in pooled memory."""
     made = record.Encoder(
         table,
         compression=compression,
@@ -75,7 +75,7 @@ def _iterate(fetch: bytes) -> None:
 
 
 class _Race:
-    """What the contests of one workload have in common: the fetches, the JVM over them, and a copy for the limit."""
+    """The common parts of one workload's contests: the fetches, the JVM over them, and a copy for the limit."""
 
     def __init__(self, load: Workload, folder: Path, compression: str | None = None) -> None:
         self.load = load
@@ -150,7 +150,7 @@ def _validate(load: Workload, folder: Path, *, goal: float | None = None) -> Con
 
 
 def _validate_lz4(load: Workload, folder: Path, *, goal: float | None = None) -> Contest:
-    """No faster than the library that decompresses, so that is the limit."""
+    """The decompressing library is the limit."""
     race = _Race(load, folder, "lz4")
     payloads = [request[_HEADER_BYTES:] for request in _requests(race.fetches)]
     return race.contest(

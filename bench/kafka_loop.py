@@ -1,7 +1,7 @@
-"""A warm JVM that runs Kafka's own classes when asked, started once for a contest: jvm/KafkaLoop.java, KafkaLog.java.
+"""A warm JVM that runs Kafka's own classes on request, started once for a contest: jvm/KafkaLoop.java, KafkaLog.java.
 
-One question at a time, from one thread. Each answer is waited for, though not for ever; close() ends the JVM that it
-started and nothing else, and the JVM ends by itself when nobody is left to ask.
+One request at a time, from one thread. Each reply is waited for, with a time limit; close() ends the JVM that it
+started and nothing else, and the JVM ends by itself when its stdin is closed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ VERSION = "4.1.0"
 _SOURCES = Path(__file__).parent / "jvm"
 _HEAP = ("-Xms2g", "-Xmx2g", "-XX:+UseG1GC")
 _ANSWER_SECONDS = 120.0
-# Answers thrown away while the JVM still interprets and compiles: at least three, then as many as one of these allows.
+# Replies discarded while the JVM still interprets and compiles: at least three, then as many as one of these allows.
 _WARM_UP_ANSWERS = 100
 _WARM_UP_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Seconds of one run as the JVM measured them, and what it went over."""
+    """Seconds of one run as the JVM measured them, and the amount of data."""
 
     seconds: float
     records: int
@@ -66,7 +66,7 @@ class KafkaJvm:
         return Answer(float(words[0]), int(words[1]), int(words[2]))
 
     def warm_up(self, task: str) -> Answer:
-        """The last of the answers that do not count."""
+        """The last of the replies that do not count."""
         answers = [self.ask(task) for _ in range(3)]
         ends = time.monotonic() + _WARM_UP_SECONDS
         while len(answers) < _WARM_UP_ANSWERS and time.monotonic() < ends:
@@ -100,7 +100,7 @@ class KafkaJvm:
 
 
 class KafkaLoop(KafkaJvm):
-    """Kafka over `fetches`, whole batches in each, `turns` times for one answer."""
+    """Kafka over `fetches`, whole batches in each, `turns` times per request."""
 
     def __init__(self, fetches: Sequence[bytes], folder: Path, turns: int) -> None:
         self._folder = folder

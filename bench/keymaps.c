@@ -1,5 +1,5 @@
-/* The cleaner's map of keys beside one as Kafka's SkimpyOffsetMap is: MD5 of each key, 24-byte slots, thirteen probes out of
- * the hash, then one slot after the other. Both in C; both are given the same keys, in the same groups. */
+/* The cleaner's map of keys beside one like Kafka's SkimpyOffsetMap: MD5 of each key, 24-byte slots, thirteen probes
+ * from the hash, then linear probing. Both in C, with the same keys in the same groups. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,16 +114,16 @@ static int64_t skimpy_get(const skimpy_t *map, const uint8_t *key, size_t size) 
 
 /* --- the race ------------------------------------------------------------------------------------------------------- */
 
-/* Put n keys of `size` bytes that lie side by side, then look each up; the sum of the offsets that are found, which is the
- * same whoever does it. who: 0 klog's, 1 the other. The maps have slots * 24 bytes. -1: no memory. */
-int64_t keymaps_run(int who, const uint8_t *keys, int64_t n, int64_t size, int64_t slots) {
+/* Put n adjacent keys of `size` bytes, then look each up; returns the sum of the offsets found, the same for both
+ * maps. which: 0 klog's, 1 the peer's. The maps have slots * 24 bytes. -1: no memory. */
+int64_t keymaps_run(int which, const uint8_t *keys, int64_t n, int64_t size, int64_t slots) {
     int64_t sum = 0;
-    size_t bytes = who == 0 ? kl_keymap_bytes(slots) : (size_t)slots * 24;
+    size_t bytes = which == 0 ? kl_keymap_bytes(slots) : (size_t)slots * 24;
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return -1;
     madvise(memory, bytes, MADV_HUGEPAGE);
-    if (who == 0) {
+    if (which == 0) {
         static const uint8_t secret[16] = "not secret here";
         kl_keymap_t map;
         kl_keyhash_init(&map.hash, secret, -1);
@@ -156,8 +156,8 @@ int64_t keymaps_run(int who, const uint8_t *keys, int64_t n, int64_t size, int64
     return sum;
 }
 
-/* Hash n keys of `size` bytes that lie side by side, by kernel 0 (SipHash-1-3-128) or 1 (AES-128-CMAC): a sum of the hashes,
- * 0 where this processor cannot. */
+/* Hash n adjacent keys of `size` bytes, by kernel 0 (SipHash-1-3-128) or 1 (AES-128-CMAC): a sum of the hashes,
+ * 0 where this processor does not support it. */
 uint64_t keymaps_hash(int kernel, const uint8_t *keys, int64_t n, int64_t size) {
     static const uint8_t secret[16] = "not secret here";
     kl_keyhash_t hash;

@@ -1,6 +1,6 @@
 """One partition's log on disk, each against a bare loop over the same bytes: append, recovery, read, verify, lookup.
 
-Files are written just before they are read, so everything is in the page cache: what is measured is klog's own work.
+Files are written just before they are read, so everything is in the page cache: the contests measure klog's own work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ONE_SEGMENT = {"segment.bytes": 1 << 30, "retention.ms": -1}
 def _append(name: str, tiny: bool, folder: Path) -> Contest:
     """The same MiB of records again and again into a new log, against a new file.
 
-    One segment: a roll flushes the segment it closes, and the peer's loop has no fdatasync to set against that.
+    One segment: a roll flushes the segment it closes, and the peer's loop has no such fdatasync.
     """
     load = workload(name, tiny=tiny)
     tuples, times = load.tuples(), 2 if tiny else 32
@@ -162,7 +162,7 @@ def _read(name: str, tiny: bool, folder: Path) -> Contest:
 
 
 def _verify(tiny: bool, folder: Path) -> Contest:
-    """Every record of a log: by verify, which holds the indexes and all other files against them too, and as chunks
+    """Every record of a log: by verify, which also checks the indexes and all other files against them, and as chunks
     that are read and validated."""
     directory, records, size = written(folder / "verify-0", "100B", tiny)
     log = klog.Log.open(directory, config=_CONFIG, read_only=True)
@@ -199,7 +199,7 @@ def _verify(tiny: bool, folder: Path) -> Contest:
 
 
 def _slice(tiny: bool, folder: Path) -> Contest:
-    """64 KiB of batches as memory, without a copy: what a fetch found, again and again, and a new fetch each time."""
+    """64 KiB of batches as memory, without a copy: of one fetch, again and again, and of a new fetch each time."""
     directory, _, _ = written(folder / "slice-0", "100B", tiny)
     log = klog.Log.open(directory, config=_CONFIG)
     chance, times = random.Random(7), 16 if tiny else 1024

@@ -1,10 +1,10 @@
-"""From an offset to its place: the search in an index, in C.
+"""From an offset to its position: the search in an index, in C.
 
-    lookup in C         one search in an index of 1 or 10 MiB that lies in the caches, against Kafka's algorithm in C:
-                        0.6 of its time is the goal; log_contests.py has the way through Python
+    lookup in C         one search in a cached index of 1 or 10 MiB, against Kafka's algorithm in C: the goal is 0.6 of
+                        its time; log_contests.py has the lookup through Python
 
-The targets are random and each contestant gets the same. Entries are 16 KiB apart and hold 139 records each, give or
-take a few, as batches of 100-byte values do.
+The targets are random and the same for each contestant. Entries are 16 KiB apart and hold about 139 records each,
+as batches of 100-byte values do.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _in_c(mib: int, tiny: bool) -> Contest:
     targets = array.array("i", (chance.randrange(highest + 1) for _ in range(16 if tiny else _TARGETS)))
     address, count = targets.buffer_info()
 
-    def search(who: int) -> int:
-        return int(library.lookup_run(who, entries, len(entries) // 8, address, count))
+    def search(which: int) -> int:
+        return int(library.lookup_run(which, entries, len(entries) // 8, address, count))
 
     def check() -> None:
         keys = [offset for (offset, _) in struct.iter_unpack(">ii", entries)]

@@ -4,7 +4,7 @@
 #include "bytes.h"
 #include "index.h"
 
-enum { WARM = 8192 / KL_OFFSET_ENTRY }; /* the end of an index, which Kafka looks at first */
+enum { WARM = 8192 / KL_OFFSET_ENTRY }; /* the end of an index, which Kafka searches first */
 
 static inline int32_t key(const uint8_t *entries, int32_t i) {
     return (int32_t)kl_load_u32(entries + (size_t)i * KL_OFFSET_ENTRY);

@@ -12,7 +12,7 @@ TIMESTAMP = 1_700_000_000_000
 
 
 def write_segments(directory: Path, count: int, records: int = 1) -> None:
-    """Segment i holds `records` records from offset i * records on; nobody syncs anything."""
+    """Segment i holds `records` records from offset i * records on; nothing is synced."""
     directory.mkdir(parents=True)
     batch = bytearray(record.encode([(b"k", b"value", TIMESTAMP)] * records, leader_epoch=0))
     times = struct.pack(">qi", TIMESTAMP, records - 1)

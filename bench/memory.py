@@ -1,10 +1,10 @@
-"""What open partitions and their segments cost: python -m bench.memory [--partitions N] [--segments N]
+"""The cost of open partitions and their segments: python -m bench.memory [--partitions N] [--segments N]
 
     a partition   resident bytes, descriptors, maps and blocks on disk of one more partition that is open for writing,
                   before its first append and after it
     a segment     resident bytes of one more closed segment, as opened and after every one was read
 
-Each is measured in a process of its own and divided by their number. It is printed, not raced: no peer, no goal.
+Each is measured in its own process and divided by their number. Results are printed: no peer, no goal.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _per(count: int, now: Figures, before: Figures, **more: float) -> Figures:
 
 
 def partitions(folder: Path, count: int) -> dict[str, Figures]:
-    """Of one more partition."""
+    """The cost of one more partition."""
     with klog.open(folder, create=True) as logs:
         logs.create_topic("t", partitions=count, config={"retention.ms": -1})
         for log in logs.logs():
@@ -50,23 +50,23 @@ def partitions(folder: Path, count: int) -> dict[str, Figures]:
     with klog.open(folder) as logs:
         before = _now()
         opened = list(logs.logs())
-        said = {"a partition, opened": _per(count, _now(), before, **{"bytes on disk": _blocks(folder) / count})}
+        costs = {"a partition, opened": _per(count, _now(), before, **{"bytes on disk": _blocks(folder) / count})}
         for log in opened:
             log.append([(b"key", b"value")])
         name = "a partition, after an append"
-        said[name] = _per(count, _now(), before, **{"bytes on disk": _blocks(folder) / count})
-    return said
+        costs[name] = _per(count, _now(), before, **{"bytes on disk": _blocks(folder) / count})
+    return costs
 
 
 def segments(folder: Path, count: int) -> dict[str, Figures]:
-    """Of one more closed segment."""
+    """The cost of one more closed segment."""
     write_segments(folder / "t-0", count)
     before = _now()
     with klog.Log.open(folder / "t-0", config={"retention.ms": -1}, clean_shutdown=True) as log:
-        said = {"a segment, opened": _per(count, _now(), before)}
+        costs = {"a segment, opened": _per(count, _now(), before)}
         assert sum(1 for _ in log.read()) == count
-        said["a segment, after it was read"] = _per(count, _now(), before)
-    return said
+        costs["a segment, after it was read"] = _per(count, _now(), before)
+    return costs
 
 
 _PARTS: dict[str, Callable[[Path, int], dict[str, Figures]]] = {"partitions": partitions, "segments": segments}
@@ -74,7 +74,7 @@ _PARTS: dict[str, Callable[[Path, int], dict[str, Figures]]] = {"partitions": pa
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.memory", description="what open partitions and segments cost"
+        prog="python -m bench.memory", description="the cost of open partitions and segments"
     )
     parser.add_argument("--partitions", type=int, default=1000)
     parser.add_argument("--segments", type=int, default=20_000)
@@ -86,8 +86,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     for part in _PARTS:
         command = [sys.executable, "-m", "bench.memory", "--alone", part, f"--{part}", str(getattr(asked, part))]
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        for what, figures in json.loads(said).items():
+        costs = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        for what, figures in json.loads(costs).items():
             print(f"{what:<30}" + ", ".join(f"{value:,.2f} {name}" for name, value in figures.items()), flush=True)
     return 0
 

@@ -20,7 +20,7 @@ def _limit_file(group: Path) -> Path:
 
 @contextlib.contextmanager
 def memory_cgroup(limit_bytes: int) -> Iterator[Path]:
-    """A new group that may have so many bytes, its page cache among them; gone behind this. Unavailable without one."""
+    """A new group with this memory limit, page cache included; removed at the end. Unavailable without one."""
     parent = _ROOT / "memory" if (_ROOT / "memory").is_dir() else _ROOT
     group = parent / f"klog-bench-{os.getpid()}"
     try:
@@ -35,7 +35,7 @@ def memory_cgroup(limit_bytes: int) -> Iterator[Path]:
     try:
         yield group
     finally:
-        for _ in range(50):  # what has just ended in it is still being put away
+        for _ in range(50):  # the kernel may still be cleaning up after a process that has just ended in it
             with contextlib.suppress(OSError):
                 group.rmdir()
                 break
@@ -43,7 +43,7 @@ def memory_cgroup(limit_bytes: int) -> Iterator[Path]:
 
 
 def run_in(group: Path | None, command: Sequence[str]) -> str:
-    """What a command says that runs in a group, or, for None, outside of any."""
+    """The output of a command that runs in a group, or, for None, outside of any."""
 
     def enter() -> None:
         if group is not None:
@@ -54,7 +54,7 @@ def run_in(group: Path | None, command: Sequence[str]) -> str:
 
 
 def peak_bytes(group: Path) -> int | None:
-    """The most that it has ever had, where the kernel tells."""
+    """Its peak memory, where the kernel reports it."""
     for name in ("memory.max_usage_in_bytes", "memory.peak"):
         if (group / name).exists():
             return int((group / name).read_text())

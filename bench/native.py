@@ -1,4 +1,4 @@
-"""C written for a contest, compiled where it is raced: a peer's own loop, without Python in it."""
+"""C written for a contest, compiled when the contest runs: a peer's own loop, without Python in it."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ def compiled(source: str, *more: str) -> ctypes.CDLL:
             subprocess.run([*command, f"-I{ROOT / 'csrc'}", *files, "-o", target, "-ldl"], check=True)
         except FileNotFoundError:
             raise Unavailable(f"a C compiler ({command[0]})") from None
-        return ctypes.CDLL(target)  # what is loaded stays when its file goes
+        return ctypes.CDLL(target)  # a loaded library stays when its file is deleted

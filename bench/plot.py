@@ -1,6 +1,6 @@
 """The plot of a run: a bar for each of klog's contestants, as long as its ratio to the peer, on a log scale.
 
-An SVG whose text stays text and whose bytes depend on the figures alone, so that a change shows in a diff.
+An SVG whose text is kept as text and whose bytes depend only on the figures, so that a change shows in a diff.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def draw(run: Figures, path: Path) -> None:
 
 
 def _places(bars: list[Line]) -> tuple[list[float], dict[float, str]]:
-    """From top to bottom: a heading for each contest, its bars below it, and half a row of air."""
+    """From top to bottom: a heading for each contest, its bars below it, and half a row of space."""
     places: list[float] = []
     titles: dict[float, str] = {}
     contest, row = "", 0.0
@@ -77,6 +77,6 @@ def _colour(bar: Line) -> str:
 
 
 def _label_at(bar: Line) -> float:
-    """Right of the bar, and of the goal where its tick would stand in the figure's way."""
+    """Right of the bar, and of the goal where its tick would overlap the figure."""
     end = max(1.0, bar.ratio)
     return bar.goal if bar.goal is not None and end < bar.goal < 1.5 * end else end

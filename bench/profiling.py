@@ -1,11 +1,11 @@
-"""Where the time of a contest goes: python -m bench.profiling CONTEST [--contestant NAME] [--seconds N] [--out FOLDER]
+"""Profile a contest: python -m bench.profiling CONTEST [--contestant NAME] [--seconds N] [--out FOLDER]
 
 Runs one contestant again and again, klog's first one if none is named, while Linux perf samples the process, and writes
-a flame graph to FOLDER/CONTEST.svg. perf is there only after the check and the first run, so neither is in the picture.
-Prints the frames in which most samples were. `make profile CONTEST=append` brings the build that this needs: see
+a flame graph to FOLDER/CONTEST.svg. perf starts after the check and the first run, so neither is in the picture.
+Prints the frames in which most samples were. `make profile CONTEST=append` makes the build that this needs: see
 docs/profiling.md.
 
-A processor without counters that perf can use (a virtual machine) is sampled by its clock, which perf does by itself.
+Where perf has no hardware counters (a virtual machine) it samples by the clock by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STACK_BYTES = 16 << 10
 
 
 def record(contestant: Contestant, seconds: float, data: Path) -> None:
-    """Run it for so long under perf, which unwinds by DWARF: not every Python keeps frame pointers."""
+    """Run it for so long under perf, which unwinds by DWARF: many Pythons keep no frame pointers."""
     once(contestant)
     if shutil.which("perf") is None:
         raise Unavailable("perf (linux-perf)")

@@ -1,9 +1,9 @@
 """A round of retention over many logs of many segments, few of them due, beside a walk over all their segments.
 
 The logs are those of a LogManager; before each turn one in 250 gets one segment too many for retention.bytes. Both
-contestants delete it; what they differ in is how they find it. Nothing is synced: the disk would take the same time of
-both, and most of it. The walk asks under each log's lock, as deleting does: what each segment adds to the log's size,
-and how old its youngest record is.
+contestants delete it; they differ in how they find it. Nothing is synced: the disk would take the same time for
+both, and most of it. The walk reads under each log's lock, as deleting does: each segment's share of the log's size,
+and the age of its newest record.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Unsynced(RealFiles):
 
 
 class _Many:
-    """A log.dir of logs that are loaded, each as large as it may be."""
+    """A log.dir of loaded logs, each as large as it may be."""
 
     def __init__(self, folder: Path, logs: int, segments: int) -> None:
         folder.mkdir()
@@ -55,7 +55,7 @@ class _Many:
             log.roll()
 
     def leave(self) -> None:
-        """As they are when nothing is due: the empty segment that a roll has made counts for nothing."""
+        """The state when nothing is due, without the empty segment that a roll has made."""
         background.apply_retention(self.manager)
 
     def starts(self) -> list[int]:

@@ -1,9 +1,9 @@
 """From the page cache to a socket: FetchData.send_to beside a C loop around sendfile, in time and in processor seconds.
 
 All share one connection, read by a C thread: two connections differ by up to a third for as long as they last. Sender
-and receiver are kept on two processors where there are two. TCP by `cubic`: the default of some machines (bbr) paces
-the loopback, and that is what would be raced. A run ends when the last byte has come; processor seconds are the
-sender's alone, without that wait.
+and receiver are pinned to two processors where there are two. TCP uses `cubic`: the default of some machines (bbr)
+paces the loopback, and the contest would measure that. A run ends when the last byte has arrived; processor seconds
+are the sender's alone, without that wait.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Line:
         self.expected = 0
 
     def wait(self, size: int) -> int:
-        """Until `size` more bytes have come: their sum, while it is checked."""
+        """Wait for `size` more bytes: returns their checksum, while it is checked."""
         self.expected += size
         return int(self._library.receiver_wait(self._receiver, ctypes.c_int64(self.expected)))
 
@@ -198,8 +198,8 @@ def _send(kind: str, size: int, clock: Callable[[], float], goals: tuple[float |
 
 
 def _beside_a_busy_thread(tiny: bool, folder: Path) -> Contest:
-    """64 KiB to a socket that does not wait, while another thread of Python's has something to do: what the calls alone
-    take. Whoever lets go of Python's lock for such a call gets it back after the switch interval, 5 ms."""
+    """64 KiB to a non-blocking socket, while another Python thread is busy: the time of the calls alone. A caller that
+    releases the GIL for such a call gets it back after the switch interval, 5 ms."""
     race = _Race(tiny, folder, "tcp", 64 << 10)
     to, source = race.line.ours, race.file.fileno()
     race.line.ours.setblocking(False)
@@ -208,13 +208,13 @@ def _beside_a_busy_thread(tiny: bool, folder: Path) -> Contest:
     running = threading.Event()
 
     def spin() -> None:
-        if race.other >= 0:  # where it is awake when the lock is let go of
+        if race.other >= 0:  # the processor on which it is awake when the GIL is released
             os.sched_setaffinity(0, {race.other})
         while running.is_set():
             pass
 
     def start() -> None:
-        """Nothing to make ready, but the work is to be done once per turn: most of it is waiting."""
+        """Nothing to prepare, but the work must run once per turn: most of it is waiting."""
 
     def timed(send: Callable[[int], int]) -> Callable[[], float]:
         def run() -> float:

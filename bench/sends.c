@@ -1,4 +1,4 @@
-/* The peers of a send: a receiver in a thread of its own, and loops that send slices of a file.  bench/send_contests.py
+/* The peers of a send: a receiver in its own thread, and loops that send slices of a file.  bench/send_contests.py
  * loads it. */
 #include <errno.h>
 #include <pthread.h>
@@ -34,7 +34,7 @@ static void *receive(void *of) {
     return NULL;
 }
 
-/* Take all that comes on fd, on this processor (-1: any). NULL without memory or a thread. */
+/* Receive everything on fd, on this processor (-1: any). NULL without memory or a thread. */
 receiver_t *receiver_start(int fd, int processor) {
     receiver_t *r = calloc(1, sizeof(*r));
     if (r == NULL)
@@ -62,20 +62,20 @@ int64_t receiver_got(receiver_t *r) {
     return r->got;
 }
 
-/* Wait until so many bytes have come since the start; their sum, if it is kept. */
+/* Wait until so many bytes have arrived since the start; returns their checksum, if it is kept. */
 uint32_t receiver_wait(receiver_t *r, int64_t bytes) {
     while (r->got < bytes)
         sched_yield();
     return r->crc;
 }
 
-/* After the other end was closed. */
+/* Call after the other end was closed. */
 void receiver_end(receiver_t *r) {
     pthread_join(r->thread, NULL);
     free(r);
 }
 
-/* n slices of one size at these places, by sendfile: 0 or errno. */
+/* Send n slices of one size from these positions, by sendfile: 0 or errno. */
 int send_by_sendfile(int to, int from, const int64_t *places, int64_t n, int64_t size) {
     for (int64_t i = 0; i < n; i++) {
         off_t at = places[i];

@@ -1,14 +1,14 @@
 """klog as an embedded store: tuples in and values out, 1,000 at a time, beside lmdb and beside the bare file.
 
-store append    lists of (key, value, timestamp) tuples into a log, nobody syncs; lmdb by putmulti(append=True) under
+store append    lists of (key, value, timestamp) tuples into a log, without a sync; lmdb by putmulti(append=True) under
                 rising 8-byte keys, sync and metasync off
-store tuples    the same lists into a log, beside klog.record.encode of them alone: what the way to the disk costs
-store scan      every value touched, in order, in Python
+store tuples    the same lists into a log, beside klog.record.encode of them alone: the cost of writing
+store scan      every value read, in order, in Python
 store commit    1,000 records durable at a time: klog with durability="sync"; the peer writes the encoded bytes to a
                 file with the same preallocation, and fdatasync
 
 Each store is new before its turn and has one empty record: a log's first append makes the checkpoint of its leader
-epoch durable, milliseconds that no other append has to pay.
+epoch durable, milliseconds that no other append takes.
 """
 
 from __future__ import annotations

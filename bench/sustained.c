@@ -1,5 +1,6 @@
-/* pwrite of batch after batch to a new file, blocks given in steps, and a window behind: what is written goes to the
- * disk at once, and leaves the page cache when it is `window` bytes behind.  window 0: neither. */
+/* pwrite of batch after batch to a new file, with blocks allocated in steps and a write-behind window: each write is
+ * started to the disk at once, and its pages leave the page cache when they are `window` bytes back.
+ * window 0: neither. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,11 +1,11 @@
-"""Appends without end: a log that is written faster than the disk can keep up with, by each write policy.
+"""Sustained appends: a log that is written faster than the disk can write, by each write policy.
 
     sustained append    1 MiB batches into a new log, as a follower takes them; the peer writes the same bytes in C,
-                        with the same blocks ahead and the same window behind, and looks at nothing
-    sustained durable   16 KiB batches, each on disk before append returns, by what lies ahead of the log end: blocks in
+                        with the same preallocation and the same write-behind window, and checks nothing
+    sustained durable   16 KiB batches, each on disk before append returns, by klog.io.preallocate: blocks in
                         steps (the peer, and the default), written zeros, nothing
 
-The window is small and so is the file: what is shown is what a policy costs, not what it saves once gigabytes are
+The window is small and so is the file: the contest shows the cost of a policy, not its gain once gigabytes are
 dirty. Everything is on disk before the next turn begins.
 """
 
@@ -55,10 +55,10 @@ def _sustained(tiny: bool, folder: Path) -> Contest:
         status = write(os.fsencode(plain), one, len(one), new.turns, window, step)
         assert status == 0, os.strerror(-status)
 
-    behind = {"klog.io.write.behind.bytes": window}
+    windowed = {"klog.io.write.behind.bytes": window}
 
     def check() -> None:
-        for config in (behind, *_POLICIES.values()):
+        for config in (windowed, *_POLICIES.values()):
             new.check(new.follow, config)
         clear()
         loop(window)
@@ -69,7 +69,7 @@ def _sustained(tiny: bool, folder: Path) -> Contest:
         new.count,
         new.bytes,
         (
-            policy("window", behind, _GOAL),
+            policy("window", windowed, _GOAL),
             *(policy(name, config) for name, config in _POLICIES.items()),
             Contestant("C: pwrite, no window", lambda: loop(0), before=clear),
             Contestant("C: pwrite, window", lambda: loop(window), before=clear),

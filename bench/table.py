@@ -1,6 +1,6 @@
 """The table of a run: as text for a terminal, as Markdown between two markers of a document.
 
-What stands between the markers is written by `python -m bench.compare --docs` and by nobody else.
+Only `python -m bench.compare --docs` writes the text between the markers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Two threads against one: batches to columns, each thread its own half of them.
 
-Decoding lets go of Python's lock for each batch, so two cores should do nearly twice the work of one. They can only
-where both are free: a round in which either thread stood in a run queue is void, like one with steal (bench.contest,
-B3). On a machine that has something else to do all rounds are void, and the figure says nothing.
+Decoding releases the GIL for each batch, so two cores should do nearly twice the work of one. They only can
+where both are free: a round in which either thread waited in a run queue is void, like one with steal (bench.contest,
+B3). On a busy machine all rounds are void, and the figure means nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from bench.contest import Contest, Contestant, Factory, Unavailable
 from bench.workloads import workload
 from klog import record
 
-_BATCHES = 1  # of a MiB for each thread: the processors are compared, not what caches and memory give to both together
-_TURNS = 64  # ten milliseconds and more in all, beside which waking up is nothing
+_BATCHES = 1  # of a MiB for each thread: compares the processors, not the caches and memory that both share
+_TURNS = 64  # ten milliseconds and more in all, so that waking up is negligible
 
 
 class Helper:
-    """A thread that does one piece of work when asked, waiting for the next in between."""
+    """A thread that does one piece of work on request, and waits in between."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
@@ -33,7 +33,7 @@ class Helper:
 
     @property
     def schedstat(self) -> Path:
-        """Where the kernel counts how long this thread stood in a run queue."""
+        """The file in which the kernel counts how long this thread waited in a run queue."""
         return Path(f"/proc/self/task/{self._thread.native_id}/schedstat")
 
     def start(self) -> None:
@@ -64,8 +64,8 @@ def _two_threads(tiny: bool, folder: Path) -> Contest:
     mine, theirs = ([aiokafka_encode(tuples) for _ in range(each)] for _ in range(2))  # no two share memory
     rows = [0, 0]
 
-    def decode(batches: list[bytes], who: int) -> None:
-        rows[who] = sum(record.columns(batch).num_rows for _ in range(turns) for batch in batches)
+    def decode(batches: list[bytes], index: int) -> None:
+        rows[index] = sum(record.columns(batch).num_rows for _ in range(turns) for batch in batches)
 
     def one() -> None:
         decode(mine, 0)

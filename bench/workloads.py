@@ -1,10 +1,10 @@
 """Named, seeded data: the same bytes on every machine and in every run.
 
-A key is 9 bytes and a value is cut out of lines of JSON, as in the figures that klog's goals come from: lz4 leaves 0.46
+A key is 9 bytes and a value is cut from lines of JSON, as in the figures that klog's goals come from: lz4 leaves 0.46
 of a batch of 16 KiB with values of 100 B, and 0.34 with 1 KiB.
 
-Every call works on about one MiB, and calls take STREAM sources in turn, so that no source is still in the caches of
-one core when its turn comes again: the unit in which klog's goals count a memcpy too.
+Every call works on about one MiB, and calls cycle through STREAM sources, so that no source is still in the caches of
+one core when it is used again. klog's goals count a memcpy in the same unit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Workload:
     count: int
 
     def tiny(self) -> Workload:
-        """The same shape, a few records: for the test suite."""
+        """The same shape with a few records: for the test suite."""
         return Workload(self.name, self.value_bytes, min(self.count, 16))
 
     def tuples(self) -> list[Tuple]:
@@ -51,7 +51,7 @@ class Workload:
 
     @property
     def bytes(self) -> int:
-        """Keys and values together: what the rates count."""
+        """Bytes of keys and values: the unit of the rates."""
         return self.count * (self.value_bytes + 9)
 
 
@@ -109,18 +109,18 @@ def noise(size: int) -> bytes:
 
 
 def copies(data: bytes) -> list[bytes]:
-    """STREAM times the same bytes, each in memory of its own."""
+    """The same bytes STREAM times, each in its own memory."""
     return [bytes(bytearray(data)) for _ in range(STREAM)]
 
 
 def in_turn(work: Callable[[Source], object], sources: Sequence[Source]) -> Callable[[], object]:
-    """A run(): the work on the next of the sources."""
+    """Returns a run(): the work on the next of the sources."""
     following = itertools.cycle(sources).__next__
     return lambda: work(following())
 
 
 def memcpy(size: int) -> Callable[[bytes], None]:
-    """Copies `size` bytes to the same place again and again, a place aligned as a page is."""
+    """Copies `size` bytes to the same page-aligned place again and again."""
     target = memoryview(mmap.mmap(-1, size))
 
     def copy(data: bytes) -> None:

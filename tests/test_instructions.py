@@ -52,7 +52,7 @@ def test_the_verdict_is_the_exit_status(capsys, monkeypatch):
     assert "--save" in said
     monkeypatch.setattr(instructions.platform, "machine", lambda: "abacus")
     assert instructions._judge(counts, saved) == 0
-    assert "nothing to compare with" in capsys.readouterr().out
+    assert "no comparison" in capsys.readouterr().out
 
 
 def test_it_is_built_as_the_package_is():

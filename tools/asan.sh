@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 copy=build/asan-tree
 mkdir -p "$copy"
-# -m: a file of before the last build may come now, by a merge; its own time would say that nothing has to be built.
+# -m: a file older than the last build may appear by a merge; by its own time make would not rebuild.
 git ls-files -z | tar --null -T - -cf - | tar -xmf - -C "$copy"
 python="${PYTHON:-$PWD/.venv/bin/python}"
 cd "$copy"
@@ -25,6 +25,6 @@ suite() {
 }
 memory=(tests/record/test_memory.py tests/record/test_bombs.py)
 suite '' "${memory[@]/#/--ignore=}" tests/codec tests/record tests/disk tests/segment tests/log tests/property tests/fuzz
-# What was freed stays aside for a while, 256 MiB of it, to catch late readers; memory that is measured must not. And
-# where a test forbids more of it, malloc has to say so and not end the process.
+# Freed memory stays in quarantine for a while, 256 MiB of it, to detect late readers; tests that measure memory need it
+# small. And where a test limits memory, malloc has to return NULL and not end the process.
 suite ':quarantine_size_mb=1:thread_local_quarantine_size_kb=16:allocator_may_return_null=1' "${memory[@]}"

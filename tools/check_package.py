@@ -1,8 +1,8 @@
 """sdist, the wheel built from it, a fresh venv, and klog used there: python tools/check_package.py [FOLDER]
 
-Builds as `python -m build` does, in isolation, so that what pyproject.toml asks for is what there is. Both stay in
+Builds as `python -m build` does, in isolation, so that only what pyproject.toml lists is present. Both stay in
 FOLDER (build/package). Fails when a source is missing from the sdist, or when the wheel has another file than it
-should; tools/try_install.py tries the installed klog.
+should; tools/try_install.py tests the installed klog.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def wheel_content() -> set[PurePosixPath]:
 
 
 def wheel_difference(file: Path) -> list[str]:
-    """Files that the wheel has too much (+) or too little (-)."""
+    """Files that the wheel should not have (+), files that it lacks (-)."""
     with zipfile.ZipFile(file) as archive:
         names = {PurePosixPath(name) for name in archive.namelist()}
     names = {name for name in names if not name.parts[0].endswith(".dist-info")}

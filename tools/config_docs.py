@@ -1,4 +1,4 @@
-"""docs/configuration.md from the tables of klog.config: `python tools/config_docs.py` writes it, `--check` compares."""
+"""Writes docs/configuration.md from the tables of klog.config: `python tools/config_docs.py`; `--check` compares."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ HEAD = """\
 
 Written by `python tools/config_docs.py` from the tables in `klog/config`.
 
-Every key has Kafka's name; those that begin with `klog.` are klog's own. Where Python wants a name, dots become
+Every key has Kafka's name; those that begin with `klog.` are klog's own. In Python names dots become
 underscores: `klog.LogConfig(segment_bytes=1 << 26)`.
-An unknown key is an error that names the nearest known one; in a `server.properties`, which says much that is no log's
-business, unknown keys are one warning. `LogConfig.from_properties(path)` and `ManagerConfig.from_properties(path)` read
-such files, `to_properties()` writes them.
+An unknown key is an error that names the nearest known one. In a `server.properties`, which has many keys that are not
+about the log, unknown keys are one warning. `LogConfig.from_properties(path)` and `ManagerConfig.from_properties(path)`
+read such files, `to_properties()` writes them.
 
-**Whose value counts:** the topic's own (`create_topic`, `alter_topic`), then what the open directory was told since
-(`LogManager.alter_config`), then what it was opened with (`klog.open(config=...)`), then the default. Among broker keys
-for the same thing ms beat minutes beat hours.
+**Precedence:** the topic's own value (`create_topic`, `alter_topic`), then the directory's changed value
+(`LogManager.alter_config`), then the value at opening (`klog.open(config=...)`), then the default. Among broker keys
+for the same setting ms precede minutes, minutes precede hours.
 
-**None** takes a key back: the next in that order counts.
+**None** removes a key's value: the next one in that order applies.
 
 ## Topic keys
 
-Each of them may change while its logs are open, `alter_topic` applies it at once. Broker keys set the default of all
+Each topic key may change while its logs are open; `alter_topic` applies it at once. Broker keys set the default of all
 topics; those in italics are read only at a start.
 
 | Key | Type, bounds | Default | Broker keys | Meaning |
@@ -41,9 +41,9 @@ topics; those in italics are read only at a start.
 """
 RULES = """
 `segment.bytes` below 1 MiB, which a broker of Kafka 4.0 and later refuses, is one warning. `internal.segment.bytes` has
-no such bound and wins where it is present.
+no such bound and takes precedence where it is present.
 
-Not together: `min.compaction.lag.ms` above `max.compaction.lag.ms`; `local.retention.*` above `retention.*`, or −1
+Refused together: `min.compaction.lag.ms` above `max.compaction.lag.ms`; `local.retention.*` above `retention.*`, or −1
 where that is not; with `remote.storage.enable=true` also `compact` in `cleanup.policy`,
 `remote.log.storage.system.enable=false` and, under `remote.log.copy.disable=true`, a `local.retention.*` that is
 neither −2 nor equal to `retention.*`. Tiering is switched off only together with `remote.log.delete.on.disable=true`.
@@ -51,14 +51,14 @@ neither −2 nor equal to `retention.*`. Tiering is switched off only together w
 BROKER = """
 ## Broker keys
 
-Of a directory, or of a list of them: `klog.open(path, config={...})`. Those of the network, of replication and of
-tiered storage are checked and kept for programs that ask; the log itself heeds the first block.
+For a directory, or a list of them: `klog.open(path, config={...})`. Keys of the network, of replication and of
+tiered storage are checked and kept for programs that read them; the log itself uses only the first block.
 
 | Key | Type, bounds | Default | While open | Meaning |
 |---|---|---|---|---|
 """
 GONE = """
-## Keys that mean nothing any more
+## Removed keys
 
 Kafka 4.0 removed them. A file that still has them loads, with a warning.
 

@@ -4,10 +4,10 @@
 
     sample  := "comm" line, then a line per frame (address, symbol; under it maybe the source line), innermost first
     stack   := ("python", "append (klog/log/_core.pyx:120)", "kl_pwrite (osio.c:93)"), outermost first
-    tree    := of each stack prefix, in how many samples it was
+    tree    := for each prefix of a stack, its number of samples
 
-A box is as wide as its part of all samples and stands on its caller; boxes that stand on one caller are in the order of
-their names, so the x axis is not time. An SVG without scripts: names are in the boxes where they fit, and
+The width of a box is its share of all samples; it stands on its caller. Boxes on one caller are sorted by
+name, so the x axis is not time. An SVG without scripts: names are in the boxes where they fit, and
 everywhere in a tooltip.
 """
 
@@ -54,14 +54,14 @@ def stacks(lines: Iterable[str]) -> Iterator[Stack]:
 
 
 def readable(symbol: str) -> str:
-    """A symbol without what Cython and gcc add: __pyx_pw_4klog_3log_7_append_1append is klog.log._core.append."""
+    """A symbol without the affixes of Cython and gcc: __pyx_pw_4klog_3log_7_append_1append is klog.log._core.append."""
     symbol = _PARTIAL.sub("", symbol)
     made = _CYTHON.match(symbol)
     return ".".join(_parts(made["rest"])) if made else symbol
 
 
 def _parts(mangled: str) -> list[str]:
-    """Cython writes each name after its length, and the last one perhaps after a counter of its own."""
+    """Cython writes each name after its length, and may add a counter after the last one."""
     parts, rest = [], mangled
     while (sized := re.match(r"(\d+)(\D.*)", rest)) and sized[2][int(sized[1]) :].startswith("_"):
         size = int(sized[1])
@@ -76,7 +76,7 @@ def _parts(mangled: str) -> list[str]:
 
 @dataclass(slots=True)
 class Node:
-    """A frame under its callers: in how many samples it was, and what it called."""
+    """A frame under its callers: its number of samples, and what it called."""
 
     name: str
     samples: int = 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The suite as `make test` runs it, N times (10), beside a process that never sleeps and one that keeps the disk busy: no
+# Runs the suite as `make test` does, N times (10), beside a busy process and one that keeps the disk busy: no
 # test may depend on a quiet machine. tools/hogs.sh [N] [-- options of pytest]. It ends at the first run that fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."

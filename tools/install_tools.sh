@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the deep tests and the benchmarks use beyond Python, gcc and make: installed from Debian's packages where this is
+# What the deep tests and the benchmarks use beyond Python, gcc and make: installed from Debian's packages if run as
 # root, else named.
 set -u
 # Ubuntu has perf in another package.
@@ -13,12 +13,12 @@ for tool in "${!package[@]}"; do
     command -v "$tool" >/dev/null || missing+=("${package[$tool]}")
 done
 [ -e "$libc_arm" ] || missing+=(libc6-dev-arm64-cross)
-# libFuzzer and clang's sanitizers are a package apart, which carries clang's version.
+# libFuzzer and clang's sanitizers are in a separate package, named by clang's version.
 if ! ls /usr/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1; then
     version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p' | head -n1)
     missing+=("libclang-rt-${version:-14}-dev")
 fi
-# The codecs' own libraries, that bench/compression_contests.py races klog against.
+# The codecs' own libraries, the peers in bench/compression_contests.py.
 declare -A library=([liblz4.so.1]=liblz4-1 [libzstd.so.1]=libzstd1 [libz.so.1]=zlib1g [libsnappy.so.1]=libsnappy1v5)
 for name in "${!library[@]}"; do
     PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF "$name" || missing+=("${library[$name]}")

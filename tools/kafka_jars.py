@@ -1,11 +1,11 @@
-"""Apache Kafka's own jars, by Maven, and Java sources of ours compiled against them.
+"""Apache Kafka's own jars, by Maven, and Java sources of this project compiled against them.
 
     build/kafka/<version>/lib/       jars, copied once by `mvn dependency:copy-dependencies` over kafka_jars.xml
-    build/kafka/<version>/<name>/    our classes: tests/interop/java (a judge), bench/jvm (a peer)
+    build/kafka/<version>/<name>/    compiled classes: tests/interop/java (a judge), bench/jvm (a peer)
     build/kafka/logger/              one more jar, for a broker whose log is read
 
-All of it lies outside git and is made again when it is missing or when what it was made from has changed. Kafka 4.2
-moved the record classes to `common.record.internal`: Java sources are written for the new place and rewritten for 4.1.
+All of it lies outside git and is made again when it is missing or when its sources have changed. Kafka 4.2
+moved the record classes to `common.record.internal`: Java sources use the new package and are rewritten for 4.1.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ def _alone() -> Iterator[None]:
 
 
 class Unavailable(Exception):
-    """Something this machine lacks; the text says what."""
+    """Something this machine lacks; the text names it."""
 
 
 @dataclass(frozen=True)
 class Jars:
-    """The jars of one version, all there."""
+    """The jars of one version, all present."""
 
     version: str
     lib: Path
 
     def compile(self, folder: Path, name: str) -> Path:
-        """The classes of `folder`/*.java, compiled if those of last time are not of these sources."""
+        """The classes of `folder`/*.java, compiled if the sources have changed since."""
         sources = {path.name: path.read_text() for path in sorted(folder.glob("*.java"))}
         if tuple(int(part) for part in self.version.split(".")[:2]) < RECORDS_MOVED_IN:
             moved = ("common.record.internal.", "common.record.")
@@ -99,14 +99,14 @@ def _resolve(jars: Jars, pom: Path) -> None:
 def _run(command: list[str], what: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
-        said = done.stdout + done.stderr
-        if re.search(r"Unknown host|Could not transfer|Connection refused|timed out|offline mode", said):
+        output = done.stdout + done.stderr
+        if re.search(r"Unknown host|Could not transfer|Connection refused|timed out|offline mode", output):
             raise Unavailable(f"Maven Central, for {what}")
-        raise AssertionError(f"Maven could not get {what}:\n{said[-4000:]}")
+        raise AssertionError(f"Maven could not get {what}:\n{output[-4000:]}")
 
 
 def logger() -> Path:
-    """A jar that prints what Kafka logs on stderr; put it before the others, whose binding says nothing."""
+    """A jar that prints what Kafka logs on stderr; put it before the others, whose binding prints nothing."""
     jar = HOME / "logger" / "slf4j-simple-1.7.36.jar"
     with _alone():
         if not jar.exists():

@@ -2,11 +2,11 @@
 
 A statement is one checkable sentence about what Kafka's log layer does. UL: UnifiedLog, LL: LocalLog, LS: LogSegment,
 OI TI XI: offset, time and transaction index, LC: loader, PS: producer state, LE: leader epochs, LM: log manager,
-CL CM OM: cleaner, its manager, its map of keys. A test names what it proves at the beginning of its docstring:
-`UL4, UL67: what is true`. What does not concern klog, or not yet, stands with its reason in
+CL CM OM: cleaner, its manager, its map of keys. A test's docstring begins with the statements that it proves:
+`UL4, UL67: what is true`. Statements that do not concern klog, or not yet, are listed with the reason in
 tests/statements/not_here.md.
 
-`python tools/statements.py` writes the table; `--check` complains about a stale table or a statement nobody names.
+`python tools/statements.py` writes the table; `--check` fails on a stale table or a statement that no test names.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _REASON = re.compile(r"- ((?:[A-Z]{2}\d+)(?:, [A-Z]{2}\d+)*): (\S.*)")
 
 
 class Proof(NamedTuple):
-    """A test, by its address, and what its docstring says of the statement."""
+    """A test, by its address, and its docstring about the statement."""
 
     test: str
-    says: str
+    shows: str
 
 
 def statements() -> list[str]:
@@ -70,7 +70,7 @@ def proofs() -> dict[str, list[Proof]]:
 
 
 def reasons() -> dict[str, str]:
-    """Why a statement has no test here."""
+    """The reason why a statement has no test here."""
     found = {}
     for line in NOT_HERE.read_text().splitlines():
         if (match := _REASON.fullmatch(line)) is not None:
@@ -83,20 +83,20 @@ def table(proved: dict[str, list[Proof]], absent: dict[str, str]) -> str:
     lines = [
         "# Statements about the engine, and the tests that prove them",
         "",
-        "Made by `python tools/statements.py` from the docstrings of the tests; see there for what the letters mean.",
+        "Made by `python tools/statements.py` from the docstrings of the tests; the letters are explained there.",
     ]
     for group, (title, count) in GROUPS.items():
-        lines += ["", f"## {group}: {title}", "", "| statement | test | says |", "|---|---|---|"]
+        lines += ["", f"## {group}: {title}", "", "| statement | test | what it shows |", "|---|---|---|"]
         for statement in (f"{group}{number}" for number in range(1, count + 1)):
             if statement in absent:
                 lines.append(f"| {statement} | none | {absent[statement]} |")
-            for test, says in proved.get(statement, ()):
-                lines.append(f"| {statement} | `{test.removeprefix('tests/')}` | {says.replace('|', chr(92) + '|')} |")
+            for test, shows in proved.get(statement, ()):
+                lines.append(f"| {statement} | `{test.removeprefix('tests/')}` | {shows.replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"
 
 
 def problems() -> list[str]:
-    """What is wrong with the table, the tests and the reasons together."""
+    """All errors of the table, the tests and the reasons together."""
     proved, absent = proofs(), reasons()
     known = statements()
     found = [

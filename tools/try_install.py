@@ -1,7 +1,7 @@
-"""Is the installed klog whole? Run by the Python that it was installed for, from anywhere: python tools/try_install.py
+"""Tests an installed klog. Run it anywhere, with the Python that klog was installed for: python tools/try_install.py
 
-Imports every module, types the README's writer and reader in an empty folder, runs the command, and looks at what the
-distribution contains and says about itself. Uses nothing but klog and the standard library.
+Imports every module, runs the README's writer and reader in an empty folder, runs the command, and checks the
+distribution's files and metadata. Uses nothing but klog and the standard library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PACKAGES = ("klog", "pyspark_klog")
 
 
 def modules() -> list[str]:
-    """Import all there are, but those that lack an optional library; their names."""
+    """Import all modules, except those that lack an optional library; returns their names."""
     import klog
 
     place = Path(klog.__file__).resolve()
@@ -46,7 +46,7 @@ def distribution() -> None:
     for file in about.files or ():
         path = PurePosixPath(file)
         inside = path.parts[0] in (*PACKAGES, folder) or path.name == "klog"
-        assert inside and path.suffix not in NO_PART_OF_A_WHEEL, f"{path} is no part of an installed klog"
+        assert inside and path.suffix not in NO_PART_OF_A_WHEEL, f"{path} is not part of an installed klog"
     names = about.metadata
     assert names["Author"] == "klog maintainers", names["Author"]
     assert names["License"] == "Apache-2.0", names["License"]
@@ -62,7 +62,7 @@ def run(*command: str, folder: str, killed: bool = False) -> str:
 
 
 def first_steps(folder: str) -> None:
-    """The writer and the reader on the README's first page, and three verbs on what they left."""
+    """Run the writer and the reader of the README's first page, and three verbs on their result."""
     readme = (ROOT / "README.md").read_text()
     for name, script in re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL):
         Path(folder, name).write_text(script)

@@ -25,12 +25,12 @@ import java.util.concurrent.ScheduledFuture;
  * Kafka's log cleaner as a peer: one round over a log for each line on stdin, one line on stdout for it.
  *
  *   java KafkaCleaner SEGMENT_BYTES MAP_BYTES
- *   first line         PID/task/TID: where /proc says how long this thread waited for a processor
+ *   first line         PID/task/TID: its file in /proc counts this thread's waits for a processor
  *   clean DIR END      -> SECONDS RECORDS BYTES; all of the log at DIR, cleanly stopped at END, below its last segment
  *   anything that fails -> error: WHAT
  *
  * The buffers are a broker's: 512 KiB to be shared by reading and writing, the map in one piece, no throttle. Opening and
- * closing the log is not measured, and the files that are replaced stay there as .deleted.
+ * closing the log is not measured, and the replaced files stay as .deleted.
  */
 public final class KafkaCleaner {
     private static final int IO_BUFFER_BYTES = 256 << 10;
@@ -51,7 +51,7 @@ public final class KafkaCleaner {
                 answer("error: " + failed);
             }
         }
-        System.exit(0);   // Kafka's metrics leave threads behind
+        System.exit(0);   // Kafka's metrics leave threads running
     }
 
     private static void answer(String line) {
@@ -75,7 +75,7 @@ public final class KafkaCleaner {
         }
     }
 
-    /** Whatever is to be done later is not. */
+    /** Drops tasks that are scheduled for later. */
     private static final class Never implements Scheduler {
         @Override
         public ScheduledFuture<?> schedule(String name, Runnable task, long delayMs, long periodMs) {

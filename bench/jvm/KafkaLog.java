@@ -32,7 +32,7 @@ import java.util.Random;
  * Kafka's log engine as a peer, without broker and network: one run for each line on stdin, one line on stdout for it.
  *
  *   java KafkaLog SEGMENT_BYTES
- *   first line                     PID/task/TID: where /proc says how long this thread waited for a processor
+ *   first line                     PID/task/TID: its file in /proc counts this thread's waits for a processor
  *   open DIR END | recover DIR END -> SECONDS LOGS BYTES; every partition of DIR, after a clean stop or none, up to END
  *                                  in each
  *   leader | follower FETCHES TURNS DIR
@@ -68,7 +68,7 @@ public final class KafkaLog {
                 answer("error: " + failed);
             }
         }
-        System.exit(0);   // Kafka's metrics leave threads behind
+        System.exit(0);   // Kafka's metrics leave threads running
     }
 
     private static void answer(String line) {

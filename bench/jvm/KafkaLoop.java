@@ -30,15 +30,15 @@ import java.util.List;
 
 /**
  * Kafka's own classes as a peer: one run for each line on stdin, one line on stdout for each run. Over and over in one
- * JVM, so that the compiler has long done its work when the figures count.
+ * JVM, so that everything is compiled before figures count.
  *
  *   java KafkaLoop FETCHES TURNS  FETCHES := (size:i32 batches)*, big-endian
- *   first line                    PID/task/TID: where /proc says how long this thread waited for a processor
+ *   first line                    PID/task/TID: its file in /proc counts this thread's waits for a processor
  *   encode | decode | validate    -> SECONDS RECORDS BYTES
  *   encoded FILE                  -> the same; FILE holds the batches that encode made, one after the other
  *   anything that fails           -> error: WHAT
  *
- * Each run goes over all fetches TURNS times, encoded once. What a task needs is laid out the first time that it is asked for, unmeasured.
+ * Each run goes over all fetches TURNS times, encoded once. A task's data is prepared on its first run, unmeasured.
  */
 public final class KafkaLoop {
     private record Sum(long records, long bytes) { }
@@ -71,7 +71,7 @@ public final class KafkaLoop {
                 answer("error: " + failed);
             }
         }
-        System.exit(0);   // Kafka's metrics leave threads behind
+        System.exit(0);   // Kafka's metrics leave threads running
     }
 
     private static void answer(String text) {
@@ -102,7 +102,7 @@ public final class KafkaLoop {
         return fetches;
     }
 
-    /** As a producer: a MemoryRecordsBuilder for each batch, over a buffer that serves again. */
+    /** As a producer: a MemoryRecordsBuilder for each batch, over a reused buffer. */
     private static final class Encode implements Task {
         private record Rows(long baseOffset, CompressionType codec, long[] stamps, byte[][] keys, byte[][] values) { }
 
@@ -167,7 +167,7 @@ public final class KafkaLoop {
         }
     }
 
-    /** As a consumer: the checksum, then keys and values as arrays, which leave the loop, or none would be made. */
+    /** As a consumer: the checksum, then keys and values as arrays that escape the loop, or the JIT would remove them. */
     private static final class Decode implements Task {
         private final List<ByteBuffer> fetches;
         private final BufferSupplier buffers = BufferSupplier.create();
@@ -199,7 +199,7 @@ public final class KafkaLoop {
         }
     }
 
-    /** As a leader: one batch in each request, since Kafka takes no more; the checksum, then LogValidator. */
+    /** As a leader: one batch in each request, Kafka's limit; the checksum, then LogValidator. */
     private static final class Validate implements Task {
         private static final TopicPartition PARTITION = new TopicPartition("t", 0);
 

@@ -1,4 +1,4 @@
-"""One batch, built and read, ours and aiokafka's: python -m bench.micro.batch"""
+"""One batch, built and read, by klog and by aiokafka: python -m bench.micro.batch"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.workloads import WORKLOADS, Workload
 from klog import record
 
 NAMES = ("10B", "100B", "1KiB")
-_COUNT = 128  # a batch of about 16 KiB at 100 B, what Kafka's producers send
+_COUNT = 128  # a batch of about 16 KiB at 100 B, as Kafka's producers send
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Log.append: what it takes, what it refuses, and that a refusal leaves nothing behind."""
+"""Log.append: what it takes, what it refuses, and that a refused append leaves the log unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.logs import NOW, bases, one_log, rows, values
 MiB = 1 << 20
 
 
-def test_records_come_back_as_they_went_in(tmp_path: Path) -> None:
+def test_records_are_read_back_as_appended(tmp_path: Path) -> None:
     records = [
         (b"k", b"v"),
         (None, b"only a value", 5),
@@ -48,7 +48,7 @@ def test_records_come_back_as_they_went_in(tmp_path: Path) -> None:
     ]
 
 
-def test_offsets_and_appendinfo_go_on_across_rolls(tmp_path: Path) -> None:
+def test_offsets_and_appendinfo_continue_across_rolls(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         assert log.append([(None, b"x")] * 3).first_offset == 0
         assert log.append([(None, b"x")] * 3).first_offset == 3
@@ -58,7 +58,7 @@ def test_offsets_and_appendinfo_go_on_across_rolls(tmp_path: Path) -> None:
         assert log.log_end_offset == log.high_watermark == log.last_stable_offset == 9
 
 
-def test_nothing_appended_is_no_append(tmp_path: Path) -> None:
+def test_an_append_of_no_records_changes_nothing(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         log.append([(None, b"x")])
         for empty in ([], (), iter([])):
@@ -88,7 +88,7 @@ def test_nothing_appended_is_no_append(tmp_path: Path) -> None:
         ([(b"k", b"v", None, [("h",)])], "header"),
     ],
 )
-def test_wrong_types_are_named_and_leave_nothing(tmp_path: Path, records: object, match: str) -> None:
+def test_wrong_types_are_named_and_append_nothing(tmp_path: Path, records: object, match: str) -> None:
     with one_log(tmp_path) as log:
         log.append([(None, b"before")])
         with pytest.raises(TypeError, match=match):
@@ -103,7 +103,7 @@ def test_a_record_object_refuses_text_at_once() -> None:
             klog.Record(*arguments)  # type: ignore[arg-type]
 
 
-def test_an_exception_in_the_middle_of_a_generator_leaves_nothing_of_its_group(tmp_path: Path) -> None:
+def test_an_exception_in_a_generator_drops_its_whole_group(tmp_path: Path) -> None:
     def broken() -> Iterator[tuple[None, bytes]]:
         yield None, b"a"
         yield None, b"b"
@@ -117,8 +117,8 @@ def test_an_exception_in_the_middle_of_a_generator_leaves_nothing_of_its_group(t
         assert values(log) == [b"c"]
 
 
-def test_groups_of_a_generator_stand_when_a_later_one_fails(tmp_path: Path) -> None:
-    """Consumed in bounded memory: what was flushed before the exception is there, whole groups of it."""
+def test_groups_of_a_generator_stay_when_a_later_one_fails(tmp_path: Path) -> None:
+    """Memory is bounded: the groups written before the exception stay, each of them whole."""
     payload = b"x" * (MiB // 2)
 
     def broken() -> Iterator[tuple[None, bytes]]:
@@ -277,7 +277,7 @@ def test_offsets_end_before_63_bits(tmp_path: Path) -> None:
 # ---- timestamps -----------------------------------------------------------------------------------------------------
 
 
-def test_timestamps_may_lie_within_the_topic_s_bounds(tmp_path: Path) -> None:
+def test_timestamps_within_the_topics_bounds_are_accepted(tmp_path: Path) -> None:
     bounds = {"message_timestamp_before_max_ms": 1000, "message_timestamp_after_max_ms": 500}
     with one_log(tmp_path, **bounds) as log:
         log.append([(None, b"x", NOW - 1000), (None, b"x", NOW + 500), (None, b"x", -1), (None, b"x", None)])
@@ -295,14 +295,14 @@ def test_an_hour_ahead_is_the_default_bound(tmp_path: Path) -> None:
             log.append([(None, b"x", NOW + 3_600_001)])
 
 
-def test_no_timestamp_is_minus_one_and_nothing_below(tmp_path: Path) -> None:
+def test_minus_one_is_no_timestamp_and_less_is_refused(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         with pytest.raises(InvalidTimestamp, match="use -1 for no timestamp"):
             log.append([(None, b"x", -2)])
         assert log.append([(None, b"x", -1)]).max_timestamp == -1
 
 
-def test_log_append_time_is_the_clock_s_for_every_record(tmp_path: Path) -> None:
+def test_log_append_time_is_the_clocks_time_for_every_record(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, message_timestamp_type="LogAppendTime") as log:
         info = log.append([(None, b"a", 5), (None, b"b", NOW + 10**9), (None, b"c")])
@@ -314,8 +314,8 @@ def test_log_append_time_is_the_clock_s_for_every_record(tmp_path: Path) -> None
         assert log.offset_for_timestamp(NOW + 1) == (NOW + 10, 3)
 
 
-def test_log_append_time_is_the_clocks_when_a_group_is_appended(tmp_path: Path) -> None:
-    """As Kafka's, and not of when a generator began: behind what others have appended meanwhile it would go back."""
+def test_log_append_time_is_the_time_when_a_group_is_appended(tmp_path: Path) -> None:
+    """As in Kafka. The time of the generator's start would be earlier than that of others' appends meanwhile."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, message_timestamp_type="LogAppendTime") as log:
 
@@ -335,8 +335,8 @@ def test_log_append_time_is_the_clocks_when_a_group_is_appended(tmp_path: Path) 
         assert not log.verify().problems
 
 
-def test_a_generator_that_takes_long_gives_the_time_of_then(tmp_path: Path) -> None:
-    """timestamp None is now; bounds of before and after are from then, too."""
+def test_each_group_of_a_slow_generator_has_its_own_time(tmp_path: Path) -> None:
+    """timestamp None is the time of the group; the bounds of before and after count from that time, too."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, message_timestamp_after_max_ms=1000) as log:
 
@@ -370,7 +370,7 @@ def test_a_compacted_topic_needs_keys(tmp_path: Path, policy: str, compression: 
 # ---- leader epochs --------------------------------------------------------------------------------------------------
 
 
-def test_the_first_append_begins_epoch_zero_and_later_ones_go_on_with_the_latest(tmp_path: Path) -> None:
+def test_the_first_append_begins_epoch_zero_and_later_ones_use_the_latest_epoch(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         assert log.leader_epochs == []
         log.append([(None, b"a")])
@@ -380,7 +380,7 @@ def test_the_first_append_begins_epoch_zero_and_later_ones_go_on_with_the_latest
     with one_log(tmp_path) as log:
         assert log.leader_epochs == [(0, 0)]  # an epoch that begins at the log end has no records: dropped at load
     (tmp_path / "events-0" / "leader-epoch-checkpoint").write_text("0\n1\n7 0\n")
-    with one_log(tmp_path) as log:  # the batches say otherwise, and they are believed
+    with one_log(tmp_path) as log:  # the batches have another epoch, which is used
         assert log.leader_epochs == [(0, 0)]
         log.append_batches(klog.record.encode([(None, b"b")], base_offset=1, leader_epoch=7), origin="replication")
         log.append([(None, b"c")])
@@ -391,7 +391,7 @@ def test_the_first_append_begins_epoch_zero_and_later_ones_go_on_with_the_latest
 # ---- durability -----------------------------------------------------------------------------------------------------
 
 
-def test_every_flush_messages_records_are_flushed(tmp_path: Path) -> None:
+def test_a_flush_follows_every_flush_messages_records(tmp_path: Path) -> None:
     with one_log(tmp_path, flush_messages=3) as log:
         log.append([(None, b"x")] * 2)
         assert log.recovery_point == 0

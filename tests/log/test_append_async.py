@@ -21,7 +21,7 @@ from tests.support.patience import PATIENCE
 
 
 class Gated(RealFiles):
-    """While the gate is closed, an fdatasync does not come back."""
+    """While the gate is closed, an fdatasync does not return."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,9 +79,9 @@ def test_tasks_and_threads_share_one_queue(tmp_path: Path) -> None:
             for number in range(30):
                 log.append([(b"thread", b"%d" % number)])
 
-        async def in_a_task(who: int) -> None:
+        async def in_a_task(task_number: int) -> None:
             for number in range(30):
-                await log.append_async([(b"task%d" % who, b"%d" % number)])
+                await log.append_async([(b"task%d" % task_number, b"%d" % number)])
 
         async def main() -> None:
             await asyncio.gather(*map(in_a_task, range(4)))
@@ -104,7 +104,7 @@ def test_a_task_that_is_cancelled_while_it_waits_has_appended_nothing(tmp_path: 
         under_way = asyncio.create_task(log.append_async([(None, b"under way")]))
         await until(files.entered.is_set)
         waiting = asyncio.create_task(log.append_async([(None, b"never")]))
-        behind = asyncio.create_task(log.append_async([(None, b"behind")]))
+        later = asyncio.create_task(log.append_async([(None, b"later")]))
         await until(lambda: len(log._commits) == 2)
         waiting.cancel()
         under_way.cancel()
@@ -112,14 +112,14 @@ def test_a_task_that_is_cancelled_while_it_waits_has_appended_nothing(tmp_path: 
             with pytest.raises(asyncio.CancelledError):
                 await task
         files.gate.set()
-        assert (await behind).first_offset == 2
+        assert (await later).first_offset == 2
 
     with opened(tmp_path, files) as log:
         asyncio.run(main())
-        assert values(log) == [b"first", b"under way", b"behind"]  # what had begun went on to its end
+        assert values(log) == [b"first", b"under way", b"later"]  # the commit under way was finished
 
 
-def test_a_failed_fdatasync_is_every_tasks_error(tmp_path: Path) -> None:
+def test_a_failed_fdatasync_raises_in_every_waiting_task(tmp_path: Path) -> None:
     with FaultyIo() as io:
         log = opened(tmp_path, RealFiles(io.table))
         io.rule("fdatasync", error=errno.EIO)
@@ -136,7 +136,7 @@ def test_a_failed_fdatasync_is_every_tasks_error(tmp_path: Path) -> None:
         log.close()
 
 
-def test_a_loop_that_went_away_with_its_queue_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_loop_closed_with_waiting_tasks_blocks_no_other_appender(tmp_path: Path) -> None:
     files = Gated()
     with opened(tmp_path, files) as log:
         files.gate.clear()
@@ -152,12 +152,12 @@ def test_a_loop_that_went_away_with_its_queue_holds_nobody_up(tmp_path: Path) ->
         asyncio.run(main())
         files.gate.set()
         thread.join(PATIENCE)
-        log.append([(None, b"behind")])
-        assert values(log) == [b"first", b"leads", b"behind"]
+        log.append([(None, b"later")])
+        assert values(log) == [b"first", b"leads", b"later"]
 
 
 @pytest.mark.parametrize(("durability", "config"), [("os", {}), ("interval", {}), ("os", {"flush.messages": 1})])
-def test_the_other_modes_append_at_once(tmp_path: Path, durability: str, config: dict[str, object]) -> None:
+def test_other_durability_modes_append_at_once(tmp_path: Path, durability: str, config: dict[str, object]) -> None:
     async def main() -> None:
         assert (await log.append_async([(None, b"a"), (None, b"b")], compression="lz4")).first_offset == 1
         assert (await log.append_async([])).count == 0
@@ -170,7 +170,7 @@ def test_the_other_modes_append_at_once(tmp_path: Path, durability: str, config:
         assert (log.recovery_point == 3) == bool(config)
 
 
-def test_a_generator_and_nothing_at_all(tmp_path: Path) -> None:
+def test_a_generator_and_an_empty_list(tmp_path: Path) -> None:
     async def main() -> None:
         assert (await log.append_async((None, b"%d" % n) for n in range(3))).count == 3
         assert (await log.append_async([])).count == 0

@@ -1,5 +1,5 @@
-"""An append or a roll that raises, wherever it is stopped, has not happened: nothing is read of it, nothing comes back,
-and the next append goes on as if it had never been tried."""
+"""An append or a roll that raises at any step has no effect: none of it is read, no offset is lost, and the
+next append works as if it had never been tried."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_log(path: Path, **more: Any) -> Log:
 
 
 class Unsynced(RealFiles):
-    """Leaves syncing out, for speed."""
+    """Leaves out syncing, for speed."""
 
     def fsync(self, file: LogFile) -> None: ...
 
@@ -50,8 +50,8 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> RealFiles:
 
 
 def _leaves_a_with(frame: FrameType) -> bool:
-    """Is it about to call __exit__? Tracing shows the line of the `with` again then, and an exception there would skip
-    the call; no signal's handler runs between the two."""
+    """Is it about to call __exit__? Tracing reports the line of the `with` again then. An exception there would skip
+    the call, but no signal's handler runs between the two."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
     enters = dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith(("LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF"))
     return line.startswith("with ") and not enters
@@ -114,8 +114,8 @@ def test_an_interrupt_at_any_line_of_an_append(tmp_path: Path, fast: RealFiles, 
 
 
 def test_an_interrupt_at_any_line_of_a_marker(tmp_path: Path, fast: RealFiles) -> None:
-    """Data of a transaction, its end and a roll before: producers, aborted transactions and what read_committed sees are
-    those of before or of after, and those of the log when it is opened again."""
+    """Data of a transaction, its end and a roll before: producers, aborted transactions and read_committed records are
+    those before or after the append, and the same when the log is opened again."""
     sent = batch([b"x" * 300], leader_epoch=0, base_offset=2) + transactional(1, 0, 5, 2, base_offset=3)
     sent += marker(1, 0, "abort", base_offset=5) + transactional(2, 0, 0, 1, base_offset=6)
 
@@ -171,7 +171,7 @@ def test_an_interrupt_at_any_line_of_a_roll(tmp_path: Path, fast: RealFiles) -> 
 
 
 class Watched(RealFiles):
-    """Remembers what was made durable, and fails on demand."""
+    """Records what was made durable, and fails on demand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ class Watched(RealFiles):
         super().fsync_dir(path)
 
 
-def test_what_was_taken_back_is_gone_from_the_disk_before_the_next_append(tmp_path: Path) -> None:
+def test_a_rolled_back_append_is_gone_from_disk_before_the_next_append(tmp_path: Path) -> None:
     files = Watched()
     with open_log(tmp_path, files=files) as log:
         log.append(BEFORE)
@@ -229,7 +229,7 @@ def test_what_was_taken_back_is_gone_from_the_disk_before_the_next_append(tmp_pa
         assert log.recovery_point <= log.log_end_offset == 2
 
 
-def test_a_sync_that_fails_shows_nobody_the_records(tmp_path: Path) -> None:
+def test_records_of_a_failed_sync_are_never_readable(tmp_path: Path) -> None:
     files = Watched()
     log = open_log(tmp_path, files=files, durability="sync")
     log.append(BEFORE)

@@ -1,4 +1,4 @@
-"""append_batches(): what a leader and a follower take, what they refuse, and that a refusal leaves the log as it was."""
+"""append_batches(): what a leader and a follower take and refuse, and that a refusal leaves the log unchanged."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def follow(log: klog.Log, *batches: bytes, **more: Any) -> klog.AppendInfo:
 # ---- leader --------------------------------------------------------------------------------------------------------
 
 
-def test_a_leader_numbers_what_a_client_sends(log: klog.Log) -> None:
-    """UL3: first offsets 0, 3, 6 of three appends, with a roll before the third; each answer says all there is to say."""
+def test_a_leader_assigns_offsets_to_client_batches(log: klog.Log) -> None:
+    """UL3: first offsets 0, 3, 6 of three appends, with a roll before the third; each AppendInfo has all its fields."""
     first = log.append_batches(batch(3, at=NOW + 5))
     second = log.append_batches(batch(3, compression="lz4"))
     log.roll()
@@ -63,7 +63,7 @@ def test_a_leader_numbers_what_a_client_sends(log: klog.Log) -> None:
     assert values(log) == [b"v0", b"v1", b"v2"] * 3
 
 
-def test_what_an_append_answers_can_be_kept_and_compared(log: klog.Log) -> None:
+def test_append_info_can_be_stored_and_compared(log: klog.Log) -> None:
     info = log.append_batches(produced(1, 0, 0, 2))
     again = pickle.loads(pickle.dumps(info))
     assert again == info and hash(again) == hash(info) and again.valid_bytes == info.valid_bytes
@@ -71,7 +71,7 @@ def test_what_an_append_answers_can_be_kept_and_compared(log: klog.Log) -> None:
     assert repr(info) == f"AppendInfo(first_offset=0, last_offset=1, count=2, max_timestamp={NOW}, log_append_time=-1)"
 
 
-def test_the_leader_stamps_its_epoch(log: klog.Log) -> None:
+def test_the_leader_writes_its_epoch_into_every_batch(log: klog.Log) -> None:
     """UL36: 72 in every batch."""
     for _ in range(3):
         assert log.append_batches(batch(2, leader_epoch=5), leader_epoch=72).last_leader_epoch == 72
@@ -82,14 +82,14 @@ def test_the_leader_stamps_its_epoch(log: klog.Log) -> None:
     assert log.leader_epochs == [(72, 0), (73, 7)]
 
 
-def test_the_leader_stamps_the_time_where_the_topic_says_so(tmp_path: Path) -> None:
+def test_the_leader_writes_the_time_with_log_append_time(tmp_path: Path) -> None:
     with opened(tmp_path, ManualClock(NOW + 7), message_timestamp_type="LogAppendTime") as log:
         info = log.append_batches(batch(2, at=NOW - 99))
         assert (info.log_append_time, info.max_timestamp) == (NOW + 7, NOW + 7)
         assert {record.timestamp for record in log.read()} == {NOW + 7}
 
 
-def test_the_topics_codec_is_what_is_stored(tmp_path: Path) -> None:
+def test_batches_are_stored_in_the_topics_codec(tmp_path: Path) -> None:
     with opened(tmp_path, compression_type="zstd") as log:
         info = log.append_batches(batch([b"x" * 300] * 9, compression="lz4"))
         assert info.source_compression == "lz4"
@@ -101,7 +101,7 @@ def test_old_messages_of_a_client_become_a_batch(log: klog.Log) -> None:
     assert [stored.magic for stored in log.read().batches()] == [2]
 
 
-def test_a_trailing_part_of_a_batch_is_left_out(log: klog.Log) -> None:
+def test_an_incomplete_last_batch_is_ignored(log: klog.Log) -> None:
     whole = batch(2)
     for tail in (b"", whole[:5], whole[:-1]):
         before = log.log_end_offset
@@ -113,8 +113,8 @@ def test_a_trailing_part_of_a_batch_is_left_out(log: klog.Log) -> None:
 
 
 @pytest.mark.parametrize("origin", ["client", "coordinator", "replication", "raft"])
-def test_nothing_at_all_is_appended_in_peace(log: klog.Log, origin: Any) -> None:
-    """UL21: an empty record set, or less than a batch of one, does nothing."""
+def test_an_empty_record_set_appends_nothing(log: klog.Log, origin: Any) -> None:
+    """UL21: an empty record set, or less than one batch, does nothing."""
     log.append_batches(batch(1))
     for empty in (b"", batch(1)[:16], batch(1)[:-1]):
         info = log.append_batches(empty, origin=origin)
@@ -122,7 +122,7 @@ def test_nothing_at_all_is_appended_in_peace(log: klog.Log, origin: Any) -> None
     assert log.log_end_offset == 1 and len(log.segments) == 1 and not log.metrics()["BytesRejectedPerSec"]
 
 
-def test_the_callers_buffer_may_be_any_and_is_not_touched(log: klog.Log) -> None:
+def test_any_buffer_type_is_accepted_and_not_changed(log: klog.Log) -> None:
     whole = batch(2)
     for number, made in enumerate((bytearray(whole), memoryview(whole), bytearray(b"xx" + whole))):
         buffer = memoryview(made)[2:] if number == 2 else made
@@ -134,8 +134,8 @@ def test_the_callers_buffer_may_be_any_and_is_not_touched(log: klog.Log) -> None
     assert log.log_end_offset == 8
 
 
-def test_sizes(tmp_path: Path) -> None:
-    """UL27: a batch above max.message.bytes, an append above segment.bytes; a follower asks for the second alone."""
+def test_batches_above_the_size_limits_are_refused(tmp_path: Path) -> None:
+    """UL27: a batch above max.message.bytes, an append above segment.bytes; a follower checks only the second."""
     large, small = batch([b"x" * 400]), batch([b"x" * 40])
     with opened(tmp_path, max_message_bytes=300, segment_bytes=1000) as log:
         with pytest.raises(RecordTooLarge, match="max.message.bytes=300"):
@@ -156,7 +156,7 @@ def test_sizes(tmp_path: Path) -> None:
         assert log.log_end_offset == 0
 
 
-def test_a_batch_that_grows_above_the_bound_when_it_is_written_anew(tmp_path: Path) -> None:
+def test_a_batch_that_grows_above_the_bound_when_rewritten_is_refused(tmp_path: Path) -> None:
     squeezed = batch([b"x" * 5000], compression="gzip")
     with opened(tmp_path, max_message_bytes=1000, compression_type="uncompressed") as log:
         with pytest.raises(RecordTooLarge):
@@ -164,19 +164,19 @@ def test_a_batch_that_grows_above_the_bound_when_it_is_written_anew(tmp_path: Pa
         assert log.metrics()["BytesRejectedPerSec"] == len(squeezed)
 
 
-def test_clients_count_from_zero(log: klog.Log) -> None:
+def test_client_batches_must_have_base_offset_zero(log: klog.Log) -> None:
     with pytest.raises(InvalidRecord, match="begin at offset 0"):
         log.append_batches(batch(1, base_offset=1))
     assert log.append_batches(batch(1, base_offset=1), origin="coordinator").first_offset == 0
 
 
-def test_several_batches_at_once_are_no_request(log: klog.Log) -> None:
+def test_several_batches_in_one_client_request_are_refused(log: klog.Log) -> None:
     with pytest.raises(InvalidRecord):
         log.append_batches(batch(1) + batch(1))
 
 
 @pytest.mark.parametrize("origin", ["client", "coordinator", "replication", "raft"])
-def test_a_damaged_batch(log: klog.Log, origin: Any) -> None:
+def test_a_damaged_batch_is_refused(log: klog.Log, origin: Any) -> None:
     damaged = bytearray(batch(2))
     damaged[-1] ^= 1
     with pytest.raises(CorruptBatch) as caught:
@@ -186,8 +186,8 @@ def test_a_damaged_batch(log: klog.Log, origin: Any) -> None:
     assert log.log_end_offset == 0 and log.size == 0
 
 
-def test_a_compacted_topic_takes_keyed_records_alone(tmp_path: Path) -> None:
-    """UL29: the record without a key is named by its place in the batch, and counted; keyed ones are taken."""
+def test_a_compacted_topic_takes_only_keyed_records(tmp_path: Path) -> None:
+    """UL29: the record without a key is named by its index in the batch, and counted; keyed ones are appended."""
     with opened(tmp_path, cleanup_policy="compact") as log:
         with pytest.raises(InvalidRecord, match="Compacted topic cannot accept message without key") as caught:
             log.append_batches(batch(1, key=None))
@@ -205,7 +205,7 @@ def test_a_compacted_topic_takes_keyed_records_alone(tmp_path: Path) -> None:
         assert log.log_end_offset == 4
 
 
-def test_times_out_of_range(tmp_path: Path) -> None:
+def test_timestamps_out_of_range_are_refused(tmp_path: Path) -> None:
     with opened(tmp_path, message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=1000) as log:
         for at in (NOW - 1001, NOW + 1001):
             with pytest.raises(InvalidTimestamp):
@@ -216,14 +216,14 @@ def test_times_out_of_range(tmp_path: Path) -> None:
         assert log.log_end_offset == 4
 
 
-def test_markers_are_for_coordinators(log: klog.Log) -> None:
+def test_only_coordinators_may_append_markers(log: klog.Log) -> None:
     with pytest.raises(InvalidRecord):
         log.append_batches(marker(1, 0, "commit"))
     log.append_batches(marker(1, 0, "commit"), origin="coordinator")
     assert [record.control_type for record in log.read(include_control=True)] == ["commit"]
 
 
-def test_names_that_are_none(log: klog.Log) -> None:
+def test_invalid_arguments_are_refused(log: klog.Log) -> None:
     with pytest.raises(ValueError, match="origin"):
         log.append_batches(batch(1), origin="leader")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="leader_epoch"):
@@ -232,7 +232,7 @@ def test_names_that_are_none(log: klog.Log) -> None:
         log.append_batches("text")  # type: ignore[arg-type]
 
 
-def test_who_may_append(tmp_path: Path) -> None:
+def test_a_read_only_or_closed_log_refuses_batches(tmp_path: Path) -> None:
     log = opened(tmp_path)
     log.append_batches(batch(1))
     log.close()
@@ -245,8 +245,8 @@ def test_who_may_append(tmp_path: Path) -> None:
 # ---- follower ------------------------------------------------------------------------------------------------------
 
 
-def test_raft_begins_at_the_log_end(log: klog.Log) -> None:
-    """UL2: base 0 gives log end 3, base 1 is refused, so is base 4, base 3 gives 6."""
+def test_raft_batches_must_begin_at_the_log_end(log: klog.Log) -> None:
+    """UL2: base 0 gives log end 3; bases 1 and 4 are refused; base 3 gives 6."""
     assert log.append_batches(batch(3), origin="raft").last_offset == 2
     for base in (1, 4):
         with pytest.raises(UnexpectedAppendOffset):
@@ -255,15 +255,15 @@ def test_raft_begins_at_the_log_end(log: klog.Log) -> None:
     assert log.log_end_offset == 6
 
 
-def test_raft_is_of_one_epoch(log: klog.Log) -> None:
+def test_raft_batches_have_one_epoch(log: klog.Log) -> None:
     with pytest.raises(InvalidRecord, match="epoch"):
         log.append_batches(batch(1, leader_epoch=4), origin="raft", leader_epoch=5)
     log.append_batches(batch(1, leader_epoch=5), origin="raft", leader_epoch=5)
     assert log.leader_epochs == [(5, 0)]
 
 
-def test_a_follower_keeps_what_it_is_given(log: klog.Log) -> None:
-    """UL33: four producers' batches in one append: bytes, producer ids, offsets, sequences; and a gap is no matter."""
+def test_a_follower_stores_batches_unchanged(log: klog.Log) -> None:
+    """UL33: four producers' batches in one append keep bytes, producer ids, offsets and sequences; a gap is allowed."""
     sent = [produced(10 + n, 0, 7 * n, 2, base_offset=100 + 2 * n, leader_epoch=3) for n in range(4)]
     info = follow(log, *sent)
     assert (info.first_offset, info.last_offset, info.count) == (100, 107, 8)
@@ -281,11 +281,11 @@ def test_a_follower_keeps_what_it_is_given(log: klog.Log) -> None:
     assert log.metrics()["MessagesInPerSec"] == 0
 
 
-def test_offsets_out_of_order(log: klog.Log) -> None:
+def test_offsets_out_of_order_are_refused(log: klog.Log) -> None:
     """UL30: 0, 1, 3, 2, 4 in one append."""
     with pytest.raises(OffsetsOutOfOrder):
         follow(log, *(batch(1, base_offset=offset) for offset in (0, 1, 3, 2, 4)))
-    with pytest.raises(OffsetsOutOfOrder):  # Kafka takes these, and its readers skip records
+    with pytest.raises(OffsetsOutOfOrder):  # Kafka appends these, and its readers skip records
         follow(log, batch(3, base_offset=0), batch(3, base_offset=1))
     assert log.log_end_offset == 0 and log.size == 0
 
@@ -301,8 +301,8 @@ def replicated(magic: int, first: int, last: int, codec: str | None) -> bytes:
 
 @pytest.mark.parametrize("codec", CODEC_OF)
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_below_the_log_end(tmp_path: Path, magic: int, codec: str | None) -> None:
-    """UL31: is unexpected, in every format."""
+def test_offsets_below_the_log_end_are_refused(tmp_path: Path, magic: int, codec: str | None) -> None:
+    """UL31: offsets below the log end are unexpected, in every format."""
     with opened(tmp_path) as log:
         log.append_batches(batch(2))
         with pytest.raises(UnexpectedAppendOffset):
@@ -317,8 +317,8 @@ def test_below_the_log_end(tmp_path: Path, magic: int, codec: str | None) -> Non
 
 @pytest.mark.parametrize("codec", CODEC_OF)
 @pytest.mark.parametrize("magic", [0, 1, 2])
-def test_an_empty_log_that_begins_behind(tmp_path: Path, magic: int, codec: str | None) -> None:
-    """UL32: at 7, for offsets 4 to 6, in every format: the error says so."""
+def test_offsets_below_the_start_of_an_empty_log_are_refused(tmp_path: Path, magic: int, codec: str | None) -> None:
+    """UL32: an empty log at 7 refuses offsets 4 to 6, in every format, and the error names them."""
     with klog.Log.open(tmp_path / "t-0", log_start_offset=7) as log:
         with pytest.raises(UnexpectedAppendOffset) as caught:
             follow(log, replicated(magic, 4, 6, codec))
@@ -327,8 +327,8 @@ def test_an_empty_log_that_begins_behind(tmp_path: Path, magic: int, codec: str 
         assert (again.first_offset, again.last_offset, str(again)) == (4, 6, str(caught.value))
 
 
-def test_epochs_come_with_the_batches(log: klog.Log) -> None:
-    """UL36: the follower knows epoch 42 of the batches; several in one append too; an old message ends them all."""
+def test_a_follower_takes_epochs_from_the_batches(log: klog.Log) -> None:
+    """UL36: the follower has epoch 42 of the batches; one append may have several epochs; an old message ends all."""
     follow(log, batch(2, base_offset=0, leader_epoch=42))
     assert log.leader_epochs == [(42, 0)]
     follow(
@@ -340,22 +340,22 @@ def test_epochs_come_with_the_batches(log: klog.Log) -> None:
     )
     assert log.leader_epochs == [(42, 0), (43, 5), (50, 7)]
     follow(log, batch(1, base_offset=8, leader_epoch=51), batch(1, base_offset=9))
-    assert log.leader_epochs == [(42, 0), (43, 5), (50, 7), (51, 8)]  # a batch without an epoch says nothing
+    assert log.leader_epochs == [(42, 0), (43, 5), (50, 7), (51, 8)]  # a batch without an epoch adds none
     follow(log, old(1, 10, 10))
     assert log.leader_epochs == []
     follow(log, old(1, 11, 11), batch(1, base_offset=12, leader_epoch=51))
     assert log.leader_epochs == [(51, 12)]
 
 
-def test_batches_of_a_later_leader_are_left_out(log: klog.Log) -> None:
+def test_batches_of_a_later_leader_are_ignored(log: klog.Log) -> None:
     sent = [batch(1, base_offset=n, leader_epoch=epoch) for n, epoch in enumerate((4, 4, 5, 4))]
     assert follow(log, *sent, leader_epoch=4).last_offset == 1
     assert log.log_end_offset == 2 and log.leader_epochs == [(4, 0)]
     assert follow(log, *sent[2:3], leader_epoch=4).count == 0
 
 
-def test_a_follower_takes_sequences_as_they_come(log: klog.Log) -> None:
-    """UL34: again at higher offsets, in one append and in two; an older epoch, too."""
+def test_a_follower_does_not_check_sequences(log: klog.Log) -> None:
+    """UL34: also the same ones again at higher offsets, in one append and in two, and an older epoch."""
     follow(log, produced(1, 0, 0, 2, base_offset=0))
     follow(log, produced(1, 0, 0, 2, base_offset=2))
     assert log.log_end_offset == 4
@@ -375,7 +375,7 @@ def test_the_time_index_of_a_follower(tmp_path: Path) -> None:
 
 
 def test_sparse_offsets(tmp_path: Path) -> None:
-    """UL13: 0 to 49, then every seventh: a read from any offset begins with the first record at or above it."""
+    """UL13: offsets 0 to 49, then every seventh: a read from any offset begins with the first record at or above it."""
     with opened(tmp_path, segment_bytes=2000) as log:
         offsets = [*range(50), *range(50, 200, 7)]
         for offset in offsets:
@@ -389,7 +389,7 @@ def test_sparse_offsets(tmp_path: Path) -> None:
                 assert next(decode(fetched.memory())).last_offset == expected
 
 
-def test_offsets_too_far_for_the_segment_begin_another(tmp_path: Path) -> None:
+def test_offsets_too_far_from_the_segments_base_begin_a_new_segment(tmp_path: Path) -> None:
     """LC14: base 0, then 2^31 + 1: a segment of that base with a snapshot; what follows stays there."""
     far = 2**31 + 1
     with opened(tmp_path) as log:
@@ -405,8 +405,8 @@ def test_offsets_too_far_for_the_segment_begin_another(tmp_path: Path) -> None:
         assert log.log_end_offset == far + 7
 
 
-def test_old_messages_far_away(tmp_path: Path) -> None:
-    """LC14: compressed sets say where they end alone; the segment begins 2^31-1 before that, or at the log end."""
+def test_old_messages_far_from_the_segments_base_begin_a_new_segment(tmp_path: Path) -> None:
+    """LC14: compressed sets name only their end; the segment begins 2^31-1 before that, or at the log end."""
     far = 2**31
     with opened(tmp_path) as log:
         for first in (0, far, 2 * far, 4 * far):
@@ -415,8 +415,8 @@ def test_old_messages_far_away(tmp_path: Path) -> None:
         assert [record.offset for record in log.read("earliest")][-3:] == [4 * far, 4 * far + 1, 4 * far + 2]
 
 
-def test_a_follower_that_must_roll_for_the_gap_and_then_refuses(tmp_path: Path) -> None:
-    """The segment that only the refused batches could go on with goes again."""
+def test_a_refused_append_removes_the_segment_rolled_for_its_gap(tmp_path: Path) -> None:
+    """A segment made only for the refused batches is removed again."""
     with opened(tmp_path) as log:
         log.append_batches(transactional(1, 0, 0))
         with pytest.raises(klog.errors.InvalidTxnState):
@@ -429,8 +429,8 @@ def test_a_follower_that_must_roll_for_the_gap_and_then_refuses(tmp_path: Path) 
 # ---- idempotence ---------------------------------------------------------------------------------------------------
 
 
-def test_a_sequence_that_is_missing(log: klog.Log) -> None:
-    """UL37: 2 after 0."""
+def test_a_missing_sequence_is_refused(log: klog.Log) -> None:
+    """UL37: sequence 2 after 0 is refused."""
     log.append_batches(produced(1, 0, 0))
     with pytest.raises(OutOfOrderSequence) as caught:
         log.append_batches(produced(1, 0, 2))
@@ -438,8 +438,8 @@ def test_a_sequence_that_is_missing(log: klog.Log) -> None:
     assert log.log_end_offset == 1 and log.producers[1].last_sequence == 0
 
 
-def test_the_same_batch_again(log: klog.Log) -> None:
-    """UL38: gives the offsets of the first time, and the log is no longer for it."""
+def test_a_duplicate_batch_returns_its_first_offsets(log: klog.Log) -> None:
+    """UL38: it returns the first append's offsets, and the log does not grow."""
     log.append_batches(produced(1, 0, 0))
     first = log.append_batches(produced(1, 0, 1, 3, at=NOW + 3))
     size = log.size
@@ -449,7 +449,7 @@ def test_the_same_batch_again(log: klog.Log) -> None:
     assert (log.size, log.log_end_offset) == (size, 4)
 
 
-def test_part_of_it_again(log: klog.Log) -> None:
+def test_a_part_of_an_earlier_batch_is_refused(log: klog.Log) -> None:
     """UL39: two of the three records are out of order."""
     log.append_batches(produced(1, 0, 0, 3))
     for sequence, count in ((1, 2), (0, 2)):
@@ -457,8 +457,8 @@ def test_part_of_it_again(log: klog.Log) -> None:
             log.append_batches(produced(1, 0, sequence, count))
 
 
-def test_the_oldest_that_is_remembered(log: klog.Log) -> None:
-    """UL40: the fifth from the end is a duplicate, the one before it out of order."""
+def test_the_last_five_batches_are_recognized_as_duplicates(log: klog.Log) -> None:
+    """UL40: the fifth batch from the end is a duplicate, the one before it out of order."""
     for sequence in range(6):
         log.append_batches(produced(1, 0, sequence))
     assert log.append_batches(produced(1, 0, 1)).first_offset == 1
@@ -466,22 +466,22 @@ def test_the_oldest_that_is_remembered(log: klog.Log) -> None:
         log.append_batches(produced(1, 0, 0))
 
 
-def test_an_older_epoch(log: klog.Log) -> None:
-    """UL41: is refused."""
+def test_an_older_producer_epoch_is_refused(log: klog.Log) -> None:
+    """UL41: it is refused."""
     log.append_batches(produced(1, 5, 0))
     with pytest.raises(InvalidProducerEpoch) as caught:
         log.append_batches(produced(1, 4, 0))
     assert caught.value.code == 47 and log.log_end_offset == 1
 
 
-def test_an_unknown_producer_begins_anywhere(log: klog.Log) -> None:
-    """UL42: whatever its epoch."""
+def test_an_unknown_producer_may_begin_at_any_sequence(log: klog.Log) -> None:
+    """UL42: with any epoch."""
     log.append_batches(produced(1, 4, 17))
     assert (log.producers[1].epoch, log.producers[1].last_sequence) == (4, 17)
 
 
 def test_producers_expire_on_schedule(tmp_path: Path) -> None:
-    """UL43: expiration 200 ms, looked at every 100: there after 100, gone after 200."""
+    """UL43: expiration 200 ms, checked every 100 ms: present after 100, gone after 200."""
     clock = ManualClock(NOW)
     config = {"producer.id.expiration.ms": 200, "producer.id.expiration.check.interval.ms": 100}
     with klog.open(tmp_path, create=True, clock=clock, config=config) as logs:
@@ -494,8 +494,8 @@ def test_producers_expire_on_schedule(tmp_path: Path) -> None:
         assert not log.producers and log.metrics()["ProducerIdCount"] == 0
 
 
-def test_what_is_known_of_producers(log: klog.Log) -> None:
-    """UL44: last sequence, start of the open transaction, coordinator epoch, each only once there is one."""
+def test_the_state_of_producers_is_reported(log: klog.Log) -> None:
+    """UL44: last sequence, start of the open transaction, coordinator epoch; each only once it has a value."""
     log.append_batches(produced(1, 0, 0, 2))
     state = log.producers[1]
     assert (state.last_sequence, state.current_txn_first_offset, state.coordinator_epoch) == (1, None, -1)
@@ -507,7 +507,7 @@ def test_what_is_known_of_producers(log: klog.Log) -> None:
 
 
 def test_a_roll_that_a_refused_batch_needed_stays(tmp_path: Path) -> None:
-    """Kafka's order: the roll comes before the producers are asked, and after the epochs were told."""
+    """Kafka's order: the roll comes before the check of producers, and after the epochs are assigned."""
     with opened(tmp_path, segment_bytes=200) as log:
         log.append_batches(produced(1, 0, 0, 5))
         with pytest.raises(OutOfOrderSequence):
@@ -519,7 +519,7 @@ def test_a_roll_that_a_refused_batch_needed_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hand_made", [False, True])
 def test_compacted_batches_keep_their_last_sequence(tmp_path: Path, hand_made: bool) -> None:
-    """UL56: records 0 and 2 of 4 are left, or none of 2: the last sequence is that of the batch as it was written."""
+    """UL56: records 0 and 2 of 4 are left, or none of 2: the last sequence is that of the original batch."""
     gaps = klog.record.encode(
         [(b"k", b"0", NOW), (b"k", b"1", NOW), (b"k", b"2", NOW), (b"k", b"3", NOW)],
         producer_id=1, producer_epoch=0, base_sequence=0,
@@ -542,13 +542,13 @@ def test_compacted_batches_keep_their_last_sequence(tmp_path: Path, hand_made: b
         assert (log.producers[1].last_sequence, log.producers[2].last_sequence) == (3, 1)
 
 
-def test_counters(log: klog.Log) -> None:
+def test_metrics_count_appends(log: klog.Log) -> None:
     first = batch(3)
     log.append_batches(first)
     log.append([(b"k", b"v")])
-    told = log.metrics()
-    assert told["MessagesInPerSec"] == 4 and told["BytesInPerSec"] == log.size == told["Size"]
-    assert (told["LogStartOffset"], told["LogEndOffset"], told["NumLogSegments"]) == (0, 4, 1)
+    counts = log.metrics()
+    assert counts["MessagesInPerSec"] == 4 and counts["BytesInPerSec"] == log.size == counts["Size"]
+    assert (counts["LogStartOffset"], counts["LogEndOffset"], counts["NumLogSegments"]) == (0, 4, 1)
     for bad, name in (
         (produced(1, 0, -1), "InvalidOffsetOrSequenceRecordsPerSec"),
         (old(0, 0, 0) + old(1, 1, 1), "InvalidMagicNumberRecordsPerSec"),
@@ -558,7 +558,7 @@ def test_counters(log: klog.Log) -> None:
         assert log.metrics()[name] == 1
 
 
-def test_appends_of_both_kinds_go_on_after_each_other(tmp_path: Path) -> None:
+def test_append_and_append_batches_alternate(tmp_path: Path) -> None:
     with opened(tmp_path, segment_bytes=500) as log:
         expected = []
         for number in range(40):

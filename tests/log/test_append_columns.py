@@ -1,4 +1,4 @@
-"""Log.append and LogManager.append take columns and lists, and do with them what they do with tuples."""
+"""Log.append and LogManager.append take columns and lists, with the same result as tuples."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_a_log_holds_the_same_bytes(logs: klog.LogManager, form: Any) -> None:
+def test_every_input_form_stores_the_same_bytes(logs: klog.LogManager, form: Any) -> None:
     for topic, records in (("ours", form()), ("tuples", ROWS)):
         logs.create_topic(topic)
         info = logs.log(topic).append(records)
@@ -68,7 +68,7 @@ def test_a_log_holds_the_same_bytes(logs: klog.LogManager, form: Any) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_a_topic_has_every_record_where_its_key_belongs(logs: klog.LogManager, form: Any) -> None:
+def test_every_record_goes_to_the_partition_of_its_key(logs: klog.LogManager, form: Any) -> None:
     got = {}
     for topic, records in (("ours", form()), ("tuples", ROWS)):
         logs.create_topic(topic, partitions=4)
@@ -95,7 +95,7 @@ def test_keys_of_strings_hash_as_their_bytes(logs: klog.LogManager) -> None:
         assert row in rows_of(logs.log("bytes", 1))
 
 
-def test_a_bad_row_keeps_an_array_out_and_says_its_number(logs: klog.LogManager) -> None:
+def test_an_array_with_an_invalid_row_is_refused_with_its_index(logs: klog.LogManager) -> None:
     logs.create_topic("t", partitions=4, config={"cleanup.policy": "compact"})
     logs.create_topic("small", partitions=2, config={"max.message.bytes": 1000})
     keyed = [row for row in ROWS if row[0] is not None]
@@ -114,7 +114,7 @@ def test_a_bad_row_keeps_an_array_out_and_says_its_number(logs: klog.LogManager)
         logs.append("t", pa.table({"value": [b"v"], "foo": [1]}))
 
 
-def test_a_failing_stream_keeps_what_came_before(logs: klog.LogManager) -> None:
+def test_the_batches_before_a_failure_of_a_stream_stay(logs: klog.LogManager) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield table(ROWS[:50]).to_batches()[0]
         raise ValueError("the end of it")
@@ -126,8 +126,8 @@ def test_a_failing_stream_keeps_what_came_before(logs: klog.LogManager) -> None:
     assert "appended before the error" in caught.value.__notes__[0]
 
 
-def test_what_was_read_goes_in_again(logs: klog.LogManager) -> None:
-    """As records, whose header keys need not be text."""
+def test_columns_read_from_a_log_can_be_appended(logs: klog.LogManager) -> None:
+    """As records, whose header keys need not be valid text."""
     logs.create_topic("a")
     logs.create_topic("b")
     logs.create_topic("c", partitions=2)
@@ -142,7 +142,7 @@ def test_what_was_read_goes_in_again(logs: klog.LogManager) -> None:
     )
 
 
-def test_nothing_is_nothing(logs: klog.LogManager) -> None:
+def test_empty_columns_append_nothing(logs: klog.LogManager) -> None:
     logs.create_topic("t", partitions=2)
     for nothing in (
         table(ROWS[:1]).slice(1),
@@ -153,7 +153,7 @@ def test_nothing_is_nothing(logs: klog.LogManager) -> None:
         assert logs.append("t", nothing) == {}
 
 
-def test_frames_of_polars_and_duckdb(logs: klog.LogManager) -> None:
+def test_frames_of_polars_and_duckdb_are_accepted(logs: klog.LogManager) -> None:
     polars = pytest.importorskip("polars", reason="needs: polars")
     duckdb = pytest.importorskip("duckdb", reason="needs: duckdb")
     logs.create_topic("t", partitions=2)

@@ -1,4 +1,4 @@
-"""Who leads when tasks wait: their loops' workers come late, loops stop, and Ctrl-C arrives in between."""
+"""Which thread leads a commit when tasks wait: late workers, stopped loops, and Ctrl-C in between."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.log.test_group_commit import PATIENCE, Appender, Gated, opened, put, 
 from tests.support.logs import values
 
 
-def test_an_executor_full_of_appends_waits_for_none_of_its_own_workers(tmp_path: Path) -> None:
-    """The worker that a task has asked for is behind appends in the executor: the first of those leads."""
+def test_appends_that_fill_the_executor_do_not_wait_for_its_workers(tmp_path: Path) -> None:
+    """The worker that a task has requested is queued after appends in the executor: the first of those leads."""
 
     async def main() -> None:
         loop, begun, free = asyncio.get_running_loop(), threading.Event(), threading.Event()
@@ -46,7 +46,7 @@ def test_an_executor_full_of_appends_waits_for_none_of_its_own_workers(tmp_path:
         assert sorted(values(log)) == [b"task", b"thread"]
 
 
-def test_a_thread_leads_where_a_worker_is_only_asked_for(tmp_path: Path) -> None:
+def test_a_thread_leads_while_a_requested_worker_has_not_started(tmp_path: Path) -> None:
     async def main() -> None:
         loop, free = asyncio.get_running_loop(), threading.Event()
         with ThreadPoolExecutor(1) as executor:
@@ -57,7 +57,9 @@ def test_a_thread_leads_where_a_worker_is_only_asked_for(tmp_path: Path) -> None
                 await asyncio.sleep(0.001)
             thread = Appender(put(log, b"thread"))
             try:
-                await asyncio.wait_for(asyncio.shield(task), PATIENCE)  # with it, though no worker is free
+                await asyncio.wait_for(
+                    asyncio.shield(task), PATIENCE
+                )  # in the thread's commit, though no worker is free
                 thread.outcome()
             finally:
                 free.set()
@@ -69,7 +71,7 @@ def test_a_thread_leads_where_a_worker_is_only_asked_for(tmp_path: Path) -> None
         assert values(log) == [b"task", b"thread", b"later"]
 
 
-def test_a_worker_that_is_called_off_leaves_no_task_waiting(tmp_path: Path) -> None:
+def test_a_cancelled_worker_leaves_no_task_waiting(tmp_path: Path) -> None:
     async def main() -> None:
         loop, begun, free = asyncio.get_running_loop(), threading.Event(), threading.Event()
 
@@ -80,7 +82,7 @@ def test_a_worker_that_is_called_off_leaves_no_task_waiting(tmp_path: Path) -> N
         executor = ThreadPoolExecutor(1)
         loop.set_default_executor(executor)
         busy = loop.run_in_executor(None, keep_busy)
-        assert begun.wait(PATIENCE)  # or it would be called off, too
+        assert begun.wait(PATIENCE)  # or it would be cancelled, too
         task = asyncio.create_task(log.append_async([(None, b"task")]))
         while len(log._commits) == 0:
             await asyncio.sleep(0.001)
@@ -98,7 +100,7 @@ def test_a_worker_that_is_called_off_leaves_no_task_waiting(tmp_path: Path) -> N
         log.append([(None, b"later")])
 
 
-def test_ctrl_c_while_a_worker_is_asked_for_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+def test_ctrl_c_while_requesting_a_worker_blocks_no_other_appender(tmp_path: Path) -> None:
     class Loop(asyncio.SelectorEventLoop):
         def run_in_executor(self, *_: Any) -> Any:
             raise KeyboardInterrupt
@@ -112,7 +114,7 @@ def test_ctrl_c_while_a_worker_is_asked_for_keeps_nobody_else_waiting(tmp_path: 
         assert values(log) == [b"later"]
 
 
-def test_a_loop_that_has_stopped_strands_no_other_loops_tasks(tmp_path: Path) -> None:
+def test_a_stopped_loop_does_not_block_the_tasks_of_other_loops(tmp_path: Path) -> None:
     """Its task waits, and it is not closed, as in a notebook."""
     files = Gated()
     with opened(tmp_path, files) as log:
@@ -137,8 +139,8 @@ def test_a_loop_that_has_stopped_strands_no_other_loops_tasks(tmp_path: Path) ->
         assert values(log) == [b"holds", b"stopped", b"runs"]
 
 
-def test_ctrl_c_while_leading_is_handed_to_a_loop(tmp_path: Path) -> None:
-    """The loop is told once more."""
+def test_ctrl_c_while_leading_passes_the_lead_to_a_loop(tmp_path: Path) -> None:
+    """The loop is notified once more."""
     fired = list[str]()
 
     class Loop(asyncio.SelectorEventLoop):
@@ -156,19 +158,19 @@ def test_ctrl_c_while_leading_is_handed_to_a_loop(tmp_path: Path) -> None:
         files.close()
         leads = Appender(put(log, b"leads"))
         assert files.entered.acquire(timeout=PATIENCE)
-        behind = asyncio.run_coroutine_threadsafe(log.append_async([(None, b"behind")]), loop)
+        second = asyncio.run_coroutine_threadsafe(log.append_async([(None, b"second")]), loop)
         until(lambda: len(log._commits) == 1)
         files.gate.set()
         with pytest.raises(KeyboardInterrupt):
             leads.outcome()
-        assert behind.result(PATIENCE).first_offset == 1 and fired
-        assert values(log) == [b"leads", b"behind"]
+        assert second.result(PATIENCE).first_offset == 1 and fired
+        assert values(log) == [b"leads", b"second"]
     loop.call_soon_threadsafe(loop.stop)
     runs.join()
     loop.close()
 
 
-def test_an_append_by_each_of_many_threads_and_tasks_has_its_outcome(tmp_path: Path) -> None:
+def test_appends_of_many_threads_and_tasks_all_complete(tmp_path: Path) -> None:
     """Two loops and some threads, all at once, through an executor with a single worker each."""
 
     def tasks(number: int) -> int:

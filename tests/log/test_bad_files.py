@@ -1,5 +1,5 @@
-"""Files that nobody should find, row by row of the fault table: a log opens with what is good of it, or says what is
-not; nothing hangs, nothing is allocated by a length from disk, no durable record is cut."""
+"""Unexpected files, row by row of the fault table: a log opens with its valid records or names the damage. Nothing
+hangs, no length from disk sizes an allocation, no durable record is cut."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def offsets(log: klog.Log) -> list[int]:
 @pytest.mark.parametrize("policy", ["strict", "kafka"])
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("length", [0x7FFFFFFF, 0x7FFFFFF3, -1, -(2**31), 13, 0, 1 << 30])
-def test_a_tail_with_an_odd_length(tmp_path: Path, length: int, clean: bool, policy: str) -> None:
-    """Fault 3: it is cut, and the length is not taken at its word."""
+def test_a_tail_with_an_invalid_length_is_cut(tmp_path: Path, length: int, clean: bool, policy: str) -> None:
+    """Fault 3: the tail is cut, and its length field is not trusted."""
     tail = COUNT.to_bytes(8) + length.to_bytes(4, "big", signed=True) + BATCHES[0][12:]
     directory = make(tmp_path, b"".join(BATCHES) + tail)
     tracemalloc.start()
@@ -61,8 +61,8 @@ def test_a_tail_with_an_odd_length(tmp_path: Path, length: int, clean: bool, pol
 
 @pytest.mark.parametrize("policy", ["strict", "kafka"])
 @pytest.mark.parametrize("zeros", [1, 17, 61, 4096, 100_000])
-def test_nothing_but_zeros_at_the_tail(tmp_path: Path, zeros: int, policy: str) -> None:
-    """Fault 5: what was preallocated, or grew and was never written, is no batch of length zero."""
+def test_zeros_at_the_tail_are_cut(tmp_path: Path, zeros: int, policy: str) -> None:
+    """Fault 5: preallocated or never written zeros are not a batch of length zero."""
     directory = make(tmp_path, b"".join(BATCHES) + bytes(zeros))
     with open_log(directory, recovery=policy) as log:
         assert offsets(log) == list(range(COUNT))
@@ -70,9 +70,9 @@ def test_nothing_but_zeros_at_the_tail(tmp_path: Path, zeros: int, policy: str) 
 
 
 @pytest.mark.parametrize("at", range(3, COUNT * SIZE, 11))
-def test_a_bit_above_the_recovery_point(tmp_path: Path, at: int) -> None:
-    """Fault 7: strict refuses, or cuts the last batch alone; kafka ends the log at the batch. Records are never made up,
-    save where the bit lies outside the checksum."""
+def test_a_flipped_bit_above_the_recovery_point(tmp_path: Path, at: int) -> None:
+    """Fault 7: strict refuses, or cuts only the last batch; kafka ends the log at the batch. No record is invented,
+    except where the bit lies outside the checksum."""
     data = bytearray(b"".join(BATCHES))
     data[at] ^= 1 << at % 8
     damaged, outside = at // SIZE, at % SIZE < 21
@@ -90,8 +90,8 @@ def test_a_bit_above_the_recovery_point(tmp_path: Path, at: int) -> None:
 
 
 @pytest.mark.parametrize("at", range(5, COUNT * SIZE, 37))
-def test_a_bit_below_the_recovery_point(tmp_path: Path, at: int) -> None:
-    """Fault 8: the load does not see it and cuts nothing; who reads there is told."""
+def test_a_flipped_bit_below_the_recovery_point(tmp_path: Path, at: int) -> None:
+    """Fault 8: the load does not see it and cuts nothing; readers of it raise."""
     data = bytearray(b"".join(BATCHES))
     data[at] ^= 1 << at % 8
     for policy in ("strict", "kafka"):
@@ -115,7 +115,7 @@ def offsets_from(log: klog.Log, start: int) -> list[int]:
 
 @pytest.mark.parametrize("at", range(21))
 @pytest.mark.parametrize("number", [3, COUNT - 1])
-def test_a_bit_outside_the_checksum(tmp_path: Path, at: int, number: int) -> None:
+def test_a_flipped_bit_outside_the_checksum(tmp_path: Path, at: int, number: int) -> None:
     """Fault 9: base offset, length, leader epoch, magic, and the checksum itself. Right records, or an error."""
     for bit in (0, 3, 7):
         data = bytearray(b"".join(BATCHES))
@@ -131,14 +131,14 @@ def test_a_bit_outside_the_checksum(tmp_path: Path, at: int, number: int) -> Non
             if number < COUNT - 1 or at >= 8:
                 assert got == whole[: len(got)], (bit, policy)
                 assert len(got) >= number
-            else:  # nothing stands behind the last batch that could show where it belongs
+            else:  # no batch follows the last one to show its offset
                 assert got[:number] == whole[:number]
 
 
 @pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint",
                                   "replication-offset-checkpoint", "cleaner-offset-checkpoint"])  # fmt: skip
-def test_checkpoints_that_say_anything(tmp_path: Path, name: str) -> None:
-    """Fault 11: whatever stands there, the log opens with all its records."""
+def test_a_log_opens_with_any_checkpoint_content(tmp_path: Path, name: str) -> None:
+    """Fault 11: with any content of the checkpoint the log opens with all its records."""
     rng = random.Random(name)
     words = [
         "0",
@@ -185,9 +185,9 @@ def three(root: Path) -> Path:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_segment_that_is_gone(tmp_path: Path, clean: bool) -> None:
+def test_a_missing_segment(tmp_path: Path, clean: bool) -> None:
     """Fault 13: without the first the log begins later, without the last it ends earlier; without one in the middle
-    strict refuses where it looks, and kafka reads on at the next. Indexes of what is gone go."""
+    strict refuses where it checks, and kafka reads on at the next. Indexes of a missing segment are deleted."""
     directory = three(tmp_path / "first")
     (directory / f"{0:020d}.log").unlink()
     with open_log(directory, clean_shutdown=clean) as log:
@@ -208,8 +208,8 @@ def test_a_segment_that_is_gone(tmp_path: Path, clean: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["symlink", "fifo", "directory"])
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot"])
-def test_something_else_in_place_of_a_file(tmp_path: Path, suffix: str, kind: str) -> None:
-    """Fault 28: nothing is followed out of the directory, nothing waits for a FIFO; the load fails or does without."""
+def test_a_directory_link_or_fifo_in_place_of_a_file(tmp_path: Path, suffix: str, kind: str) -> None:
+    """Fault 28: no link leads out of the directory, nothing waits for a FIFO; the load fails or ignores the file."""
     directory = three(tmp_path)
     outside = tmp_path / "outside"
     outside.write_bytes(b"precious")
@@ -230,8 +230,8 @@ def test_something_else_in_place_of_a_file(tmp_path: Path, suffix: str, kind: st
 
 
 @pytest.mark.parametrize("base", [2**63 - 2, 2**62, 2**31 - 1])
-def test_offsets_at_the_end_of_all_numbers(tmp_path: Path, base: int) -> None:
-    """Fault 31: a segment may begin there; nothing wraps."""
+def test_a_segment_may_begin_near_the_largest_offset(tmp_path: Path, base: int) -> None:
+    """Fault 31: a segment may begin at the largest offset; nothing wraps."""
     data = batch(base) if base < 2**63 - 2 else encode([(b"k", b"value", T)], base_offset=base)
     directory = make(tmp_path, data, base)
     for clean in (False, True):

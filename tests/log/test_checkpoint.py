@@ -12,7 +12,7 @@ from klog.errors import CorruptCheckpoint
 from klog.log.directory import checkpoint
 
 
-def test_offsets_go_both_ways(tmp_path: Path) -> None:
+def test_offset_checkpoints_round_trip(tmp_path: Path) -> None:
     path = str(tmp_path / "recovery-point-offset-checkpoint")
     offsets = {("demo", 0): 105, ("a-b", 12): 2**63 - 1, ("x", 1): -1}
     checkpoint.write_offsets(RealFiles(), path, offsets)
@@ -30,7 +30,7 @@ def test_files_without_entries(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [b"0\n1\na  0\t5\n", b"0\r\n1\r\na 0 5\r\n", b"0\n1\na 0 +5\n"])
-def test_readings_that_kafka_allows(data: bytes) -> None:
+def test_lenient_forms_that_kafka_reads_are_accepted(data: bytes) -> None:
     assert checkpoint.parse_offsets(data, "x") == {("a", 0): 5}
 
 
@@ -53,17 +53,17 @@ def test_readings_that_kafka_allows(data: bytes) -> None:
         (b"0\n1\na 0 5.0\n", "offset '5.0'"),
         (b"0\n1\na 0 9223372036854775808\n", "not a 64-bit number"),
         (b"0\n2\na 0 5\na 0 6\n", "a-0 is listed twice"),
-        (b"0\n1\na 0 5", "truncated"),  # Kafka takes it, and has never written it: it may have been 58
+        (b"0\n1\na 0 5", "truncated"),  # Kafka accepts it but never writes it: it may have been 58
         (b"\xff\xfe", "not UTF-8"),
     ],
 )
-def test_broken_files_are_told(data: bytes, match: str) -> None:
+def test_invalid_checkpoints_are_refused(data: bytes, match: str) -> None:
     with pytest.raises(CorruptCheckpoint, match=match) as caught:
         checkpoint.parse_offsets(data, "somewhere")
     assert (caught.value.path, caught.value.kind) == ("somewhere", "checkpoint")
 
 
-def test_epochs_go_both_ways() -> None:
+def test_epoch_checkpoints_round_trip() -> None:
     entries = [(0, 0), (5, 100)]
     assert checkpoint.format_epochs(entries) == b"0\n2\n0 0\n5 100\n"
     assert checkpoint.parse_epochs(checkpoint.format_epochs(entries), "x") == entries
@@ -75,7 +75,7 @@ def test_epochs_go_both_ways() -> None:
 KAFKA_ID = uuid.UUID(bytes=bytes(range(16)))
 
 
-def test_metadata_goes_both_ways() -> None:
+def test_partition_metadata_round_trips() -> None:
     data = b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
     assert checkpoint.format_metadata(KAFKA_ID) == data
     assert checkpoint.parse_metadata(data, "x") == KAFKA_ID
@@ -95,12 +95,12 @@ def test_metadata_goes_both_ways() -> None:
         b"version: 0\ntopic_id: \xff",
     ],
 )
-def test_broken_metadata_is_told(data: bytes) -> None:
+def test_invalid_partition_metadata_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):
         checkpoint.parse_metadata(data, "x")
 
 
-def test_ids_in_kafka_s_text() -> None:
+def test_topic_ids_are_written_as_in_kafka() -> None:
     assert checkpoint.encode_uuid(KAFKA_ID) == "AAECAwQFBgcICQoLDA0ODw"
     assert checkpoint.as_uuid("AAECAwQFBgcICQoLDA0ODw") == checkpoint.as_uuid(KAFKA_ID) == KAFKA_ID
     assert checkpoint.as_uuid(None) is None

@@ -1,4 +1,4 @@
-"""Whose turn it is at a log's closed segments: cleanings exclude each other, and whoever pauses finds none."""
+"""The cleaning state of a log: cleanings exclude each other, and a pause waits until none is running."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def in_thread(action: Callable[[], object]) -> threading.Thread:
 
 
 def until(true: Callable[[], bool]) -> None:
-    """Other threads have come so far."""
+    """Wait until other threads have come this far."""
     passed = threading.Event()
     for _ in range(3000):
         if true():
@@ -29,196 +29,196 @@ def until(true: Callable[[], bool]) -> None:
     raise AssertionError("they have not")
 
 
-def test_a_cleaning_ends_where_it_began() -> None:
-    """CM10: over in none and paused is a mistake; in progress becomes none, aborted becomes paused."""
-    turn = CleaningState()
+def test_a_cleaning_ends_in_the_state_it_began_in() -> None:
+    """CM10: ending one in state none or paused is a mistake; in progress becomes none, aborted becomes paused."""
+    cleaning = CleaningState()
     with pytest.raises(AssertionError):
-        turn.done()
-    turn.pause()
+        cleaning.done()
+    cleaning.pause()
     with pytest.raises(AssertionError):
-        turn.done()
-    assert turn.state == "paused"
-    turn.resume()
-    assert turn.try_begin()
-    assert turn.state == "in progress"
-    turn.done()
-    assert turn.state == "none"
-    assert turn.try_begin()
-    pausing = in_thread(turn.pause)
-    until(lambda: turn.state == "aborted")
-    turn.done()
+        cleaning.done()
+    assert cleaning.state == "paused"
+    cleaning.resume()
+    assert cleaning.try_begin()
+    assert cleaning.state == "in progress"
+    cleaning.done()
+    assert cleaning.state == "none"
+    assert cleaning.try_begin()
+    pausing = in_thread(cleaning.pause)
+    until(lambda: cleaning.state == "aborted")
+    cleaning.done()
     pausing.join(WAIT)
-    assert turn.state == "paused"
-    turn.resume()
-    assert turn.state == "none"
+    assert cleaning.state == "paused"
+    cleaning.resume()
+    assert cleaning.state == "none"
     with pytest.raises(AssertionError):
-        turn.resume()
+        cleaning.resume()
 
 
 def test_two_pauses_need_two_resumes() -> None:
-    """CM7: and nothing begins before; aborting works where nothing is in progress."""
-    turn = CleaningState()
-    turn.abort()
-    assert turn.state == "none"
-    turn.pause()
-    turn.pause()
-    assert turn.pauses == 2
-    turn.resume()
-    assert not turn.try_begin()
-    assert turn.state == "paused"
-    turn.resume()
-    assert turn.state == "none"
-    assert turn.try_begin()
+    """CM7: and no cleaning begins before; aborting works where nothing is in progress."""
+    cleaning = CleaningState()
+    cleaning.abort()
+    assert cleaning.state == "none"
+    cleaning.pause()
+    cleaning.pause()
+    assert cleaning.pauses == 2
+    cleaning.resume()
+    assert not cleaning.try_begin()
+    assert cleaning.state == "paused"
+    cleaning.resume()
+    assert cleaning.state == "none"
+    assert cleaning.try_begin()
 
 
-def test_a_cleaning_notices_that_somebody_waits() -> None:
-    """CM7: several who wait, too; each of them finds no cleaning, and in the end all is as it was."""
-    turn, free, found = CleaningState(), threading.Event(), []
+def test_a_cleaning_ends_when_a_pause_waits() -> None:
+    """CM7: several waiting threads, too; each of them finds no cleaning, and in the end the state is none again."""
+    cleaning, free, found = CleaningState(), threading.Event(), []
 
     def truncate() -> None:
-        with turn.paused():
-            found.append(turn.state)
+        with cleaning.paused():
+            found.append(cleaning.state)
             free.wait(WAIT)
 
-    assert turn.try_begin()
-    turn.check()
+    assert cleaning.try_begin()
+    cleaning.check()
     threads = [in_thread(truncate) for _ in range(3)]
-    until(lambda: turn.pauses == 3)
+    until(lambda: cleaning.pauses == 3)
     with pytest.raises(CleaningAborted):
-        turn.check()
+        cleaning.check()
     assert not found
-    turn.done()
+    cleaning.done()
     until(lambda: len(found) == 3)
     free.set()
     for thread in threads:
         thread.join(WAIT)
     assert found == ["paused"] * 3
-    assert turn.state == "none"
+    assert cleaning.state == "none"
 
 
-def test_what_interrupts_who_waits_leaves_no_pause() -> None:
-    turn = CleaningState()
+def test_an_interrupted_wait_leaves_no_pause() -> None:
+    cleaning = CleaningState()
 
     class Interrupted(threading.Condition):
         def wait_for(self, predicate: object, timeout: float | None = None) -> bool:
             raise KeyboardInterrupt
 
-    turn._condition = Interrupted()
+    cleaning._condition = Interrupted()
     with pytest.raises(KeyboardInterrupt):
-        turn.pause()
-    assert turn.state == "none"
-    with pytest.raises(KeyboardInterrupt), turn.by_hand():
+        cleaning.pause()
+    assert cleaning.state == "none"
+    with pytest.raises(KeyboardInterrupt), cleaning.by_hand():
         pass
-    assert turn.try_begin()
+    assert cleaning.try_begin()
 
 
-def test_by_hand_ends_the_background_and_waits_for_its_own_kind() -> None:
-    turn, log, free = CleaningState(), [], threading.Event()
+def test_a_cleaning_by_hand_aborts_a_background_one_and_waits_for_another_by_hand() -> None:
+    cleaning, log, free = CleaningState(), [], threading.Event()
 
     def clean(name: str) -> None:
-        with turn.by_hand():
+        with cleaning.by_hand():
             log.append(name)
             free.wait(WAIT)
             log.append(name)
 
-    assert turn.try_begin()
+    assert cleaning.try_begin()
     threads = [in_thread(lambda: clean("a")), in_thread(lambda: clean("b"))]
-    until(lambda: turn._waiting == 2)
+    until(lambda: cleaning._waiting == 2)
     with pytest.raises(CleaningAborted):
-        turn.check()
-    turn.done()
+        cleaning.check()
+    cleaning.done()
     until(lambda: len(log) == 1)
-    assert not turn.try_begin()
-    assert turn.state == "in progress"  # the other one waits, it does not abort
+    assert not cleaning.try_begin()
+    assert cleaning.state == "in progress"  # the other cleaning waits and does not abort it
     free.set()
     for thread in threads:
         thread.join(WAIT)
     assert log in (["a", "a", "b", "b"], ["b", "b", "a", "a"])
-    assert turn.state == "none"
+    assert cleaning.state == "none"
 
 
-def test_by_hand_within_itself() -> None:
-    turn = CleaningState()
-    with turn.by_hand():
-        with turn.by_hand():
-            assert turn.mine
-        assert turn.state == "in progress"
-    assert turn.state == "none"
+def test_cleanings_by_hand_may_nest() -> None:
+    cleaning = CleaningState()
+    with cleaning.by_hand():
+        with cleaning.by_hand():
+            assert cleaning.mine
+        assert cleaning.state == "in progress"
+    assert cleaning.state == "none"
 
 
-def test_a_pause_that_does_not_wait() -> None:
-    """CM6: retention of a log that is being cleaned leaves it out."""
-    turn = CleaningState()
-    assert turn.try_begin()
-    assert not turn.try_pause()
-    turn.done()
-    assert turn.try_pause()
-    assert not turn.try_begin()
-    turn.resume()
-    assert turn.try_begin()
+def test_a_pause_without_waiting() -> None:
+    """CM6: retention skips a log that is being cleaned."""
+    cleaning = CleaningState()
+    assert cleaning.try_begin()
+    assert not cleaning.try_pause()
+    cleaning.done()
+    assert cleaning.try_pause()
+    assert not cleaning.try_begin()
+    cleaning.resume()
+    assert cleaning.try_begin()
 
 
-def test_who_waits_in_a_cleaning_is_woken() -> None:
-    turn, out = CleaningState(), []
+def test_a_wait_inside_a_cleaning_is_woken_by_an_abort() -> None:
+    cleaning, out = CleaningState(), []
     begun = threading.Event()
 
     def clean() -> None:
-        assert turn.try_begin()
+        assert cleaning.try_begin()
         begun.set()
-        turn.wait(WAIT)
-        out.append(turn.state)
-        turn.done()
+        cleaning.wait(WAIT)
+        out.append(cleaning.state)
+        cleaning.done()
 
     thread = in_thread(clean)
     begun.wait(WAIT)
-    turn.abort()
+    cleaning.abort()
     thread.join(WAIT)
     assert out == ["aborted"]
 
 
 def test_a_thread_never_waits_for_itself() -> None:
-    """Y1: as the handler of a signal would, that comes over a pause, over its wait, or over a cleaning."""
-    turn, met = CleaningState(), []
+    """Y1: as the handler of a signal would during a pause, its wait, or a cleaning."""
+    cleaning, met = CleaningState(), []
 
     class Interrupted(threading.Condition):
         def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> bool:
-            with pytest.raises(ReentrantCall), turn.by_hand():
+            with pytest.raises(ReentrantCall), cleaning.by_hand():
                 pass
-            met.append(turn.pauses)
+            met.append(cleaning.pauses)
             return bool(super().wait_for(predicate, timeout))
 
-    turn._condition = Interrupted()
-    turn.pause()
+    cleaning._condition = Interrupted()
+    cleaning.pause()
     with pytest.raises(ReentrantCall):
-        turn.check_reentry()
-    with turn.paused():
+        cleaning.check_reentry()
+    with cleaning.paused():
         pass
-    with pytest.raises(ReentrantCall), turn.by_hand():
+    with pytest.raises(ReentrantCall), cleaning.by_hand():
         pass
     assert met == [1, 2]
-    turn._condition = threading.Condition()
-    turn.resume()
-    assert turn.try_pause()
-    with pytest.raises(ReentrantCall), turn.by_hand():
+    cleaning._condition = threading.Condition()
+    cleaning.resume()
+    assert cleaning.try_pause()
+    with pytest.raises(ReentrantCall), cleaning.by_hand():
         pass
-    turn.resume()
-    with turn.by_hand():
-        turn.check_reentry()
+    cleaning.resume()
+    with cleaning.by_hand():
+        cleaning.check_reentry()
         with pytest.raises(ReentrantCall):
-            turn.pause()
-    assert turn.state == "none"
+            cleaning.pause()
+    assert cleaning.state == "none"
 
 
 def test_another_thread_may_wait_for_a_pause() -> None:
-    turn, done = CleaningState(), []
+    cleaning, done = CleaningState(), []
 
     def clean() -> None:
-        with turn.by_hand():
-            done.append(turn.state)
+        with cleaning.by_hand():
+            done.append(cleaning.state)
 
-    turn.pause()
+    cleaning.pause()
     thread = in_thread(clean)
-    until(lambda: turn._waiting == 1)
-    turn.resume()
+    until(lambda: cleaning._waiting == 1)
+    cleaning.resume()
     thread.join(WAIT)
     assert done == ["in progress"]

@@ -1,4 +1,4 @@
-"""Damage anywhere in a log must not make aborted records visible: each bit of the headers of a small log is wrong once."""
+"""Damage anywhere in a log must not make aborted records visible: each header bit of a small log is flipped once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def end(log: klog.Log, pid: int, kind: str) -> None:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two segments; producer 1 aborts in each, across both, and commits between; producer 2 aborts at the very end."""
+    """Two segments; producer 1 aborts in each and across both, and commits between; producer 2 aborts at the end."""
     directory = tmp_path_factory.mktemp("original") / "t-0"
     with klog.Log.open(directory, clock=ManualClock(NOW)) as log:
         log.append_batches(batch(2))
@@ -57,7 +57,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def committed(log: klog.Log) -> Iterator[int]:
-    """Offsets that a read_committed reader gets that goes on past damage, offset by offset."""
+    """Offsets that a read_committed reader gets, resuming after damage offset by offset."""
     start = log.log_start_offset
     while start < log.log_end_offset:
         try:
@@ -74,13 +74,13 @@ COMMITTED = {0, 1, 6, 8, 14, 18, 19, 21}
 OPEN = 22  # the last transaction's only record
 
 
-def test_the_log_itself(original: Path) -> None:
+def test_the_undamaged_log_shows_only_committed_records(original: Path) -> None:
     with klog.Log.open(original, read_only=True) as log:
         assert list(committed(log)) == sorted(COMMITTED)
 
 
 def flips(path: Path, every: int) -> list[tuple[int, int]]:
-    """Byte and bit: all that the headers of a file say up to the last offset delta, or one of `every` of them."""
+    """Byte and bit: the headers of a file up to the last offset delta, or one of `every` of them."""
     batches = [item.position for item in walk_file(path)]
     return [(begin + byte, bit) for begin in batches for byte in range(27) for bit in range(8)][::every]
 
@@ -107,12 +107,12 @@ def shows_too_much(directory: Path, policy: Policy, *, read_only: bool) -> set[i
     [("strict", ""), ("strict", ".txnindex"), ("strict", ".snapshot"), ("kafka", ""), ("kafka", ".snapshot")],
 )
 @pytest.mark.parametrize("base", BASES)
-def test_no_wrong_bit_shows_an_aborted_record(
+def test_no_flipped_bit_shows_an_aborted_record(
     original: Path, tmp_path: Path, base: int, policy: Policy, lost: str, every: int
 ) -> None:
-    """After a clean stop, where the damage stays. lost: the files of this kind are gone, too. Where both an index and
-    its markers are, by damage or by what recovery="kafka" cuts, nothing is left that could tell; nor where the
-    snapshots are, and the only batch of a transaction that is open: what follows it, which is not aborted, is shown."""
+    """After a clean stop, where the damage stays. lost: the files of this kind are missing, too. The aborts are lost if
+    both an index and its markers are missing, by damage or by a cut of recovery="kafka". Without the snapshots and the
+    only batch of an open transaction the records after it, which are not aborted, are shown."""
     name = f"{base:020d}.log"
     data, directory = (original / name).read_bytes(), tmp_path / "t-0"
     batches = walk_file(original / name)

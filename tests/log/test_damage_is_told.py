@@ -1,5 +1,5 @@
-"""Damage is told, never papered over: strict recovery cuts only what a crash can tear, and readers that meet a batch
-with a wrong base offset get the right one or an error, never fewer records."""
+"""Damage is reported, never hidden: strict recovery cuts only what a crash can tear. Readers of a batch with a wrong
+base offset get the right one or an error, never fewer records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = 1_700_000_000_000
 
 
 def write(path: Path, *values: bytes, config: dict | None = None) -> list[int]:
-    """A log of one batch per value; where the batches begin, of a log of one segment."""
+    """A log of one batch per value; returns the positions of the batches, of a log of one segment."""
     positions = []
     with Log.open(path, clock=ManualClock(T), config=config) as log:
         for value in values:
@@ -45,7 +45,7 @@ def values(path: Path, start: int | None = None) -> list[bytes]:
         return [record.value for record in log.read(start)]
 
 
-def test_zeros_in_a_good_batch_do_not_excuse_the_bad_one_before_it(tmp_path: Path) -> None:
+def test_zeros_in_a_valid_batch_do_not_make_an_invalid_one_before_it_a_torn_tail(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     write(path, b"x" * 100, bytes(20_000), b"last")
     flip(log_file(path), 90, 1)
@@ -54,7 +54,7 @@ def test_zeros_in_a_good_batch_do_not_excuse_the_bad_one_before_it(tmp_path: Pat
     assert log_file(path).stat().st_size > 20_000
 
 
-def test_zeros_at_the_start_of_a_base_offset_are_no_page_that_never_came(tmp_path: Path) -> None:
+def test_zeros_at_the_start_of_a_base_offset_are_not_an_unwritten_page(tmp_path: Path) -> None:
     """Two batches, the second of which begins 5 bytes before a page's end."""
     path = tmp_path / "t-0"
     fill = 4096 - 5 - write(path, b"", b"")[1] - 2
@@ -67,7 +67,7 @@ def test_zeros_at_the_start_of_a_base_offset_are_no_page_that_never_came(tmp_pat
         Log.open(path, clean_shutdown=False)
 
 
-def test_a_page_that_never_came_is_cut(tmp_path: Path) -> None:
+def test_an_unwritten_page_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     positions = write(path, b"x" * 100, b"y" * 10_000, b"z")
     with open(log_file(path), "r+b") as file:
@@ -78,7 +78,7 @@ def test_a_page_that_never_came_is_cut(tmp_path: Path) -> None:
 
 
 def three_batches(path: Path, before: int) -> list[int]:
-    """Where they begin: the second one so many bytes before a page's end."""
+    """The positions of the batches: the second one begins so many bytes before a page's end."""
     overhead = write(path, b"x" * 1000, b"")[1] - 1000
     for file in path.iterdir():
         file.unlink()
@@ -88,8 +88,8 @@ def three_batches(path: Path, before: int) -> list[int]:
 
 
 @pytest.mark.parametrize("before", [8, 9, 11, 12, 13, 30, 60, 61, 100])
-def test_a_page_that_never_came_may_hold_the_beginning_of_a_header(tmp_path: Path, before: int) -> None:
-    """Of the page that ends there an older state has landed, and then the next page."""
+def test_an_unwritten_page_may_begin_inside_a_header(tmp_path: Path, before: int) -> None:
+    """An older state of the page that ends there was written, and then the next page."""
     path = tmp_path / "t-0"
     positions = three_batches(path, before)
     with open(log_file(path), "r+b") as file:
@@ -100,7 +100,7 @@ def test_a_page_that_never_came_may_hold_the_beginning_of_a_header(tmp_path: Pat
 
 
 @pytest.mark.parametrize("before", [3, 7])
-def test_a_page_that_never_came_may_hold_part_of_a_base_offset(tmp_path: Path, before: int) -> None:
+def test_an_unwritten_page_may_begin_inside_a_base_offset(tmp_path: Path, before: int) -> None:
     path = tmp_path / "t-0"
     positions, start = three_batches(path, before), 1 << 8 * (8 - before)
     file = log_file(path)
@@ -117,7 +117,7 @@ def test_a_page_that_never_came_may_hold_part_of_a_base_offset(tmp_path: Path, b
 
 
 @pytest.mark.parametrize(("before", "position"), [(12, 11), (12, 80), (61, 11), (61, 20), (61, 80)])
-def test_a_flip_there_is_still_damage(tmp_path: Path, before: int, position: int) -> None:
+def test_a_flipped_bit_before_an_unwritten_page_is_still_damage(tmp_path: Path, before: int, position: int) -> None:
     path = tmp_path / "t-0"
     positions = three_batches(path, before)
     flip(log_file(path), positions[1] + position, 1)
@@ -137,14 +137,14 @@ def test_a_flip_there_is_still_damage(tmp_path: Path, before: int, position: int
         (2 << 20, bytes(4096), 5, (2 << 20) + 4095, -1),
     ],
 )
-def test_pages_of_zeros(tmp_path: Path, at: int, data: bytes, position: int, end: int, found: int) -> None:
+def test_pages_of_zeros_are_found(tmp_path: Path, at: int, data: bytes, position: int, end: int, found: int) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * at + data)
     assert nul_page_within(RealFiles().open(str(path)), position, end) == found
 
 
-def test_a_scan_ends_where_a_file_has_become_shorter(tmp_path: Path) -> None:
-    """A batch of several chunks whose end went away after the file's size was asked for."""
+def test_a_scan_of_a_shortened_file_ends_at_its_new_end(tmp_path: Path) -> None:
+    """The end of a batch of several chunks is cut after the file's size was read."""
     batch = encode([(b"k", b"v" * 3_000_000)])
     path = tmp_path / "file"
     path.write_bytes(batch[:2_000_000])
@@ -157,21 +157,21 @@ def test_a_scan_ends_where_a_file_has_become_shorter(tmp_path: Path) -> None:
 PAIR = {"segment.bytes": 160}  # two batches of one record to a segment
 
 
-def test_the_first_batch_of_a_segment_begins_too_late(tmp_path: Path) -> None:
+def test_a_first_batch_with_too_large_a_base_offset(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     write(path, b"a", b"b", b"c", b"d", config=PAIR)
     flip(log_file(path, 2), 7, 1)
     assert values(path) == [b"a", b"b", b"c", b"d"] and values(path, 2) == [b"c", b"d"]
 
 
-def test_the_last_batch_of_a_segment_reaches_into_the_next(tmp_path: Path) -> None:
+def test_a_last_batch_that_overlaps_the_next_segment(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     position = write(path, b"a", b"b", b"c", b"d", config=PAIR)[1]
     flip(log_file(path), position + 7, 2)
     assert values(path) == [b"a", b"b", b"c", b"d"]
 
 
-def test_a_batch_that_could_stand_in_several_places_is_an_error(tmp_path: Path) -> None:
+def test_a_batch_with_several_possible_base_offsets_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     position = write(path, b"a", b"b", b"c", b"d", config=PAIR)[1]
     log_file(path, 2).rename(log_file(path, 5))
@@ -184,7 +184,7 @@ def test_a_batch_that_could_stand_in_several_places_is_an_error(tmp_path: Path) 
 
 
 def test_a_batch_that_overlaps_the_chunk_before_it_is_an_error(tmp_path: Path) -> None:
-    """The liar ends its chunk, so nobody sees both it and the batch that gives it away."""
+    """The damaged batch ends its chunk, so that no chunk holds both it and the batch that contradicts it."""
     path = tmp_path / "t-0"
     positions = write(path, b"a" * 600_000, b"b" * 600_000, b"c" * 600_000, b"d", config={"max.message.bytes": 10**6})
     flip(log_file(path), positions[0] + 7, 2)
@@ -193,8 +193,8 @@ def test_a_batch_that_overlaps_the_chunk_before_it_is_an_error(tmp_path: Path) -
     assert (caught.value.kind, caught.value.position, caught.value.offset) == ("offset_order", positions[1], 1)
 
 
-def test_the_last_batch_of_a_recovered_segment_says_that_it_reaches_far(tmp_path: Path) -> None:
-    """What the scan of that segment believes must not hide the segments behind it."""
+def test_a_last_batch_with_a_far_end_in_a_recovered_segment(tmp_path: Path) -> None:
+    """What that segment's scan finds must not hide the segments after it."""
     path = tmp_path / "t-0"
     position = write(path, b"a", b"b", b"c", b"d", config=PAIR)[1]
     flip(log_file(path), position, 1)
@@ -206,7 +206,7 @@ def test_the_last_batch_of_a_recovered_segment_says_that_it_reaches_far(tmp_path
 
 @pytest.mark.parametrize("options", [{"clean_shutdown": True}, {"clean_shutdown": False}, {"read_only": True}])
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_last_batch_that_no_segment_can_hold(tmp_path: Path, options: dict, count: int) -> None:
+def test_a_last_batch_beyond_the_offset_range_of_a_segment(tmp_path: Path, options: dict, count: int) -> None:
     path = tmp_path / "t-0"
     position = write(path, *[b"v"] * count)[-1]
     flip(log_file(path), position + 2, 1)
@@ -217,11 +217,11 @@ def test_a_last_batch_that_no_segment_can_hold(tmp_path: Path, options: dict, co
         assert log.log_end_offset == count + 2**40
 
 
-def test_no_batch_at_the_beginning_of_a_segment(tmp_path: Path) -> None:
+def test_a_segment_that_does_not_begin_with_a_batch(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     write(path, b"a", b"b", b"c", b"d", config=PAIR)
     flip(log_file(path, 2), 8, 128)
-    with pytest.raises(CorruptLog) as caught:  # a good batch follows: a log that ends here would be too short
+    with pytest.raises(CorruptLog) as caught:  # a valid batch follows: a log that ends here would be too short
         Log.open(path, read_only=True)
     assert (caught.value.position, caught.value.offset) == (0, 2)
     with Log.open(path, read_only=True, recovery="kafka") as log:
@@ -236,7 +236,7 @@ def test_no_batch_at_the_beginning_of_a_segment(tmp_path: Path) -> None:
         assert [record.value for record in log.read(2)] == [b"c", b"d"]
 
 
-def test_a_batch_that_stands_below_its_segment(tmp_path: Path) -> None:
+def test_a_batch_below_the_base_offset_of_its_segment(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     write(path, b"a", b"b", b"c", b"d", b"e", b"f", config=PAIR)
     flip(log_file(path, 2), 7, 2)
@@ -247,12 +247,12 @@ def test_a_batch_that_stands_below_its_segment(tmp_path: Path) -> None:
     assert (caught.value.kind, caught.value.position) == ("offset_order", 0)
 
 
-# ---- caches that lie --------------------------------------------------------------------------------------------------
+# ---- wrong caches -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("kept", [0, 1, 5])
-def test_a_time_index_that_lost_its_last_entries(tmp_path: Path, kept: int, read_only: bool) -> None:
+def test_a_time_index_without_its_last_entries(tmp_path: Path, kept: int, read_only: bool) -> None:
     path = tmp_path / "t-0"
     config = {"segment.bytes": 1000, "index.interval.bytes": 100}
     with Log.open(path, clock=ManualClock(T), config=config) as log:
@@ -266,7 +266,7 @@ def test_a_time_index_that_lost_its_last_entries(tmp_path: Path, kept: int, read
         ]
 
 
-def test_indexes_larger_than_a_configuration_that_came_later(tmp_path: Path) -> None:
+def test_indexes_larger_than_a_later_configuration(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     with Log.open(path, clock=ManualClock(T), config={"index.interval.bytes": 100}) as log:
         for number in range(30):
@@ -280,7 +280,7 @@ def test_indexes_larger_than_a_configuration_that_came_later(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_an_older_snapshot_that_lost_its_bytes_does_not_stay(tmp_path: Path, clean: bool) -> None:
+def test_an_older_empty_snapshot_is_deleted(tmp_path: Path, clean: bool) -> None:
     path = tmp_path / "t-0"
     write(path, b"a", b"b", b"c", b"d", b"e", config=PAIR)
     (path / f"{2:020d}.snapshot").write_bytes(b"")  # the newest is that of offset 5
@@ -288,15 +288,15 @@ def test_an_older_snapshot_that_lost_its_bytes_does_not_stay(tmp_path: Path, cle
         assert [problem for problem in log.verify().problems if problem.kind == "snapshot"] == []
 
 
-def test_topics_nested_without_end_are_named(tmp_path: Path) -> None:
+def test_deeply_nested_topics_json_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "klog-topics.json").write_bytes(b"[" * 200_000)
     with pytest.raises(CorruptCheckpoint):
         klog.open(tmp_path)
 
 
 @pytest.mark.parametrize("later", [0, 1, 3])
-def test_count_of_a_batch_whose_offset_leads_across_the_log_end(tmp_path: Path, later: int) -> None:
-    """Its base offset, 32, says 48 by one flipped bit: the last of the log, or just below it once more is appended."""
+def test_count_with_a_flipped_base_offset_beyond_the_log_end(tmp_path: Path, later: int) -> None:
+    """One flipped bit makes its base offset 32 read as 48: the last batch, or just below a batch appended later."""
     path = tmp_path / "t-0"
     with Log.open(path) as log:
         for number in range(24):

@@ -1,4 +1,4 @@
-"""Names of partition directories: which are live, which on their way, and how long they may be."""
+"""Names of partition directories: live, deleted, future and stray ones, and their largest length."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ HEX = "0123456789abcdef0123456789abcdef"
     ],
 )  # fmt: skip
 def test_which_names_are_live_partitions(name: str, expected: tuple[str, int] | None) -> None:
-    """LL12: topic and partition part at the last dash; anything else is nobody's partition, where Kafka raises."""
+    """LL12: topic and partition are split at the last dash; any other name is ignored, where Kafka raises."""
     assert parse_directory_name(name) == expected
 
 
 @pytest.mark.parametrize("topic", ["flights", "a.b-c", "x-delete"])
 @pytest.mark.parametrize("suffix", [DELETE, FUTURE, STRAY])
-def test_names_on_their_way_tell_what_they_were(topic: str, suffix: str) -> None:
-    """LL12: dots and dashes of the topic do not mislead; such a directory is no live partition."""
+def test_suffixed_names_give_topic_and_partition(topic: str, suffix: str) -> None:
+    """LL12: also with dots and dashes in the topic; such a directory is not a live partition."""
     name = suffixed_name(topic, 7, suffix)
     assert parse_suffixed_name(name) == (topic, 7, suffix)
     assert parse_directory_name(name) is None
 
 
 @pytest.mark.parametrize("name", ["flights-7", "flights-7.abc-delete", f"flights-7.{HEX}", f"flights.{HEX}-delete", ""])
-def test_other_names_are_not_on_their_way(name: str) -> None:
+def test_other_names_are_not_suffixed_partitions(name: str) -> None:
     assert parse_suffixed_name(name) is None
 
 
 @pytest.mark.parametrize("length", [1, 100, 208, 209, 210, 249])
-def test_a_long_topic_is_cut_short(length: int) -> None:
-    """LL13: so that the name has 255 characters at most; it ends with the partition and 32 characters of its own."""
+def test_a_long_topic_is_shortened(length: int) -> None:
+    """LL13: to a name of 255 characters at most, which ends with the partition and 32 characters of its own."""
     name = suffixed_name("t" * length, 12, DELETE)
     assert len(name) <= NAME_MAX == 255
     assert re.fullmatch(r"t+-12\.[0-9a-z]{32}-delete", name)

@@ -1,12 +1,12 @@
-"""What each error of the kernel does to each operation of a log: fault-model.md, section 5, through the table of calls.
+"""The effect of each kernel error on each operation of a log: fault-model.md, section 5, through the table of calls.
 
-    went on     nothing was seen of it
-    refused     OSError; as before, readable and writable: the same call goes through once there is room again
+    went on     no effect
+    refused     OSError; unchanged, readable and writable: the same call succeeds once there is space again
     offline     OSError; what was acknowledged can be read, no append is taken, opening again decides from disk
-    told        OSError of a read; the log stays open, and the next read goes through
+    raised      OSError of a read; the log stays open, and the next read succeeds
 
-Whatever happens, every acknowledged record is there when the log is opened again, and the error names the file and what
-is to be done.
+In every case every acknowledged record is there when the log is opened again, and the error names the file and what
+to do.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tests.support.failing_files import FailingFiles
 from tests.support.faulty_io import ALWAYS, FaultyIo
 
 SMALL = {"segment.bytes": 2000, "index.interval.bytes": 100, "retention.bytes": 1500, "cleanup.policy": "delete"}
-BIG = b"b" * 70_000  # beyond what blocks were given to before
+BIG = b"b" * 70_000  # beyond the blocks allocated before
 
 
 class Case(NamedTuple):
-    """An operation; the kernel's call that fails, which of them, how; what comes of it."""
+    """An operation; the kernel call that fails, which one of them, how; the outcome."""
 
     operation: str
     call: str
@@ -72,11 +72,13 @@ def cases() -> Iterator[Case]:
             yield Case(operation, "pwrite", error, "offline")
         yield Case(operation, "pwrite", errno.EINTR, "went on")  # F23
         yield Case(operation, "pwrite", 0, "went on", at_most=5)
-        for error in (*BROKEN, *RAN_OUT, errno.EINTR):  # S2: of a sync nothing is passing
+        for error in (*BROKEN, *RAN_OUT, errno.EINTR):  # S2: every error of a sync is final
             yield Case(operation, "fdatasync", error, "offline", durability="sync")
     for error in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR):
         yield Case("append much", "fallocate", error, "went on")
-    yield Case("append much", "fallocate", errno.ENOSPC, "went on")  # a step too large leaves room for what is needed
+    yield Case(
+        "append much", "fallocate", errno.ENOSPC, "went on"
+    )  # if the step is too large, the space needed is still there
     yield Case("append much", "fallocate", errno.EDQUOT, "went on")
     yield Case("append much", "fallocate", errno.EIO, "offline")
     for error in RAN_OUT:
@@ -96,7 +98,7 @@ def cases() -> Iterator[Case]:
         yield Case(operation, "ftruncate", errno.EINTR, "went on")
     for operation in ("read", "fetch", "time"):  # F20
         for error in (errno.EIO, errno.ESTALE):
-            yield Case(operation, "pread", error, "told")
+            yield Case(operation, "pread", error, "raised")
         yield Case(operation, "pread", errno.EINTR, "went on")
         yield Case(operation, "pread", 0, "went on", at_most=7)
 
@@ -111,12 +113,12 @@ def values(log: klog.Log) -> list[bytes]:
 
 
 def cold(kernel: FaultyIo) -> None:
-    """No read is served from memory, which would ask no disk."""
+    """No read is served from memory, without the disk."""
     kernel.rule("preadv2", error=errno.EAGAIN)
 
 
 def assert_helps(error: OSError, path: Path) -> None:
-    """It names a file of the log, and ends with something to do."""
+    """It names a file of the log, and ends with what to do."""
     assert error.filename is not None and Path(error.filename).is_relative_to(path.parent), error
     step = str(error.strerror).partition("; ")[2]
     assert any(word in step for word in ("free", "raise", "open", "mount", "lower", "write")), error
@@ -131,7 +133,7 @@ def kernel() -> Iterator[FaultyIo]:
 @pytest.mark.parametrize("case", list(cases()), ids=lambda case: "-".join(map(str, (
     case.operation, case.call, errno.errorcode.get(case.error, "short"), case.nth))))  # fmt: skip
 def test_an_error_of_the_kernel(tmp_path: Path, kernel: FaultyIo, case: Case) -> None:
-    """F15, F19, F20, F23, F29: rolled back, or offline and readable; or nothing at all."""
+    """F15, F19, F20, F23, F29: rolled back, or offline and readable; or no effect."""
     path = tmp_path / "t-0"
     config = {"flush.messages": 2**63 - 1} if case.operation == "append much" else SMALL
     log = opened(path, files=RealFiles(kernel.table), config=config, durability=case.durability)
@@ -164,7 +166,7 @@ def test_an_error_of_the_kernel(tmp_path: Path, kernel: FaultyIo, case: Case) ->
         assert log.offline is None
         assert (log.log_end_offset, values(log)) == (end, acknowledged)
         operation(log)
-    elif case.outcome == "told":
+    elif case.outcome == "raised":
         assert log.offline is None
         operation(log)
         log.append([(b"k", b"more")])
@@ -184,7 +186,7 @@ def test_an_error_of_the_kernel(tmp_path: Path, kernel: FaultyIo, case: Case) ->
 
 
 def test_reads_that_fail_one_after_another_take_the_log_offline(tmp_path: Path, kernel: FaultyIo) -> None:
-    """F20: a read that goes through in between begins the count anew; readers may go on trying."""
+    """F20: a successful read in between resets the count; readers may go on trying."""
     with opened(tmp_path / "t-0", files=RealFiles(kernel.table)) as log:
         log.append([(b"k", b"v")])
         for times in (2, 2, 3):
@@ -202,7 +204,7 @@ def test_reads_that_fail_one_after_another_take_the_log_offline(tmp_path: Path, 
         assert values(log) == [b"v"] and log.fetch(0, 1 << 20).size
 
 
-def test_a_reader_beside_the_writer_is_only_told(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_a_read_error_beside_the_writer_only_raises(tmp_path: Path, kernel: FaultyIo) -> None:
     with opened(tmp_path / "t-0") as log:
         log.append([(b"k", b"v")])
         with opened(tmp_path / "t-0", read_only=True, files=RealFiles(kernel.table)) as reader:
@@ -216,7 +218,7 @@ def test_a_reader_beside_the_writer_is_only_told(tmp_path: Path, kernel: FaultyI
 
 
 def test_verify_lists_a_file_that_cannot_be_read_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F20: what is sound elsewhere is still looked at."""
+    """F20: the other files are still checked."""
     import os
 
     with opened(tmp_path / "t-0") as log:
@@ -243,10 +245,10 @@ def test_verify_lists_a_file_that_cannot_be_read_and_goes_on(tmp_path: Path, mon
 
 @pytest.mark.parametrize("call", ["pread", "fsync", "ftruncate"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ESTALE])
-def test_a_failed_open_lets_go_and_the_next_one_finds_everything(
+def test_a_failed_open_releases_its_locks_and_the_next_one_finds_everything(
     tmp_path: Path, kernel: FaultyIo, call: str, error: int
 ) -> None:
-    """F19, F20: recovery reads every byte; the locks are free again."""
+    """F19, F20: recovery reads every byte; the locks are released again."""
     path = tmp_path / "t-0"
     log = opened(path)
     for number in range(6):
@@ -271,9 +273,9 @@ def test_a_failed_open_lets_go_and_the_next_one_finds_everything(
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
 @pytest.mark.parametrize("operation", ["append and roll", "roll", "retention"])
-def test_too_many_open_files_refuse_and_nothing_more(tmp_path: Path, operation: str, error: int) -> None:
-    """F21: whichever open of it fails."""
-    told: list[str] = []
+def test_too_many_open_files_only_refuse_the_operation(tmp_path: Path, operation: str, error: int) -> None:
+    """F21: whichever of its opens fails."""
+    messages: list[str] = []
     for nth in range(1, 100):
         files = FailingFiles(nth, error, armed=False)
         files.only = "open", "replace"
@@ -287,7 +289,7 @@ def test_too_many_open_files_refuse_and_nothing_more(tmp_path: Path, operation: 
             try:
                 OPERATIONS[operation](log)
             except OSError as caught:
-                told.append(str(caught))
+                messages.append(str(caught))
                 assert values(log) == acknowledged
             files.armed = False
             assert log.offline is None
@@ -296,12 +298,12 @@ def test_too_many_open_files_refuse_and_nothing_more(tmp_path: Path, operation: 
             assert values(log)[-1] == b"more"
         if not files.failed:
             break
-    assert told or operation == "retention"
-    assert all("open files" in text and "raise" in text for text in told)
+    assert messages or operation == "retention"
+    assert all("open files" in text and "raise" in text for text in messages)
 
 
 class NoDescriptors(RealFiles):
-    """Nobody can open a file to read while none is left."""
+    """No file can be opened for reading while no descriptor is left."""
 
     none_left = False
 
@@ -311,8 +313,8 @@ class NoDescriptors(RealFiles):
         return super().open(path, write=write, create=create)
 
 
-def test_retention_without_open_files_begins_behind_nothing(tmp_path: Path) -> None:
-    """F21: what was aborted in a segment that goes is read before it is on its way."""
+def test_retention_without_descriptors_deletes_nothing(tmp_path: Path) -> None:
+    """F21: the aborted transactions of a deleted segment are read before it is renamed."""
     files = NoDescriptors()
     with opened(tmp_path / "t-0", files=files) as log:
         for number in range(12):
@@ -326,13 +328,13 @@ def test_retention_without_open_files_begins_behind_nothing(tmp_path: Path) -> N
         assert log.apply_retention() > 0
 
 
-# ---- a directory that goes away --------------------------------------------------------------------------------------
+# ---- a directory that is removed -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("left", ["nothing", "a file"])
 def test_a_directory_that_vanishes_under_a_live_log(tmp_path: Path, left: str) -> None:
-    """ENOENT, ENOTDIR: what is open is still read; a roll, which must create files, takes the log offline and says why.
-    Brought back, the directory has what it had."""
+    """ENOENT, ENOTDIR: open files are still read; a roll, which must create files, takes the log offline and names the
+    cause. When the directory is back, it has what it had."""
     path, aside = tmp_path / "t-0", tmp_path / "aside"
     log = opened(path)
     for number in range(6):

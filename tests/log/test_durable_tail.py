@@ -1,4 +1,4 @@
-"""recovery="strict" never shortens a log below its recovery point, nor takes a sound batch for a torn tail, whatever
+"""recovery="strict" never shortens a log below its recovery point, nor treats a valid batch as a torn tail, whichever
 field of the last batch is wrong, after a clean stop and after a crash. recovery="kafka" recovers as a broker does."""
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def test_nothing_below_the_recovery_point_is_cut(tail: Tail, clean: bool, field:
 
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
-def test_above_the_recovery_point_a_sound_batch_is_no_torn_tail(tail: Tail, clean: bool, field: str) -> None:
-    """A checksum that holds shows that the batch is whole. One that fails, and a wrong length, is what a crash leaves;
-    but not a batch that is shorter than its bytes."""
+def test_above_the_recovery_point_a_valid_batch_is_not_a_torn_tail(tail: Tail, clean: bool, field: str) -> None:
+    """A valid checksum shows that the batch is whole. A crash leaves an invalid checksum and a wrong length, but not a
+    batch that is shorter than its bytes."""
     unprotected = field in ("base offset", "epoch", "magic")
     for data in tail.damaged(field):
         tail.lay_out(data)
@@ -98,7 +98,7 @@ def test_above_the_recovery_point_a_sound_batch_is_no_torn_tail(tail: Tail, clea
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
-def test_bytes_that_are_missing_below_the_recovery_point(tail: Tail, clean: bool) -> None:
+def test_missing_bytes_below_the_recovery_point(tail: Tail, clean: bool) -> None:
     for size in range(tail.last + 1, len(tail.data)):
         tail.lay_out(tail.data[:size])
         with pytest.raises(CorruptLog, match=f"recovery point {END}"):

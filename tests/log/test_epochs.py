@@ -36,12 +36,12 @@ def make(tmp_path: Path, *entries: tuple[int, int]) -> LeaderEpochCache:
         ([(0, 0), (1, 0)], [(1, 0)]),
     ],
 )
-def test_assigning(tmp_path: Path, assigned: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
-    """LE2, LE3, LE4, LE5: an epoch's first start stands; whoever comes later and begins earlier wins."""
+def test_assigning_epochs(tmp_path: Path, assigned: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
+    """LE2, LE3, LE4, LE5: an epoch's first start offset is kept; a later epoch with a lower start replaces entries."""
     assert make(tmp_path, *assigned).entries == expected
 
 
-def test_assigning_says_whether_it_was_news(tmp_path: Path) -> None:
+def test_assigning_returns_whether_the_cache_changed(tmp_path: Path) -> None:
     epochs = make(tmp_path)
     assert epochs.latest is None
     assert [epochs.assign(2, 5), epochs.assign(2, 7), epochs.assign(2, 4), epochs.assign(3, 9)] == [
@@ -53,7 +53,7 @@ def test_assigning_says_whether_it_was_news(tmp_path: Path) -> None:
     assert epochs.latest == 3
 
 
-def test_recovery_learns_only_epochs_above_the_latest(tmp_path: Path) -> None:
+def test_recovery_adds_only_epochs_above_the_latest(tmp_path: Path) -> None:
     epochs = make(tmp_path, (2, 6))
     for epoch, start in ((-1, 7), (1, 8), (2, 9), (4, 11)):
         epochs.learn(epoch, start)
@@ -65,7 +65,7 @@ def test_recovery_learns_only_epochs_above_the_latest(tmp_path: Path) -> None:
     [(8, [(2, 6)]), (9, [(2, 6), (3, 8)]), (12, [(2, 6), (3, 8), (4, 11)]), (0, []), (-1, [(2, 6), (3, 8), (4, 11)])],
 )
 def test_truncation_from_the_end(tmp_path: Path, offset: int, expected: list[tuple[int, int]]) -> None:
-    """LE9: entries that start at or above the offset go."""
+    """LE9: entries that start at or above the offset are removed."""
     epochs = make(tmp_path, (2, 6), (3, 8), (4, 11))
     epochs.truncate_from_end(offset)
     assert epochs.entries == expected
@@ -84,7 +84,7 @@ def test_truncation_from_the_end(tmp_path: Path, offset: int, expected: list[tup
     ],
 )
 def test_truncation_from_the_start(tmp_path: Path, offset: int, expected: list[tuple[int, int]]) -> None:
-    """LE10: the epoch of the new start goes on, from there."""
+    """LE10: the epoch at the new start stays, with that start."""
     epochs = make(tmp_path, (2, 6), (3, 8), (4, 11))
     epochs.truncate_from_start(offset)
     assert epochs.entries == expected
@@ -98,7 +98,7 @@ def test_epoch_of_an_offset(tmp_path: Path) -> None:
     assert make(tmp_path).epoch_at(0) == -1
 
 
-def test_an_empty_cache_knows_nothing(tmp_path: Path) -> None:
+def test_an_empty_cache_has_no_epochs(tmp_path: Path) -> None:
     """LE1: no latest epoch, no end of any epoch, and nothing to truncate."""
     epochs = make(tmp_path)
     assert (epochs.latest, epochs.earliest_entry, epochs.previous_epoch(3), epochs.next_epoch(-1)) == (None,) * 4
@@ -110,7 +110,7 @@ def test_an_empty_cache_knows_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "asked", "log_end", "expected"),
+    ("entries", "epoch", "log_end", "expected"),
     [
         ([(2, 11), (2, 12)], 2, 14, (2, 14)),
         ([(2, 11)], -1, 14, (-1, -1)),
@@ -130,10 +130,10 @@ def test_an_empty_cache_knows_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_where_an_epoch_ended(
-    tmp_path: Path, entries: list[tuple[int, int]], asked: int, log_end: int, expected: tuple[int, int]
+    tmp_path: Path, entries: list[tuple[int, int]], epoch: int, log_end: int, expected: tuple[int, int]
 ) -> None:
-    """LE2, LE4, LE5, LE6, LE8: the epoch at or below the one asked for, and where the next one begins."""
-    assert make(tmp_path, *entries).end_offset_for(asked, log_end) == expected
+    """LE2, LE4, LE5, LE6, LE8: the epoch at or below the requested one, and where the next one begins."""
+    assert make(tmp_path, *entries).end_offset_for(epoch, log_end) == expected
 
 
 def test_neighbours_of_an_epoch(tmp_path: Path) -> None:
@@ -160,13 +160,13 @@ def test_the_entries_of_a_range(tmp_path: Path) -> None:
     assert make(tmp_path, (3, 10)).entries_in_range(0, 10) == []
 
 
-def test_no_epoch_and_no_start_is_negative(tmp_path: Path) -> None:
+def test_negative_epochs_and_starts_are_refused(tmp_path: Path) -> None:
     for entry in ((-1, 0), (0, -1)):
         with pytest.raises(ValueError, match="negative"):
             make(tmp_path, entry)
 
 
-def test_truncations_reach_the_file_once_the_scheduler_has_run(tmp_path: Path) -> None:
+def test_truncations_are_written_by_the_scheduler(tmp_path: Path) -> None:
     """LE14: and clear_and_flush() empties memory and file at once."""
     epochs = make(tmp_path, (2, 6), (3, 8), (4, 11))
     epochs.flush()
@@ -180,7 +180,7 @@ def test_truncations_reach_the_file_once_the_scheduler_has_run(tmp_path: Path) -
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n0\n"
 
 
-def test_another_directory_may_take_the_entries_over(tmp_path: Path) -> None:
+def test_entries_can_be_written_to_another_directory(tmp_path: Path) -> None:
     epochs = make(tmp_path, (2, 6), (4, 11))
     (tmp_path / "moved").mkdir()
     moved = epochs.with_checkpoint(str(tmp_path / "moved"))
@@ -194,7 +194,7 @@ def test_another_directory_may_take_the_entries_over(tmp_path: Path) -> None:
     assert "6 30" not in (tmp_path / "moved" / "leader-epoch-checkpoint").read_text()
 
 
-def test_the_file_says_the_same_to_the_next_one(tmp_path: Path) -> None:
+def test_the_entries_are_read_back_from_the_file(tmp_path: Path) -> None:
     """LE7: opened again on the same file, the entries are the same."""
     epochs = make(tmp_path, (2, 6), (4, 11))
     epochs.flush()
@@ -207,7 +207,7 @@ def test_the_file_says_the_same_to_the_next_one(tmp_path: Path) -> None:
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n0\n"
 
 
-def test_a_file_that_says_the_same_is_not_written_again(tmp_path: Path) -> None:
+def test_an_unchanged_file_is_not_written_again(tmp_path: Path) -> None:
     make(tmp_path, (2, 6)).flush()
     epochs = make(tmp_path)
     epochs.load()
@@ -220,7 +220,7 @@ def test_a_file_that_says_the_same_is_not_written_again(tmp_path: Path) -> None:
 
 
 def log_with_epochs(tmp_path: Path, interval: int = 100) -> Path:
-    """Ten epochs in one segment, with index entries all along."""
+    """Ten epochs in one segment, with index entries throughout."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     batches = [encode([(b"k", b"v" * 50)] * 2, base_offset=2 * i, leader_epoch=i // 2) for i in range(20)]
@@ -256,8 +256,8 @@ def test_an_unclean_open_adds_what_the_file_lacks(tmp_path: Path) -> None:
         assert log.leader_epochs == WANTED
 
 
-def test_a_clean_open_adds_what_the_scan_for_the_end_meets(tmp_path: Path) -> None:
-    """Kafka's file may be behind the tail."""
+def test_a_clean_open_adds_the_epochs_of_the_scanned_tail(tmp_path: Path) -> None:
+    """Kafka's file may lack the last epochs."""
     directory = log_with_epochs(tmp_path, interval=10_000)
     (directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 4\n")
     with klog.Log.open(directory, clean_shutdown=True) as log:
@@ -313,7 +313,7 @@ def test_a_flipped_epoch_is_not_taken_over(tmp_path: Path, recovery: Any, option
 
 
 def test_a_flipped_epoch_without_a_checkpoint(tmp_path: Path) -> None:
-    """The neighbours tell, except of the last batch and the first. Of an epoch that one batch had nothing may be left."""
+    """The neighbouring batches decide, except for the first and last batch. An epoch of one batch alone may be lost."""
     for number in (0, 1, 2, 3):
         for bit in range(32):
             directory = flipped_epoch(tmp_path, number, bit)

@@ -1,4 +1,4 @@
-"""An append whose write fails leaves what is known of producers, transactions and epochs exactly as it was."""
+"""An append whose write fails leaves the state of producers, transactions and epochs exactly as it was."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FullDisk(FailingFiles):
 
 
 class Unsynced(FailingFiles):
-    """Leaves syncing out, for speed, but fails where it would fail."""
+    """Leaves out syncing, for speed, but fails where it would fail."""
 
     def fsync(self, file: LogFile) -> None:
         self.check("fsync", file.path)
@@ -100,7 +100,7 @@ def test_the_last_stable_offset_stays(log: klog.Log, files: FullDisk) -> None:
     assert log.last_stable_offset == 4
 
 
-def test_an_epoch_of_refused_batches_is_not_known(tmp_path: Path, files: FullDisk) -> None:
+def test_an_epoch_of_refused_batches_is_not_kept(tmp_path: Path, files: FullDisk) -> None:
     with opened(tmp_path, files, **{"segment.bytes": 300}) as log:
         log.append_batches(batch(5), leader_epoch=1)
         sent = b"".join(batch(20, base_offset=100 + 20 * n, leader_epoch=2) for n in range(4))
@@ -114,11 +114,11 @@ def test_an_epoch_of_refused_batches_is_not_known(tmp_path: Path, files: FullDis
         assert log.leader_epochs == [(1, 0)]
 
 
-# ---- at whatever operation of the disk -------------------------------------------------------------------------------
+# ---- at any disk operation -------------------------------------------------------------------------------------------
 
 
 def prepared(path: Path, files: FailingFiles, managed: bool, rest: int) -> klog.Log:
-    """Producers, a decided and two open transactions; some more bytes, so that the roll comes sooner or later."""
+    """Producers, a decided and two open transactions; some more bytes, so that a roll happens."""
     log = opened(path, files, **{"segment.bytes": 1200})
     if managed:
         log.update_high_watermark(0)
@@ -167,7 +167,7 @@ def known(log: klog.Log) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("managed", "rest"), [(False, 500), (True, 1)], ids=["single copy", "managed"])
 @pytest.mark.parametrize("name", ACTIONS)
-def test_nothing_has_happened(tmp_path: Path, name: str, managed: bool, rest: int) -> None:
+def test_a_failed_append_changes_no_state(tmp_path: Path, name: str, managed: bool, rest: int) -> None:
     taken_back = nth = 0
     while True:
         nth += 1

@@ -1,4 +1,4 @@
-"""Fetch: where it begins, where it ends, what it says beside the bytes, how the bytes get on."""
+"""Fetch: where it begins, where it ends, what it reports beside the bytes, how the bytes are sent."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def single(offset: int, value: bytes = b"value") -> bytes:
 
 
 def first_offset(data: FetchData) -> int:
-    """Of the first record at or above what was asked for."""
+    """The offset of the first record at or above the requested one."""
     return next(record.offset for batch in decode(data.memory()) for record in batch if record.offset >= data.offset)
 
 
@@ -65,19 +65,19 @@ def log(tmp_path: Path) -> Iterator[klog.Log]:
         yield log
 
 
-# ---- where it begins and ends ----------------------------------------------------------------------------------------
+# ---- start and end ---------------------------------------------------------------------------------------------------
 
 
-def test_below_the_log_end_there_is_always_something(log: klog.Log) -> None:
-    """UL6: LOG_END reads are never empty in [log start, log end), and name the offset that was asked for."""
+def test_a_read_below_the_log_end_is_never_empty(log: klog.Log) -> None:
+    """UL6: LOG_END reads are never empty in [log start, log end), and name the requested offset."""
     for offset in range(20):
         data = log.fetch(offset)
         assert data.size and data.offset == data.position.offset == offset
         assert first_offset(data) == offset
 
 
-def test_where_the_outside_begins(tmp_path: Path) -> None:
-    """UL11: nothing at the log end; an error one further, and below the log start."""
+def test_offsets_outside_the_log_are_refused(tmp_path: Path) -> None:
+    """UL11: nothing at the log end; an error one offset further, and below the log start."""
     with klog.Log.open(tmp_path / "t-0", log_start_offset=1024) as log:
         log.append([(None, b"x")])
         assert (log.log_start_offset, log.log_end_offset) == (1024, 1025)
@@ -105,8 +105,8 @@ def test_at_and_above_the_bound_a_fetch_is_empty_and_no_error(tmp_path: Path, is
                 assert all(batch.next_offset <= bound for batch in decode(data.memory()))
 
 
-def test_the_place_of_the_high_watermark_reads_back_to_the_same_place(log: klog.Log) -> None:
-    """UL5: a snapshot knows the byte of the high watermark; a fetch from there, and an empty one up to there, agree."""
+def test_a_fetch_from_the_position_of_the_high_watermark_agrees(log: klog.Log) -> None:
+    """UL5: a snapshot has the position of the high watermark; a fetch from there, and an empty one up to it, agree."""
     for offset in (0, 2, 10, 18, 20):
         log.update_high_watermark(offset)
         mark = log.fetch_offset_snapshot().high_watermark
@@ -117,8 +117,8 @@ def test_the_place_of_the_high_watermark_reads_back_to_the_same_place(log: klog.
     assert log.fetch(20).position == log.fetch_offset_snapshot().high_watermark
 
 
-def test_a_moving_high_watermark_bounds_what_consumers_get(log: klog.Log) -> None:
-    """UL7: below it there is something, from it to the log end nothing, wherever it moves to."""
+def test_a_moving_high_watermark_bounds_reads(log: klog.Log) -> None:
+    """UL7: below it there is data, from it to the log end none, wherever it moves."""
     for mark in range(0, 21, 2):
         log.update_high_watermark(mark)
         for offset in range(21):
@@ -127,10 +127,10 @@ def test_a_moving_high_watermark_bounds_what_consumers_get(log: klog.Log) -> Non
             assert log.fetch(offset).size > 0 or offset == 20
 
 
-def test_an_open_transaction_bounds_what_read_committed_consumers_get(log: klog.Log) -> None:
-    """UL8: below the last stable offset there is something, from it to the log end nothing."""
+def test_an_open_transaction_bounds_read_committed_reads(log: klog.Log) -> None:
+    """UL8: below the last stable offset there is data, from it to the log end none."""
     log.append_batches(transactional(7, 0, 0, 3))
-    log.append([(b"k", b"behind it")])
+    log.append([(b"k", b"after it")])
     assert (log.last_stable_offset, log.log_end_offset, log.high_watermark) == (20, 24, 24)
     for offset in range(25):
         data = log.fetch(offset, isolation="read_committed")
@@ -142,9 +142,9 @@ def test_an_open_transaction_bounds_what_read_committed_consumers_get(log: klog.
 
 
 def test_bytes_max(tmp_path: Path) -> None:
-    """UL12: 0 bytes without the one message are none; 1 byte is less than the first batch, and the answer says so.
+    """UL12: 0 bytes without min_one return nothing; 1 byte is less than the first batch, and the result reports that.
 
-    Kafka gives one byte of the batch then, which its servers take away again; klog gives whole batches.
+    Kafka returns one byte of the batch then, which its servers remove again; klog returns whole batches.
     """
     with one_log(tmp_path) as log:
         log.append([(None, b"some value")])
@@ -157,7 +157,7 @@ def test_bytes_max(tmp_path: Path) -> None:
 
 
 def test_sparse_offsets(tmp_path: Path) -> None:
-    """UL13: whatever the offset, the first record at or above it comes first, for every number of bytes."""
+    """UL13: for every offset and every number of bytes the first record at or above the offset comes first."""
     offsets = [*range(50), *range(50, 350, 7)]
     directory = stored(tmp_path, *(single(offset) for offset in offsets), bases=(20, 71, 148, 225))
     with klog.Log.open(directory, config={"cleanup.policy": "compact", "index.interval.bytes": 80}) as log:
@@ -172,7 +172,7 @@ def test_sparse_offsets(tmp_path: Path) -> None:
 
 
 def test_a_gap_at_the_end_of_a_segment(tmp_path: Path) -> None:
-    """UL14: an offset in the gap gives what the next segment begins with."""
+    """UL14: an offset in the gap returns the beginning of the next segment."""
     with klog.Log.open(
         stored(tmp_path, single(0), single(1), single(10), single(11), bases=(9, 10)),
         config={"cleanup.policy": "compact"},
@@ -200,7 +200,7 @@ def test_records_without_value_or_time(tmp_path: Path) -> None:
 
 
 def test_a_hundred_segments_one_after_the_other(tmp_path: Path) -> None:
-    """UL17: fetches across 100 segments of one record give every key, value and time; the recovery point follows the
+    """UL17: fetches across 100 segments of one record return every key, value and time; the recovery point follows the
     rolls."""
     with one_log(tmp_path) as log:
         for i in range(100):
@@ -215,9 +215,9 @@ def test_a_hundred_segments_one_after_the_other(tmp_path: Path) -> None:
         assert got == [(b"key %d" % i, b"value %d" % i, T + i) for i in range(100)]
 
 
-def test_a_bound_of_which_only_the_offset_is_known_lets_nothing_through(tmp_path: Path) -> None:
-    """LL9: up to (4, segment 4, byte 0) offset 3 gives one record, 4 is empty with the bound's place, 5 with its own;
-    a bound without a place or on an older segment lets nothing through."""
+def test_a_bound_without_a_position_returns_nothing(tmp_path: Path) -> None:
+    """LL9: up to (4, segment 4, byte 0) offset 3 returns one record; 4 is empty with the bound's position, 5 with its
+    own; a bound without a position or on an older segment returns nothing."""
     with klog.Log.open(stored(tmp_path, *(single(i) for i in range(5)), bases=(4,)), read_only=True) as log:
 
         def read(offset: int, bound: OffsetMetadata) -> FetchData:
@@ -234,8 +234,8 @@ def test_a_bound_of_which_only_the_offset_is_known_lets_nothing_through(tmp_path
         assert read(3, OffsetMetadata(5, 4, 0)).size == log.segments[0].size - 3 * len(single(0))
 
 
-def test_where_a_segment_has_the_first_batch_from_an_offset_on(tmp_path: Path) -> None:
-    """LS2: an empty segment and an offset behind the last one have none; below the first it is the first; in a gap the
+def test_a_segment_finds_the_first_batch_from_an_offset_on(tmp_path: Path) -> None:
+    """LS2: an empty segment and an offset after the last one have none; below the first it is the first; in a gap the
     next."""
     size = len(single(50))
     with klog.Log.open(
@@ -250,8 +250,8 @@ def test_where_a_segment_has_the_first_batch_from_an_offset_on(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("min_one", [True, False])
-def test_a_fetch_of_no_bytes_says_where_it_would_begin(tmp_path: Path, min_one: bool) -> None:
-    """LS3: without room for a byte the answer is empty, with the place of the batch; there is none at the log end."""
+def test_a_fetch_of_no_bytes_has_the_position_where_it_would_begin(tmp_path: Path, min_one: bool) -> None:
+    """LS3: with a size below one byte the result is empty, with the batch's position; at the log end there is none."""
     size = len(single(50))
     with klog.Log.open(
         stored(tmp_path, single(50), single(51)), config={"cleanup.policy": "compact"}, read_only=True
@@ -299,7 +299,7 @@ def test_an_aborted_transaction_that_spans_segments_is_named(tmp_path: Path) -> 
 # ---- the bytes -------------------------------------------------------------------------------------------------------
 
 
-def test_a_view_of_a_log_open_for_writing_is_no_copy(log: klog.Log) -> None:
+def test_a_view_of_a_log_open_for_writing_is_not_a_copy(log: klog.Log) -> None:
     closed, active = log.fetch(0), log.fetch(10)
     for data in (closed, active):
         view = data.memory()
@@ -311,7 +311,7 @@ def test_a_view_of_a_log_open_for_writing_is_no_copy(log: klog.Log) -> None:
 
 
 def test_a_view_is_a_memoryview_like_any_other(tmp_path: Path) -> None:
-    """It is not made by slicing, for speed: whatever a slice can do, it can."""
+    """It is not made by slicing, for speed; it has every property of a slice."""
     stored = bytes(range(256)) * 40
     (tmp_path / "a").write_bytes(stored)
     file = RealFiles().open(str(tmp_path / "a"))
@@ -332,7 +332,7 @@ def test_a_view_is_a_memoryview_like_any_other(tmp_path: Path) -> None:
     del file
 
 
-def test_a_view_keeps_its_bytes_while_the_log_goes_on(log: klog.Log) -> None:
+def test_a_view_keeps_its_bytes_during_appends(log: klog.Log) -> None:
     view = log.fetch(10).memory()
     before = bytes(view)
     for _ in range(300):
@@ -342,8 +342,8 @@ def test_a_view_keeps_its_bytes_while_the_log_goes_on(log: klog.Log) -> None:
     assert whole.size > 2 << 20 and bytes(whole.memory()) == Path(log.segments[-1].path).read_bytes()[: whole.size]
 
 
-def test_views_behind_what_was_known_of_a_file_that_grows(tmp_path: Path) -> None:
-    """What a view was cut out of may be looked at as well, and reaches no further than map and file."""
+def test_views_beyond_the_mapped_length_of_a_growing_file(tmp_path: Path) -> None:
+    """The buffer that a view was cut from can be read, too, and ends with the map and the file."""
     with one_log(tmp_path) as log:
         for size in (10_000, 500_000, 100, *[900_000] * 4, 100):
             log.append([(b"k", b"%d" % (size % 7) * size)])
@@ -366,7 +366,7 @@ def test_views_behind_what_was_known_of_a_file_that_grows(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("cut", [0, 1, 4095, 4096, 4097, 100_000])
 def test_a_view_keeps_its_bytes_when_the_file_is_cut_under_it(tmp_path: Path, cut: int) -> None:
-    """The part that goes is exchanged for a copy at the same addresses: no SIGBUS, no zeros, whatever the page."""
+    """The removed part is replaced by a copy at the same addresses: no SIGBUS, no zeros, whatever the page."""
     with one_log(tmp_path) as log:
         for i in range(20):
             log.append([(b"k", b"%05d" % i * 2000)])
@@ -377,18 +377,18 @@ def test_a_view_keeps_its_bytes_when_the_file_is_cut_under_it(tmp_path: Path, cu
         files = log._options.files
         files.truncate(segment.file, cut)
         assert bytes(view) == before and bytes(part) == before[90_000:]
-        files.truncate(segment.file, cut)  # no news
+        files.truncate(segment.file, cut)  # no change
         with pytest.raises(CorruptBatch, match="truncated"):
             data.memory()
         os.pwrite(segment.file.fileno(), before[cut:], cut)
-        assert bytes(data.memory()) == before == bytes(view)  # of a map of its own
+        assert bytes(data.memory()) == before == bytes(view)  # through a map of its own
         files.truncate(segment.file, cut)
         assert bytes(view) == before
         os.pwrite(segment.file.fileno(), before[cut:], cut)
 
 
 def test_views_while_a_file_is_cut_and_filled_again(tmp_path: Path) -> None:
-    """Threads that look at views beside one that cuts: whatever they hold stays whole."""
+    """Threads read views while another one cuts: every view keeps its bytes."""
     problems: list[BaseException] = []
     done = threading.Event()
     with one_log(tmp_path) as log:
@@ -410,7 +410,7 @@ def test_views_while_a_file_is_cut_and_filled_again(tmp_path: Path) -> None:
 
         threads = [threading.Thread(target=look) for _ in range(2)]
         interval = sys.getswitchinterval()
-        sys.setswitchinterval(1e-6)  # a map that nobody knows of yet meets a cut
+        sys.setswitchinterval(1e-6)  # so that a cut may come before a new map is registered
         try:
             for thread in threads:
                 thread.start()
@@ -425,7 +425,7 @@ def test_views_while_a_file_is_cut_and_filled_again(tmp_path: Path) -> None:
     assert not problems
 
 
-def test_maps_go_with_their_last_view(tmp_path: Path) -> None:
+def test_maps_are_released_with_their_last_view(tmp_path: Path) -> None:
     def maps() -> int:
         return sum(
             ".log" in line and str(tmp_path) in line for line in Path("/proc/self/maps").read_text().splitlines()
@@ -454,8 +454,8 @@ def kinds(*views: memoryview) -> set[str]:
     return {type(view.obj).__name__ for view in views}
 
 
-def test_views_are_our_own_memory_once_the_log_is_closed(tmp_path: Path) -> None:
-    """Whoever has the lock next may shorten the files: that would be a SIGBUS for who holds a view of them."""
+def test_views_are_copies_once_the_log_is_closed(tmp_path: Path) -> None:
+    """The next holder of the lock may shorten the files: that would be a SIGBUS for the holder of a view."""
     with one_log(tmp_path) as log:
         for i in range(40):
             log.append([(b"k", b"%05d" % i * 40_000)])
@@ -479,7 +479,7 @@ def test_views_are_our_own_memory_once_the_log_is_closed(tmp_path: Path) -> None
     assert view == stored[size : 2 * size] and kinds(view) == {"AlignedBuffer"}
 
 
-def test_closing_copies_little_more_than_is_held(tmp_path: Path) -> None:
+def test_closing_copies_only_the_bytes_of_views(tmp_path: Path) -> None:
     def kib() -> int:
         status = Path("/proc/self/smaps_rollup").read_text()
         return sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("Anonymous:"))
@@ -532,7 +532,7 @@ def large(tmp_path: Path) -> Iterator[klog.Log]:
 
 
 @pytest.mark.parametrize("timeout", [None, 20.0])
-def test_send_to_a_socket_that_waits(large: klog.Log, timeout: float | None) -> None:
+def test_send_to_a_blocking_socket(large: klog.Log, timeout: float | None) -> None:
     data = large.fetch(3)
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -545,7 +545,7 @@ def test_send_to_a_socket_that_waits(large: klog.Log, timeout: float | None) -> 
         assert got == [bytes(data.memory())]
 
 
-def test_send_to_a_socket_that_does_not_wait(large: klog.Log) -> None:
+def test_send_to_a_nonblocking_socket(large: klog.Log) -> None:
     data = large.fetch(0)
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -561,7 +561,7 @@ def test_send_to_a_socket_that_does_not_wait(large: klog.Log) -> None:
             data.send_to(ours, -1)
 
 
-def test_a_receiver_that_takes_nothing_is_waited_for_so_long(large: klog.Log) -> None:
+def test_a_send_to_a_stalled_receiver_times_out(large: klog.Log) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(0.01)
@@ -569,7 +569,7 @@ def test_a_receiver_that_takes_nothing_is_waited_for_so_long(large: klog.Log) ->
             large.fetch(0).send_to(ours)
 
 
-def test_nothing_is_sent_of_nothing(log: klog.Log) -> None:
+def test_an_empty_fetch_sends_nothing(log: klog.Log) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert log.fetch(20).send_to(ours) == 0
@@ -600,7 +600,7 @@ def test_send_in_an_event_loop(large: klog.Log) -> None:
     asyncio.run(blocks())
 
 
-def test_a_log_that_was_cut_before_it_was_sent(large: klog.Log) -> None:
+def test_sending_a_truncated_slice_is_an_error(large: klog.Log) -> None:
     data = large.fetch(0)
     file = large.segments[0].file
     before = os.pread(file.fileno(), large.size, 0)
@@ -612,7 +612,7 @@ def test_a_log_that_was_cut_before_it_was_sent(large: klog.Log) -> None:
 
 
 def test_a_tls_socket_is_served_from_memory(large: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plain pair that says it is a TLS one: sendfile past its encryption would be plain text on the wire."""
+    """A plain socket pair that claims to be TLS: sendfile past its encryption would send plain text."""
     data = large.fetch(0, 100_000)
 
     class Tls(socket.socket):

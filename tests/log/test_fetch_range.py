@@ -50,7 +50,7 @@ def test_every_range_has_the_batches_that_hold_its_offsets(log: klog.Log) -> Non
     assert batches(log.fetch_range(0)) == batches(log.fetch_range(0, 1 << 62)) == [(i, i + 3) for i in range(0, 60, 3)]
 
 
-def test_outside_it_is_an_error(log: klog.Log) -> None:
+def test_ranges_outside_the_log_are_refused(log: klog.Log) -> None:
     with pytest.raises(OffsetOutOfRange):
         log.fetch_range(61)
     log.delete_records(5)
@@ -62,8 +62,8 @@ def test_outside_it_is_an_error(log: klog.Log) -> None:
         log.fetch_range(5)
 
 
-def test_nothing_beyond_the_bound(log: klog.Log) -> None:
-    """Also where the bound lies inside a batch, which is not a place for it."""
+def test_a_range_ends_at_the_isolation_bound(log: klog.Log) -> None:
+    """Also where the bound lies inside a batch, so that it has no position."""
     for mark in (0, 3, 24, 27, 60):
         log.update_high_watermark(mark)
         for stop in (None, mark, 60):
@@ -88,7 +88,7 @@ def test_aborted_transactions_of_each_slice(tmp_path: Path) -> None:
         assert [part.aborted_transactions for part in log.fetch_range(0)] == [(), ()]
 
 
-def test_it_is_sent_as_one(log: klog.Log) -> None:
+def test_a_range_is_sent_as_one(log: klog.Log) -> None:
     data = log.fetch_range(4, 50)
     expected = b"".join(bytes(part.memory()) for part in data)
     for sent in (data, klog.Outgoing([data])):
@@ -104,7 +104,7 @@ def test_it_is_sent_as_one(log: klog.Log) -> None:
         assert reader.finished() == b"head" + expected + b"tail" + expected
 
 
-def test_in_an_event_loop(log: klog.Log) -> None:
+def test_a_range_is_sent_in_an_event_loop(log: klog.Log) -> None:
     data = log.fetch_range(0)
     expected = b"".join(bytes(part.memory()) for part in data)
 
@@ -119,8 +119,8 @@ def test_in_an_event_loop(log: klog.Log) -> None:
     asyncio.run(work())
 
 
-def test_a_segment_that_is_deleted_before_its_turn(log: klog.Log) -> None:
-    """What had its turn is kept by whoever holds it."""
+def test_a_segment_that_is_deleted_before_it_is_sent(log: klog.Log) -> None:
+    """The holder of an opened slice keeps its file."""
     data = log.fetch_range(0)
     slices = iter(data)
     first = next(slices)
@@ -137,7 +137,7 @@ def test_a_segment_that_is_deleted_before_its_turn(log: klog.Log) -> None:
 
 
 def test_many_segments_take_one_descriptor(tmp_path: Path) -> None:
-    """O2, R2: beside those that the log itself holds for reuse."""
+    """O2, R2: beside those that the log itself keeps for reuse."""
     with one_log(tmp_path) as log:
         for i in range(40):
             log.append([(b"k", b"%d" % i)])
@@ -153,8 +153,8 @@ def test_many_segments_take_one_descriptor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_truncation_before_its_turn(log: klog.Log, read_only: bool) -> None:
-    """R3: nothing of what was written in its place since goes."""
+def test_a_segment_that_is_truncated_before_it_is_sent(log: klog.Log, read_only: bool) -> None:
+    """R3: nothing that was written in its place since then is sent."""
     reader = klog.Log.open(log.path, read_only=True) if read_only else log
     try:
         data = reader.fetch_range(0)
@@ -178,7 +178,7 @@ def test_a_truncation_before_its_turn(log: klog.Log, read_only: bool) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_compaction_before_its_turn(tmp_path: Path, read_only: bool) -> None:
+def test_a_segment_that_is_compacted_before_it_is_sent(tmp_path: Path, read_only: bool) -> None:
     with one_log(tmp_path, cleanup_policy="compact") as log:
         for _ in range(3):
             for key in range(20):
@@ -196,7 +196,7 @@ def test_a_compaction_before_its_turn(tmp_path: Path, read_only: bool) -> None:
         reader.close()
 
 
-def test_a_file_that_is_missing_is_said_to_be(log: klog.Log) -> None:
+def test_a_missing_file_is_named(log: klog.Log) -> None:
     data = log.fetch_range(0)
     log._home.handles.renew()
     Path(log.segments[0].path).unlink()
@@ -204,7 +204,7 @@ def test_a_file_that_is_missing_is_said_to_be(log: klog.Log) -> None:
         list(data)
 
 
-def test_a_slice_that_cannot_be_opened_keeps_its_turn(log: klog.Log) -> None:
+def test_a_slice_that_cannot_be_opened_can_be_retried(log: klog.Log) -> None:
     data = log.fetch_range(0)
     expected = b"head" + b"".join(bytes(part.memory()) for part in data) + b"tail"
     out = klog.Outgoing([b"head", data, b"tail"])

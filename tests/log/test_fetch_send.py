@@ -1,4 +1,4 @@
-"""What a fetch found goes on: to sockets of every kind, in event loops, piece after piece."""
+"""Sending what a fetch found: to sockets of every kind, in event loops, part after part."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     loop.close()
 
 
-async def heard(sock: socket.socket, size: int) -> bytes:
+async def received(sock: socket.socket, size: int) -> bytes:
     got, loop = bytearray(), asyncio.get_running_loop()
     while len(got) < size and (data := await loop.sock_recv(sock, 1 << 18)):
         got += data
@@ -79,7 +79,7 @@ async def heard(sock: socket.socket, size: int) -> bytes:
 # ---- one slice -------------------------------------------------------------------------------------------------------
 
 
-def test_metrics_say_which_way_the_bytes_went(tmp_path: Path) -> None:
+def test_metrics_count_the_bytes_of_each_method(tmp_path: Path) -> None:
     with FaultyIo() as kernel, klog.open(tmp_path / "data", create=True, files=RealFiles(kernel.table)) as logs:
         logs.create_topic("t")
         log = fill(logs.log("t"), 3)
@@ -97,7 +97,7 @@ def test_metrics_say_which_way_the_bytes_went(tmp_path: Path) -> None:
         assert [logs.metrics()[name]["t-0"] for name in WAYS] == expected
 
 
-def test_a_log_that_is_only_read_counts_too(log: klog.Log) -> None:
+def test_a_read_only_log_counts_too(log: klog.Log) -> None:
     with klog.Log.open(log.path, read_only=True) as reader, pair("unix") as (ours, theirs):
         ours.setblocking(False)
         sent = whole(reader).send_to(ours)
@@ -107,7 +107,7 @@ def test_a_log_that_is_only_read_counts_too(log: klog.Log) -> None:
 
 
 def test_a_slice_that_is_cut_while_it_is_sent(log: klog.Log) -> None:
-    """The rest is not there: an error, and no byte of anything else."""
+    """The rest is gone: an error, and no other byte is sent."""
     data = whole(log)
     with pair("unix") as (ours, theirs):
         ours.setblocking(False)
@@ -124,7 +124,7 @@ def test_a_slice_that_is_cut_while_it_is_sent(log: klog.Log) -> None:
     assert sum(sent) + caught.value.sent == log.size  # type: ignore[attr-defined]
 
 
-def test_what_is_cut_and_written_again_goes_as_it_is_now(log: klog.Log) -> None:
+def test_a_slice_that_is_cut_and_rewritten_is_sent_as_rewritten(log: klog.Log) -> None:
     data = whole(log)
     log.truncate_to(0)
     fill(log)
@@ -135,8 +135,8 @@ def test_what_is_cut_and_written_again_goes_as_it_is_now(log: klog.Log) -> None:
         assert reader.finished() == whole(log).memory()
 
 
-def test_segments_that_go_while_they_are_sent(tmp_path: Path) -> None:
-    """Rolled, then deleted: what was fetched keeps its file."""
+def test_segments_that_are_deleted_while_they_are_sent(tmp_path: Path) -> None:
+    """Rolled, then deleted: the fetch keeps its file."""
     with one_log(tmp_path, segment_bytes=1 << 20, retention_bytes=1 << 20) as log:
         data = whole(fill(log, 14))
         expected = bytes(data.memory())
@@ -154,7 +154,7 @@ def test_segments_that_go_while_they_are_sent(tmp_path: Path) -> None:
         assert got == expected
 
 
-def test_a_slow_reader_makes_no_memory_grow(log: klog.Log) -> None:
+def test_a_slow_receiver_does_not_use_more_memory(log: klog.Log) -> None:
     """W3, copied and by TLS, where bytes pass through this process."""
     data = whole(log)
     ours, theirs = tls_pair()
@@ -184,7 +184,7 @@ def test_tls_encrypts_what_it_sends(log: klog.Log, timeout: float | None) -> Non
     assert counted(log) == [0, 0, data.size - 5]
 
 
-def test_tls_that_does_not_wait_takes_it_bit_by_bit(log: klog.Log) -> None:
+def test_nonblocking_tls_sends_in_parts(log: klog.Log) -> None:
     data, done = whole(log), 0
     ours, theirs = tls_pair()
     with ours, theirs:
@@ -205,7 +205,7 @@ def test_tls_that_does_not_wait_takes_it_bit_by_bit(log: klog.Log) -> None:
     assert counted(log) == [0, 0, data.size]
 
 
-def test_tls_peers_that_are_gone_or_deaf_or_have_not_shaken_hands(log: klog.Log) -> None:
+def test_tls_peers_that_are_closed_or_stalled_or_without_a_handshake(log: klog.Log) -> None:
     data = whole(log)
     ours, theirs = tls_pair()
     with ours, theirs:
@@ -248,7 +248,7 @@ def test_several_sends_in_one_loop(log: klog.Log, run: Run) -> None:
         for sock in sum(pairs, ()):
             sock.setblocking(False)
         sends = [data.send_to_async(ours, start) for start, (ours, _) in enumerate(pairs)]
-        reads = [heard(theirs, data.size - start) for start, (_, theirs) in enumerate(pairs)]
+        reads = [received(theirs, data.size - start) for start, (_, theirs) in enumerate(pairs)]
         found = await asyncio.gather(*reads, *sends)
         for start, (ours, theirs) in enumerate(pairs):
             assert found[start] == data.memory()[start:]
@@ -260,9 +260,9 @@ def test_several_sends_in_one_loop(log: klog.Log, run: Run) -> None:
     assert counted(log) == [5 * data.size - 10, 0, 0]
 
 
-def test_others_have_their_turn_beside_a_peer_that_takes_all(tmp_path: Path, run: Run) -> None:
-    """The kernel says that the socket has taken whatever it was asked to: one that sent while it can would do nothing
-    else."""
+def test_other_tasks_run_beside_a_fast_receiver(tmp_path: Path, run: Run) -> None:
+    """The kernel reports that the socket has taken all bytes: a send that continued as long as it can would block the
+    other tasks."""
 
     async def work(out: klog.Outgoing) -> None:
         turns = 0
@@ -287,7 +287,7 @@ def test_others_have_their_turn_beside_a_peer_that_takes_all(tmp_path: Path, run
         run(work(klog.Outgoing([whole(log)] * 5)))
 
 
-def test_a_cancelled_send_says_how_much_went_and_can_go_on(log: klog.Log, run: Run) -> None:
+def test_a_cancelled_send_reports_what_was_sent_and_can_resume(log: klog.Log, run: Run) -> None:
     data = whole(log)
 
     async def work() -> None:
@@ -302,8 +302,8 @@ def test_a_cancelled_send_says_how_much_went_and_can_go_on(log: klog.Log, run: R
             with pytest.raises(asyncio.CancelledError):
                 await sending
             assert 0 < out.sent < out.size
-            begun = await heard(theirs, out.sent)
-            rest = await asyncio.gather(heard(theirs, out.size - out.sent), out.send_to_async(ours))
+            begun = await received(theirs, out.sent)
+            rest = await asyncio.gather(received(theirs, out.size - out.sent), out.send_to_async(ours))
             assert begun + rest[0] == b"head" + bytes(data.memory()) + b"tail"
             assert out.done and out.sent == out.size
 
@@ -322,14 +322,14 @@ def test_two_sends_to_one_socket_do_not_mix(log: klog.Log, run: Run) -> None:
             await asyncio.sleep(0)
             with pytest.raises(RuntimeError, match="another send to this socket is in progress"):
                 await data.send_to_async(ours)
-            assert await heard(theirs, data.size) == data.memory()
+            assert await received(theirs, data.size) == data.memory()
             assert await first == data.size
-            assert (await asyncio.gather(data.send_to_async(ours), heard(theirs, data.size)))[1] == data.memory()
+            assert (await asyncio.gather(data.send_to_async(ours), received(theirs, data.size)))[1] == data.memory()
 
     run(work())
 
 
-def test_a_peer_that_vanishes_ends_a_send_in_a_loop(log: klog.Log, run: Run) -> None:
+def test_a_closed_connection_ends_a_send_in_a_loop(log: klog.Log, run: Run) -> None:
     async def work() -> None:
         ours, theirs = socket.socketpair()
         with ours:
@@ -360,8 +360,8 @@ def test_tls_in_a_loop(log: klog.Log, run: Run) -> None:
     run(work())
 
 
-def test_tls_in_a_loop_that_must_hear_the_peer_first(log: klog.Log, run: Run) -> None:
-    """The handshake is the first thing that sending does: it needs an answer."""
+def test_tls_in_a_loop_that_must_read_from_the_peer_first(log: klog.Log, run: Run) -> None:
+    """Sending starts with the handshake, which needs a reply."""
     from tests.support.tls import contexts
 
     data = whole(log)
@@ -391,7 +391,7 @@ def test_tls_in_a_loop_that_must_hear_the_peer_first(log: klog.Log, run: Run) ->
 # ---- piece after piece -----------------------------------------------------------------------------------------------
 
 
-def test_bytes_and_slices_in_their_order(log: klog.Log) -> None:
+def test_bytes_and_slices_are_sent_in_order(log: klog.Log) -> None:
     first, second = log.fetch(3), log.fetch(30)
     parts = [b"head", first, memoryview(b"between"), b"", second, log.fetch(40), bytearray(b"end")]
     out = klog.Outgoing(parts)
@@ -408,7 +408,7 @@ def test_bytes_and_slices_in_their_order(log: klog.Log) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tcp", "unix"])
-def test_it_goes_on_where_a_full_socket_stopped_it(log: klog.Log, kind: str) -> None:
+def test_a_send_resumes_where_a_full_socket_stopped_it(log: klog.Log, kind: str) -> None:
     data, got = whole(log), bytearray()
     out = klog.Outgoing([b"x" * 300_000, data, b"y" * 1000, data])
     with pair(kind) as (ours, theirs):
@@ -422,7 +422,7 @@ def test_it_goes_on_where_a_full_socket_stopped_it(log: klog.Log, kind: str) -> 
         assert got == b"x" * 300_000 + bytes(data.memory()) + b"y" * 1000 + bytes(data.memory())
 
 
-def test_after_a_timeout_it_goes_on_too(log: klog.Log) -> None:
+def test_a_send_resumes_after_a_timeout(log: klog.Log) -> None:
     data = whole(log)
     out = klog.Outgoing([b"head", data, b"tail"])
     with pair("unix") as (ours, theirs):
@@ -447,7 +447,7 @@ def data_packets(sock: socket.socket) -> int:
     return int(struct.unpack_from("I", info, 156)[0])
 
 
-def test_what_stands_between_slices_is_no_packet_of_its_own(tmp_path: Path) -> None:
+def test_bytes_between_slices_are_not_sent_as_separate_packets(tmp_path: Path) -> None:
     """O3."""
     with one_log(tmp_path) as log:
         for i in range(5):
@@ -487,8 +487,8 @@ def test_more_than_two_gib_of_slices(log: klog.Log) -> None:
     assert got == out.size
 
 
-def test_a_disk_that_fails_in_the_middle(tmp_path: Path) -> None:
-    """F20: nothing is lost of what is known: how much went, and whose fault it was."""
+def test_a_disk_error_during_a_send(tmp_path: Path) -> None:
+    """F20: the error reports how much was sent, and names the disk."""
     with FaultyIo() as kernel, klog.open(tmp_path / "data", create=True, files=RealFiles(kernel.table)) as logs:
         logs.create_topic("t")
         log = fill(logs.log("t"))
@@ -520,8 +520,8 @@ def test_files_and_pipes_are_targets_too(log: klog.Log, tmp_path: Path) -> None:
         assert end.read(sent) == data.memory()[:sent]
 
 
-def test_a_disk_that_fails_each_time_it_is_sent_from(tmp_path: Path) -> None:
-    """F20: looking up headers, which are in memory, does not begin the count anew; bytes that went do."""
+def test_repeated_disk_errors_while_sending_take_the_log_offline(tmp_path: Path) -> None:
+    """F20: header lookups, which are in memory, do not reset the count; sent bytes do."""
     with FaultyIo() as kernel, klog.Log.open(tmp_path / "t-0", files=RealFiles(kernel.table)) as log:
         fill(log, 3)
         for times in (2, 3):
@@ -538,7 +538,7 @@ def test_a_disk_that_fails_each_time_it_is_sent_from(tmp_path: Path) -> None:
         log.close()
 
 
-def test_a_peer_that_is_gone_is_no_fault_of_the_disk(log: klog.Log) -> None:
+def test_a_closed_connection_is_not_a_disk_error(log: klog.Log) -> None:
     for _ in range(5):
         with pair("unix") as (ours, theirs):
             theirs.close()
@@ -548,8 +548,8 @@ def test_a_peer_that_is_gone_is_no_fault_of_the_disk(log: klog.Log) -> None:
 
 
 @pytest.mark.parametrize("kind", ["slice", "outgoing"])
-def test_what_went_in_all_turns_is_said(log: klog.Log, run: Run, kind: str) -> None:
-    """Not in the last one alone."""
+def test_an_error_reports_the_bytes_of_all_calls(log: klog.Log, run: Run, kind: str) -> None:
+    """Of all calls, not only the last one."""
     data, kept = whole(log), bytearray()
 
     def read(theirs: socket.socket) -> None:
@@ -573,7 +573,7 @@ def test_what_went_in_all_turns_is_said(log: klog.Log, run: Run, kind: str) -> N
     run(work())
 
 
-def test_a_cancelled_send_of_a_slice_says_how_much_went(log: klog.Log, run: Run) -> None:
+def test_a_cancelled_send_of_a_slice_reports_what_was_sent(log: klog.Log, run: Run) -> None:
     data = whole(log)
 
     async def work() -> None:
@@ -593,8 +593,8 @@ def test_a_cancelled_send_of_a_slice_says_how_much_went(log: klog.Log, run: Run)
     run(work())
 
 
-def test_a_file_that_does_not_wait_in_an_event_loop(log: klog.Log, run: Run, tmp_path: Path) -> None:
-    """No loop can wait for a file."""
+def test_a_nonblocking_file_in_an_event_loop(log: klog.Log, run: Run, tmp_path: Path) -> None:
+    """An event loop cannot wait for a file."""
     data = whole(log)
     fd = os.open(tmp_path / "copy", os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK)
 

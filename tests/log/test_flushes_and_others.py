@@ -1,4 +1,4 @@
-"""A flush that is due, deleted meanwhile, or under way at a fork."""
+"""A due flush without descriptors, a flush that ends after a deletion, and a lock held at a fork."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def test_a_due_flush_without_a_descriptor_refuses_no_append(tmp_path: Path, dura
         assert log.recovery_point == 3 and values(log) == [b"0", b"1", b"2"]
 
 
-def test_a_flush_that_ends_behind_a_deletion_notes_nothing(tmp_path: Path) -> None:
+def test_a_flush_that_ends_after_a_deletion_records_nothing(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t")
         log = logs.log("t", 0)
         log.append([(None, b"0")])
-        told = log._on_flush
+        on_flush = log._on_flush
 
         def late(log: klog.Log) -> None:
             other = threading.Thread(target=logs.delete_topic, args=("t",))
             other.start()
             other.join()
-            told(log)
+            on_flush(log)
 
         log._on_flush = late
         log.flush()
@@ -63,7 +63,7 @@ def test_a_flush_that_ends_behind_a_deletion_notes_nothing(tmp_path: Path) -> No
         assert not points.exists() or ("t", 0) not in checkpoint.read_offsets(str(points))
 
 
-def test_a_forked_child_closes_its_log_whatever_a_thread_was_about(tmp_path: Path) -> None:
+def test_a_forked_child_closes_its_log_though_a_lock_was_held_at_the_fork(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t")
         log = logs.log("t", 0)

@@ -23,7 +23,7 @@ from tests.support.patience import PATIENCE
 
 
 class Gated(RealFiles):
-    """While the gate is closed, an fdatasync does not come back; `error` is what it comes back with, once."""
+    """While the gate is closed, an fdatasync does not return; `error` is what it raises, once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ def under_way(log: klog.Log, files: Gated) -> Call:
 
 
 def test_appends_go_on_during_a_flush_and_the_recovery_point_is_where_it_began(log: klog.Log, files: Gated) -> None:
-    """F1; F24 of the fault model: a disk that takes its time holds up nobody who does not wait for it."""
+    """F1; F24 of the fault model: a slow disk delays only the callers that wait for it."""
     flush = under_way(log, files)
     assert log.append([(None, b"2")]).first_offset == 2
     log.append_batches(batch([b"3"]))
@@ -122,8 +122,8 @@ def test_a_failed_flush_moves_nothing_and_is_final(log: klog.Log, files: Gated) 
     assert len(files.syncs) == 1
 
 
-def test_a_roll_waits_for_the_flush_under_way_and_hears_of_its_failure(log: klog.Log, files: Gated) -> None:
-    """F3: its own sync would have come back well, from a file whose error another one has taken."""
+def test_a_roll_waits_for_the_flush_under_way_and_raises_its_error(log: klog.Log, files: Gated) -> None:
+    """F3: the roll's own sync would succeed, because the kernel has already reported the file's error."""
     files.error = errno.EIO
     flush = under_way(log, files)
     roll = Call(log.roll)
@@ -135,7 +135,7 @@ def test_a_roll_waits_for_the_flush_under_way_and_hears_of_its_failure(log: klog
     assert log.recovery_point == 0 and len(log.segments) == 1 and len(files.syncs) == 1
 
 
-def test_a_flush_behind_which_the_log_was_rolled_takes_nothing_back(log: klog.Log, files: Gated) -> None:
+def test_a_flush_that_ends_after_a_roll_does_not_lower_the_recovery_point(log: klog.Log, files: Gated) -> None:
     flush = under_way(log, files)
     roll = Call(log.roll)
     time.sleep(0.01)
@@ -148,7 +148,7 @@ def test_a_flush_behind_which_the_log_was_rolled_takes_nothing_back(log: klog.Lo
     assert log.recovery_point == 3
 
 
-def test_what_a_flush_has_synced_and_a_truncation_has_taken_is_not_believed(log: klog.Log, files: Gated) -> None:
+def test_a_truncation_during_a_flush_bounds_the_recovery_point(log: klog.Log, files: Gated) -> None:
     """F1: what is appended in its place is not on disk."""
     flush = under_way(log, files)
     waits = threading.Event()
@@ -171,7 +171,7 @@ def test_closing_waits_for_the_flush_under_way(log: klog.Log, files: Gated) -> N
     assert log.closed and log.recovery_point == 2
 
 
-def test_flushes_of_many_threads_take_turns(log: klog.Log, files: Gated) -> None:
+def test_flushes_of_many_threads_run_one_at_a_time(log: klog.Log, files: Gated) -> None:
     flush = under_way(log, files)
     others = [Call(log.flush) for _ in range(3)]
     log.append([(None, b"2")])
@@ -193,8 +193,8 @@ def test_a_flush_up_to_an_offset_that_is_on_disk_already_does_nothing(log: klog.
         log.flush("3")  # type: ignore[arg-type]
 
 
-def test_so_many_bytes_make_a_flush_due(tmp_path: Path, files: Gated) -> None:
-    """klog.flush.bytes, with no thread that could do it: the append flushes, whoever the bytes come from."""
+def test_flush_bytes_make_a_flush_due(tmp_path: Path, files: Gated) -> None:
+    """klog.flush.bytes, without a flush thread: the append flushes, with every origin."""
     with opened(tmp_path, files, **{"klog.flush.bytes": 500}) as log:
         log.append([(None, b"x" * 100)])
         assert log.recovery_point == 0 and 100 < log.unflushed_bytes < 500
@@ -223,7 +223,7 @@ def test_flush_messages_and_flush_ms_hold_with_every_durability(tmp_path: Path) 
             assert log.recovery_point == 4
 
 
-def test_the_times_of_flushes_and_the_sizes_of_groups_are_told(tmp_path: Path) -> None:
+def test_metrics_have_flush_times_and_group_sizes(tmp_path: Path) -> None:
     with FaultyIo() as io:
         io.rule("fdatasync", delay_ms=20)
         with klog.open(tmp_path, create=True, durability="sync", files=RealFiles(io.table)) as logs:
@@ -231,11 +231,15 @@ def test_the_times_of_flushes_and_the_sizes_of_groups_are_told(tmp_path: Path) -
             for number in range(3):
                 logs.log("t", 0).append([(None, b"%d" % number)])
             logs.log("t", 1).append([(None, b"0")])
-            said = logs.log("t", 0).metrics()
+            measured = logs.log("t", 0).metrics()
             name = "LogFlushRateAndTimeMs"
-            assert said[name + "Count"] == 3 and said[name + "Mean"] >= 20 <= said[name + "50thPercentile"]
-            assert said[name + "99thPercentile"] <= said[name + "Max"]
-            assert (said["CommitGroupSizeCount"], said["CommitGroupSizeMean"], said["CommitGroupSizeMax"]) == (3, 1, 1)
+            assert measured[name + "Count"] == 3 and measured[name + "Mean"] >= 20 <= measured[name + "50thPercentile"]
+            assert measured[name + "99thPercentile"] <= measured[name + "Max"]
+            assert (
+                measured["CommitGroupSizeCount"],
+                measured["CommitGroupSizeMean"],
+                measured["CommitGroupSizeMax"],
+            ) == (3, 1, 1)
             together = logs.metrics()
             assert together[name + "Count"] == {"t-0": 3, "t-1": 1, "": 4}
             assert together["FlushQueueSize"] == {"": 0}
@@ -249,8 +253,8 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.002)
 
 
-def test_logs_with_bytes_to_flush_queue_up_for_one_round_of_the_background(tmp_path: Path, files: Gated) -> None:
-    """M21: several logs are flushed in one round, with one checkpoint behind them; appends do not wait for it."""
+def test_logs_with_bytes_to_flush_are_flushed_in_one_background_round(tmp_path: Path, files: Gated) -> None:
+    """M21: several logs are flushed in one round, with one checkpoint after it; appends do not wait for it."""
     config = {"klog.flush.bytes": 200, "log.flush.scheduler.interval.ms": 3_600_000}
     with klog.open(
         tmp_path, create=True, config=config, files=files, clock=SystemClock(), durability="interval"
@@ -281,7 +285,7 @@ def test_logs_with_bytes_to_flush_queue_up_for_one_round_of_the_background(tmp_p
         )
 
 
-def test_a_round_that_meets_a_failing_disk_reports_it_and_moves_no_recovery_point(
+def test_a_round_with_a_disk_error_reports_it_and_moves_no_recovery_point(
     tmp_path: Path, files: Gated, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = {"klog.flush.bytes": 100}

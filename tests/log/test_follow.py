@@ -1,4 +1,4 @@
-"""Reading while somebody writes: tail(), refresh(), readers that follow a writer in another process over its rolls."""
+"""Reading beside a writer: tail(), refresh(), readers that follow a writer in another process over its rolls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.logs import bases, one_log, tree, values
 from tests.support.patience import PATIENCE
 
 
-def test_tail_gives_what_is_there_and_ends_after_a_quiet_time(tmp_path: Path) -> None:
+def test_tail_returns_existing_records_and_ends_after_its_timeout(tmp_path: Path) -> None:
     with one_log(tmp_path, ManualClock()) as log:
         log.append([(None, b"%d" % i) for i in range(5)])
         assert [record.value for record in log.tail("earliest", timeout=10)] == [b"%d" % i for i in range(5)]
@@ -34,7 +34,7 @@ def test_tail_begins_where_the_log_ended_when_it_was_called(tmp_path: Path) -> N
 
 
 def test_tail_sees_records_that_come_while_it_waits(tmp_path: Path) -> None:
-    """A clock whose sleep() lets the writer write: no thread, no waiting."""
+    """The clock's sleep() lets the writer write: no thread, no waiting."""
     left = [b"a", b"b", b"c"]
 
     class Writer(ManualClock):
@@ -49,7 +49,7 @@ def test_tail_sees_records_that_come_while_it_waits(tmp_path: Path) -> None:
         assert bases(log) == [0, 1, 2, 3]
 
 
-def test_the_quiet_time_begins_anew_with_each_record(tmp_path: Path) -> None:
+def test_the_timeout_of_a_tail_restarts_with_each_record(tmp_path: Path) -> None:
     pauses = [0.9, 0.9, 0.9, 1.1, 0.1]
 
     class Writer(ManualClock):
@@ -61,7 +61,7 @@ def test_the_quiet_time_begins_anew_with_each_record(tmp_path: Path) -> None:
                 super().sleep(seconds)
 
     with one_log(tmp_path, Writer()) as log:
-        assert len(list(log.tail(timeout=1))) == 5  # records that are there are given, however late
+        assert len(list(log.tail(timeout=1))) == 5  # existing records are returned, however late
 
 
 def test_tail_works_with_async_for(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_async_tail_ends_after_its_timeout(tmp_path: Path) -> None:
         assert asyncio.run(follow(log)) == [b"x"] * 3
 
 
-def test_a_tail_of_a_closed_log_says_so(tmp_path: Path) -> None:
+def test_a_tail_of_a_closed_log_raises(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         log.append([(None, b"x")])
         tail = iter(log.tail("earliest"))
@@ -127,7 +127,7 @@ def test_refresh_follows_appends_and_rolls(tmp_path: Path) -> None:
         assert (reader.log_end_offset, values(reader)) == (0, [])
         for i in range(12):
             writer.append([(None, b"%02d" % i)])
-            assert reader.log_end_offset == i  # it stands still until told
+            assert reader.log_end_offset == i  # it does not move before refresh()
             reader.refresh()
             assert reader.log_end_offset == i + 1
             assert values(reader) == [b"%02d" % j for j in range(i + 1)]
@@ -157,7 +157,7 @@ def test_refresh_does_not_show_half_a_batch(tmp_path: Path) -> None:
         assert reader.log_end_offset == 2
 
 
-def test_refresh_notices_that_the_log_was_cut(tmp_path: Path) -> None:
+def test_refresh_detects_a_truncation(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         for i in range(3):
             log.append([(None, b"%d" % i)])
@@ -171,7 +171,7 @@ def test_refresh_notices_that_the_log_was_cut(tmp_path: Path) -> None:
         assert values(reader) == [b"0"]
 
 
-def test_refresh_notices_segments_that_went(tmp_path: Path) -> None:
+def test_refresh_detects_deleted_segments(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         for i in range(3):
             log.append([(None, b"%d" % i)])
@@ -196,8 +196,8 @@ def test_refresh_of_a_writer_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["Log.open", "klog.open"])
-def test_a_reader_that_came_before_the_writer_sees_what_it_writes(tmp_path: Path, alone: bool) -> None:
-    """The high watermark of the last stop bounds a reader only until somebody writes again."""
+def test_a_reader_opened_before_the_writer_sees_its_records(tmp_path: Path, alone: bool) -> None:
+    """The high watermark of the last stop bounds a reader only until the next writer opens the log."""
     with one_log(tmp_path) as log:
         log.append([(None, b"a")])
     reader = klog.Log.open(tmp_path / "events-0", read_only=True)
@@ -276,7 +276,7 @@ def test_four_writers_and_two_readers_agree(tmp_path: Path) -> None:
                 info = log.append(batch, compression="lz4" if i % 3 == 0 else None)
                 assert info.count == size
                 got = [(r.key, r.value) for r in log.read(info.first_offset, info.last_offset + 1)]
-                assert got == batch  # its own append is there at once, in one piece
+                assert got == batch  # its own append is readable at once, whole
 
         def read() -> None:
             while not stop.is_set():

@@ -1,4 +1,4 @@
-"""A read-only log beside a live writer: it sees rolls, keeps its lookups short, and says when it was overtaken."""
+"""A read-only log beside a live writer: it sees rolls, keeps its lookups short, and reports when it was overtaken."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_a_roll_within_one_tick_of_the_directory_time(tmp_path: Path) -> None:
             assert [record.value for record in follower.read()] == [b"a", b"b"]
 
 
-def test_an_index_that_is_ahead_of_what_the_reader_has_seen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_index_with_entries_beyond_the_readers_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with writer(tmp_path, index_interval_bytes=100) as log:
         for _ in range(4):
             log.append([(None, b"v" * 100)])
         with reader(tmp_path) as follower:
             follower.refresh()
-            follower.segments[-1].close()  # the index is looked at anew
+            follower.segments[-1].close()  # the index is read again
             for _ in range(4):
                 log.append([(None, b"v" * 100)])
             index = follower.segments[-1].index
@@ -69,7 +69,7 @@ def test_lookups_of_a_follower_do_not_walk_the_whole_segment(tmp_path: Path) -> 
         assert offset < follower.log_end_offset
 
 
-def test_a_tail_that_is_overtaken_says_so(tmp_path: Path) -> None:
+def test_a_tail_overtaken_by_retention_raises(tmp_path: Path) -> None:
     with writer(tmp_path) as log:
         log.append([(None, b"a")])
         log.roll()
@@ -82,7 +82,7 @@ def test_a_tail_that_is_overtaken_says_so(tmp_path: Path) -> None:
                 next(iter(tail))
 
 
-def test_a_segment_made_anew_under_its_old_name(tmp_path: Path) -> None:
+def test_a_segment_recreated_under_its_old_name(tmp_path: Path) -> None:
     with writer(tmp_path) as log:
         log.append([(None, b"first")])
     with reader(tmp_path) as follower:
@@ -96,7 +96,7 @@ def test_a_segment_made_anew_under_its_old_name(tmp_path: Path) -> None:
             assert [record.value for record in follower.read()] == [b"second"]
 
 
-# ---- what the writer takes back --------------------------------------------------------------------------------------
+# ---- appends that the writer rolls back ------------------------------------------------------------------------------
 
 
 def batches(*values: bytes, start: int = 0) -> bytes:
@@ -104,7 +104,7 @@ def batches(*values: bytes, start: int = 0) -> bytes:
 
 
 def bare(path: Path, data: bytes) -> Path:
-    """The .log file of a partition that nobody has open for writing."""
+    """The .log file of a partition that no process has open for writing."""
     (path / "t-0").mkdir()
     file = path / "t-0" / f"{0:020d}.log"
     file.write_bytes(data)
@@ -112,8 +112,8 @@ def bare(path: Path, data: bytes) -> Path:
 
 
 @pytest.mark.parametrize("then", [(b"b", b"c"), (b"longer than it was",), (b"x" * 5000, b"y"), (b"x",) * 400])
-def test_an_append_that_is_taken_back_and_another_in_its_place(tmp_path: Path, then: tuple[bytes, ...]) -> None:
-    """Between two looks the end of the log went back and came forth again: nothing of what was there may be believed."""
+def test_a_rolled_back_append_replaced_by_another(tmp_path: Path, then: tuple[bytes, ...]) -> None:
+    """Between two refreshes the log end went back and forward again: no earlier byte may be used."""
     first = batches(b"a")
     file = bare(tmp_path, first + batches(b"taken back", b"x" * 100, start=1))
     with reader(tmp_path) as log:
@@ -126,8 +126,8 @@ def test_an_append_that_is_taken_back_and_another_in_its_place(tmp_path: Path, t
         assert [record.value for record in log.read()] == [b"a", *then]
 
 
-def test_a_header_that_is_there_before_its_bytes(tmp_path: Path) -> None:
-    """In a file that was given its length at once, a batch in full swing is a header with zeros behind it."""
+def test_a_header_written_before_its_records(tmp_path: Path) -> None:
+    """In a preallocated file an unfinished batch is a header followed by zeros."""
     first, second = batches(b"a"), batches(b"v" * 9000, start=1)
     file = bare(tmp_path, first + bytes(20_000))
     with reader(tmp_path) as log:
@@ -144,8 +144,8 @@ def test_a_header_that_is_there_before_its_bytes(tmp_path: Path) -> None:
         assert [record.value for record in log.read()] == [b"a", b"v" * 9000]
 
 
-def test_a_cut_in_the_middle_of_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read is from before or after the cut, never a mixture; what is beyond the new end is named."""
+def test_a_truncation_during_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes are from before or after the cut, never a mixture; offsets beyond the new end are refused."""
     before, after = batches(*[b"%d" % i for i in range(50)]), batches(*[b"new %d" % i for i in range(30)])
     file = bare(tmp_path, before)
     with reader(tmp_path) as log:
@@ -170,7 +170,7 @@ def test_a_cut_in_the_middle_of_a_read(tmp_path: Path, monkeypatch: pytest.Monke
             list(log.chunks(0, 50, max_bytes=300))
 
 
-def test_a_chunk_that_is_half_of_before_and_half_of_after_is_not_given_out(
+def test_a_chunk_mixed_from_before_and_after_a_cut_is_not_returned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, after = batches(*[b"old"] * 20), batches(*[b"new"] * 20)
@@ -198,8 +198,8 @@ def decoded(chunk: FetchedChunk) -> list[Any]:
     return list(iter_records(chunk.buffer, start=chunk.start, stop=chunk.stop))
 
 
-def test_segments_that_are_deleted_under_a_reader(tmp_path: Path) -> None:
-    """Every question is asked again of what is left; a read that begins below it says so."""
+def test_segments_that_are_deleted_beside_a_reader(tmp_path: Path) -> None:
+    """Every call is repeated on the segments that are left; a read that begins below them raises."""
     with writer(tmp_path) as log:
         for i in range(4):
             log.append([(None, b"%d" % i, T + i)])
@@ -219,7 +219,7 @@ def test_segments_that_are_deleted_under_a_reader(tmp_path: Path) -> None:
             assert [record.value for record in follower.read(2)] == [b"2", b"3"]
 
 
-def test_a_first_question_about_a_segment_that_is_gone(tmp_path: Path) -> None:
+def test_a_first_lookup_in_a_deleted_segment(tmp_path: Path) -> None:
     with writer(tmp_path) as log:
         for i in range(3):
             log.append([(None, b"%d" % i, T + i)])
@@ -231,11 +231,11 @@ def test_a_first_question_about_a_segment_that_is_gone(tmp_path: Path) -> None:
                 follower.fetch(0)
 
 
-def test_what_the_log_dir_says_of_the_start(tmp_path: Path) -> None:
+def test_the_log_start_follows_the_checkpoint(tmp_path: Path) -> None:
     with writer(tmp_path) as log:
         log.append([(None, b"%d" % i) for i in range(5)])
         with reader(tmp_path) as follower:
-            for start in (3, 2, 99):  # it never goes back, and never beyond the log
+            for start in (3, 2, 99):  # the log start never goes back, and never beyond the log
                 (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {start}\n")
                 follower.refresh()
                 assert follower.log_start_offset == 3
@@ -252,14 +252,14 @@ def test_a_new_leader_epoch_is_seen(tmp_path: Path) -> None:
             assert follower.leader_epochs == [(0, 0), (7, 1)]
 
 
-# ---- what a cleaner puts in the place of segments --------------------------------------------------------------------
+# ---- segments that a cleaner replaces --------------------------------------------------------------------------------
 
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": 90_000, "file.delete.delay.ms": 0}
 
 
 def two_generations(directory: Path) -> Log:
-    """Keys 0 to 199 at offsets 0 to 199, the even ones once more behind them: compacted, the first segment has the odd
-    ones alone, at half their places."""
+    """Keys 0 to 199 at offsets 0 to 199, the even ones once more after them: compacted, the first segment has only the
+    odd ones, at half their positions."""
     log = Log.open(directory, config=COMPACT, clock=ManualClock(T))
     for keys in (range(200), range(0, 200, 2), [999]):
         for key in keys:
@@ -271,7 +271,7 @@ def two_generations(directory: Path) -> Log:
 @pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("known", ["nothing", "index", "both"])
 def test_a_compaction_beside_a_reader(tmp_path: Path, direct: bool, known: str) -> None:
-    """A place that was looked up in one file is never read in the other, whatever of the segment the reader has open."""
+    """A position of one file is never used in the other, whichever files of the segment the reader has open."""
     config = COMPACT | ({"klog.io.read": "direct"} if direct else {})
     with two_generations(tmp_path / "t-0") as log:
         odd = [*range(51, 200, 2), *range(200, 301)]
@@ -308,8 +308,8 @@ def test_another_file_of_the_same_length(tmp_path: Path) -> None:
         assert [record.value for record in log.read()] == [b"b", b"z"]
 
 
-def test_the_moment_between_the_old_segments_and_the_new_one(tmp_path: Path) -> None:
-    """The old ones are aside, the new one has not got its name: it is waited for, not left out."""
+def test_a_reader_waits_while_a_compaction_swaps_segments(tmp_path: Path) -> None:
+    """The old ones are renamed, the new one does not have its name yet: the reader waits and does not skip it."""
     file = bare(tmp_path, batches(b"a"))
     (tmp_path / "t-0" / f"{1:020d}.log").write_bytes(batches(b"z", start=1))
     swap = file.with_name(file.name + ".swap")

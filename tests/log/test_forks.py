@@ -1,4 +1,4 @@
-"""A forked child and what its parent has open: a reader goes on by itself, a writer does not, and nothing hangs."""
+"""A forked child and its parent's open logs: a reader works on its own, a writer raises, and nothing hangs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.logs import one_log, values
 from tests.support.patience import PATIENCE
 
 
-def test_a_reader_goes_on_in_the_child(tmp_path: Path) -> None:
+def test_a_reader_continues_in_the_child(tmp_path: Path) -> None:
     with one_log(tmp_path) as log, klog.open(tmp_path, read_only=True) as logs:
         log.append([(None, b"a")])
         reader = logs.log("events")
@@ -33,10 +33,10 @@ def test_a_reader_goes_on_in_the_child(tmp_path: Path) -> None:
         first, second, topics, fd = in_child(child)
         assert (first, second, topics) == ([b"a"], [b"a", b"b"], {"events": [0]})
         assert fd not in (-1, None)
-        assert values(reader) == [b"a"]  # the parent's own place
+        assert values(reader) == [b"a"]  # the parent's own position
 
 
-def test_a_reader_s_descriptors_are_its_own(tmp_path: Path) -> None:
+def test_a_readers_descriptors_in_the_child_are_its_own(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         log.append([(None, b"a")])
     with klog.Log.open(tmp_path / "events-0", read_only=True) as reader:
@@ -51,7 +51,7 @@ def test_a_reader_s_descriptors_are_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read_only", [True, False])
 def test_a_fork_while_another_thread_holds_the_lock(tmp_path: Path, read_only: bool) -> None:
-    """That thread is not there in the child, where nobody would ever let go of the lock."""
+    """That thread does not exist in the child, where the lock would never be released."""
     with one_log(tmp_path) as log:
         log.append([(None, b"a")])
     with klog.open(tmp_path, read_only=read_only) as logs:
@@ -80,9 +80,9 @@ def test_a_fork_while_another_thread_holds_the_lock(tmp_path: Path, read_only: b
         assert answer == [b"a"] if read_only else answer[0] == ForkedHandle.__name__
 
 
-def test_a_tail_that_waits_is_not_the_child_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child's wait takes no news from its parent, whose wait goes on."""
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 1000.0)  # nobody looks by himself
+def test_a_waiting_tail_belongs_to_the_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child's wait does not consume its parent's notifications, and the parent's wait continues."""
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 1000.0)  # no periodic checks
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("events")
         log = logs.log("events")
@@ -120,7 +120,7 @@ def _count(path: str) -> int:
         return log.count()
 
 
-def test_a_path_can(tmp_path: Path) -> None:
+def test_a_path_can_be_sent_to_another_process(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         log.append([(None, b"a")] * 7)
         with multiprocessing.get_context("fork").Pool(1) as pool:

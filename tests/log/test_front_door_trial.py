@@ -1,4 +1,4 @@
-"""What a new user tries first at the front door, and what it says when that is wrong."""
+"""First calls of a new user on the public API, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from klog.log.directory import checkpoint
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A log.dir that was stopped cleanly: its checkpoints say where the logs ended."""
+    """A log.dir after a clean stop: its checkpoints have the log ends."""
     directory = tmp_path / "data"
     with klog.open(directory, create=True) as logs:
         logs.create_topic("t")
@@ -27,8 +27,8 @@ def _keys(records: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["manager", "log alone"])
-def test_a_reader_who_came_before_the_writer_sees_what_it_appends(data: Path, alone: bool) -> None:
-    """The checkpoint of the last stop bounds a reader only as long as it stands: the writer takes it away."""
+def test_a_reader_opened_before_the_writer_sees_its_appends(data: Path, alone: bool) -> None:
+    """The checkpoint of the last stop bounds a reader only until a writer opens the log and removes it."""
     with klog.open(data, read_only=True) as there:
         log = klog.Log.open(data / "t-0", read_only=True) if alone else there.log("t")
         assert log.high_watermark == 1
@@ -46,23 +46,26 @@ def test_a_reader_who_came_before_the_writer_sees_what_it_appends(data: Path, al
 
 
 def test_a_reader_follows_the_high_watermark_of_a_broker(data: Path) -> None:
-    """A broker rewrites the checkpoint every few seconds; what lies above it is not replicated yet."""
-    marks = data / checkpoint.HIGH_WATERMARK
+    """A broker rewrites the checkpoint every few seconds; records above it are not replicated yet."""
+    high_watermarks = data / checkpoint.HIGH_WATERMARK
     with klog.open(data) as logs:
         logs.append("t", [(b"1", b""), (b"2", b"")])
-    marks.write_text("0\n1\nt 0 1\n")
-    with klog.open(data, read_only=True) as logs, klog.Log.open(data / "t-0", read_only=True, high_watermark=2) as told:
+    high_watermarks.write_text("0\n1\nt 0 1\n")
+    with (
+        klog.open(data, read_only=True) as logs,
+        klog.Log.open(data / "t-0", read_only=True, high_watermark=2) as fixed,
+    ):
         log = logs.log("t")
         tail = log.tail(0, timeout=0)
         assert _keys(tail) == [b"old"]
-        marks.with_name("new").write_text("0\n1\nt 0 3\n")
-        marks.with_name("new").rename(marks)
+        high_watermarks.with_name("new").write_text("0\n1\nt 0 3\n")
+        high_watermarks.with_name("new").rename(high_watermarks)
         assert _keys(tail) == [b"1", b"2"]
-        marks.write_text("no checkpoint")
+        high_watermarks.write_text("no checkpoint")
         log.refresh()
         assert log.high_watermark == 3
-        told.refresh()
-        assert told.high_watermark == 2  # given by the caller: no file changes it
+        fixed.refresh()
+        assert fixed.high_watermark == 2  # given by the caller: no file changes it
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,7 @@ def test_a_reader_follows_the_high_watermark_of_a_broker(data: Path) -> None:
         (7, "not int"),
     ],
 )
-def test_what_is_no_iterable_of_records_is_named(data: Path, records: Any, message: str) -> None:
+def test_arguments_that_are_not_records_are_named(data: Path, records: Any, message: str) -> None:
     with klog.open(data) as logs:
         for append in (logs.log("t").append, lambda given: logs.append("t", given)):
             with pytest.raises(TypeError, match=message):
@@ -104,7 +107,7 @@ def test_ids_of_another_type_are_named(data: Path) -> None:
         assert list(logs.topics()) == ["t"]
 
 
-def test_a_path_in_bytes(data: Path) -> None:
+def test_a_path_may_be_bytes(data: Path) -> None:
     with klog.open(bytes(data), read_only=True) as logs:  # type: ignore[arg-type]
         assert logs.topics() == {"t": [0]} and logs.path == str(data)
 
@@ -116,8 +119,8 @@ def _batches(data: Path, count: int) -> Path:
     return data / "t-0" / f"{0:020d}.log"
 
 
-def test_a_reader_is_not_shown_a_log_that_damage_made_short(data: Path) -> None:
-    """A hostile length hides all that stands behind it: strict refuses, "kafka" shows what a broker would keep."""
+def test_a_strict_reader_refuses_a_log_shortened_by_damage(data: Path) -> None:
+    """An invalid length hides everything after it: strict refuses, "kafka" shows what a broker would keep."""
     path = _batches(data, 4)
     content = bytearray(path.read_bytes())
     second = 12 + int.from_bytes(content[8:12], "big")
@@ -134,7 +137,7 @@ def test_a_reader_is_not_shown_a_log_that_damage_made_short(data: Path) -> None:
     assert path.read_bytes() == content
 
 
-def test_a_reader_tells_of_a_torn_tail(data: Path) -> None:
+def test_a_reader_reports_a_torn_tail(data: Path) -> None:
     path = _batches(data, 1)
     content = path.read_bytes()
     path.write_bytes(content + content[:30])
@@ -150,8 +153,8 @@ def test_a_reader_tells_of_a_torn_tail(data: Path) -> None:
         assert logs.log("t").recovery.reason == ""
 
 
-def test_what_a_crashed_log_laid_aside_is_known_and_swept_up(data: Path) -> None:
-    """Log.open lays the clean-shutdown marker aside while it writes. Dead, it leaves it to the next manager."""
+def test_the_renamed_marker_of_a_killed_log_is_recognized_and_removed(data: Path) -> None:
+    """Log.open renames the clean-shutdown marker while it writes. After a kill, the next manager removes that file."""
     log = klog.Log.open(data / "t-0")
     log.append([(b"k", b"v")])
     log._abandon()

@@ -1,4 +1,4 @@
-"""A gap between two segments is damage, unless this log has made it: klog-gaps says so after a crash."""
+"""A gap between two segments is damage, unless this log made it: klog-gaps lists such gaps after a crash."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reopen(path: Path) -> list[int]:
         return [record.offset for record in log.read()]
 
 
-def test_a_gap_that_a_follower_was_given_survives_a_crash(tmp_path: Path) -> None:
+def test_a_replicated_gap_survives_a_crash(tmp_path: Path) -> None:
     path = with_gap(tmp_path)
     assert reopen(path) == [0, 1, 2, 10, 11, 12]
     assert [problem for problem in klog.verify(path).problems if problem.kind == "gap"] == []
@@ -53,7 +53,7 @@ def test_a_gap_that_a_truncation_inside_a_batch_left_survives_a_crash(tmp_path: 
 @pytest.mark.parametrize(
     "text", [None, b"", b"0\n1\n2 10\n", b"0\n1\n3 11\n", b"0\n1\nx y\n", b"1\n1\n3 10\n", b"\xff"]
 )
-def test_without_that_word_it_is_damage(tmp_path: Path, text: bytes | None) -> None:
+def test_an_unlisted_gap_is_damage(tmp_path: Path, text: bytes | None) -> None:
     path = with_gap(tmp_path)
     (path / "klog-gaps").unlink()
     if text is not None:
@@ -63,7 +63,7 @@ def test_without_that_word_it_is_damage(tmp_path: Path, text: bytes | None) -> N
     assert [problem.kind for problem in klog.verify(path).problems if problem.kind == "gap"] == ["gap"]
 
 
-def test_what_the_cleaner_has_taken_is_no_damage_after_a_change_of_policy(tmp_path: Path) -> None:
+def test_gaps_left_by_the_cleaner_are_not_damage_after_a_change_of_policy(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "t-0", config={"segment.bytes": 100, "cleanup.policy": "compact"}) as log:
         for number in range(8):
             log.append([(b"%d" % (number // 6), b"v", NOW)])

@@ -17,11 +17,11 @@ by_partition = pytest.mark.parametrize("partition", PARTITIONS, ids=[partition.i
 
 
 def last_moment(case: str) -> ManualClock:
-    """A clock that stands at the newest record of the whole case."""
+    """A clock set to the newest record of the whole case."""
     return ManualClock(max(partition.largest_timestamp for partition in golden.partitions(case)))
 
 
-def test_the_cases_are_all_here() -> None:
+def test_all_cases_are_present() -> None:
     assert len(golden.CASES) == 16
     assert len(PARTITIONS) == 67
     assert sum(len(partition.records) for partition in PARTITIONS) == 46513
@@ -29,7 +29,7 @@ def test_the_cases_are_all_here() -> None:
 
 @by_partition
 def test_stored_files_are_the_ones_kafka_wrote(partition: golden.Partition) -> None:
-    """Guards the test itself: a checkout that changed line ends in a .log would fail here and nowhere clearly."""
+    """Guards the test itself: a checkout that changed line ends in a .log would otherwise fail unclearly."""
     assert partition.log_bytes_sha256 == partition.entry["batches_sha256"]
 
 
@@ -84,7 +84,7 @@ def test_partition_alone_with_its_producers(partition: golden.Partition, read_on
 
 
 @by_case
-def test_a_closed_copy_opens_cleanly_and_says_the_same(case: str, tmp_path: Path) -> None:
+def test_a_closed_copy_opens_cleanly_with_the_same_content(case: str, tmp_path: Path) -> None:
     logdir = golden.copy_logdir(case, tmp_path)
     with klog.open(logdir, recovery="kafka", clock=last_moment(case)) as logs:
         for partition in golden.partitions(case):
@@ -102,7 +102,7 @@ def test_a_closed_copy_opens_cleanly_and_says_the_same(case: str, tmp_path: Path
 
 
 @by_partition
-def test_record_room_decodes_every_stored_batch(partition: golden.Partition) -> None:
+def test_the_record_package_decodes_every_stored_batch(partition: golden.Partition) -> None:
     """Without index, start offset or transactions: all of the .log files, below the log start too."""
     got, codecs = [], []
     batches: list[tuple[int, int, int]] = []

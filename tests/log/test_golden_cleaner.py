@@ -1,4 +1,4 @@
-"""The logs that Kafka's cleaner was given open and read: with every record that it left, as it left it."""
+"""Inputs and outputs of Kafka's cleaner open and read, with every record that the cleaner left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_log_before_cleaning(name: str, clean: bool, cases: dict[str, golden.L
     assert [problem for problem in klog.verify(directory).problems if problem.kind != "checkpoint"] == []
 
 
-def test_flipped_bits_are_told_where_they_are(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
+def test_flipped_bits_are_reported_with_their_position(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
     case = cases["flipped-bit"]
     directory = case.copy(tmp_path)
     with (
@@ -45,5 +45,7 @@ def test_flipped_bits_are_told_where_they_are(cases: dict[str, golden.LoaderCase
         pytest.raises(CorruptBatch) as caught,
     ):
         list(log.read())
-    told = {(problem.path, problem.position) for problem in klog.verify(directory).problems if problem.kind == "crc"}
-    assert (caught.value.path, caught.value.position) in told
+    reported = {
+        (problem.path, problem.position) for problem in klog.verify(directory).problems if problem.kind == "crc"
+    }
+    assert (caught.value.path, caught.value.position) in reported

@@ -1,7 +1,7 @@
 """Appended again with klog, Kafka's uncompressed logs come out byte for byte: batches, indexes, snapshots, epochs.
 
-Each stored batch is one append of its records, under the topic's settings. Compressed batches are left to the interop
-tests: two compressors of one format need not agree on bytes.
+Each stored batch is one append of its records, with the topic's configuration. Compressed batches are left to the
+interop tests: two compressors of one format need not produce the same bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_rebuilt_byte_for_byte(partition: golden.Partition, tmp_path: Path) -> N
     differences.report()
 
 
-def test_there_is_something_to_rebuild() -> None:
+def test_there_are_partitions_to_rebuild() -> None:
     assert {partition.name for partition in UNCOMPRESSED} == {
         "plain-0",
         "seg-bytes-0",

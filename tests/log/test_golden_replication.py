@@ -1,7 +1,7 @@
 """What Kafka wrote, replicated batch by batch into an empty log of klog, gives Kafka's files and Kafka's account of them.
 
-The segments too: where the broker rolled, klog does. Logs that a cleaner has been at have other segments, and lack the
-records that began their epochs and ended their transactions; of them the records alone are compared.
+The segments too: where the broker rolled, klog does. Logs rewritten by a cleaner have other segments, and lack the
+records that began their epochs and ended their transactions; for them only the records are compared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from klog.record import decode
 from tests.support import golden
 
 PARTITIONS = [partition for partition in golden.all_partitions() if partition.entry["high_watermark"] is not None]
-# The broker was restarted years of wall time after these records' own times: each time it forgot their producers.
+# The broker was restarted years after these records' timestamps: each restart expired their producers.
 FORGOTTEN = {"epochs/terms-0"}
 
 
@@ -25,7 +25,7 @@ def is_cleaned(partition: golden.Partition) -> bool:
 
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=[partition.id for partition in PARTITIONS])
-def test_a_follower_of_kafka(partition: golden.Partition, tmp_path: Path) -> None:
+def test_replicating_kafkas_log_gives_kafkas_files(partition: golden.Partition, tmp_path: Path) -> None:
     entry = partition.entry
     path = tmp_path / f"{partition.topic}-{partition.number}"
     options = {"config": entry["config"], "clock": ManualClock(partition.largest_timestamp)}

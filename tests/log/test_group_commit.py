@@ -35,7 +35,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 class Gated(RealFiles):
-    """While the gate is closed, an fdatasync does not come back."""
+    """While the gate is closed, an fdatasync does not return."""
 
     def __init__(self, table: int = 0) -> None:
         super().__init__(table)
@@ -50,7 +50,7 @@ class Gated(RealFiles):
         super().fdatasync(file)
 
     def close(self) -> None:
-        """From here on: and nobody has been here yet."""
+        """Close the gate, and forget earlier arrivals."""
         while self.entered.acquire(blocking=False):
             pass
         self.syncs = 0
@@ -58,7 +58,7 @@ class Gated(RealFiles):
 
 
 class Appender(threading.Thread):
-    """One call, in a thread: what came of it."""
+    """One call, in a thread: its result or error."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
@@ -99,7 +99,7 @@ def opened(path: Path, files: Any, **config: Any) -> klog.Log:
 
 
 def together(log: klog.Log, files: Gated, *calls: Callable[[], Any]) -> list[Appender]:
-    """The calls as one group, in this order, behind a group of one record; the gate is open again then."""
+    """Run the calls as one group, in this order, after a group of one record; then the gate is open again."""
     files.close()
     leader = Appender(lambda: log.append([(None, b"leads")]))
     assert files.entered.acquire(timeout=PATIENCE)
@@ -118,8 +118,8 @@ def put(log: klog.Log, value: bytes) -> Callable[[], Any]:
     return lambda: log.append([(None, value)])
 
 
-def test_nobody_is_answered_and_nothing_is_shown_before_the_fdatasync_is_through(log: klog.Log, files: Gated) -> None:
-    """F24, P2: a stalled fdatasync holds every answer of its group back."""
+def test_no_append_returns_and_no_record_is_readable_before_the_fdatasync(log: klog.Log, files: Gated) -> None:
+    """F24, P2: a stalled fdatasync holds back every append of its group."""
     files.close()
     first = Appender(put(log, b"a"))
     assert files.entered.acquire(timeout=PATIENCE)
@@ -173,7 +173,7 @@ def test_appends_that_wait_share_one_write_and_one_fdatasync(tmp_path: Path) -> 
 
 
 def test_every_kind_of_append_is_in_the_group(tmp_path: Path, log: klog.Log, files: Gated) -> None:
-    """The batches of clients, coordinators and of a leader that is followed, and lists."""
+    """Batches of clients, of coordinators and of replication, and lists."""
     end = log.log_end_offset + 1
     group = together(
         log,
@@ -189,7 +189,7 @@ def test_every_kind_of_append_is_in_the_group(tmp_path: Path, log: klog.Log, fil
     assert files.syncs == 2
 
 
-def test_what_is_refused_in_the_middle_of_a_group_concerns_nobody_else(log: klog.Log, files: Gated) -> None:
+def test_a_refused_append_in_a_group_affects_no_other(log: klog.Log, files: Gated) -> None:
     log.append_batches(produced(7, 0, 0))
     group = together(
         log,
@@ -199,21 +199,21 @@ def test_what_is_refused_in_the_middle_of_a_group_concerns_nobody_else(log: klog
         lambda: log.append_batches(produced(7, 0, 1)),
         lambda: log.append_batches(produced(7, 0, 7)),
         lambda: log.append_batches(produced(7, 0, 2)),
-        put(log, b"behind"),
+        put(log, b"last"),
     )
-    before, once, twice, wrong, after, behind = group
+    before, once, twice, wrong, after, last = group
     assert before.outcome().first_offset == 3
     assert once.outcome().first_offset == twice.outcome().first_offset == 4
     assert twice.outcome().is_duplicate and not once.outcome().is_duplicate
     with pytest.raises(OutOfOrderSequence):
         wrong.outcome()
-    assert after.outcome().first_offset == 5 and behind.outcome().first_offset == 6
-    assert values(log, 3) == [b"before", b"v0", b"v0", b"behind"]
+    assert after.outcome().first_offset == 5 and last.outcome().first_offset == 6
+    assert values(log, 3) == [b"before", b"v0", b"v0", b"last"]
     assert [state.last_sequence for state in log.producers.values()] == [2]
 
 
-def test_a_full_disk_refuses_what_does_not_fit_and_nothing_else(tmp_path: Path) -> None:
-    """A joined write that fails is taken back, and each is tried alone: what fits goes in."""
+def test_a_full_disk_refuses_only_the_appends_that_do_not_fit(tmp_path: Path) -> None:
+    """A joined write that fails is rolled back, and each append is tried alone: those that fit succeed."""
     with FaultyIo() as io:
         files = Gated(io.table)
         with opened(tmp_path, files) as log:
@@ -239,18 +239,18 @@ def test_a_full_disk_refuses_what_does_not_fit_and_nothing_else(tmp_path: Path) 
 
 @pytest.mark.parametrize("failing", [1, 2, 3])
 def test_a_failed_fdatasync_fails_its_whole_group_and_is_final(tmp_path: Path, failing: int) -> None:
-    """F19, S2: nothing is retried, and what was answered before is there."""
+    """F19, S2: nothing is retried, and what was acknowledged before is there."""
     acked: list[bytes] = []
     with FaultyIo() as io:
         log = opened(tmp_path, RealFiles(io.table))
         log.append([(None, b"first")])
-        io.rule("fdatasync", error=errno.EIO, nth=failing, delay_ms=5)  # the first rule that fits is the one
+        io.rule("fdatasync", error=errno.EIO, nth=failing, delay_ms=5)  # the first matching rule applies
         io.rule("fdatasync", delay_ms=5)
         errors: list[BaseException] = []
 
-        def work(who: int) -> None:
+        def work(worker: int) -> None:
             for number in range(6):
-                value = b"%d:%d" % (who, number)
+                value = b"%d:%d" % (worker, number)
                 try:
                     log.append([(None, value)])
                 except (OSError, KlogError) as error:
@@ -259,7 +259,7 @@ def test_a_failed_fdatasync_fails_its_whole_group_and_is_final(tmp_path: Path, f
                 acked.append(value)
 
         before = io.calls("fdatasync")
-        threads = [threading.Thread(target=work, args=(who,)) for who in range(4)]
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -302,7 +302,7 @@ def log_append(log: klog.Log, sent: bytes, epoch: int | None = None) -> Any:
 
 
 def test_a_group_of_many_threads_is_nearly_all_of_them(tmp_path: Path) -> None:
-    """At least 0.6 of the threads share an fdatasync, on the mean; each thread's records are in its order."""
+    """At least 0.6 of the threads share an fdatasync, on average; each thread's records are in order."""
     threads, each = 8, 15
     with FaultyIo() as io, klog.Log.open(tmp_path / "t-0", durability="sync", files=RealFiles(io.table)) as log:
         log.append([(None, b"first")])
@@ -310,12 +310,12 @@ def test_a_group_of_many_threads_is_nearly_all_of_them(tmp_path: Path) -> None:
         before = io.calls("fdatasync")
         together = threading.Barrier(threads)
 
-        def work(who: int) -> None:
+        def work(worker: int) -> None:
             together.wait(PATIENCE)
             for number in range(each):
-                log.append([(b"%d" % who, b"%d" % number)])
+                log.append([(b"%d" % worker, b"%d" % number)])
 
-        running = [threading.Thread(target=work, args=(who,)) for who in range(threads)]
+        running = [threading.Thread(target=work, args=(worker,)) for worker in range(threads)]
         for thread in running:
             thread.start()
         for thread in running:
@@ -323,14 +323,14 @@ def test_a_group_of_many_threads_is_nearly_all_of_them(tmp_path: Path) -> None:
         syncs = io.calls("fdatasync") - before
         io.heal()
         assert log.log_end_offset == 1 + threads * each
-        for who in range(threads):
-            mine = [record.value for record in log.read(1) if record.key == b"%d" % who]
+        for worker in range(threads):
+            mine = [record.value for record in log.read(1) if record.key == b"%d" % worker]
             assert mine == [b"%d" % number for number in range(each)]
         assert syncs < threads * each / 2  # far from 0.6 of the threads, but a loaded machine must not fail this
         assert log._commits.appends == 1 + threads * each
 
 
-def test_who_is_alone_is_never_kept_waiting_for_others(log: klog.Log, files: Gated) -> None:
+def test_a_lone_append_never_waits_for_others(log: klog.Log, files: Gated) -> None:
     for number in range(5):
         log.append([(None, b"%d" % number)])
     assert log._commits.groups == log._commits.appends == 6 and log._commits.largest == 1
@@ -338,7 +338,7 @@ def test_who_is_alone_is_never_kept_waiting_for_others(log: klog.Log, files: Gat
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Also where it is ignored, as a shell lets what it starts in the background."""
+    """Also where it is ignored, as a shell does for background processes."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -357,12 +357,12 @@ def test_ctrl_c_takes_a_waiting_append_out_of_the_queue(log: klog.Log, files: Ga
     assert len(log._commits) == 0
     files.gate.set()
     leader.outcome()
-    log.append([(None, b"behind")])
-    assert values(log) == [b"first", b"leads", b"behind"]
+    log.append([(None, b"last")])
+    assert values(log) == [b"first", b"leads", b"last"]
 
 
-def test_ctrl_c_in_the_leader_leaves_the_others_appends_to_the_next(tmp_path: Path) -> None:
-    """The group that was being synced is taken back, durably; who was in it and is not interrupted goes in later."""
+def test_ctrl_c_in_the_leader_leaves_the_other_appends_to_the_next_leader(tmp_path: Path) -> None:
+    """The group that was being synced is rolled back, durably; its appends that are not interrupted go in later."""
 
     class Interrupting(Gated):
         def fdatasync(self, file: LogFile) -> None:
@@ -378,14 +378,14 @@ def test_ctrl_c_in_the_leader_leaves_the_others_appends_to_the_next(tmp_path: Pa
         first = Appender(put(log, b"holds"))
         assert files.entered.acquire(timeout=PATIENCE)
 
-        def open_behind_the_main_thread() -> None:
+        def open_while_the_main_thread_waits() -> None:
             until(lambda: len(log._commits) == 1)  # it waits, and so leads the next group
             for number in range(3):
                 others.append(Appender(put(log, b"%d" % number)))
                 until(lambda number=number: len(log._commits) == number + 2)
             files.gate.set()
 
-        helper = Appender(open_behind_the_main_thread)
+        helper = Appender(open_while_the_main_thread_waits)
         with pytest.raises(KeyboardInterrupt):
             log.append([(None, b"interrupted")])
         helper.outcome()
@@ -398,21 +398,21 @@ def test_ctrl_c_in_the_leader_leaves_the_others_appends_to_the_next(tmp_path: Pa
 
 def test_an_append_in_a_listener_commits_alone(log: klog.Log) -> None:
     """It runs under the log's lock, in the leader's own thread."""
-    heard: list[int] = []
+    notified: list[int] = []
 
     def listen(offset: int) -> None:
-        heard.append(offset)
-        if len(heard) == 1:
+        notified.append(offset)
+        if len(notified) == 1:
             log.append([(None, b"from the listener")])
 
     log.set_offsets_listener(listen)
     log.append([(None, b"a")])
     log.set_offsets_listener(None)
-    assert values(log) == [b"first", b"a", b"from the listener"] and heard == [2, 3]
+    assert values(log) == [b"first", b"a", b"from the listener"] and notified == [2, 3]
 
 
-def test_the_youngest_record_is_one_that_can_be_read(log: klog.Log, files: Gated) -> None:
-    """An append that waits for its fdatasync is not there yet, and hides nothing of what is."""
+def test_the_newest_record_is_a_readable_one(log: klog.Log, files: Gated) -> None:
+    """An append that waits for its fdatasync is not readable yet, and hides no readable record."""
     log.append([(None, b"old", NOW - 50), (None, b"young", NOW - 10)])
     files.close()
     waits = Appender(lambda: log.append([(None, b"youngest", NOW + 50)]))
@@ -466,8 +466,8 @@ def ticket_of(log: klog.Log, records: list[Any]) -> Ticket:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_a_group_does_what_its_appends_do_one_by_one(tmp_path: Path, seed: int) -> None:
-    """The same answers, refusals, bytes, producers, epochs and segments."""
+def test_a_group_has_the_same_effect_as_its_appends_one_by_one(tmp_path: Path, seed: int) -> None:
+    """The same results, refusals, bytes, producers, epochs and segments."""
     config = {"segment.bytes": 1000, "segment.index.bytes": 200, "index.interval.bytes": 100}
     (tmp_path / "one").mkdir()
     (tmp_path / "all").mkdir()
@@ -495,8 +495,8 @@ def test_a_group_does_what_its_appends_do_one_by_one(tmp_path: Path, seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_threads_were_answered_survives_a_power_cut(tmp_path: Path, seed: int) -> None:
-    """P2: the power goes at an operation of a run of four threads; what any of them was answered is on disk."""
+def test_acknowledged_appends_of_threads_survive_a_power_cut(tmp_path: Path, seed: int) -> None:
+    """P2: the power is cut at an operation of a run of four threads; every acknowledged append is on disk."""
     rng = random.Random(seed)
     for turn in range(6):
         path = tmp_path / f"run-{turn}"
@@ -507,16 +507,16 @@ def test_what_threads_were_answered_survives_a_power_cut(tmp_path: Path, seed: i
         acked: list[tuple[bytes, bytes]] = []
         files.stop_at = files.steps + rng.randrange(1, 60)
 
-        def work(who: int) -> None:
+        def work(worker: int) -> None:
             for number in range(8):
-                row = b"%d" % who, b"%d" % number + b"x" * 40
+                row = b"%d" % worker, b"%d" % number + b"x" * 40
                 try:
                     log.append([row])  # noqa: B023
                 except (PowerCut, OSError, KlogError):
                     return
                 acked.append(row)  # noqa: B023
 
-        threads = [threading.Thread(target=work, args=(who,)) for who in range(4)]
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -530,6 +530,6 @@ def test_what_threads_were_answered_survives_a_power_cut(tmp_path: Path, seed: i
                 rows = [(record.key, record.value) for record in found.read(1)]
                 missing = [row for row in acked if row not in rows]
                 assert not missing, f"seed={seed} turn={turn} state={name} last ops: {files.log[-6:]}"
-                for who in range(4):
-                    mine = [int(value.rstrip(b"x")) for key, value in rows if key == b"%d" % who]
+                for worker in range(4):
+                    mine = [int(value.rstrip(b"x")) for key, value in rows if key == b"%d" % worker]
                     assert mine == list(range(len(mine)))

@@ -1,4 +1,4 @@
-"""Signals in the middle of a commit: what interrupts it twice, and what a handler may do with the log meanwhile."""
+"""Signals in the middle of a commit: a second interrupt, and calls of a handler on the log meanwhile."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.log.test_group_commit import PATIENCE, Appender, Gated, opened, put, 
 from tests.support.logs import values
 
 
-def test_ctrl_c_twice_tells_nobody_that_an_append_is_there_which_is_not(tmp_path: Path) -> None:
-    """The second one interrupts the taking back: the log is offline, and the next open decides."""
+def test_ctrl_c_twice_never_acknowledges_a_missing_append(tmp_path: Path) -> None:
+    """The second one interrupts the rollback: the log is offline, and the next open decides."""
 
     class Interrupting(Gated):
         armed = 0
@@ -42,14 +42,14 @@ def test_ctrl_c_twice_tells_nobody_that_an_append_is_there_which_is_not(tmp_path
         first = Appender(put(log, b"holds"))
         assert files.entered.acquire(timeout=PATIENCE)
 
-        def another_behind_the_main_thread() -> None:
+        def append_while_the_main_thread_waits() -> None:
             until(lambda: len(log._commits) == 1)
             others.append(Appender(put(log, b"other")))
             until(lambda: len(log._commits) == 2)
             files.armed = 2
             files.gate.set()
 
-        helper = Appender(another_behind_the_main_thread)
+        helper = Appender(append_while_the_main_thread_waits)
         with pytest.raises(KeyboardInterrupt):
             log.append([(None, b"interrupted")])
         helper.outcome()
@@ -80,14 +80,14 @@ HANDLERS: list[Callable[[klog.Log], Any]] = [
 
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_a_handler_inside_a_commit_is_refused(tmp_path: Path, handler: Callable[[klog.Log], Any]) -> None:
-    """It would find the log between two ends; what it lets out of it ends the append, and not the log."""
+    """It would find the log between two ends; an error that the handler lets pass ends the append, not the log."""
 
     class Handling(RealFiles):
         armed = caught = False
 
         def fdatasync(self, file: LogFile) -> None:
             super().fdatasync(file)
-            if self.armed:  # where a signal's handler runs: the same thread, the lock is taken
+            if self.armed:  # as in a signal's handler: the same thread, with the lock held
                 self.armed = False
                 if not self.caught:
                     handler(log)
@@ -109,8 +109,8 @@ def test_a_handler_inside_a_commit_is_refused(tmp_path: Path, handler: Callable[
         assert values(log) == [b"first", b"second", b"fourth"]
 
 
-def test_a_commit_takes_nothing_back_in_a_log_that_has_been_closed(tmp_path: Path) -> None:
-    """Its directory's lock is somebody else's by then."""
+def test_a_commit_rolls_nothing_back_in_a_closed_log(tmp_path: Path) -> None:
+    """Another process may hold its directory's lock by then."""
 
     class Closing(RealFiles):
         armed = False

@@ -1,4 +1,4 @@
-"""A load that is stopped anywhere is done again: the next one comes to what one load without a stop comes to."""
+"""A load that is stopped anywhere is repeated: the next one has the same result as a load without a stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal's handler raises while the disk is at work: a failed sync is heard of all the same (S2, S4, P6)."""
+"""A signal's handler raises during a call of the disk: a failed sync is still detected (S2, S4, P6)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CALLS: dict[str, tuple[str, str, Callable[[klog.Log], Any]]] = {
 
 
 class Interrupted(BaseException):
-    """What the handler raises."""
+    """The handler's exception."""
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def opened(path: Path, io: FaultyIo, durability: Any = "os", **config: Any) -> k
 
 
 def interrupted(io: FaultyIo, call: str, error: int = 0) -> threading.Thread:
-    """Send the signal while the next such call of the kernel's is under way; it goes on when it has the signal."""
+    """Send the signal during the next such kernel call; the call continues once the signal has arrived."""
     rule, main = io.rule(call, error=error, delay_ms=PATIENCE * 1000, times=1), threading.main_thread().ident
     before = io.hits(rule)
     assert main is not None
@@ -101,7 +101,7 @@ def test_a_sync_that_fails_under_a_signal_is_final(tmp_path: Path, io: FaultyIo,
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_sync_that_comes_back_well_under_a_signal_has_not_failed(tmp_path: Path, io: FaultyIo, name: str) -> None:
+def test_a_sync_that_succeeds_under_a_signal_has_not_failed(tmp_path: Path, io: FaultyIo, name: str) -> None:
     call, durability, action = CALLS[name]
     with opened(tmp_path, io, durability, **{"klog.io.write.behind.bytes": 1 << 20}) as log:
         log.append([(b"k", b"v")])
@@ -133,8 +133,8 @@ def test_a_manager_whose_flush_failed_under_a_signal_leaves_no_marker(tmp_path: 
     assert checkpoint.read_offsets(str(tmp_path / checkpoint.RECOVERY_POINT)).get(("t", 0), 0) == 0
 
 
-def test_a_failed_sync_that_somebody_has_heard_of_concerns_no_other_log(tmp_path: Path, io: FaultyIo) -> None:
-    """What fails in an `except` has the old error behind it."""
+def test_a_reported_failed_sync_affects_no_other_log(tmp_path: Path, io: FaultyIo) -> None:
+    """An error inside an `except` has the old error as its context."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     broken, well = opened(tmp_path / "a", io), opened(tmp_path / "b", io)

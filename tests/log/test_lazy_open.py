@@ -1,4 +1,4 @@
-"""What opening and closing a log costs that nobody writes to: no file is written, nothing of a segment is open."""
+"""The cost of opening and closing a log without appends: no file is written, nothing of a segment is open."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def some_segments(path: Path) -> None:
             log.append([(b"k", b"%04d" % number * 100, NOW + number)])
 
 
-def test_a_log_that_is_opened_and_closed_is_left_as_it_was(tmp_path: Path) -> None:
+def test_opening_and_closing_a_log_changes_nothing(tmp_path: Path) -> None:
     some_segments(tmp_path)
     before = stamps(tmp_path / "events-0")
     with klog.open(tmp_path, clock=ManualClock(NOW)) as logs:
@@ -42,7 +42,7 @@ def test_a_log_that_is_opened_and_closed_is_left_as_it_was(tmp_path: Path) -> No
     assert stamps(tmp_path / "events-0") == before
 
 
-def test_the_first_append_makes_a_log_ready_for_it(tmp_path: Path) -> None:
+def test_the_first_append_prepares_the_log(tmp_path: Path) -> None:
     some_segments(tmp_path)
     with klog.open(tmp_path, clock=ManualClock(NOW)) as logs:
         log = logs.log("events")
@@ -54,7 +54,7 @@ def test_the_first_append_makes_a_log_ready_for_it(tmp_path: Path) -> None:
         assert log.log_end_offset == 41
 
 
-def test_a_roll_and_a_flush_come_before_the_first_append(tmp_path: Path) -> None:
+def test_a_roll_and_a_flush_before_the_first_append(tmp_path: Path) -> None:
     some_segments(tmp_path)
     with klog.open(tmp_path, clock=ManualClock(NOW)) as logs:
         log = logs.log("events")
@@ -82,7 +82,7 @@ def test_closed_segments_hold_no_index_descriptors(tmp_path: Path) -> None:
         log.fetch(0)
 
 
-def test_after_a_crash_only_what_is_wrong_is_written(tmp_path: Path) -> None:
+def test_after_a_crash_only_wrong_files_are_written(tmp_path: Path) -> None:
     some_segments(tmp_path)
     directory = tmp_path / "events-0"
     first, second = sorted(directory.glob("*.index"))[:2]

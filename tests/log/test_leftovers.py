@@ -1,4 +1,4 @@
-"""What a process that was killed leaves beside the live files of a log."""
+"""Files that a killed process leaves beside the live files of a log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.damage import flip
 FOREIGN = ("notes.tmp", "leader-epoch-checkpoint.tmp.old")
 
 
-def test_files_that_were_to_replace_others_go_and_nobody_elses(tmp_path: Path) -> None:
+def test_only_klogs_own_temporaries_are_removed(tmp_path: Path) -> None:
     """S5: the temporary of Files.replace, in the partition and in its log.dir."""
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t")
@@ -41,18 +41,18 @@ def test_files_that_were_to_replace_others_go_and_nobody_elses(tmp_path: Path) -
         assert [path.name for path in (*ours, *theirs) if path.exists()] == [*FOREIGN]
 
 
-def test_what_is_temporary_is_told_by_its_name() -> None:
+def test_temporaries_are_recognized_by_name() -> None:
     assert names.is_temporary(f"{7:020d}.snapshot.tmp")
     assert not names.is_temporary(f"{7:020d}.snapshot")
     assert not names.is_temporary("x.tmp")
 
 
-# ---- a replacement that a stop has left half-way ---------------------------------------------------------------------
+# ---- a replacement that was interrupted ------------------------------------------------------------------------------
 
 OLD = {base: batch(6, base_offset=base) + batch(6, base_offset=base + 6) for base in (0, 12, 24)}
 NEW = batch(1, base_offset=5) + batch(6, base_offset=12) + batch(6, base_offset=30)
 LAST = batch(4, base_offset=36)
-KEPT = {5, *range(12, 18), *range(30, 40)}  # what the compaction keeps, and what follows
+KEPT = {5, *range(12, 18), *range(30, 40)}  # what the compaction keeps, and the records after it
 BROKEN = {"": NEW, "torn": NEW[:-1], "flipped": flip(NEW, len(NEW) // 2), "empty": b""}
 
 
@@ -71,7 +71,7 @@ def half_way(directory: Path, fates: tuple[str, ...], swap: bytes, cleaned: int 
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """All but indexes, which are built anew where they are missing."""
+    """All files except indexes, which are rebuilt where they are missing."""
     return {path.name: path.read_bytes() for path in directory.iterdir() if "index" not in path.suffixes[0]}
 
 
@@ -83,8 +83,8 @@ def read(directory: Path) -> set[int]:
 @pytest.mark.parametrize("policy", ["strict", "kafka"])
 @pytest.mark.parametrize("fates", list(itertools.product(("", ".deleted", "gone"), repeat=3)))
 def test_no_subset_of_names_loses_a_record(tmp_path: Path, fates: tuple[str, ...], policy: Policy) -> None:
-    """O1, O2: three originals, each there, put aside or unlinked, beside a .swap that is whole or not, and a .cleaned of
-    any base or none. What the compaction keeps is there whenever any file has it, however often the load is stopped."""
+    """O1, O2: three originals, each live, renamed or unlinked, beside a .swap that is whole or not, and a .cleaned of
+    any base or none. Records that the compaction keeps are there if any file has them, however often the load stops."""
     for number, (how, cleaned) in enumerate(itertools.product(BROKEN, (None, 0, 12, 24, 36))):
         check_state(tmp_path / f"{number}", fates, how, cleaned, policy)
         shutil.rmtree(tmp_path / f"{number}")
@@ -100,7 +100,7 @@ def check_state(path: Path, fates: tuple[str, ...], how: str, cleaned: int | Non
         assert policy == "strict"
         assert how
         assert "gone" in fates
-        assert before.items() <= contents(whole).items() or ".deleted" in fates  # which are back
+        assert before.items() <= contents(whole).items() or ".deleted" in fates  # those are renamed back
         return
     assert not [name for name in contents(whole) if not name.endswith(".log")], where
     after = contents(whole)

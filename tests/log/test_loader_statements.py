@@ -1,4 +1,4 @@
-"""What loading makes of a directory that a clean stop or a crash left: Kafka's LogLoaderTest, statement by statement."""
+"""Loading a directory after a clean stop or a crash: Kafka's LogLoaderTest, statement by statement."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def producing(directory: Path, segments: int) -> Path:
 
 @pytest.fixture
 def read_whole(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bases of the segments that loading walks through for what is beside the records, recovered ones left out."""
+    """Bases of the segments that loading reads for producers and epochs, without the recovered ones."""
     bases: list[int] = []
 
     def counting(segment: Segment) -> tuple[list[Header], bool]:
@@ -98,13 +98,13 @@ def read_whole(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_producers_are_rebuilt_from_all_segments_before_the_recovery_point(
     tmp_path: Path, read_whole: list[int]
 ) -> None:
-    """LC3: snapshots above the recovery point are not believed; with one at the recovery point's segment no other
-    segment is read. Then there are snapshots at the last four bases and the log end."""
+    """LC3: snapshots above the recovery point are not used; with one at the recovery point's segment no other segment
+    is read. Then there are snapshots at the last four bases and the log end."""
     directory = closed_cleanly(producing(tmp_path / "t-0", 8))
     for offset in snapshot_offsets(str(directory)):
         if offset < 12:
             (directory / names.file_name(offset, ".snapshot")).unlink()
-    for offset in (12, 14):  # of another life: they would lie
+    for offset in (12, 14):  # from another log: their state is wrong
         path = directory / names.file_name(offset, ".snapshot")
         path.write_bytes((directory / names.file_name(16, ".snapshot")).read_bytes())
     read_whole.clear()
@@ -122,8 +122,8 @@ def test_producers_are_rebuilt_from_all_segments_before_the_recovery_point(
         assert log.producers[7].last_sequence == 15
 
 
-def test_no_segment_is_read_where_the_newest_snapshot_says_it_all(tmp_path: Path, read_whole: list[int]) -> None:
-    """LC4: the state of an empty snapshot at the log end is empty; strays go, nothing is read."""
+def test_no_segment_is_read_with_a_snapshot_at_the_log_end(tmp_path: Path, read_whole: list[int]) -> None:
+    """LC4: with an empty snapshot at the log end the state is empty; strays are deleted, nothing is read."""
     directory = closed_cleanly(make(tmp_path / "t-0", {0: [data(0), data(1)], 2: [data(2)]}))
     stray = directory / names.file_name(1, ".snapshot")
     stray.write_bytes((directory / names.file_name(3, ".snapshot")).read_bytes())
@@ -146,8 +146,8 @@ def test_snapshots_that_are_missing_are_written_at_the_last_bases(
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_stray_snapshots_go(tmp_path: Path, clean: bool) -> None:
-    """LC8, UL54: one that no segment begins at, and one beyond the log end."""
+def test_stray_snapshots_are_deleted(tmp_path: Path, clean: bool) -> None:
+    """LC8, UL54: one at which no segment begins, and one beyond the log end."""
     directory = closed_cleanly(make(tmp_path / "t-0", {0: [data(0)], 1: [data(1)], 2: [data(2), data(3)], 4: []}))
     assert snapshot_offsets(str(directory)) == [1, 2, 4]
     for stray in (3, 9):
@@ -183,7 +183,7 @@ def test_reopening_changes_neither_the_log_end_nor_the_indexes(tmp_path: Path) -
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("damage", ["deleted", "garbage", "emptied"])
-def test_indexes_that_are_gone_are_rebuilt(tmp_path: Path, damage: str, clean: bool) -> None:
+def test_missing_indexes_are_rebuilt(tmp_path: Path, damage: str, clean: bool) -> None:
     """LC10: every offset and every time of 200 records is found."""
     directory = make(tmp_path / "t-0", {base: [data(n) for n in range(base, base + 40)] for base in range(0, 200, 40)})
     with open_log(directory) as log:
@@ -201,7 +201,7 @@ def test_indexes_that_are_gone_are_rebuilt(tmp_path: Path, damage: str, clean: b
         assert index_entries(log) == expected
 
 
-def test_indexes_without_a_log_go(tmp_path: Path) -> None:
+def test_indexes_without_a_log_are_deleted(tmp_path: Path) -> None:
     """LC11: they are deleted; those of a segment that takes appends grow to their full size."""
     directory = closed_cleanly(make(tmp_path / "t-0", {0: [data(0), data(1)]}))
     for suffix in (".index", ".timeindex", ".txnindex"):
@@ -214,7 +214,7 @@ def test_indexes_without_a_log_go(tmp_path: Path) -> None:
 
 
 def test_random_bytes_at_the_end_are_cut(tmp_path: Path) -> None:
-    """LC12: behind the log and in its indexes, ten times; a recovery point of 50 is honoured."""
+    """LC12: after the log and in its indexes, ten times; a recovery point of 50 is used."""
     rng = random.Random(12)
     for run in range(10):
         records = rng.randrange(50, 100)
@@ -228,8 +228,8 @@ def test_random_bytes_at_the_end_are_cut(tmp_path: Path) -> None:
             assert log.recovery_point == 50
 
 
-def test_files_marked_as_deleted_go(tmp_path: Path) -> None:
-    """LC13: what a crash left of a deletion is unlinked; the log is what it was."""
+def test_files_marked_for_deletion_are_unlinked(tmp_path: Path) -> None:
+    """LC13: a crash during a deletion left them; they are unlinked and the log is unchanged."""
     directory = make(tmp_path / "t-0", {0: [data(n) for n in range(10)]})
     for name in (f"{0:020d}.index", f"{20:020d}.log", f"{20:020d}.timeindex"):
         (directory / f"{name}.deleted").write_bytes(b"old")
@@ -248,7 +248,7 @@ def test_a_clean_start_recovers_nothing(tmp_path: Path) -> None:
 
 
 def test_an_empty_last_segment(tmp_path: Path) -> None:
-    """LC21: it has no indexes until somebody needs them. Log end and recovery point stay."""
+    """LC21: it has no indexes until they are needed. Log end and recovery point stay."""
     directory = closed_cleanly(make(tmp_path / "t-0", {0: [data(0), data(1)], 2: []}))
     for path in directory.glob(f"{2:020d}.*index"):
         path.unlink()
@@ -261,7 +261,7 @@ def test_an_empty_last_segment(tmp_path: Path) -> None:
 
 
 def test_a_log_begins_with_its_first_segment(tmp_path: Path) -> None:
-    """LC22: whatever lower offset a checkpoint names. (Of a tiered log the checkpoint's offset counts.)"""
+    """LC22: also with a lower offset in the checkpoint. (For a tiered log the checkpoint's offset is used.)"""
     directory = make(tmp_path / "t-0", {5: [data(5), data(6)], 7: [data(7)]})
     with open_log(directory, log_start_offset=0) as log:
         assert log.log_start_offset == 5
@@ -270,8 +270,8 @@ def test_a_log_begins_with_its_first_segment(tmp_path: Path) -> None:
 # ---- epochs, transactions --------------------------------------------------------------------------------------------
 
 
-def test_epochs_cut_off_by_hand_come_back(tmp_path: Path) -> None:
-    """LC17: recovery learns them from the batches."""
+def test_epochs_removed_by_hand_are_recovered(tmp_path: Path) -> None:
+    """LC17: recovery reads them from the batches."""
     batches = [data(0, epoch=1), data(1, epoch=2), data(2, epoch=2), data(3, epoch=3)]
     directory = closed_cleanly(make(tmp_path / "t-0", {0: batches}))
     (directory / "leader-epoch-checkpoint").write_bytes(b"0\n1\n1 0\n")
@@ -280,7 +280,7 @@ def test_epochs_cut_off_by_hand_come_back(tmp_path: Path) -> None:
 
 
 def transactions() -> dict[int, list[bytes]]:
-    """Three segments. Producer 7 aborts what it wrote at 0 and 3, 8 commits, 9 aborts what it wrote at 6."""
+    """Three segments. Producer 7 aborts its records at 0 and 3, 8 commits, 9 aborts its record at 6."""
     return {
         0: [data(0, producer=7, sequence=0, transactional=True), data(1, producer=8, sequence=0, transactional=True)],
         2: [data(2), data(3, producer=7, sequence=1, transactional=True), end(4, "abort", 7), end(5, "commit", 8)],
@@ -293,7 +293,7 @@ ABORTED = [(7, 0, 4, 1), (9, 6, 8, 9)]
 
 @pytest.mark.parametrize("how", ["all", "the last", "the last, without snapshots"])
 def test_transaction_indexes_are_recovered(tmp_path: Path, how: str) -> None:
-    """LC18: of all segments, or of the last one alone, with what snapshots say or without."""
+    """LC18: of all segments, or only of the last one, with snapshots or without."""
     directory = closed_cleanly(make(tmp_path / "t-0", transactions()))
     assert len(list(directory.glob("*.txnindex"))) == 2
     for path in directory.glob("*.txnindex") if how == "all" else [directory / f"{6:020d}.txnindex"]:
@@ -310,7 +310,7 @@ def test_transaction_indexes_are_recovered(tmp_path: Path, how: str) -> None:
 
 
 def restart_at_four(directory: Path, **options: object) -> klog.Log:
-    """Nine segments of a record each, the first one spoilt, and a log that began at 4."""
+    """Nine segments of a record each, the first one damaged, and a log start of 4."""
     make(directory, {n: [data(n)] for n in range(9)})
     closed_cleanly(directory)
     path = directory / f"{0:020d}.log"
@@ -318,8 +318,8 @@ def restart_at_four(directory: Path, **options: object) -> klog.Log:
     return open_log(directory, log_start_offset=4, recovery_point=0, recovery="kafka", **options)
 
 
-def test_a_log_that_ends_below_its_start_begins_anew(tmp_path: Path) -> None:
-    """LC19: one segment at the log start, indexes and all, no snapshot of before."""
+def test_a_log_that_ends_below_its_start_restarts_there(tmp_path: Path) -> None:
+    """LC19: one segment at the log start, with indexes, and no earlier snapshot."""
     directory = tmp_path / "t-0"
     with restart_at_four(directory) as log:
         assert [segment.base_offset for segment in log.segments] == [4]
@@ -330,8 +330,8 @@ def test_a_log_that_ends_below_its_start_begins_anew(tmp_path: Path) -> None:
         assert (directory / f"{4:020d}.timeindex").exists()
 
 
-def test_what_is_written_later_survives_the_deletion_of_what_was_there(tmp_path: Path) -> None:
-    """LC20: files of the old segments go when file.delete.delay.ms has passed, snapshots of the new ones do not."""
+def test_new_files_survive_the_deletion_of_old_ones(tmp_path: Path) -> None:
+    """LC20: files of the old segments are deleted after file.delete.delay.ms, snapshots of the new ones are not."""
     directory, clock = tmp_path / "t-0", ManualClock(T + 1000)
     with restart_at_four(directory, clock=clock) as log:
         for _ in range(5):
@@ -348,11 +348,11 @@ def test_what_is_written_later_survives_the_deletion_of_what_was_there(tmp_path:
 # ---- the cost ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_load_takes_as_much_for_each_segment_however_many_there_are(
+def test_the_cost_of_a_load_is_linear_in_the_number_of_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousand segments with transactions, no snapshot, no index, no epoch file: what is asked of the disk grows with
-    their number and no faster."""
+    """A thousand segments with transactions, no snapshot, no index, no epoch file: the number of disk operations grows
+    linearly with the number of segments."""
     calls = [0]
 
     def counted(function):  # type: ignore[no-untyped-def]

@@ -1,9 +1,9 @@
 """klog loads damaged directories as Kafka's own loader does, or better; where it differs, the table below says how.
 
-Kafka 4.1.0's verdict on each of the 187 directories in tests/golden/loader.tar.xz was written down by Kafka itself.
-Under `recovery="kafka"` klog follows it, with two freedoms: never fewer records than Kafka's verdict, and no refusal
-where Kafka loads. `BETTER` is the whole list of differences. Nearly all of them make one directory's answer equal to
-Kafka's answer for a sibling ("the same damage, but unclean" or "no damage at all"), so the table names the sibling.
+Kafka wrote its own 4.1.0 verdict on each of the 187 directories in tests/golden/loader.tar.xz.
+With `recovery="kafka"` klog follows it, with two freedoms: never fewer records than Kafka's verdict, and no refusal
+where Kafka loads. `BETTER` is the whole list of differences. Nearly all of them make one directory's result equal to
+Kafka's result for a sibling ("the same damage, but unclean" or "no damage at all"), so the table names the sibling.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tests.support import golden
 
 @dataclasses.dataclass(frozen=True)
 class Better:
-    """klog's answer is Kafka's verdict for the case `like` (default: the case itself), with `fields` in its place.
+    """klog's result is Kafka's verdict for the case `like` (default: the case itself), with `fields` replaced.
 
-    records: the case whose records are read, where that is another one.
+    records: the case whose records are read, if another one.
     """
 
     reason: str
@@ -44,14 +44,14 @@ SPLIT_ABORTED = {
 }
 OVERFLOW_EPOCHS = {"leader_epochs": [[0, 0], [1, 16], [2, 3000000011], [3, 3000000028]]}
 
-TORN = "torn bytes behind the last whole batch are cut on a clean open too"
-RESCAN = "the log end comes from the batches, not from an index entry that points nowhere"
-NO_REFUSAL = "Kafka refuses the directory; what cannot be a batch at the tail is cut"
+TORN = "torn bytes after the last whole batch are cut on a clean open too"
+RESCAN = "the log end comes from the batches, not from an index entry without a batch"
+NO_REFUSAL = "Kafka refuses the directory; klog cuts a tail that cannot be a batch"
 LEARNED = "epochs come from the batch headers when the checkpoint lacks them"
 WRONG_BIT = "an epoch that one batch alone has, one bit away from the checkpoint's, is not taken over"
-CONTRADICTED = "epochs that the batches contradict give way to theirs"
+CONTRADICTED = "epochs that the batches contradict are replaced by those of the batches"
 MARKERS = "the transaction index is rebuilt from the markers"
-MENDED = "readers get the offsets that the neighbours leave for the batch, the file stays as it is"
+MENDED = "readers get the offsets that the neighbouring batches leave free, the file is not changed"
 SWAP = "a .swap is checked before it replaces anything; this one is dropped"
 
 BETTER: dict[str, Better] = {
@@ -70,7 +70,7 @@ BETTER: dict[str, Better] = {
     "fuzz-04-clean": Better(TORN, like="fuzz-04-unclean"),
     "fuzz-05-clean": Better(RESCAN, like="fuzz-09-clean"),
     "fuzz-13-clean": Better(
-        "the flipped batch at 172 is kept for its readers to meet, the torn bytes behind it are cut",
+        "the flipped batch at 172 is kept and its readers raise, the torn bytes after it are cut",
         fields={
             "log_end_offset": 177,
             "segments": [
@@ -86,11 +86,15 @@ BETTER: dict[str, Better] = {
     ),
     "fuzz-14-clean": Better(NO_REFUSAL, like="flip-first-body-of-active-clean"),
     # Offsets that go back.
-    "batch-repeated-clean": Better("cut before the first batch that goes back", like="none-clean"),
-    "batch-repeated-unclean": Better("cut before the first batch that goes back", like="none-unclean"),
-    "base-offset-below-segment-clean": Better("kept up to the batch that goes back", like="cut-boundary-unclean"),
-    "base-offset-below-segment-unclean": Better("kept up to the batch that goes back", like="cut-boundary-unclean"),
-    # A base offset, which lies outside the checksum, flipped far up: the batch behind it tells what it was.
+    "batch-repeated-clean": Better("cut before the first batch whose offsets go back", like="none-clean"),
+    "batch-repeated-unclean": Better("cut before the first batch whose offsets go back", like="none-unclean"),
+    "base-offset-below-segment-clean": Better(
+        "kept up to the batch whose offsets go back", like="cut-boundary-unclean"
+    ),
+    "base-offset-below-segment-unclean": Better(
+        "kept up to the batch whose offsets go back", like="cut-boundary-unclean"
+    ),
+    # A base offset, which lies outside the checksum, flipped far up: the next batch shows what it was.
     "fuzz-06-clean": Better(MENDED, fields={"read_error": None}, records="none-clean"),
     "fuzz-08-clean": Better(MENDED, records="none-clean"),
     "fuzz-08-unclean": Better(MENDED, like="fuzz-08-clean", records="none-clean"),
@@ -118,15 +122,15 @@ BETTER: dict[str, Better] = {
     "swap-empty-unclean": Better(SWAP, like="none-unclean"),
     "swap-corrupt-tail-clean": Better(SWAP, like="none-clean"),
     "swap-corrupt-tail-unclean": Better(SWAP, like="none-unclean"),
-    "swap-split-incomplete-clean": Better("half a split is no split: the original stays", like="none-clean"),
-    "swap-split-incomplete-unclean": Better("half a split is no split: the original stays", like="none-unclean"),
+    "swap-split-incomplete-clean": Better("an incomplete split is dropped: the original stays", like="none-clean"),
+    "swap-split-incomplete-unclean": Better("an incomplete split is dropped: the original stays", like="none-unclean"),
     "swap-split-clean": Better(MARKERS, fields=SPLIT_ABORTED),
     "swap-split-unclean": Better(MARKERS, fields=SPLIT_ABORTED),
     # Other files.
     "metadata-empty-clean": Better("an empty partition.metadata counts as missing", like="metadata-missing-clean"),
     "metadata-empty-unclean": Better("an empty partition.metadata counts as missing", like="metadata-missing-unclean"),
-    "foreign-log-name-clean": Better("abc.log is not a segment; it is left alone", like="none-clean"),
-    "foreign-log-name-unclean": Better("abc.log is not a segment; it is left alone", like="none-unclean"),
+    "foreign-log-name-clean": Better("abc.log is not a segment; it is ignored", like="none-clean"),
+    "foreign-log-name-unclean": Better("abc.log is not a segment; it is ignored", like="none-unclean"),
 }
 
 OTHER_TOPIC = {"metadata-other-id-clean", "metadata-other-id-unclean"}
@@ -208,7 +212,7 @@ def test_verdict(name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in OTHER_TOPIC])
-def test_what_loading_decided_survives_a_clean_reopen(
+def test_the_result_of_a_load_survives_a_clean_reopen(
     name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path
 ) -> None:
     case = cases[name]
@@ -230,7 +234,7 @@ def test_what_loading_decided_survives_a_clean_reopen(
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_TOPIC))
-def test_a_directory_of_another_topic_is_refused_untouched(
+def test_a_directory_of_another_topic_is_refused_unchanged(
     name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path
 ) -> None:
     """Kafka refuses as well, but only after loading has changed the files."""
@@ -242,20 +246,20 @@ def test_a_directory_of_another_topic_is_refused_untouched(
 
 
 def test_the_table_names_only_cases_that_exist_and_differ(cases: dict[str, golden.LoaderCase]) -> None:
-    """An entry whose case Kafka already answers the same way is a leftover."""
+    """An entry for which Kafka has the same result is a leftover."""
     for name, better in BETTER.items():
         verdict = cases[name].verdict
         if not verdict["ok"]:
             continue
-        told = {**cases[better.like or name].verdict, **better.fields}
+        expected = {**cases[better.like or name].verdict, **better.fields}
         same = all(
-            told[field] == verdict[field] for field in ("log_end_offset", "leader_epochs", "producers", "aborted")
-        ) and [item["size"] for item in told["segments"]] == [item["size"] for item in verdict["segments"]]
+            expected[field] == verdict[field] for field in ("log_end_offset", "leader_epochs", "producers", "aborted")
+        ) and [item["size"] for item in expected["segments"]] == [item["size"] for item in verdict["segments"]]
         assert not same or cases[better.records or better.like or name].records != cases[name].records, name
 
 
 def test_never_fewer_records_than_kafka(cases: dict[str, golden.LoaderCase]) -> None:
-    """Guards the table itself: no entry may promise less than Kafka gives."""
+    """Guards the table itself: no entry may expect fewer records than Kafka keeps."""
     for name, better in BETTER.items():
         kafka = cases[name].records
         klogs = cases[better.records or better.like or name].records
@@ -265,98 +269,98 @@ def test_never_fewer_records_than_kafka(cases: dict[str, golden.LoaderCase]) -> 
             assert {record.offset for record in kafka} <= {record.offset for record in klogs}, name
 
 
-def test_the_page_of_deviations_says_what_the_table_says() -> None:
-    """docs/deviations.md: each reason once, with just its cases."""
+def test_the_page_of_deviations_matches_the_table() -> None:
+    """docs/deviations.md: each reason once, with exactly its cases."""
     text = (Path(__file__).parents[2] / "docs" / "deviations.md").read_text()
-    told = {}
+    listed = {}
     for paragraph in text.split("\n\n"):
         if paragraph.startswith("**"):
             reason, rest = paragraph[2:].split("**\n", 1)
-            assert reason not in told
-            told[reason] = set(re.findall(r"`([^`]+)`", rest.partition("Cases: ")[2]))
+            assert reason not in listed
+            listed[reason] = set(re.findall(r"`([^`]+)`", rest.partition("Cases: ")[2]))
     by_reason: dict[str, set[str]] = {}
     for name, better in BETTER.items():
         by_reason.setdefault(better.reason, set()).add(name)
-    assert told == by_reason
+    assert listed == by_reason
 
 
 @pytest.fixture
 def lookup(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> Iterator[tuple[klog.Log, Mapping[str, Any]]]:
-    """The log of which Kafka wrote down 200 answers to each kind of question."""
+    """The log for which Kafka recorded 200 results of each kind of lookup."""
     case = cases["lookup"]
     log = open_case(case, case.copy(tmp_path))
     yield log, case.lookup
     log.close()
 
 
-Answers = list[tuple[Any, Any, Any]]  # question, klog's answer, Kafka's
+Results = list[tuple[Any, Any, Any]]  # query, klog's result, Kafka's
 
 
-def told(answers: Answers) -> None:
-    assert len(answers) == 200
+def check(results: Results) -> None:
+    assert len(results) == 200
     differences = golden.Differences("lookup")
-    for question, got, expected in answers:
-        differences.equal(str(question), got, expected)
+    for query, got, expected in results:
+        differences.equal(str(query), got, expected)
     differences.report()
 
 
 def test_offset_index_lookups(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
     """OI1: OffsetIndex.lookup, the greatest entry at or below an offset, (base, 0) below the first."""
-    log, asked = lookup
+    log, recorded = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
-    told([((b, o), segments[b].index.floor(o), tuple(answer)) for b, o, answer in asked["offset_index_lookup"]])
+    check([((b, o), segments[b].index.floor(o), tuple(answer)) for b, o, answer in recorded["offset_index_lookup"]])
 
 
 def test_time_index_lookups(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
     """TI1: TimeIndex.lookup, the greatest entry at or below a timestamp, (-1, base) below the first."""
-    log, asked = lookup
+    log, recorded = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
-    told([((b, t), segments[b].index.time_floor(t), tuple(answer)) for b, t, answer in asked["time_index_lookup"]])
+    check([((b, t), segments[b].index.time_floor(t), tuple(answer)) for b, t, answer in recorded["time_index_lookup"]])
 
 
 def test_translated_offsets(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
-    """LS2: LogSegment.translateOffset, the first batch that reaches an offset, none behind the last."""
-    log, asked = lookup
+    """LS2: LogSegment.translateOffset, the first batch that reaches an offset, none after the last."""
+    log, recorded = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
-    answers: Answers = []
-    for base, offset, answer in asked["translate_offset"]:
+    results: Results = []
+    for base, offset, answer in recorded["translate_offset"]:
         header = segments[base].locate(offset)
         got = None if header is None else [header.base_offset, header.position, header.size]
-        answers.append(((base, offset), got, answer))
-    told(answers)
+        results.append(((base, offset), got, answer))
+    check(results)
 
 
 def test_offsets_by_time_in_one_segment(
     cases: dict[str, golden.LoaderCase], lookup: tuple[klog.Log, Mapping[str, Any]]
 ) -> None:
     """LS8: LogSegment.findOffsetByTimestamp from an offset on, with the epoch of the record found."""
-    log, asked = lookup
+    log, recorded = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
-    answers: Answers = []
-    for base, timestamp, start, answer in asked["find_offset_by_timestamp"]:
+    results: Results = []
+    for base, timestamp, start, answer in recorded["find_offset_by_timestamp"]:
         found = segments[base].find_timestamp(timestamp, start)
-        answers.append(((base, timestamp, start), found and [*found], answer))
-    told(answers)
+        results.append(((base, timestamp, start), found and [*found], answer))
+    check(results)
 
 
 def test_offsets_by_time(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
-    """UnifiedLog.fetchOffsetByTimestamp: the first record of the log at or above a time, and the words for offsets."""
-    log, asked = lookup
-    answers: Answers = []
-    for timestamp, answer in asked["fetch_offset_by_timestamp"]:
+    """UnifiedLog.fetchOffsetByTimestamp: the first record of the log at or above a time, and the named offsets."""
+    log, recorded = lookup
+    results: Results = []
+    for timestamp, answer in recorded["fetch_offset_by_timestamp"]:
         found = log.list_offset(timestamp)
-        answers.append((timestamp, found and list(found), answer))
+        results.append((timestamp, found and list(found), answer))
         exact = log.offset_for_timestamp(timestamp)
         assert (exact and list(exact)) == (answer and answer[:2])
-    told(answers)
-    for number, answer in asked["special_timestamps"].items():
+    check(results)
+    for number, answer in recorded["special_timestamps"].items():
         assert list(log.list_offset(int(number)) or ()) == answer, number
 
 
-def test_a_fetch_begins_where_translated_offsets_say(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
-    log, asked = lookup
+def test_a_fetch_begins_at_the_translated_position(lookup: tuple[klog.Log, Mapping[str, Any]]) -> None:
+    log, recorded = lookup
     segments = {segment.base_offset: segment for segment in log.segments}
-    for base, offset, answer in asked["translate_offset"]:
+    for base, offset, answer in recorded["translate_offset"]:
         if answer is not None and base <= offset < segments[base].next_offset:
             _, position, size = answer
             stored = Path(segments[base].path).read_bytes()[position : position + size]

@@ -23,8 +23,8 @@ from tests.support.patience import PATIENCE
 from tests.support.steps import at_step
 
 
-def once_behind(call: Callable[..., Any], action: Callable[[], Any]) -> Callable[..., Any]:
-    """The same call, but something happens behind the first of them."""
+def once_after(call: Callable[..., Any], action: Callable[[], Any]) -> Callable[..., Any]:
+    """The same call, but an action runs after the first of them."""
     left = [action]
 
     def calls(*args: Any, **more: Any) -> Any:
@@ -41,10 +41,10 @@ def committed(log: klog.Log) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
-def test_what_was_aborted_is_known_while_the_directory_gets_another_name(
+def test_aborted_transactions_are_known_during_a_rename_of_the_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewritten: bool
 ) -> None:
-    """X1: a transaction index that is not found under its old name would be one without entries, for good."""
+    """X1: a transaction index that is missing under its old name must not count as empty for good."""
     with Story(tmp_path) as story:
         log = story.log
         story.transact(7, 2)
@@ -55,17 +55,17 @@ def test_what_was_aborted_is_known_while_the_directory_gets_another_name(
         if rewritten:
             assert log.purge_key(b"9").records_removed == 1
         else:
-            log.rename_dir("t-1")  # whatever was read of them is looked at anew
+            log.rename_dir("t-1")  # cached indexes are read again
         expected = [b"1", b"2", b"3"] if rewritten else [b"1", b"2", b"9", b"3"]
-        read = once_behind(vars(Segment)["txn_index"].fget, lambda: log.rename_dir("t-2"))
+        read = once_after(vars(Segment)["txn_index"].fget, lambda: log.rename_dir("t-2"))
         monkeypatch.setattr(Segment, "txn_index", property(read))
         assert committed(log) == expected
         assert log.path.endswith("t-2")
         assert committed(log) == expected
 
 
-def test_a_segment_that_leaves_takes_what_was_aborted_from_its_own_file(tmp_path: Path) -> None:
-    """Not from one of the name that it is about to get."""
+def test_a_removed_segment_reads_its_aborted_transactions_from_its_own_file(tmp_path: Path) -> None:
+    """Not from a file with the name that it is about to get."""
     with Story(tmp_path, **{"file.delete.delay.ms": RETENTION_MS}) as story:
         log = story.log
         story.put(1)
@@ -73,35 +73,35 @@ def test_a_segment_that_leaves_takes_what_was_aborted_from_its_own_file(tmp_path
         story.transact(7, 2)
         story.abort(7)
         log.roll()
-        log.rename_dir("t-1")  # whatever was read of the indexes is looked at anew
+        log.rename_dir("t-1")  # cached indexes are read again
         old = log.segments[1]
         log.truncate_to(0)
         assert [entry.producer_id for entry in old.txn_index.entries] == [7]
 
 
 class Watched(RealFiles):
-    """Tells of each file before it is unlinked."""
+    """Reports each file before it is unlinked."""
 
-    tell: Callable[[str], object] = staticmethod(lambda path: None)
+    on_unlink: Callable[[str], object] = staticmethod(lambda path: None)
 
     def unlink(self, path: str) -> None:
-        self.tell(path)
+        self.on_unlink(path)
         super().unlink(path)
 
 
-def test_nothing_keeps_the_bytes_of_a_segment_that_was_opened_while_it_was_deleted(tmp_path: Path) -> None:
-    """Of a topic that is deleted, where handles are those of the whole log.dir."""
+def test_a_segment_opened_during_its_deletion_is_not_kept_open(tmp_path: Path) -> None:
+    """Of a deleted topic, where handles are shared by the whole log.dir."""
     files = Watched()
     with open_log(tmp_path / "t-0", files=files) as log:
         fill(log)
         old, handles = log.segments[0], log._options.handles
-        files.tell = lambda path: old.locate(1) if path == old.path else None
+        files.on_unlink = lambda path: old.locate(1) if path == old.path else None
         log.delete()
         assert [handles.files.find(old), handles.indexes.find(old)] == [None, None]
 
 
-def test_what_is_counted_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a segment of before a truncation, and the next of behind it."""
+def test_count_uses_one_state_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one segment from before a truncation and the next from after it."""
     with open_log(tmp_path / "t-0") as log:
         fill(log)
 
@@ -109,12 +109,12 @@ def test_what_is_counted_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.Mo
             log.truncate_to(log.segments[0].base_offset)
             append(log, [(b"k", b"v")] * 20)
 
-        monkeypatch.setattr(lookup, "count_records", once_behind(lookup.count_records, rewrite))
+        monkeypatch.setattr(lookup, "count_records", once_after(lookup.count_records, rewrite))
         assert log.count() == 20
 
 
-def test_what_is_fetched_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a place of before a truncation in the bytes of behind it, where no batch may begin."""
+def test_fetch_uses_one_state_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a position from before a truncation in the bytes from after it, where no batch may begin."""
     with open_log(tmp_path / "t-0") as log:
         append(log, [(b"k", b"before")] * 60)
 
@@ -122,39 +122,37 @@ def test_what_is_fetched_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.Mo
             log.truncate_to(10)
             append(log, [(b"k", b"something else")] * 60)
 
-        monkeypatch.setattr(Segment, "locate", once_behind(Segment.locate, rewrite))
+        monkeypatch.setattr(Segment, "locate", once_after(Segment.locate, rewrite))
         found = log.fetch(30)
         first = next(iter(decode(found.memory())))
         assert first.base_offset <= 30 <= first.last_offset
         assert (found.log_end_offset, found.high_watermark) == (log.log_end_offset, log.high_watermark)
 
 
-def test_an_index_in_hand_is_nobodys_when_its_file_gets_shorter(
+def test_an_index_in_use_is_replaced_when_its_file_is_shortened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S5: what is mapped behind the new end would end the process. Nor is it kept for the next."""
+    """S5: reading mapped bytes beyond the new end would end the process. Later readers do not get the old index."""
     config = {"segment.bytes": 1 << 20, "segment.index.bytes": 1 << 16}
     with open_log(tmp_path / "t-0", config=config) as log:
         append(log, [(b"k", b"v" * 300)] * 1500, 1)
     with open_log(tmp_path / "t-0", config=config) as log:
         old = log.segments[0]
-        old._drop_handles()  # what the load has looked up in it
+        old._drop_handles()  # those that the load has opened
 
         def rewrite() -> None:
             log.truncate_to(40)
             log.roll()
 
-        monkeypatch.setattr(Segment, "_open_index", once_behind(Segment._open_index, rewrite))
+        monkeypatch.setattr(Segment, "_open_index", once_after(Segment._open_index, rewrite))
         assert old.locate(1400) is None
         assert 8 * old.index.entries == Path(old.path.replace(".log", ".index")).stat().st_size
         header = old.locate(39)
         assert header is not None and header.base_offset == 39
 
 
-def test_a_youngest_timestamp_is_not_that_of_before_the_last_append(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Searches by time would pass the segment by, and retention delete it too soon."""
+def test_the_newest_timestamp_includes_the_last_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches by time would skip the segment, and retention would delete it too soon."""
     with open_log(tmp_path / "t-0") as log:
         log.append([(b"k", b"v", NOW)])
     with open_log(tmp_path / "t-0", clean_shutdown=True) as log:
@@ -164,21 +162,21 @@ def test_a_youngest_timestamp_is_not_that_of_before_the_last_append(
             log.append([(b"k", b"v", NOW + 5)])
             log.roll()
 
-        monkeypatch.setattr(Segment, "_youngest", once_behind(Segment._youngest, append_and_roll))
+        monkeypatch.setattr(Segment, "_youngest", once_after(Segment._youngest, append_and_roll))
         assert old.max_timestamp == NOW
         assert old.max_timestamp == NOW + 5
         assert log.offset_for_timestamp(NOW + 5) == (NOW + 5, 1)
 
 
-def test_a_range_of_before_a_truncation_is_not_valid_again_behind_a_move(tmp_path: Path) -> None:
-    """R3: whoever has the log in hand goes on with the copy, which was never truncated."""
+def test_a_range_from_before_a_truncation_stays_invalid_after_a_move(tmp_path: Path) -> None:
+    """R3: a holder of the log continues with the copy, which was never truncated."""
     with klog.open([tmp_path / "a", tmp_path / "b"], create=True) as logs:
         logs.create_topic("t")
         log = logs.log("t", 0)
         log.append([(b"k", b"before")] * 9)
         held = log.fetch_range(0)
         log.truncate_to(0)
-        log.append([(b"k", b"behind")] * 9)
+        log.append([(b"k", b"later")] * 9)
         (there,) = {tmp_path / "a", tmp_path / "b"} - {Path(log.path).parent}
         logs.move("t", 0, there)
         with pytest.raises(CorruptBatch, match="truncated"):
@@ -213,8 +211,8 @@ print("there", before)
 
 
 @pytest.mark.parametrize("step", ["_open_index", "_read_index", "_load_index"])
-def test_who_reads_in_a_log_that_is_closed_has_no_index_mapped(tmp_path: Path, step: str) -> None:
-    """S5: the next owner of the files may shorten them, and a page that is gone ends the process."""
+def test_a_reader_of_a_closed_log_keeps_no_index_mapped(tmp_path: Path, step: str) -> None:
+    """S5: the next owner of the files may shorten them, and reading a missing page ends the process."""
     config = {"segment.bytes": 1 << 20, "segment.index.bytes": 1 << 16, "index.interval.bytes": 100}
     with open_log(tmp_path / "t-0", config=config) as log:
         append(log, [(b"k", b"v" * 300)] * 1500, 1)
@@ -241,15 +239,15 @@ READS: dict[str, Callable[[klog.Log], object]] = {
 
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("beside", [False, True])
-def test_a_reader_is_told_that_the_topic_was_deleted(tmp_path: Path, beside: bool, read: str) -> None:
-    """Wherever it is when the files go; and not to bring back a disk."""
+def test_a_reader_of_a_deleted_topic_raises(tmp_path: Path, beside: bool, read: str) -> None:
+    """Wherever it is when the files are deleted; the error does not ask to bring back a disk."""
 
     def deleted(logs: klog.LogManager, clock: ManualClock) -> None:
         logs.delete_topic("t")
         clock.advance(120_000)
         logs._scheduler.run_due()
 
-    number, came, told = 0, True, 0
+    number, came, raised = 0, True, 0
     while came:
         clock = ManualClock(NOW)
         with klog.open(tmp_path / str(number), create=True, clock=clock) as logs:
@@ -265,11 +263,11 @@ def test_a_reader_is_told_that_the_topic_was_deleted(tmp_path: Path, beside: boo
                     number, lambda logs=logs, clock=clock: deleted(logs, clock), lambda r=reader: READS[read](r)
                 )
             except UnknownTopicOrPartition:
-                told += 1
+                raised += 1
             except LogClosed:  # between two calls of this reader
                 assert not beside
             finally:
                 if beside:
                     reader.close()
         number += 3
-    assert told
+    assert raised

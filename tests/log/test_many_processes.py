@@ -1,7 +1,7 @@
-"""One writer and several readers, each a process of its own, while the log grows, rolls, is cut and loses its beginning.
+"""One writer and several reader processes, while the log grows, rolls, is truncated and loses its beginning.
 
-Every record says in its value which offset it has and how many truncations came before it. A reader checks both, and may
-be told OffsetOutOfRange, nothing else.
+Every record's value holds its offset and the number of truncations before it. A reader checks both, and may
+only get OffsetOutOfRange.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ READER = """
 import random, sys, klog
 from klog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 pick = random.Random(int(sys.argv[2]))
-seen = told = 0
+seen = raised = 0
 def check(record, rounds):
     assert int(record.value.split(b":")[0]) == record.offset, (record.offset, record.value)
     if record.key == b"end":
@@ -84,11 +84,11 @@ with klog.open(sys.argv[1], read_only=True) as logs:
                 assert found is None or found.offset >= start
                 more |= set(logs.topics())
         except OffsetOutOfRange as error:
-            told += 1
+            raised += 1
             log.refresh()
             if not isinstance(next_offset, int) or not log.log_start_offset <= next_offset <= log.log_end_offset:
                 next_offset, rounds = "earliest", 0
-print(seen, told, len(more))
+print(seen, raised, len(more))
 """
 
 
@@ -103,20 +103,20 @@ def test_readers_beside_a_writer_that_does_everything(tmp_path: Path) -> None:
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), "11"])
     try:
         assert writer.wait(PATIENCE) == 0
-        said = [reader.communicate(timeout=PATIENCE)[0].split() for reader in readers]
+        outputs = [reader.communicate(timeout=PATIENCE)[0].split() for reader in readers]
     finally:
         for process in (writer, *readers):
             if process.poll() is None:
                 process.kill()
                 process.wait()
     assert [reader.returncode for reader in readers] == [0, 0, 0]
-    assert all(int(seen) > 50 for seen, _, _ in said)
+    assert all(int(seen) > 50 for seen, _, _ in outputs)
     with klog.open(tmp_path, read_only=True) as logs:
         log = logs.log("events")
         assert log.log_start_offset > 0 and log.verify().problems == []
 
 
-def test_a_tail_hears_of_a_truncation_below_it(tmp_path: Path) -> None:
+def test_a_tail_raises_after_a_truncation_below_it(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs, klog.open(tmp_path, read_only=True) as beside:
         logs.create_topic("events")
         log = logs.log("events")
@@ -134,7 +134,7 @@ def test_a_tail_hears_of_a_truncation_below_it(tmp_path: Path) -> None:
 
 
 def test_views_of_a_log_that_is_truncated(tmp_path: Path) -> None:
-    """By the door: what memory() gave stays, whatever truncations do to the file."""
+    """Through the public API: the bytes of memory() stay, whatever truncations do to the file."""
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("events")
         log = logs.log("events")
@@ -155,7 +155,7 @@ def test_views_of_a_log_that_is_truncated(tmp_path: Path) -> None:
         assert [bytes(view) for view in views] == before
 
 
-def test_a_topic_that_is_deleted_and_made_anew_beside_a_reader(tmp_path: Path) -> None:
+def test_a_topic_that_is_deleted_and_recreated_beside_a_reader(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs, klog.open(tmp_path, read_only=True) as beside:
         logs.create_topic("events")
         logs.append("events", [(None, b"old")] * 5)

@@ -1,4 +1,4 @@
-"""Very many segments, few descriptors and maps: nothing of a segment is open that nobody asks for."""
+"""Very many segments, few descriptors and maps: nothing of an unused segment is open."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.many_segments import write_segments
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# In a process of its own: the limit is for good, and what is counted is only its own.
+# In a separate process: the limit is permanent, and only its own descriptors are counted.
 CHILD = """
 import json, os, random, resource, sys, tracemalloc
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
@@ -24,12 +24,12 @@ path, count, writing = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "writing"
 def held():
     return len(os.listdir("/proc/self/fd")), sum(1 for _ in open("/proc/self/maps"))
 
-before, said = held(), {}
+before, measured = held(), {}
 tracemalloc.start()
 log = klog.Log.open(path, config={"retention.ms": -1}, clean_shutdown=True, read_only=not writing)
-said["bytes_a_segment"] = tracemalloc.get_traced_memory()[0] / count
+measured["bytes_a_segment"] = tracemalloc.get_traced_memory()[0] / count
 tracemalloc.stop()
-said["opened"] = [now - then for now, then in zip(held(), before)]
+measured["opened"] = [now - then for now, then in zip(held(), before)]
 assert (len(log.segments), log.log_start_offset, log.log_end_offset) == (count, 0, count)
 step = max(1, count // 20_000)
 for offset in range(0, count, step):
@@ -37,14 +37,14 @@ for offset in range(0, count, step):
     assert int.from_bytes(data.memory()[:8]) == offset
 assert sum(1 for _ in log.read(stop=min(count, 20_000))) == min(count, 20_000)
 assert all(s.max_timestamp > 0 for s in log.segments[:: step * 4])
-said["read"] = [now - then for now, then in zip(held(), before)]
+measured["read"] = [now - then for now, then in zip(held(), before)]
 if writing:
     assert log.append([(b"k", b"v")]).first_offset == count
     log.roll()
     log.append([(b"k", b"v")])
     assert len(log.segments) == count + 2, "the first was old, the second rolled"
 log.close()
-print(json.dumps(said))
+print(json.dumps(measured))
 """
 
 
@@ -58,16 +58,16 @@ def opened_and_read(tmp_path: Path, count: int, mode: str) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    said: dict[str, Any] = json.loads(done.stdout)
-    return said
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured
 
 
-def judge(said: dict[str, Any]) -> None:
-    assert said["opened"][0] <= 4
-    assert said["opened"][1] <= 100
-    assert said["read"][0] <= 80, "a quarter of 256 descriptors, and some"
-    assert said["read"][1] <= 2 * 2048 + 300, "two maps for an index, and what reading loaded"
-    assert said["bytes_a_segment"] < 500
+def judge(measured: dict[str, Any]) -> None:
+    assert measured["opened"][0] <= 4
+    assert measured["opened"][1] <= 100
+    assert measured["read"][0] <= 80, "a quarter of 256 descriptors, and some"
+    assert measured["read"][1] <= 2 * 2048 + 300, "two maps for an index, and what reading loaded"
+    assert measured["bytes_a_segment"] < 500
 
 
 @pytest.mark.parametrize("mode", ["writing", "reading"])

@@ -1,5 +1,5 @@
-"""Logs with messages of magic 0 and 1, plain and in wrappers, alone and before batches of magic 2: every door reads
-them, recovery checks and cuts them, indexes are built over them. klog appends magic 2 behind them."""
+"""Logs with messages of magic 0 and 1, plain and in wrappers, alone and before batches of magic 2: every reader returns
+them, recovery checks and cuts them, indexes are built over them. klog appends magic 2 after them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wrapper(magic: int, offsets: range) -> bytes:
 
 
 def old_log(magic: int, start: int, stop: int) -> bytes:
-    """Single messages and wrappers of four by turns."""
+    """Single messages and wrappers of four, alternating."""
     out, offset = b"", start
     while offset < stop:
         if offset % 10 == 4 and offset + 4 <= stop:
@@ -70,7 +70,7 @@ LOGS = {
 
 
 def rows_of(data: bytes) -> list[Row]:
-    """By the slow model; batches of magic 2 behind it by the record room."""
+    """Encoded by the reference model; the batches of magic 2 after them by klog.record."""
     at = 0
     while at < len(data) and data[at + 16] < 2:
         at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
@@ -160,7 +160,7 @@ def test_verify_and_dump(case: tuple[Path, list[Row]]) -> None:
 
 
 def test_the_index_that_recovery_builds_is_the_one_that_appends_would(case: tuple[Path, list[Row]]) -> None:
-    """Deleted or not: a rebuilt index has an entry per 200 bytes, at a message and with its offset."""
+    """With the files deleted or not: a rebuilt index has an entry per 200 bytes, at a message and with its offset."""
     directory, _ = case
     open_log(directory, clean_shutdown=False).close()
     for log_path in sorted(directory.glob("*.log")):
@@ -182,7 +182,7 @@ def test_the_index_that_recovery_builds_is_the_one_that_appends_would(case: tupl
     assert {path.name: path.read_bytes() for path in directory.glob("*.*index")} == before
 
 
-def test_appends_go_on_in_magic_2(case: tuple[Path, list[Row]]) -> None:
+def test_appends_continue_in_magic_2(case: tuple[Path, list[Row]]) -> None:
     directory, rows = case
     with open_log(directory, clean_shutdown=False) as log:
         assert log.append([(b"new", b"record", T + 500)]).first_offset == 100
@@ -204,7 +204,7 @@ def test_a_torn_tail_is_cut_to_the_last_whole_message(tmp_path: Path, magic: int
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_bad_message_with_good_ones_behind_it_is_refused_or_cut(tmp_path: Path, magic: int) -> None:
+def test_an_invalid_message_before_valid_ones_is_refused_or_cut(tmp_path: Path, magic: int) -> None:
     data = bytearray(old_log(magic, 0, 40))
     position = next(batch.position for batch in decode(bytes(data)) if batch.last_offset >= 20)
     data[position + 40] ^= 1
@@ -217,8 +217,8 @@ def test_a_bad_message_with_good_ones_behind_it_is_refused_or_cut(tmp_path: Path
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_one_flipped_bit_is_an_error_or_a_good_prefix(tmp_path: Path, magic: int) -> None:
-    """A bit of every third byte of a small log, clean, unclean and only read: no record is made up."""
+def test_one_flipped_bit_is_an_error_or_a_valid_prefix(tmp_path: Path, magic: int) -> None:
+    """A bit of every third byte of a small log, clean, unclean and read-only: no record is invented."""
     good = message(magic, 0) + wrapper(magic, range(1, 5)) + message(magic, 5) + message(magic, 6)
     rows = rows_of(good)
     directory = make(tmp_path / "old-0", {0: good})
@@ -238,8 +238,8 @@ def test_one_flipped_bit_is_an_error_or_a_good_prefix(tmp_path: Path, magic: int
             assert got == rows[: len(got)], at
 
 
-def test_a_wrapper_that_cannot_be_opened_is_told_by_its_readers(tmp_path: Path) -> None:
-    """Its checksum is good, so recovery keeps it, as Kafka's does; reads before and behind it go on."""
+def test_readers_of_a_wrapper_that_cannot_be_decompressed_raise(tmp_path: Path) -> None:
+    """Its checksum is valid, so recovery keeps it, as Kafka does; reads before and after it work."""
     bad = encode_message(Message(1, 14, None, b"no gzip at all", T + 14, 1))
     directory = make(tmp_path / "old-0", {0: old_log(1, 0, 10) + bad + old_log(1, 15, 40)})
     with open_log(directory, clean_shutdown=False) as log:
@@ -256,8 +256,8 @@ def test_a_wrapper_that_cannot_be_opened_is_told_by_its_readers(tmp_path: Path) 
     assert len(entries) == len(list(decode(old_log(1, 0, 10) + old_log(1, 15, 40)))) + 1
 
 
-def test_a_batch_of_magic_2_with_one_bit_of_its_magic_flipped_is_no_old_message(tmp_path: Path) -> None:
-    """Its own checksum does not cover the byte: taken for a message, it would end the log at its first record."""
+def test_a_batch_with_a_flipped_bit_in_its_magic_is_not_an_old_message(tmp_path: Path) -> None:
+    """The batch's own checksum does not cover the byte: as a message it would end the log at its first record."""
     data = bytearray(new_batch(0, 5) + new_batch(5, 5))
     data[len(data) // 2 + 16] = 0
     for clean in (True, False):

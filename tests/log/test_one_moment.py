@@ -1,6 +1,6 @@
-"""A question reads several pieces of a log's state, one after another and without the lock: its answer is of one moment.
+"""Consistent reads: a call that reads several parts of a log's state without the lock returns the result of one state.
 
-Each question is asked again and again, and what changes the log happens before another line of it each time.
+Each call is repeated, and the log changes before another line of it each time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ QUESTIONS: dict[str, Question] = {
 
 
 def add(log: klog.Log, epoch: int, *records: tuple[bytes, int]) -> None:
-    """One batch, stamped with a leader epoch."""
+    """One batch, with a leader epoch."""
     rows = [(key, b"v" * 50, NOW + after) for key, after in records]
     log.append_batches(encode(rows), leader_epoch=epoch)
 
@@ -83,7 +83,7 @@ CHANGES: dict[str, Change] = {
 
 
 def made(path: Path, number: int, segment_bytes: int = 1 << 20, **options: Any) -> klog.Log:
-    """Three segments, epochs 1 to 6, times in no order; a compaction takes offsets 1 to 3."""
+    """Three segments, epochs 1 to 6, unordered timestamps; a compaction removes offsets 1 to 3."""
     (path / str(number)).mkdir()
     config = {
         "cleanup.policy": "compact,delete",
@@ -106,7 +106,7 @@ def made(path: Path, number: int, segment_bytes: int = 1 << 20, **options: Any) 
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_an_answer_is_that_of_before_a_change_or_of_behind_it(tmp_path: Path, question: str, change: str) -> None:
+def test_a_result_is_from_before_or_after_a_change(tmp_path: Path, question: str, change: str) -> None:
     ask, act = QUESTIONS[question], CHANGES[change]
     with made(tmp_path, 0) as log:
         right = [ask(log), (act(log), ask(log))[1]]
@@ -120,7 +120,7 @@ def test_an_answer_is_that_of_before_a_change_or_of_behind_it(tmp_path: Path, qu
 
 
 class InFlight:
-    """Appends of other threads stop once they have written, until they are told to go on, or to fail."""
+    """Appends of other threads stop once they have written, until they are released, or made to fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fails = False
@@ -163,10 +163,10 @@ def in_flight(monkeypatch: pytest.MonkeyPatch) -> InFlight:
 
 @pytest.mark.parametrize("segment_bytes", [470, 1 << 20])
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_an_append_that_begins_in_the_middle_hides_nothing(
+def test_an_append_that_begins_during_a_call_hides_nothing(
     tmp_path: Path, in_flight: InFlight, question: str, segment_bytes: int
 ) -> None:
-    """The youngest record lies below the log start, so that others are looked for."""
+    """The newest record lies below the log start, so that others are searched."""
     ask = QUESTIONS[question]
     number, came = 0, True
     while came:
@@ -183,10 +183,10 @@ def test_an_append_that_begins_in_the_middle_hides_nothing(
 @pytest.mark.parametrize("segment_bytes", [470, 1 << 20])
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_an_append_counts_when_it_is_through(
+def test_an_append_counts_when_it_completes(
     tmp_path: Path, in_flight: InFlight, question: str, fails: bool, segment_bytes: int
 ) -> None:
-    """It is in the file when the question begins. In the middle of that it is through, or taken back, and another is
+    """It is in the file when the call begins. During the call it completes, or is rolled back and another one is
     appended."""
     ask, number, came = QUESTIONS[question], 0, True
     in_flight.fails = fails
@@ -214,7 +214,7 @@ def test_an_append_counts_when_it_is_through(
 
 
 class Asking(RealFiles):
-    """Asks in the middle of each fdatasync."""
+    """Calls in the middle of each fdatasync."""
 
     ask: Callable[[], object] | None = None
 
@@ -226,12 +226,12 @@ class Asking(RealFiles):
 
 @pytest.mark.parametrize("records", [1, 40])
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_commit_under_way_is_not_there_yet(tmp_path: Path, question: str, records: int) -> None:
-    """Nor does it hide what is, where it begins a segment neither."""
-    ask, files, answers = QUESTIONS[question], Asking(), []
+def test_a_commit_under_way_is_not_visible(tmp_path: Path, question: str, records: int) -> None:
+    """It does not hide existing records either, also where it begins a segment."""
+    ask, files, results = QUESTIONS[question], Asking(), []
     with made(tmp_path, 0, 600, durability="sync", files=files) as log:
         before = ask(log)
-        files.ask = lambda: answers.append(ask(log))
+        files.ask = lambda: results.append(ask(log))
         log.append([(b"k", b"v" * 300, NOW + 100 + number) for number in range(records)])
         files.ask = None
-        assert answers and set(answers) == {before}
+        assert results and set(results) == {before}

@@ -1,4 +1,4 @@
-"""One directory has one writable Log in a process, whatever it is asked for by: two would give an offset out twice."""
+"""A directory has one writable Log per process, by whatever name it is opened: two would assign an offset twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.logs import values
 
 
 class Text(str):
-    """A str that is not exactly one."""
+    """A str subclass."""
 
 
 def topic(path: Path) -> klog.LogManager:
@@ -57,7 +57,7 @@ def test_no_other_name_of_a_partition_opens_it_again(tmp_path: Path, alias: str)
 
 
 @pytest.mark.parametrize("partition", [numpy.int64(0), numpy.uint8(0)], ids=repr)
-def test_what_is_an_integer_is_the_same_key(tmp_path: Path, partition: Any) -> None:
+def test_integer_types_are_the_same_partition(tmp_path: Path, partition: Any) -> None:
     with topic(tmp_path) as logs:
         assert logs.log(Text("t"), partition) is logs.log("t", 0)
         assert list(logs.read(Text("t"), partition=partition)) == list(logs.read("t", partition=0)) != []
@@ -71,7 +71,7 @@ def test_a_negative_partition_is_not_another_topic(tmp_path: Path) -> None:
             logs.log("t", -1)
 
 
-def test_a_partition_that_another_log_has_open_is_not_moved_by_another_name(tmp_path: Path) -> None:
+def test_an_open_partition_is_not_moved_by_another_name(tmp_path: Path) -> None:
     with klog.open([tmp_path / "one", tmp_path / "two"], create=True) as logs:
         logs.create_topic("t", directory=tmp_path / "one")
         logs.log("t").append([(None, b"first")])
@@ -107,9 +107,7 @@ def by_a_link_to_the_parent(path: Path) -> Path:
 
 @pytest.mark.parametrize("way", [by_the_same_path, by_a_link, by_a_link_of_another_name, by_a_link_to_the_parent])
 @pytest.mark.parametrize("beside", ["a manager", "another Log.open"])
-def test_log_open_finds_a_directory_that_is_open_already(
-    tmp_path: Path, way: Callable[[Path], Path], beside: str
-) -> None:
+def test_log_open_of_an_open_directory_is_refused(tmp_path: Path, way: Callable[[Path], Path], beside: str) -> None:
     manager = topic(tmp_path / "data")
     first = manager.log("t")
     if beside == "another Log.open":
@@ -177,8 +175,8 @@ def test_a_failed_open_holds_no_directory(tmp_path: Path, monkeypatch: pytest.Mo
             assert logs.log("t").log_end_offset == 1
 
 
-def test_a_topic_made_anew_is_another_directory(tmp_path: Path) -> None:
-    """Also where the file system gives the inode of the old one out again."""
+def test_a_recreated_topic_is_another_directory(tmp_path: Path) -> None:
+    """Also where the file system reuses the inode of the old one."""
     with klog.open(tmp_path, create=True, clock=klog.clock.ManualClock()) as logs:
         for _ in range(20):
             logs.create_topic("t", config={"file.delete.delay.ms": 0})
@@ -193,8 +191,8 @@ def test_a_topic_made_anew_is_another_directory(tmp_path: Path) -> None:
             log.delete()
 
 
-def test_a_claim_goes_with_the_directory(tmp_path: Path) -> None:
-    """Moved to another log.dir, or renamed: the Log in use has the place that it is in, and no other can be opened."""
+def test_a_claim_moves_with_the_directory(tmp_path: Path) -> None:
+    """Moved to another log.dir, or renamed: the open Log has the new path, and no other can be opened there."""
     clock = klog.clock.ManualClock()
     with klog.open([tmp_path / "one", tmp_path / "two"], create=True, clock=clock) as logs:
         logs.create_topic("t", directory=tmp_path / "one")
@@ -214,11 +212,11 @@ def test_a_claim_goes_with_the_directory(tmp_path: Path) -> None:
             logs.log("u")
         log.rename_dir("t-0")
         (tmp_path / "one" / "u-0").unlink()
-        clock.advance(100_000)  # what was moved away is removed
+        clock.advance(100_000)  # the old directory is removed
         logs.move("t", 0, tmp_path / "one")
 
 
-def test_a_forked_child_opens_what_its_parent_has_closed_and_leaves_it_what_it_has(tmp_path: Path) -> None:
+def test_a_forked_child_opens_only_directories_that_its_parent_has_closed(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "t-0")
     log.append([(None, b"first")])
     (tried, has_tried), (closed, has_closed) = os.pipe(), os.pipe()
@@ -239,7 +237,7 @@ def test_a_forked_child_opens_what_its_parent_has_closed_and_leaves_it_what_it_h
             os.write(has_tried, b"x")
             os.read(closed, 1)  # its end: the parent has closed
             with Log.open(tmp_path / "t-0") as mine:
-                log._abandon()  # the parent's, of which this is a copy
+                log._abandon()  # the copy of the parent's log
                 if not is_refused():
                     os._exit(2)
                 mine.append([(None, b"second")])
@@ -258,10 +256,8 @@ def test_a_forked_child_opens_what_its_parent_has_closed_and_leaves_it_what_it_h
         assert values(again) == [b"first", b"x", b"second"]
 
 
-def test_whoever_asks_for_a_log_that_is_being_closed_gets_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is loaded when the close is through: two would write at a time otherwise."""
+def test_a_log_requested_during_its_close_is_loaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is loaded when the close has finished: otherwise two would write at a time."""
     with topic(tmp_path) as logs:
         log = logs.log("t")
         finishing, finish = threading.Event(), threading.Event()
@@ -296,7 +292,7 @@ def test_whoever_asks_for_a_log_that_is_being_closed_gets_the_next_one(
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()], ids=["full", "Ctrl-C"])
-def test_an_open_that_fails_at_its_end_locks_nothing(tmp_path: Path, error: BaseException) -> None:
+def test_an_open_that_fails_at_its_end_leaves_no_lock(tmp_path: Path, error: BaseException) -> None:
     class Failing(RealFiles):
         def replace(self, path: str, data: bytes) -> None:
             if path.endswith(checkpoint.HIGH_WATERMARK):
@@ -304,8 +300,8 @@ def test_an_open_that_fails_at_its_end_locks_nothing(tmp_path: Path, error: Base
             super().replace(path, data)
 
     Log.open(tmp_path / "t-0").close()
-    marks = tmp_path / checkpoint.HIGH_WATERMARK
-    checkpoint.write_offsets(RealFiles(), str(marks), {("t", 0): 0})
+    high_watermarks = tmp_path / checkpoint.HIGH_WATERMARK
+    checkpoint.write_offsets(RealFiles(), str(high_watermarks), {("t", 0): 0})
     with pytest.raises(type(error)) as caught:
         Log.open(tmp_path / "t-0", files=Failing())
     Log.open(tmp_path / "t-0").close()

@@ -1,5 +1,5 @@
-"""Segments with offsets that their indexes cannot name are split at load, whatever happens in the middle of it; a batch
-whose base offset has a wrong bit is not taken for one."""
+"""Segments with offsets beyond the range of their indexes are split at load, also across crashes; a batch
+whose base offset has a flipped bit does not count as an overflow."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def offsets(log: klog.Log) -> list[int]:
 
 
 def three_segments(directory: Path) -> tuple[Path, list[int]]:
-    """As in Kafka's own tests: an overflowed segment between two sound ones."""
+    """As in Kafka's own tests: an overflowed segment between two valid ones."""
     last = 3 * BEYOND
     data = {0: run_of(0, 3), 10: OVERFLOWED, last: run_of(last, 2)}
     directory = make(directory, data)
@@ -95,7 +95,7 @@ def test_an_overflowed_segment_is_split_and_keeps_its_records(tmp_path: Path, po
 
 
 def test_a_segment_that_does_not_overflow_is_not_split(tmp_path: Path) -> None:
-    """LC15: an argument that makes no sense, and nothing changes."""
+    """LC15: splitting it is an invalid argument, and changes nothing."""
     directory = make(tmp_path / "t-0", {10: OVERFLOWED})
     inputs = inputs_for(directory)
     segment = new_segment(inputs, 10, writable=True)
@@ -108,8 +108,8 @@ def test_a_segment_that_does_not_overflow_is_not_split(tmp_path: Path) -> None:
     assert len(list(directory.glob("*.log"))) == 3
 
 
-def test_the_gap_between_two_parts_is_no_missing_segment(tmp_path: Path) -> None:
-    """Also where the topic is not compacted, and a hole between two files would be refused."""
+def test_the_gap_between_two_parts_is_not_a_missing_segment(tmp_path: Path) -> None:
+    """Also where the topic is not compacted, and a gap between two files would be refused."""
     directory = make(tmp_path / "t-0", {10: OVERFLOWED})
     config = {**CONFIG, "cleanup.policy": "delete"}
     with klog.Log.open(directory, config=config, clean_shutdown=False, clock=ManualClock(T)) as log:
@@ -117,8 +117,8 @@ def test_the_gap_between_two_parts_is_no_missing_segment(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("data", [run_of(BEYOND + 7, 4), batch(BEYOND - 2, 3)], ids=["beyond", "across"])
-def test_a_segment_out_of_reach_of_all_its_batches_takes_the_first_ones_base(tmp_path: Path, data: bytes) -> None:
-    """UL96: the degenerate split, one segment with another name; also where only the last offset is out of reach."""
+def test_a_segment_with_all_batches_out_of_range_takes_the_first_ones_base(tmp_path: Path, data: bytes) -> None:
+    """UL96: the degenerate split, one segment with another name; also where only the last offset is out of range."""
     base = int.from_bytes(data[:8])
     directory = make(tmp_path / "t-0", {0: data})
     for suffix in (".index", ".timeindex", ".txnindex"):
@@ -130,7 +130,7 @@ def test_a_segment_out_of_reach_of_all_its_batches_takes_the_first_ones_base(tmp
 
 
 def test_a_clean_start_reads_an_overflowed_segment_as_it_is(tmp_path: Path) -> None:
-    """As Kafka, which does not look: only the next unclean one splits it. Appends go on in a new segment."""
+    """As in Kafka, which does not check: only the next unclean start splits it. Appends continue in a new segment."""
     directory = make(tmp_path / "t-0", {10: OVERFLOWED})
     for policy in ("kafka", "strict"):
         with open_log(directory, clean_shutdown=True, recovery=policy) as log:
@@ -147,7 +147,7 @@ def test_a_clean_start_reads_an_overflowed_segment_as_it_is(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_one_wrong_bit_in_the_last_base_offset_is_no_overflow(tmp_path: Path, clean: bool) -> None:
+def test_a_flipped_bit_in_the_last_base_offset_is_not_an_overflow(tmp_path: Path, clean: bool) -> None:
     """The field is outside the checksum. strict refuses before anything has changed, kafka leaves the batch."""
     data = bytearray(run_of(0, 5))
     position = len(data) - len(batch(12))
@@ -164,7 +164,7 @@ def test_one_wrong_bit_in_the_last_base_offset_is_no_overflow(tmp_path: Path, cl
     assert (directory / f"{0:020d}.log").read_bytes() == data
 
 
-def test_a_torn_tail_behind_an_overflow_is_cut_first(tmp_path: Path) -> None:
+def test_a_torn_tail_after_an_overflow_is_cut_first(tmp_path: Path) -> None:
     directory = make(tmp_path / "t-0", {10: OVERFLOWED + batch(2 * BEYOND + 160)[:-5]})
     with open_log(directory, recovery="strict") as log:
         assert [segment.base_offset for segment in log.segments] == FIRST_PARTS
@@ -173,7 +173,7 @@ def test_a_torn_tail_behind_an_overflow_is_cut_first(tmp_path: Path) -> None:
 
 
 def test_appending_from_a_file_stops_at_the_first_batch_that_overflows(tmp_path: Path) -> None:
-    """LS17: copying says how many bytes a segment could take; one with a higher base takes the rest."""
+    """LS17: the copy returns how many bytes the segment took; one with a higher base takes the rest."""
     source_path = tmp_path / "source"
     source_path.write_bytes(OVERFLOWED)
     files = RealFiles()
@@ -191,9 +191,9 @@ def test_appending_from_a_file_stops_at_the_first_batch_that_overflows(tmp_path:
     assert b"".join(copies) == OVERFLOWED
 
 
-def test_an_append_far_beyond_rolls_to_a_segment_of_its_own(tmp_path: Path) -> None:
-    """LC14: a compacted log may hold 0 and 2^31 + 1 alone. The second goes into a segment of its own base, with a
-    snapshot; what follows stays there, and every index entry is positive."""
+def test_an_append_far_beyond_the_end_rolls_to_its_own_segment(tmp_path: Path) -> None:
+    """LC14: a compacted log may hold only 0 and 2^31 + 1. The second goes into a segment with its own base and a
+    snapshot; later appends stay there, and every index entry is positive."""
     directory = make(tmp_path / "t-0", {0: batch(0, 1) + batch(BEYOND + 1, 1) + run_of(BEYOND + 2, 40)})
     with open_log(directory) as log:
         assert [segment.base_offset for segment in log.segments] == [0, BEYOND + 1]
@@ -207,7 +207,7 @@ def test_an_append_far_beyond_rolls_to_a_segment_of_its_own(tmp_path: Path) -> N
 
 
 def wrapper(offsets_: list[int]) -> bytes:
-    """Magic 1: the inner offsets count from 0, the wrapper stands at the last."""
+    """Magic 1: the inner offsets count from 0, the wrapper has the offset of the last."""
     base = offsets_[0]
     inner = [encode_message(Message(1, n, b"k", b"v%d" % n, T)) for n in offsets_]
     inner = [reseal((n - base).to_bytes(8, "big") + one[8:]) for n, one in zip(offsets_, inner, strict=True)]
@@ -215,7 +215,7 @@ def wrapper(offsets_: list[int]) -> bytes:
 
 
 def test_wrappers_of_magic_1_are_split_at_their_first_record(tmp_path: Path) -> None:
-    """LC14: the sets of Kafka's test, [0, 2^31 + 2] cannot be one batch, so [0], [2^31 + 1 ...], [2^31 + 3 ...]."""
+    """LC14: the sets of Kafka's test: [0, 2^31 + 2] cannot be one batch, so [0], [2^31 + 1 ...], [2^31 + 3 ...]."""
     sets = [[0, 1, 2], [3], [BEYOND + 1, BEYOND + 2], [BEYOND + 3, BEYOND + 5]]
     directory = make(tmp_path / "t-0", {0: b"".join(map(wrapper, sets))})
     with open_log(directory) as log:
@@ -242,7 +242,7 @@ def split(directory: Path, files: RealFiles) -> None:
 
 @pytest.mark.parametrize("policy", ["kafka", "strict"])
 def test_a_kill_anywhere_in_a_split_loses_nothing(tmp_path: Path, policy: str) -> None:
-    """LC16, W1: killed before any operation of the split; what the next load finds is the whole log, split."""
+    """LC16, W1: killed before any operation of the split; the next load finds the whole log, split."""
     for stop_at in range(crash_points(tmp_path)):
         directory, expected = three_segments(tmp_path / f"{stop_at}" / "t-0")
         with pytest.raises(PowerCut):
@@ -254,7 +254,7 @@ def test_a_kill_anywhere_in_a_split_loses_nothing(tmp_path: Path, policy: str) -
 
 
 def test_a_power_cut_anywhere_in_a_split_loses_nothing(tmp_path: Path) -> None:
-    """LC16, W1, W4: the same where names that were not synced come back, or their replacements never arrive."""
+    """LC16, W1, W4: the same where unsynced names return, or their replacements are lost."""
     for stop_at in range(crash_points(tmp_path) + 1):
         directory, expected = three_segments(tmp_path / f"{stop_at}" / "t-0")
         files = CrashFiles(stop_at)
@@ -274,7 +274,7 @@ def final_renames(steps: list[str]) -> list[int]:
 
 
 def test_each_part_is_final_on_disk_before_the_next_is_renamed(tmp_path: Path) -> None:
-    """LC16: ... so that no crash leaves a finished part between two swaps, which would be taken for replaced."""
+    """LC16: so that no crash leaves a finished part between two swaps, where it would count as replaced."""
     directory, _ = three_segments(tmp_path / "t-0")
     files = CrashFiles()
     split(directory, files)
@@ -318,20 +318,20 @@ def test_every_stage_that_kafka_can_leave_loads(tmp_path: Path, stage: str) -> N
         assert len(offsets(log)) == 180
 
 
-def test_the_loader_on_every_subset_of_names(tmp_path: Path) -> None:
-    """W1-W4: each of three segments of a replacement plain, .cleaned, .swap, .deleted or absent, beside the originals
-    or not. It loads, strict or not, and shows whole batches of one or the other, each offset at most once; where all
-    originals are there, nothing is missing."""
+def test_the_loader_handles_every_subset_of_names(tmp_path: Path) -> None:
+    """W1-W4: each of three segments of a replacement plain, .cleaned, .swap, .deleted or absent, with the originals
+    or without. It loads, strict or not, and shows whole batches of one or the other, each offset at most once; with all
+    originals, nothing is missing."""
     olds = {0: run_of(0, 4), 12: run_of(12, 4), 24: run_of(24, 4)}
-    news = {0: batch(0) + batch(9), 12: batch(15), 24: run_of(24, 2)}
+    replacements = {0: batch(0) + batch(9), 12: batch(15), 24: run_of(24, 2)}
     number = 0
     for shape in itertools.product(("", ".cleaned", ".swap", ".deleted", None), repeat=3):
         for kept in (olds, {0: olds[0]}, {}):
-            if any(suffix == "" and base in kept for base, suffix in zip(news, shape, strict=True)):
+            if any(suffix == "" and base in kept for base, suffix in zip(replacements, shape, strict=True)):
                 continue
             number += 1
             directory = make(tmp_path / str(number) / "t-0", kept)
-            for (base, data), suffix in zip(news.items(), shape, strict=True):
+            for (base, data), suffix in zip(replacements.items(), shape, strict=True):
                 if suffix is not None:
                     (directory / f"{base:020d}.log{suffix}").write_bytes(data)
             with open_log(directory) as log:
@@ -339,8 +339,8 @@ def test_the_loader_on_every_subset_of_names(tmp_path: Path) -> None:
             assert got == sorted(set(got)), (shape, len(kept))
             whole = ".swap" in shape and ".cleaned" not in shape
             survivors = set(range(36)) if kept == olds and not whole else set()
-            if kept == olds and whole:  # what the swaps span is theirs, as in Kafka
-                swaps = [base for base, suffix in zip(news, shape, strict=True) if suffix == ".swap"]
+            if kept == olds and whole:  # the swaps replace the range they span, as in Kafka
+                swaps = [base for base, suffix in zip(replacements, shape, strict=True) if suffix == ".swap"]
                 gone = [base for base in olds if swaps[0] <= base < {0: 12, 12: 18, 24: 30}[swaps[-1]]]
                 survivors = set(range(36)) - {n for base in gone for n in range(base, base + 12)}
             assert survivors <= set(got), (shape, len(kept), got)

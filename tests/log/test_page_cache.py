@@ -1,4 +1,4 @@
-"""What of a log is in the page cache, and how much of what is read came from there."""
+"""How much of a log is in the page cache, and how many of the bytes read came from there."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def log_files(directory: Path) -> list[Path]:
     return sorted(directory.glob("t-0/*.log"))
 
 
-def test_each_segment_and_all_together(directory: Path) -> None:
+def test_page_cache_reports_each_segment_and_the_total(directory: Path) -> None:
     paths = log_files(directory)
     for path in paths:
         make_cold(path)
@@ -81,7 +81,7 @@ def test_a_picture_of_hot_and_cold(directory: Path) -> None:
         assert len(row) == 8 and row[0] == 0.0 and row[-1] == 0.0 and max(row) == 1.0
 
 
-def test_a_picture_keeps_the_heat_of_its_parts() -> None:
+def test_a_picture_averages_its_parts() -> None:
     assert picture([(10, [1.0, 0.0]), (10, [0.5])], 4) == pytest.approx([1.0, 0.0, 0.5, 0.5])
     assert picture([(30, [1.0]), (10, [0.0])], 2) == pytest.approx([1.0, 0.5])
     assert picture([(1, [1.0]), (1, [0.0]), (1, [0.0])], 2) == pytest.approx([2 / 3, 0.0])
@@ -91,7 +91,7 @@ def test_a_picture_keeps_the_heat_of_its_parts() -> None:
     assert many == pytest.approx([0.5] * 32)
 
 
-def test_looking_brings_nothing_in(directory: Path) -> None:
+def test_a_query_reads_nothing_into_memory(directory: Path) -> None:
     with klog.Log.open(directory / "t-0", read_only=True) as log, klog.open(directory, read_only=True) as logs:
         for path in log_files(directory):
             make_cold(path)
@@ -120,20 +120,20 @@ def test_a_writer_sees_what_is_dirty(tmp_path: Path) -> None:
         assert found.cached_bytes == found.memory_bytes >= log.size
 
 
-def test_a_segment_that_goes_meanwhile_is_left_out(directory: Path) -> None:
+def test_a_segment_deleted_during_a_query_is_left_out(directory: Path) -> None:
     with klog.Log.open(directory / "t-0", read_only=True) as log:
         os.unlink(log.segments[1].path)
         assert len(log.page_cache().segments) == 3
 
 
-def test_a_look_takes_no_handles_from_readers(directory: Path) -> None:
+def test_a_query_takes_no_handles_from_readers(directory: Path) -> None:
     with klog.Log.open(directory / "t-0", read_only=True) as log:
         before = len(os.listdir("/proc/self/fd"))
         log.page_cache(cells=4)
         assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_metrics_ask_the_kernel_only_when_told(directory: Path, kernel: FaultyIo) -> None:
+def test_metrics_query_the_kernel_only_on_request(directory: Path, kernel: FaultyIo) -> None:
     with klog.Log.open(directory / "t-0", files=RealFiles(kernel.table)) as log:
         names = set(log.metrics())
         assert names >= READS and not names & LOOKED
@@ -142,7 +142,7 @@ def test_metrics_ask_the_kernel_only_when_told(directory: Path, kernel: FaultyIo
         assert set(looked) == names | LOOKED
         assert looked["PageCacheBytes"] == log.page_cache().residency.cached_bytes
         kernel.rule("cachestat", error=errno.ENOSYS)
-        assert set(log.metrics(page_cache=True)) == names | {"PageCacheBytes"}  # mincore knows no more
+        assert set(log.metrics(page_cache=True)) == names | {"PageCacheBytes"}  # mincore reports nothing else
     with pytest.raises(klog.errors.LogClosed):
         log.page_cache()
 
@@ -161,7 +161,7 @@ def test_the_hit_ratio_of_chunk_reads(directory: Path) -> None:
         next(log.chunks(0, 1))
         missed = log.metrics()
         sampled, hit = (missed[name] - found[name] for name in sorted(READS, reverse=True))
-        assert 0 <= hit < sampled / 2  # finding the batch has brought in the first pages
+        assert 0 <= hit < sampled / 2  # the search for the batch has read the first pages
 
 
 def test_fetches_are_sampled_too(directory: Path) -> None:
@@ -171,7 +171,7 @@ def test_fetches_are_sampled_too(directory: Path) -> None:
         assert found["PageCacheSampledReadBytes"] == found["PageCacheHitReadBytes"] == 2 * sizes[0] > 0
 
 
-def test_the_manager_looks_at_logs_that_it_has_not_loaded(directory: Path, tmp_path: Path) -> None:
+def test_the_manager_includes_logs_that_are_not_loaded(directory: Path, tmp_path: Path) -> None:
     with klog.open([directory, tmp_path / "e"], create=True) as logs:
         logs.create_topic("a", partitions=2)
         found = logs.page_cache()
@@ -190,7 +190,7 @@ def test_an_empty_log(tmp_path: Path) -> None:
         assert found.picture(4) == []
 
 
-def test_import_of_klog_does_not_load_it() -> None:
+def test_import_of_klog_does_not_import_the_residency_module() -> None:
     import subprocess
 
     code = "import sys, klog; print(*(m for m in sys.modules if m in ('klog.disk.residency', 'klog.disk.monitor')))"

@@ -35,7 +35,7 @@ def names_in(path: str, suffix: str) -> list[str]:
 
 
 def test_a_flush_up_to_an_offset_moves_the_recovery_point_there(tmp_path: Path) -> None:
-    """LL4: and says when. One that is not beyond it does nothing; none goes beyond the log end."""
+    """LL4: and sets its time. One at or below it does nothing; none goes beyond the log end."""
     with open_log(tmp_path) as log:
         log.append(X * 3)
         assert (log.recovery_point, log.last_flush_ms) == (0, NOW)
@@ -52,7 +52,7 @@ def test_a_flush_up_to_an_offset_moves_the_recovery_point_there(tmp_path: Path) 
 
 
 def test_a_flush_of_a_directory_that_is_gone_is_no_error(tmp_path: Path) -> None:
-    """LL4: somebody has renamed or removed it; what is open is on disk."""
+    """LL4: it was renamed or removed by another process; open files are on disk."""
     log = open_log(tmp_path)
     log.append(X)
     (tmp_path / "t-0").rename(tmp_path / "elsewhere")
@@ -80,7 +80,7 @@ def test_a_flush_touches_only_the_segments_it_needs(tmp_path: Path, monkeypatch:
 
 
 def test_an_empty_active_segment_has_its_index_files(tmp_path: Path) -> None:
-    """UL94: klog makes them with the segment, and a flush has them on disk."""
+    """UL94: klog creates them with the segment, and a flush syncs them."""
     with open_log(tmp_path) as log:
         log.append(X)
         log.roll()
@@ -91,8 +91,8 @@ def test_an_empty_active_segment_has_its_index_files(tmp_path: Path) -> None:
 # ---- names ----------------------------------------------------------------------------------------------------------
 
 
-def test_renaming_takes_everything_along(tmp_path: Path) -> None:
-    """LL3, UL93: files, epochs and topic id are at the new name, and the log goes on; its own name is no news."""
+def test_renaming_moves_all_files(tmp_path: Path) -> None:
+    """LL3, UL93: files, epochs and topic id have the new path, and the log works on; its own name changes nothing."""
     with open_log(tmp_path, topic_id=ID, config={"segment.bytes": 2 * BATCH, "file.delete.delay.ms": 1000}) as log:
         for _ in range(7):
             log.append(X)
@@ -121,8 +121,8 @@ def test_renaming_takes_everything_along(tmp_path: Path) -> None:
         assert values(log) == [None] * 8
 
 
-def test_a_log_on_its_way_out_keeps_neither_epochs_nor_id(tmp_path: Path) -> None:
-    """UL93: appends and deletion work all the same."""
+def test_a_log_renamed_for_deletion_keeps_neither_epochs_nor_id(tmp_path: Path) -> None:
+    """UL93: appends and deletion still work."""
     log = open_log(tmp_path, topic_id=ID)
     log.append(X)
     log.rename_dir("t-0.d-delete", reinitialise=False)
@@ -134,7 +134,7 @@ def test_a_log_on_its_way_out_keeps_neither_epochs_nor_id(tmp_path: Path) -> Non
     assert list(tmp_path.glob("t-*")) == []
 
 
-def test_no_name_is_taken_from_another(tmp_path: Path) -> None:
+def test_a_rename_to_an_existing_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "u-0").mkdir()
     with open_log(tmp_path) as log:
         with pytest.raises(FileExistsError):
@@ -165,7 +165,7 @@ def test_a_topic_id_is_on_disk_before_anything_else(tmp_path: Path) -> None:
         assert (log.topic_id, names_in(log.path, ".metadata")) == (None, [])
 
 
-# ---- the end ---------------------------------------------------------------------------------------------------------
+# ---- deletion and close ----------------------------------------------------------------------------------------------
 
 
 def test_a_deleted_log_leaves_nothing(tmp_path: Path) -> None:
@@ -189,8 +189,8 @@ def test_a_deleted_log_leaves_nothing(tmp_path: Path) -> None:
         assert log.append(X).first_offset == 0
 
 
-def test_segments_go_before_their_directory(tmp_path: Path) -> None:
-    """LL1: it cannot go while there are segments; they are handed back, with their maps closed."""
+def test_segments_are_deleted_before_their_directory(tmp_path: Path) -> None:
+    """LL1: it cannot be deleted while there are segments; they are returned, with their maps closed."""
     with open_log(tmp_path) as log:
         log.append(X)
         log.roll()
@@ -221,7 +221,7 @@ def test_a_directory_that_became_a_file_cannot_be_deleted(tmp_path: Path) -> Non
 
 
 def test_missing_files_do_not_stop_a_deletion(tmp_path: Path) -> None:
-    """LS18: an absent transaction index, a directory that is gone."""
+    """LS18: a missing transaction index, a missing directory."""
     with open_log(tmp_path) as log:
         log.append(X)
         segment = log.segments[0]
@@ -232,7 +232,7 @@ def test_missing_files_do_not_stop_a_deletion(tmp_path: Path) -> None:
 
 
 def test_another_suffix_creates_no_file(tmp_path: Path) -> None:
-    """LS10: the log is renamed and index paths follow; whoever asks for an index finds it, or builds it, there."""
+    """LS10: the log is renamed and index paths follow; an index is found, or built, under the new name when used."""
     with open_log(tmp_path) as log:
         log.append([(None, b"x" * 5000, NOW)])
         log.append([(None, b"x", NOW + 1)])
@@ -253,8 +253,8 @@ def test_another_suffix_creates_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read", ["buffered", "direct"])
-def test_the_thread_that_puts_a_segment_aside_reads_in_it(tmp_path: Path, read: str) -> None:
-    """As a signal's handler does, which cannot wait for the end of the renames: before each, and after."""
+def test_the_thread_that_renames_a_segment_can_read_it(tmp_path: Path, read: str) -> None:
+    """As in a signal's handler, which cannot wait for the end of the renames: before each, and after."""
     found: list[list[bytes | None]] = []
 
     class Interrupted(RealFiles):
@@ -273,8 +273,8 @@ def test_the_thread_that_puts_a_segment_aside_reads_in_it(tmp_path: Path, read: 
         assert len(found) > 4 and all(each[-1] == b"39" * 20 for each in found)
 
 
-def test_why_segments_go_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """LL6: they are renamed first; with no delay their files are gone when it returns."""
+def test_the_reason_of_a_deletion_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """LL6: they are renamed first; without a delay their files are gone when the call returns."""
     with one_log(tmp_path, segment_bytes=BATCH, file_delete_delay_ms=0) as log, caplog.at_level(logging.INFO):
         for _ in range(4):
             log.append(X)
@@ -288,9 +288,9 @@ def test_why_segments_go_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureF
         assert names_in(log.path, ".deleted") == []
 
 
-def test_nothing_goes_into_a_log_whose_files_are_closed(tmp_path: Path) -> None:
-    """LL5, UL26: after close() and after close_handlers(), each of which may come twice; a close after the latter says
-    that nothing was flushed."""
+def test_a_log_with_closed_files_takes_no_append(tmp_path: Path) -> None:
+    """LL5, UL26: after close() and after close_handlers(), each of which may be called twice; a close after
+    close_handlers() reports that nothing was flushed."""
     log = open_log(tmp_path)
     log.append(X)
     log.close()
@@ -316,8 +316,8 @@ def test_nothing_goes_into_a_log_whose_files_are_closed(tmp_path: Path) -> None:
 # ---- producers expire ------------------------------------------------------------------------------------------------
 
 
-def test_a_silent_producer_is_forgotten_on_schedule(tmp_path: Path) -> None:
-    """UL43: it is there after one check, and gone after the one behind its expiration; UL58's log checks no more."""
+def test_an_idle_producer_expires_on_schedule(tmp_path: Path) -> None:
+    """UL43: present after one check, gone after the one past its expiration; the log of UL58 checks no more."""
     clock = ManualClock(NOW)
     config = {"producer.id.expiration.ms": 200, "producer.id.expiration.check.interval.ms": 100}
     log = klog.Log.open(tmp_path / "t-0", config=config, clock=clock)
@@ -332,7 +332,7 @@ def test_a_silent_producer_is_forgotten_on_schedule(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "close_handlers", "delete"])
-def test_a_log_that_is_over_expires_nothing(tmp_path: Path, end: str) -> None:
+def test_a_closed_or_deleted_log_expires_no_producers(tmp_path: Path, end: str) -> None:
     """UL58: its task is cancelled."""
     clock = ManualClock(NOW)
     log = klog.Log.open(tmp_path / "t-0", config={"producer.id.expiration.check.interval.ms": 100}, clock=clock)
@@ -348,8 +348,8 @@ def test_a_log_that_is_over_expires_nothing(tmp_path: Path, end: str) -> None:
 # ---- where a log begins ----------------------------------------------------------------------------------------------
 
 
-def test_a_log_without_records_begins_where_it_is_told(tmp_path: Path) -> None:
-    """UL95, UL11: start and end are there, and nothing below or beyond can be read."""
+def test_an_empty_log_begins_at_its_given_start(tmp_path: Path) -> None:
+    """UL95, UL11: start and end are set, and nothing below or beyond can be read."""
     with open_log(tmp_path, log_start_offset=1024) as log:
         assert (log.log_start_offset, log.log_end_offset, bases(log)) == (1024, 1024, [1024])
         log.append(X)
@@ -359,8 +359,8 @@ def test_a_log_without_records_begins_where_it_is_told(tmp_path: Path) -> None:
                 log.fetch(offset)
 
 
-def test_a_directory_on_its_way_out_loads_with_a_segment(tmp_path: Path) -> None:
-    """UL95: even where a deletion has taken all of them already."""
+def test_a_directory_marked_for_deletion_loads_with_a_segment(tmp_path: Path) -> None:
+    """UL95: even where a deletion has already removed all of them."""
     log = open_log(tmp_path)
     log.append(X)
     options = log._options

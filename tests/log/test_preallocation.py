@@ -1,4 +1,4 @@
-"""Blocks ahead of the log end, by steps, by written zeros, or none: the same log, whatever is behind its end."""
+"""Preallocation in steps, as written zeros, or none: the log is the same, whatever follows its end in the file."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def log_file(log: Log) -> Path:
     return Path(log.segments[-1].path)
 
 
-def test_zeros_lie_ahead_while_the_log_is_written_and_go_when_it_is_closed(tmp_path: Path) -> None:
-    """F5, LS15: the file is longer than the log, which nobody sees; roll, truncation and close give it back."""
+def test_zeros_follow_the_log_end_until_the_log_is_closed(tmp_path: Path) -> None:
+    """F5, LS15: the file is longer than the log, which no reader sees; roll, truncation and close cut it."""
     with one_log(tmp_path, **ZEROS) as log:
         log.append([(None, b"first")])
         path = log_file(log)
@@ -43,7 +43,7 @@ def test_zeros_lie_ahead_while_the_log_is_written_and_go_when_it_is_closed(tmp_p
         assert path.stat().st_size == max(128 << 10, log.size)
         assert values(log) == [b"first", LARGE, LARGE]
         assert log.verify().ok
-        assert not klog.verify(tmp_path).ok  # which does not know where the log ends
+        assert not klog.verify(tmp_path).ok  # without the log, verify does not know its end
         log.truncate_to(1)
         log.append([(None, b"second")])
         assert path.stat().st_size > log.size
@@ -58,8 +58,8 @@ def test_zeros_lie_ahead_while_the_log_is_written_and_go_when_it_is_closed(tmp_p
         assert log.verify().problems == []
 
 
-def test_a_killed_writer_s_zeros_are_cut_off_and_nothing_else(tmp_path: Path) -> None:
-    """F5: NULs never parse, so they are the tail that a crash leaves."""
+def test_only_the_zeros_of_a_killed_writer_are_cut(tmp_path: Path) -> None:
+    """F5: NULs are never a valid batch, so they are cut as the tail of a crash."""
     logs = klog.open(tmp_path, create=True, clock=ManualClock(NOW))
     logs.create_topic("events", config=ZEROS)
     log = logs.log("events")
@@ -77,7 +77,7 @@ def test_a_killed_writer_s_zeros_are_cut_off_and_nothing_else(tmp_path: Path) ->
 
 
 def test_a_reader_beside_the_writer_sees_batches_and_no_zeros(tmp_path: Path) -> None:
-    """It opens the log in the middle of it, follows, and its tail does not take zeros for news."""
+    """It opens the log during the writes, follows it, and its tail does not treat zeros as new records."""
     with one_log(tmp_path, **ZEROS) as log:
         log.append([(None, b"0")])
         with klog.open(tmp_path, read_only=True, clock=ManualClock(NOW)) as logs:
@@ -90,7 +90,7 @@ def test_a_reader_beside_the_writer_sees_batches_and_no_zeros(tmp_path: Path) ->
                 assert reader.log_end_offset == number + 1
             assert values(reader) == values(log)
             log.truncate_to(100)
-            log.append([(None, b"anew")])
+            log.append([(None, b"again")])
             reader.refresh()
             assert values(reader) == values(log)
             log.roll()
@@ -99,11 +99,11 @@ def test_a_reader_beside_the_writer_sees_batches_and_no_zeros(tmp_path: Path) ->
             assert values(reader) == values(log)
 
 
-def test_none_gives_no_block_and_asks_for_none(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_none_allocates_no_blocks(tmp_path: Path, kernel: FaultyIo) -> None:
     files = RealFiles(kernel.table)
     with Log.open(tmp_path / "t-0", config={"klog.io.preallocate": "none"}, files=files) as log:
         log.append([(None, LARGE)])
-        kernel.heal()  # the indexes have had theirs
+        kernel.heal()  # the indexes are already preallocated
         for _ in range(19):
             log.append([(None, LARGE)])
         assert kernel.calls("fallocate") == 0
@@ -121,15 +121,15 @@ def test_no_step_is_larger_than_the_largest(tmp_path: Path, kernel: FaultyIo, st
         size = log.size
         while log.size < size + 10 * step:
             log.append([(None, LARGE[: step // 4])])
-        assert 9 <= kernel.calls("fallocate") <= 13  # one of each index among them
+        assert 9 <= kernel.calls("fallocate") <= 13  # including one for each index
         assert log_file(log).stat().st_blocks * 512 <= log.size + step + (64 << 10)
 
 
 @pytest.mark.parametrize("policy", ["steps", "zeros"])
-def test_blocks_that_a_full_disk_has_not_are_no_reason_to_refuse_what_still_fits(
+def test_failed_preallocation_on_a_full_disk_refuses_no_append_that_fits(
     tmp_path: Path, kernel: FaultyIo, policy: str
 ) -> None:
-    """F15: only the write itself may fail, and what it left is taken back."""
+    """F15: only the write itself may fail, and then it is rolled back."""
     config = {"klog.io.preallocate": policy}
     with Log.open(tmp_path / "t-0", config=config, files=RealFiles(kernel.table)) as log:
         log.append([(None, b"0")])
@@ -160,7 +160,7 @@ def test_a_disk_error_while_preallocating_fails_the_append_and_leaves_nothing(tm
         assert values(log) == [b"0", b"1"]
 
 
-def test_another_policy_holds_from_the_next_append_on(tmp_path: Path) -> None:
+def test_a_new_policy_applies_from_the_next_append_on(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True, clock=ManualClock(NOW)) as logs:
         logs.create_topic("events")
         log = logs.log("events")
@@ -175,8 +175,8 @@ def test_another_policy_holds_from_the_next_append_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ways", list(itertools.permutations(("none", "steps", "zeros"))), ids="-".join)
-def test_another_way_is_taken_in_the_middle_of_a_segment(tmp_path: Path, ways: tuple[str, ...]) -> None:
-    """What was written without blocks ahead is never zeros that somebody writes ahead."""
+def test_the_policy_may_change_within_a_segment(tmp_path: Path, ways: tuple[str, ...]) -> None:
+    """Bytes written without preallocation are never treated as zeros written ahead."""
     wanted = []
     with one_log(tmp_path) as log:
         for number, way in enumerate((*ways, *ways)):
@@ -192,7 +192,7 @@ def test_another_way_is_taken_in_the_middle_of_a_segment(tmp_path: Path, ways: t
 
 
 def test_a_file_that_may_not_grow_for_zeros_takes_what_fits(tmp_path: Path, kernel: FaultyIo) -> None:
-    """F15: a limit on a file's size bounds the log, not what lies ahead of it."""
+    """F15: a file size limit bounds the log, not the zeros ahead of it."""
     with klog.open(tmp_path, create=True, clock=ManualClock(NOW), files=RealFiles(kernel.table)) as logs:
         logs.create_topic("events", config=ZEROS)
         log = logs.log("events")

@@ -1,4 +1,4 @@
-"""Snapshots of producer state: what they keep, which of them stay, what a reload makes of them."""
+"""Snapshots of producer state: their content, which of them stay, and the state after a reload."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def opened(folder: Path, **more: int) -> Producers:
 
 
 def test_a_snapshot_is_taken_once(tmp_path: Path) -> None:
-    """PS23: named by the offset behind what it knows; a second one without news is not written."""
+    """PS23: named by the next offset; a second one without changes is not written."""
     producers = opened(tmp_path)
     write(producers, PID, 0, 0, 0)
     write(producers, PID, 0, 1, 1)
@@ -49,8 +49,8 @@ STATES = {
 }
 
 
-def test_every_field_goes_round() -> None:
-    """PS23: and nothing extra is taken."""
+def test_every_field_round_trips() -> None:
+    """PS23: and no other field is stored."""
     written = format_snapshot(STATES)
     assert parse_snapshot(written, "x") == STATES
     for bad in (written[:-1], written + b"\0", written[:1] + b"\2" + written[2:], b"", written[: len(written) // 2]):
@@ -73,8 +73,8 @@ def test_kafkas_snapshots_are_written_byte_for_byte() -> None:
     assert seen > 20 and entries >= 3
 
 
-def test_a_reload_knows_the_last_batch_alone(tmp_path: Path) -> None:
-    """PS24: the next sequence goes on; a batch before the last one is not known again."""
+def test_a_reload_keeps_only_the_last_batch(tmp_path: Path) -> None:
+    """PS24: the next sequence is accepted; a batch before the last one is not recognized."""
     producers = opened(tmp_path)
     write(producers, PID, 0, 0, 0)
     write(producers, PID, 0, 1, 1)
@@ -90,7 +90,7 @@ def test_a_reload_knows_the_last_batch_alone(tmp_path: Path) -> None:
 
 
 def test_an_open_transaction_survives(tmp_path: Path) -> None:
-    """PS25: a finished one leaves nothing; a producer known by a marker alone keeps the marker's time."""
+    """PS25: a finished one leaves nothing; a producer known only by a marker keeps the marker's time."""
     producers = opened(tmp_path)
     write(producers, PID, 0, 0, 0, txn=True)
     producers.take_snapshot()
@@ -105,7 +105,7 @@ def test_an_open_transaction_survives(tmp_path: Path) -> None:
 
 
 def test_reload_after_the_marker_and_before_it(tmp_path: Path) -> None:
-    """PS17: back to the end nothing is unstable; back before the marker the transaction is open again."""
+    """PS17: after the marker nothing is unstable; before the marker the transaction is open again."""
     producers = opened(tmp_path)
     write(producers, PID, 0, 0, 99, txn=True)
     assert unstable(producers) == 99
@@ -121,8 +121,8 @@ def test_reload_after_the_marker_and_before_it(tmp_path: Path) -> None:
     assert unstable(producers) == 99 and files(tmp_path) == [100]
 
 
-def test_a_late_transaction_before_the_reload_is_none_behind_it(tmp_path: Path) -> None:
-    """PS21: what is truncated is not late."""
+def test_a_late_transaction_is_not_late_after_a_truncation(tmp_path: Path) -> None:
+    """PS21: a truncated transaction is not late."""
     producers = opened(tmp_path)
     write(producers, PID, 0, 0, 0)
     producers.take_snapshot()
@@ -133,8 +133,8 @@ def test_a_late_transaction_before_the_reload_is_none_behind_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("origin", ["client", "replication"])
-def test_a_reload_leaves_out_who_has_expired(tmp_path: Path, origin: str) -> None:
-    """PS26: what it writes next is taken as from a new one."""
+def test_a_reload_drops_expired_producers(tmp_path: Path, origin: str) -> None:
+    """PS26: its next batch is accepted as from a new producer."""
     producers = opened(tmp_path, expiration_ms=1000)
     write(producers, PID, 5, 0, 0)
     write(producers, PID, 5, 1, 1)
@@ -147,7 +147,7 @@ def test_a_reload_leaves_out_who_has_expired(tmp_path: Path, origin: str) -> Non
 
 
 def test_a_reload_keeps_producers_with_an_open_transaction_however_old(tmp_path: Path) -> None:
-    """PS36: also behind a reload."""
+    """PS36: also after a reload."""
     producers = opened(tmp_path, expiration_ms=1000)
     write(producers, PID, 5, 0, 0, txn=True)
     write(producers, OTHER, 5, 0, 1)
@@ -158,7 +158,7 @@ def test_a_reload_keeps_producers_with_an_open_transaction_however_old(tmp_path:
 
 
 def test_a_producer_whose_data_lies_below_the_log_start_is_kept(tmp_path: Path) -> None:
-    """PS27: also the one that wrote offset 0 alone."""
+    """PS27: also the one that wrote only offset 0."""
     producers = opened(tmp_path)
     write(producers, PID, 0, 0, 0)
     write(producers, OTHER, 0, 0, 1)
@@ -169,7 +169,7 @@ def test_a_producer_whose_data_lies_below_the_log_start_is_kept(tmp_path: Path) 
 
 
 def test_reload_deletes_snapshots_outside_the_log(tmp_path: Path) -> None:
-    """PS28: those at or below the log start, and those behind the log end."""
+    """PS28: those at or below the log start, and those beyond the log end."""
     producers = opened(tmp_path)
     for offset in range(5):
         write(producers, PID, 0, offset, offset)
@@ -182,7 +182,7 @@ def test_reload_deletes_snapshots_outside_the_log(tmp_path: Path) -> None:
     assert producers.snapshot_path(2) == str(tmp_path / name(2))
 
 
-def test_reload_at_the_offset_that_is_known(tmp_path: Path) -> None:
+def test_reload_at_the_current_offset(tmp_path: Path) -> None:
     """PS28: snapshots 3 and 5 of a log that begins at 3: 5 stays."""
     producers = opened(tmp_path)
     for offset in range(5):
@@ -194,7 +194,7 @@ def test_reload_at_the_offset_that_is_known(tmp_path: Path) -> None:
 
 
 def test_delete_snapshots_before(tmp_path: Path) -> None:
-    """PS29: 3 stays for 3, nothing does for 4."""
+    """PS29: before 3 keeps 3, before 4 keeps none."""
     producers = opened(tmp_path)
     for offset in (1, 2):
         write(producers, PID, 0, offset, offset)
@@ -219,8 +219,8 @@ def test_truncate_fully(tmp_path: Path) -> None:
     assert files(tmp_path) == [1]
 
 
-def test_snapshots_put_there_by_hand(tmp_path: Path) -> None:
-    """PS31: are the only ones known behind truncate_fully_and_reload_snapshots()."""
+def test_snapshots_created_by_hand_are_reloaded(tmp_path: Path) -> None:
+    """PS31: they are the only ones known after truncate_fully_and_reload_snapshots()."""
     producers = opened(tmp_path)
     for offset in (0, 1, 2):
         write(producers, PID, 0, offset, offset)
@@ -238,7 +238,7 @@ def test_snapshots_put_there_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["empty", "half", "flipped"])
-def test_a_bad_snapshot_gives_way_to_the_one_before(tmp_path: Path, damage: str) -> None:
+def test_an_invalid_snapshot_is_replaced_by_the_one_before(tmp_path: Path, damage: str) -> None:
     """PS32: and is deleted."""
     producers = opened(tmp_path)
     for offset in (0, 1):
@@ -265,7 +265,7 @@ def test_stray_snapshots(tmp_path: Path, bases: list[int], kept: list[int]) -> N
 
 
 def test_mark_for_deletion(tmp_path: Path) -> None:
-    """PS34: renames; where the file is gone there is nothing to rename, and nothing left to know."""
+    """PS34: renames the file; if it is missing there is nothing to rename, and the snapshot is forgotten."""
     for offset in (5, 6):
         (tmp_path / name(offset)).write_bytes(format_snapshot({}))
     producers = opened(tmp_path)
@@ -278,7 +278,7 @@ def test_mark_for_deletion(tmp_path: Path) -> None:
 
 
 def test_a_fenced_coordinator_stays_fenced(tmp_path: Path) -> None:
-    """PS9, PS6: epochs come back out of a snapshot."""
+    """PS9, PS6: epochs are restored from a snapshot."""
     producers = opened(tmp_path)
     mark(producers, PID, 3, 0, coordinator=9)
     producers.take_snapshot()
@@ -289,7 +289,7 @@ def test_a_fenced_coordinator_stays_fenced(tmp_path: Path) -> None:
         write(again, PID, 2, 0, 1)
 
 
-def test_transactions_of_a_failed_append_are_not_begun() -> None:
+def test_a_failed_append_begins_no_transactions() -> None:
     producers = Producers()
     append = producers.prepare(PID, "client")
     data(append, 0, 0, 0, 5, 5, txn=True)

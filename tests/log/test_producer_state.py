@@ -36,7 +36,7 @@ def mark(
     producers: Producers, pid: int, epoch: int, offset: int, *,
     abort: bool = False, coordinator: int = 0, at: int = NOW, origin: str = "coordinator",
 ) -> CompletedTransaction | None:  # fmt: skip
-    """A marker, completed if it ended something."""
+    """A marker; returns the completed transaction if it ended one."""
     append = producers.prepare(pid, origin)
     completed = append.append_marker(epoch, coordinator, offset, at, abort)
     producers.update(append)
@@ -54,8 +54,8 @@ def unstable(producers: Producers) -> int | None:
 # ---- sequences and epochs ------------------------------------------------------------------------------------------
 
 
-def test_a_client_goes_on_with_the_next_sequence_or_a_new_epoch() -> None:
-    """PS1: sequence 0, 1; not 1 again, not 5; epoch 1 begins at 0, and epoch 0 is over then."""
+def test_a_client_continues_with_the_next_sequence_or_a_new_epoch() -> None:
+    """PS1: sequences 0, 1; not 1 again, not 5; epoch 1 begins at 0, and then epoch 0 is refused."""
     producers = Producers()
     write(producers, PID, 0, 0, 0)
     write(producers, PID, 0, 1, 1)
@@ -69,7 +69,7 @@ def test_a_client_goes_on_with_the_next_sequence_or_a_new_epoch() -> None:
 
 
 def test_a_marker_makes_an_unknown_producer_known() -> None:
-    """PS2: lastSeq -1 then; an older epoch is refused, and the same one begins at 0."""
+    """PS2: with last sequence -1; an older epoch is refused, and the same one begins at 0."""
     producers = Producers()
     assert mark(producers, PID, 2, 0) is None
     assert (producers.entries[PID].last_sequence, producers.entries[PID].epoch) == (-1, 2)
@@ -103,7 +103,7 @@ def test_one_batch_may_span_the_wrap() -> None:
 
 
 def test_replication_may_begin_anywhere() -> None:
-    """PS5, PS12: the first sequence that a replica sees is the first there is, and a gap is no matter to it."""
+    """PS5, PS12: a replica accepts any first sequence, and gaps."""
     producers = Producers()
     write(producers, PID, 5, 16, 240, origin="replication")
     entry = producers.entries[PID]
@@ -112,8 +112,8 @@ def test_replication_may_begin_anywhere() -> None:
     assert producers.entries[PID].last_sequence == 30
 
 
-def test_a_marker_of_a_higher_epoch_starts_the_producer_anew() -> None:
-    """PS6: what was remembered and the open transaction are gone; data begins at 0 with that epoch."""
+def test_a_marker_of_a_higher_epoch_resets_the_producer() -> None:
+    """PS6: cached batches and the open transaction are dropped; data begins at 0 with that epoch."""
     producers = Producers()
     write(producers, PID, 1, 0, 99, txn=True)
     assert mark(producers, PID, 2, 100) == CompletedTransaction(PID, 99, 100, False)
@@ -125,8 +125,8 @@ def test_a_marker_of_a_higher_epoch_starts_the_producer_anew() -> None:
 
 
 @pytest.mark.parametrize("epoch", [2, 3])
-def test_after_such_a_marker_nothing_but_zero_is_taken(epoch: int) -> None:
-    """PS7: sequence 2 of the bumped epoch and of the one behind it is out of order."""
+def test_after_a_marker_of_a_higher_epoch_only_sequence_zero_is_accepted(epoch: int) -> None:
+    """PS7: sequence 2 of the new epoch and of the next one is out of order."""
     producers = Producers()
     write(producers, PID, 1, 0, 99, txn=True)
     mark(producers, PID, 2, 100)
@@ -135,8 +135,8 @@ def test_after_such_a_marker_nothing_but_zero_is_taken(epoch: int) -> None:
     write(producers, PID, epoch, 0, 101)
 
 
-def test_a_marker_of_an_older_epoch() -> None:
-    """PS8: is refused, but not by a replica."""
+def test_a_marker_of_an_older_epoch_is_refused() -> None:
+    """PS8: it is refused, but not by a replica."""
     producers = Producers()
     write(producers, PID, 5, 0, 0)
     with pytest.raises(InvalidProducerEpoch):
@@ -145,8 +145,8 @@ def test_a_marker_of_an_older_epoch() -> None:
     mark(producers, PID, 4, 1, origin="replication")
 
 
-def test_a_coordinator_of_the_past_is_fenced() -> None:
-    """PS9: coordinator epochs 1, 1, 2, and then 1 no more."""
+def test_an_older_coordinator_epoch_is_fenced() -> None:
+    """PS9: coordinator epochs 1, 1, 2, and then 1 is refused."""
     producers = Producers()
     for offset, coordinator in enumerate((1, 1, 2)):
         mark(producers, PID, 0, offset, coordinator=coordinator)
@@ -160,7 +160,7 @@ def test_a_coordinator_of_the_past_is_fenced() -> None:
 
 
 def test_a_coordinator_writes_without_sequences() -> None:
-    """PS10: or the same ones again."""
+    """PS10: or with the same ones again."""
     producers = Producers()
     for offset, sequence in enumerate((-1, -1, 7, 7, 3)):
         write(producers, PID, 0, sequence, offset, origin="coordinator")
@@ -168,8 +168,8 @@ def test_a_coordinator_writes_without_sequences() -> None:
 
 
 @pytest.mark.parametrize("origin", ["client", "coordinator", "replication"])
-def test_data_outside_the_open_transaction(origin: str) -> None:
-    """PS11: is refused, whoever brings it."""
+def test_non_transactional_data_in_an_open_transaction_is_refused(origin: str) -> None:
+    """PS11: it is refused, with any origin."""
     producers = Producers()
     write(producers, PID, 0, 0, 0, txn=True)
     with pytest.raises(InvalidTxnState):
@@ -180,8 +180,8 @@ def test_data_outside_the_open_transaction(origin: str) -> None:
 # ---- transactions --------------------------------------------------------------------------------------------------
 
 
-def test_the_first_unstable_offset_is_where_the_caller_said() -> None:
-    """PS13: segment and byte with it."""
+def test_the_first_unstable_offset_is_the_callers() -> None:
+    """PS13: with segment and position."""
     producers = Producers()
     append = producers.prepare(PID, "client")
     first = OffsetMetadata(16, 12, 730)
@@ -191,8 +191,8 @@ def test_the_first_unstable_offset_is_where_the_caller_said() -> None:
     assert producers.first_unstable_offset == first
 
 
-def test_nothing_is_seen_before_the_update() -> None:
-    """PS14: an entry of sequences 0 to 5 stays as it is while 6 to 10 are prepared."""
+def test_a_prepared_append_changes_nothing_before_the_update() -> None:
+    """PS14: an entry of sequences 0 to 5 stays unchanged while 6 to 10 are prepared."""
     producers = Producers()
     append = producers.prepare(PID, "client")
     data(append, 0, 0, 5, 15, 20)
@@ -208,7 +208,7 @@ def test_nothing_is_seen_before_the_update() -> None:
 
 
 def test_a_transaction_and_its_marker_in_one_append() -> None:
-    """PS15: it starts at its first batch, is completed once, and the marker leaves what is remembered of the data."""
+    """PS15: it starts at its first batch and completes once; the marker keeps the cached batches of the data."""
     producers = Producers()
     write(producers, PID, 0, 0, 9)
     append = producers.prepare(PID, "coordinator")
@@ -224,7 +224,7 @@ def test_a_transaction_and_its_marker_in_one_append() -> None:
     ]
 
 
-def test_unstable_until_the_marker_is_replicated() -> None:
+def test_a_transaction_is_unstable_until_its_marker_is_replicated() -> None:
     """PS16: two transactions, from the first offset to the end."""
     producers = Producers()
     write(producers, PID, 0, 0, 99, txn=True)
@@ -267,8 +267,8 @@ def test_many_transactions_of_one_producer_in_one_append() -> None:
     assert unstable(producers) == 30
 
 
-def test_last_stable_offset_behind_a_marker() -> None:
-    """PS19: where the oldest other transaction begins; behind the last of them, the offset behind its marker."""
+def test_last_stable_offset_after_a_marker() -> None:
+    """PS19: the start of the oldest other open transaction; after the last marker, the offset after it."""
     producers = Producers()
     ends = {}
     for pid, first in ((1, 0), (2, 5), (3, 10)):
@@ -283,8 +283,8 @@ def test_last_stable_offset_behind_a_marker() -> None:
         assert ends[pid] == expected
 
 
-def test_what_begins_behind_the_marker_in_one_append() -> None:
-    """A follower's entry says what its leader's says: the transaction of offset 4 began behind the marker of 2."""
+def test_a_transaction_that_begins_after_a_marker_in_one_append() -> None:
+    """A follower's entry equals its leader's: the transaction of offset 4 began after the marker at 2."""
     producers = Producers()
     first, second = producers.prepare(PID, "replication"), producers.prepare(OTHER, "replication")
     data(first, 0, 0, 0, 0, 0, txn=True)
@@ -296,13 +296,13 @@ def test_what_begins_behind_the_marker_in_one_append() -> None:
     assert producers.last_stable_offset(completed) == 3
 
 
-def test_a_transaction_that_did_not_begin_cannot_be_completed() -> None:
+def test_a_transaction_that_has_not_begun_cannot_be_completed() -> None:
     with pytest.raises(ValueError, match="not ongoing"):
         Producers().complete(CompletedTransaction(PID, 5, 7, True))
 
 
 def test_a_control_batch_that_the_cleaner_has_emptied() -> None:
-    """PS20: makes its producer known, and leaves an open transaction open."""
+    """PS20: it adds its producer, and leaves an open transaction open."""
     producers = Producers()
     producers.note_emptied(PID)
     assert (producers.entries[PID].epoch, producers.entries[PID].last_sequence) == (-1, -1)
@@ -316,8 +316,8 @@ def test_a_control_batch_that_the_cleaner_has_emptied() -> None:
 LATE = 900_000 + 300_000
 
 
-def test_late_transactions() -> None:
-    """PS21: late is what is open for longer than any coordinator's timeout and five minutes, until all are ended."""
+def test_transactions_open_for_too_long_are_late() -> None:
+    """PS21: a transaction is late if it is open for longer than the largest timeout and five minutes, until it ends."""
     producers = Producers(transaction_max_timeout_ms=900_000)
     write(producers, PID, 0, 0, 0, txn=True)
     write(producers, OTHER, 0, 0, 1, txn=True, at=NOW + 10)
@@ -336,7 +336,7 @@ def test_late_transactions() -> None:
 
 
 def test_a_fencing_marker_alone() -> None:
-    """PS22: an entry without data, which is there as long as any other."""
+    """PS22: it makes an entry without data, which is kept as long as any other."""
     producers = Producers()
     mark(producers, PID, 0, 42, abort=True)
     entry = producers.entries[PID]
@@ -348,8 +348,8 @@ def test_a_fencing_marker_alone() -> None:
 # ---- expiry --------------------------------------------------------------------------------------------------------
 
 
-def test_a_producer_that_has_expired_is_a_new_one() -> None:
-    """PS35: its next sequence is taken as a first one."""
+def test_an_expired_producer_is_treated_as_new() -> None:
+    """PS35: its next sequence is accepted as a first one."""
     producers = Producers(expiration_ms=1000)
     write(producers, PID, 5, 0, 0)
     write(producers, PID, 5, 1, 1)
@@ -363,7 +363,7 @@ def test_a_producer_that_has_expired_is_a_new_one() -> None:
 
 
 def test_producers_with_an_open_transaction_stay() -> None:
-    """PS36: whatever the time."""
+    """PS36: at any time."""
     producers = Producers(expiration_ms=1000)
     write(producers, PID, 5, 0, 0, txn=True)
     write(producers, OTHER, 5, 0, 1)
@@ -371,7 +371,7 @@ def test_producers_with_an_open_transaction_stay() -> None:
     assert list(producers.entries) == [PID]
 
 
-def test_only_five_batches_are_remembered() -> None:
+def test_only_five_batches_are_cached() -> None:
     producers = Producers()
     for sequence in range(8):
         write(producers, PID, 0, sequence, sequence)
@@ -381,7 +381,7 @@ def test_only_five_batches_are_remembered() -> None:
     assert entry.duplicate(1, 3, 3) is None
 
 
-def test_what_compaction_must_leave_of_a_producer() -> None:
+def test_the_last_batch_of_a_producer_is_known_to_compaction() -> None:
     producers = Producers()
     write(producers, PID, 3, 0, 7)
     mark(producers, OTHER, 1, 8)

@@ -1,4 +1,4 @@
-"""Log.read, fetch and count over every range, and positions as people write them."""
+"""Log.read, fetch and count over every range, and every form of position."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_range_that_ends_before_it_begins_is_empty(log: klog.Log) -> None:
     assert log.count(7, 3) == 0
 
 
-def test_without_bounds_it_is_everything(log: klog.Log) -> None:
+def test_a_read_without_bounds_returns_everything(log: klog.Log) -> None:
     assert values(log) == expected(0, 30)
     assert log.count() == 30
 
@@ -71,7 +71,7 @@ def test_a_start_outside_the_log_is_an_error_with_the_range(log: klog.Log, offse
         assert (str(again), again.log_end_offset) == (str(error), 30)
 
 
-def test_below_the_log_start_is_outside(tmp_path: Path) -> None:
+def test_offsets_below_the_log_start_are_outside(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         log.append([(None, b"%d" % i) for i in range(5)])
     with klog.Log.open(tmp_path / "events-0", log_start_offset=3) as log:
@@ -88,7 +88,7 @@ def test_the_end_is_fixed_when_read_is_called(log: klog.Log) -> None:
     reader = log.read(28)
     log.append([(None, b"later")])
     assert [record.offset for record in reader] == [28, 29]
-    assert [record.offset for record in reader] == [28, 29]  # as often as you like
+    assert [record.offset for record in reader] == [28, 29]  # any number of times
 
 
 def test_two_iterations_of_one_reader_do_not_mix(log: klog.Log) -> None:
@@ -102,8 +102,8 @@ def test_batches_cover_the_range_and_may_reach_beyond_it(log: klog.Log) -> None:
     assert list(log.read(30).batches()) == []
 
 
-def test_a_gap_is_stepped_over(tmp_path: Path) -> None:
-    """Offsets that compaction has taken out, within a segment and at its end."""
+def test_a_gap_is_skipped(tmp_path: Path) -> None:
+    """Offsets that compaction has removed, within a segment and at its end."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     (directory / f"{0:020d}.log").write_bytes(encode([(b"a", b"")]) + encode([(b"b", b"")], base_offset=7))
@@ -181,7 +181,7 @@ def test_a_reader_sees_up_to_the_checkpointed_high_watermark(tmp_path: Path) -> 
         assert values(log) == [b"0", b"1", b"2", b"3"]
         assert values(log, isolation="log_end") == [b"%d" % i for i in range(6)]
         assert rows(log, 5) == []  # above the bound, no error
-        assert log.fetch(0, isolation="high_watermark").size == log.fetch(0, 1).size  # whole batches below it
+        assert log.fetch(0, isolation="high_watermark").size == log.fetch(0, 1).size  # only whole batches below it
         assert log.fetch(4, isolation="high_watermark").size == 0
         assert log.fetch(4, isolation="log_end").size > 0
     for beyond in (-5, 100):
@@ -194,7 +194,7 @@ def test_a_reader_sees_up_to_the_checkpointed_high_watermark(tmp_path: Path) -> 
 # ---- damage met while reading ----------------------------------------------------------------------------------------
 
 
-def test_a_flipped_bit_is_named_with_its_place(tmp_path: Path) -> None:
+def test_a_flipped_bit_is_named_with_its_position(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         log.append([(None, b"a")])
         size = log.size
@@ -209,7 +209,9 @@ def test_a_flipped_bit_is_named_with_its_place(tmp_path: Path) -> None:
             seen.extend(record.value for record in log.read())
         assert (caught.value.path, caught.value.position, caught.value.kind) == (str(path), size, "crc")
         assert caught.value.offset == 1
-        with pytest.raises(OSError, match="the checksum of a batch of 69 bytes"):  # what the Arrow stream can carry
+        with pytest.raises(
+            OSError, match="the checksum of a batch of 69 bytes"
+        ):  # the error that an Arrow stream can report
             log.read().to_arrow()
 
 
@@ -261,10 +263,10 @@ AT = datetime.datetime.fromtimestamp(NOW / 1000, UTC)
         ("-1d", 0),
         ("-9w", 0),
         (AT - datetime.timedelta(hours=3), 18),
-        (AT - datetime.timedelta(hours=3, microseconds=-1), 18),  # below a millisecond: cut off
+        (AT - datetime.timedelta(hours=3, microseconds=-1), 18),  # below a millisecond: truncated
         (AT - datetime.timedelta(hours=3, milliseconds=-1), 21),
         ((AT - datetime.timedelta(hours=3)).astimezone(datetime.timezone(datetime.timedelta(hours=-5))), 18),
-        (AT + datetime.timedelta(days=1), 30),  # behind the last record: the log end
+        (AT + datetime.timedelta(days=1), 30),  # after the last record: the log end
         ("2023-11-14T22:13:20Z", 27),
         ("2023-11-14T22:13:20", 27),
         ("2023-11-14T23:13:20+01:00", 27),
@@ -295,7 +297,7 @@ def test_positions(log: klog.Log, position: Any, offset: int) -> None:
         (b"earliest", TypeError, "not bytes"),
     ],
 )
-def test_what_is_no_position(log: klog.Log, position: Any, error: type[Exception], match: str) -> None:
+def test_invalid_positions_are_refused(log: klog.Log, position: Any, error: type[Exception], match: str) -> None:
     for call in (
         lambda: log.read(position),
         lambda: log.read(0, position),
@@ -330,8 +332,8 @@ def offsets_of(log: klog.Log, way: str) -> Iterator[int]:
 
 @pytest.mark.parametrize("way", ["records", "batches", "chunks"])
 @pytest.mark.parametrize("before", [6, 9])
-def test_what_retention_takes_from_a_reader_is_told(tmp_path: Path, way: str, before: int) -> None:
-    """Records that are gone are never skipped in silence, nor taken for the end."""
+def test_a_reader_overtaken_by_retention_raises(tmp_path: Path, way: str, before: int) -> None:
+    """Deleted records are never skipped silently, nor treated as the end."""
     with klog.Log.open(tmp_path / "t-0", config={"retention.ms": -1}) as log:
         for _ in range(3):
             log.append_batches(batch(3))

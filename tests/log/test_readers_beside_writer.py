@@ -1,4 +1,4 @@
-"""Readers in other threads, while the writer rolls: no gap in a map, no descriptor taken away, no record missed."""
+"""Readers in other threads during rolls: maps and descriptors stay valid, and no record is missed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fill(log: Log, batches: int) -> None:
 
 
 def test_lookups_while_an_index_changes_its_length(tmp_path: Path) -> None:
-    """ftruncate(2) lets go of the GIL: whoever looks something up meanwhile still finds the map."""
+    """ftruncate(2) releases the GIL: a lookup meanwhile still finds the map."""
     seen, ready = [], threading.Event()
     with FaultyIo() as kernel, open_log(tmp_path, files=RealFiles(kernel.table)) as log:
         fill(log, 8)
@@ -43,7 +43,7 @@ def test_lookups_while_an_index_changes_its_length(tmp_path: Path) -> None:
 
         def look_up() -> None:
             ready.set()
-            while kernel.calls("ftruncate") < 3:  # the indexes; then the log itself, behind which they are closed
+            while kernel.calls("ftruncate") < 3:  # the indexes; then the log itself, after which they are closed
                 found = index.floor(7)[0], index.time_floor(T + 7)[1], index.upper_bound(1)
                 if kernel.calls("ftruncate") in (1, 2):
                     seen.append(found)
@@ -58,7 +58,7 @@ def test_lookups_while_an_index_changes_its_length(tmp_path: Path) -> None:
     assert len(seen) > 4 and set(seen) == {seen[0]}
 
 
-def test_an_index_that_cannot_change_its_length_still_answers(tmp_path: Path) -> None:
+def test_an_index_whose_resize_fails_still_works(tmp_path: Path) -> None:
     with FaultyIo() as kernel, open_log(tmp_path, files=RealFiles(kernel.table)) as log:
         fill(log, 8)
         index = log.segments[-1].index
@@ -76,7 +76,7 @@ def test_an_index_that_cannot_change_its_length_still_answers(tmp_path: Path) ->
         assert index.floor(7) == (0, 0) and index.upper_bound(0) is None
 
 
-def test_a_roll_leaves_the_descriptor_to_the_reader_that_is_in_it(tmp_path: Path) -> None:
+def test_a_roll_keeps_the_descriptor_that_a_reader_uses(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         fill(log, 3)
         segment = log.segments[-1]
@@ -121,7 +121,7 @@ def test_readers_miss_nothing_while_segments_roll(tmp_path: Path) -> None:
 
 
 def test_readers_that_find_a_broken_index_together(tmp_path: Path) -> None:
-    """One of them rebuilds it, which shortens the file: the others must not have it mapped by then."""
+    """One of them rebuilds it, which shortens the file: the others must not have it mapped then."""
     problems: list[BaseException] = []
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -150,10 +150,8 @@ def test_readers_that_find_a_broken_index_together(tmp_path: Path) -> None:
     assert not problems
 
 
-def test_a_lookup_by_time_does_not_see_an_append_that_is_not_through(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The group's first part is written, its segment is being rolled, and all of it may yet be taken back."""
+def test_a_lookup_by_time_does_not_see_an_unfinished_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group's first part is written, its segment is being rolled, and all of it may still be rolled back."""
     found = []
     with open_log(tmp_path) as log:
         fill(log, 3)

@@ -1,4 +1,4 @@
-"""How batches come from the disk: reads past the page cache, what is kept of them, and reads that fail."""
+"""Reading batches from the disk: reads past the page cache, the read cache, and failing reads."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_direct_readers_see_what_was_appended_a_moment_ago(tmp_path: Path, kerne
             last = log.log_end_offset - 1
             assert keys(log, max(last - 35, 0))[-1] == b"%d" % last
         assert len(log.segments) > 2
-        assert kernel.calls("pread") > 50  # past the page cache: what is hot there is one preadv2
+        assert kernel.calls("pread") > 50  # past the page cache: cached bytes take one preadv2
         assert keys(log) == [b"%d" % n for n in range(600)]
 
 
@@ -64,7 +64,7 @@ def test_a_repeated_direct_read_comes_from_the_cache(tmp_path: Path, kernel: Fau
         first = keys(log)
         before = kernel.calls("preadv2")
         assert keys(log) == first
-        assert kernel.calls("preadv2") - before <= 2  # where the first batch is
+        assert kernel.calls("preadv2") - before <= 2  # the search for the first batch
         assert log.metrics()["ReadCacheHits"] == 1
         assert log.size <= log.metrics()["ReadCacheBytes"] <= 1.25 * log.size
         fill(log, 1)
@@ -72,7 +72,7 @@ def test_a_repeated_direct_read_comes_from_the_cache(tmp_path: Path, kernel: Fau
 
 
 def test_the_cache_counts_the_memory_that_it_holds(tmp_path: Path) -> None:
-    """K1: what reads take comes from a pool, in pieces of 1 MiB."""
+    """K1: reads use a pool, in pieces of 1 MiB."""
     limit = 1 << 22
     config = {"klog.io.read": "direct", "klog.io.read.cache.bytes": limit, "segment.bytes": 1 << 16}
     with klog.Log.open(tmp_path / "t-0", config=config) as log:
@@ -89,7 +89,7 @@ def test_the_cache_counts_the_memory_that_it_holds(tmp_path: Path) -> None:
         assert keys(log) == [b"%d" % n for n in range(4000)]
 
 
-# ---- what is kept ----------------------------------------------------------------------------------------------------
+# ---- the read cache --------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_is_decompressed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_a_batch_is_decompressed_once(tmp_path: Path, monkeypatch: pytest.Monkey
         assert log.metrics()["ReadCacheHits"] == 15  # R4
 
 
-def test_what_is_kept_is_checked_against_the_stored_batch(tmp_path: Path) -> None:
+def test_cached_records_are_checked_against_the_stored_batch(tmp_path: Path) -> None:
     """P5: a flipped bit is found although the records are in the cache."""
     with klog.Log.open(tmp_path / "t-0", config={"klog.io.read.cache.bytes": 1 << 20}) as log:
         fill(log, 1, compression="lz4")
@@ -143,8 +143,8 @@ def test_the_cache_is_bounded_ages_and_counts() -> None:
     assert cache.counts().bytes == 0
 
 
-def test_nothing_of_an_append_that_is_taken_back_is_kept(tmp_path: Path) -> None:
-    """R1: whoever reads while an append fails has its bytes in his chunk, behind the log end."""
+def test_a_rolled_back_append_is_not_cached(tmp_path: Path) -> None:
+    """R1: a read during a failing append has its bytes in its chunk, beyond the log end."""
     with klog.Log.open(tmp_path / "t-0", config=DIRECT) as log:
         fill(log, 2)
         advance = log._advance_end_locked
@@ -162,7 +162,7 @@ def test_nothing_of_an_append_that_is_taken_back_is_kept(tmp_path: Path) -> None
         assert keys(log)[20:] == [b"come"] * 10
 
 
-def test_a_truncation_forgets_what_was_kept(tmp_path: Path) -> None:
+def test_a_truncation_clears_the_cache(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "t-0", config=DIRECT) as log:
         fill(log, 2)
         assert len(keys(log)) == 20
@@ -197,7 +197,7 @@ def test_many_threads_share_a_cache(tmp_path: Path) -> None:
 
 
 class Cached(RuleBasedStateMachine):
-    """A log that keeps what it reads answers as one that keeps nothing, whatever happens to both (K2, R1 to R3)."""
+    """A log with a read cache gives the same results as one without, whatever happens to both (K2, R1 to R3)."""
 
     @initialize(policy=st.sampled_from([{"klog.io.read": "direct"}, {}]), size=st.sampled_from([2000, 1 << 20]))
     def begin(self, policy: dict[str, Any], size: int) -> None:
@@ -232,7 +232,7 @@ class Cached(RuleBasedStateMachine):
                 log.append(records, compression=codec)
 
     def fail_append(self, log: klog.Log, records: list[tuple[bytes, bytes]]) -> None:
-        """Written, read by whoever looks beyond the log end, and taken back: other records take its place."""
+        """Written, read beyond the log end, and rolled back: other records take its place."""
         advance = log._advance_end_locked
 
         def fail(end: int) -> None:
@@ -262,7 +262,7 @@ class Cached(RuleBasedStateMachine):
             log.apply_retention()
 
     @rule(offset=st.integers(0, 100))
-    def start_anew(self, offset: int) -> None:
+    def truncate_fully(self, offset: int) -> None:
         for log in self.logs:
             log.truncate_fully_and_start_at(offset)
 
@@ -297,13 +297,13 @@ TestCached.settings = settings(max_examples=15, stateful_step_count=25)
 
 
 def cold(kernel: FaultyIo) -> None:
-    """Nothing is in the page cache."""
+    """Drops everything from the page cache."""
     kernel.rule("preadv2", error=errno.EAGAIN)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
-def test_a_read_that_fails_is_the_fetch_s_alone(tmp_path: Path, kernel: FaultyIo, number: int) -> None:
-    """F20: that read fails with 56 and says where, the log stays open."""
+def test_a_failed_read_only_fails_its_fetch(tmp_path: Path, kernel: FaultyIo, number: int) -> None:
+    """F20: that read fails with error 56 and its position; the log stays open."""
     with klog.Log.open(tmp_path / "t-0", files=RealFiles(kernel.table)) as log:
         fill(log, 5)
         cold(kernel)
@@ -320,8 +320,8 @@ def test_a_read_that_fails_is_the_fetch_s_alone(tmp_path: Path, kernel: FaultyIo
         assert len(keys(log)) == 60
 
 
-def test_so_many_failed_reads_in_a_row_take_the_directory_offline(tmp_path: Path, kernel: FaultyIo) -> None:
-    """F20: one good read in between begins the count anew; readers may go on."""
+def test_repeated_failed_reads_take_the_directory_offline(tmp_path: Path, kernel: FaultyIo) -> None:
+    """F20: one successful read in between resets the count; readers may go on."""
     through: list[bool] = []
     with (
         contextlib.suppress(OSError),  # of the stop, which finds the directory offline
@@ -349,7 +349,7 @@ def test_so_many_failed_reads_in_a_row_take_the_directory_offline(tmp_path: Path
     assert through
 
 
-def test_reads_cut_short_go_on(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_short_reads_are_continued(tmp_path: Path, kernel: FaultyIo) -> None:
     """F23."""
     with klog.Log.open(tmp_path / "t-0", files=RealFiles(kernel.table)) as log:
         fill(log, 5)
@@ -360,7 +360,7 @@ def test_reads_cut_short_go_on(tmp_path: Path, kernel: FaultyIo) -> None:
 
 
 @pytest.mark.parametrize("policy", [{}, DIRECT])
-def test_a_file_that_somebody_shortens_underneath_is_an_error(tmp_path: Path, policy: dict[str, Any]) -> None:
+def test_a_file_shortened_by_another_process_is_an_error(tmp_path: Path, policy: dict[str, Any]) -> None:
     with klog.Log.open(tmp_path / "t-0", config=policy) as log:
         fill(log, 5)
         path = Path(log.segments[0].path)
@@ -372,11 +372,11 @@ def test_a_file_that_somebody_shortens_underneath_is_an_error(tmp_path: Path, po
         assert len(keys(log)) == 50
 
 
-def test_read_ahead_is_asked_for_once_a_window(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_read_ahead_is_requested_once_per_window(tmp_path: Path, kernel: FaultyIo) -> None:
     config = {"klog.io.read.ahead.bytes": 1 << 17}
     with klog.Log.open(tmp_path / "t-0", config=config, files=RealFiles(kernel.table)) as log:
         fill(log, 40, 1000)
         assert log.size > 400_000
-        asked = kernel.calls("fadvise")
+        before = kernel.calls("fadvise")
         assert sum(1 for _ in log.chunks(0, 400, max_bytes=32768)) > 10
-        assert kernel.calls("fadvise") - asked == 4  # 64 KiB, then 128 KiB each, and what is left
+        assert kernel.calls("fadvise") - before == 4  # 64 KiB, then 128 KiB each, and what is left

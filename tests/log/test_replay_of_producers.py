@@ -1,4 +1,4 @@
-"""Replay leaves out what nobody would remember: the state is the same as with every batch."""
+"""Replay skips batches that leave no state: the result is the same as with every batch."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def written(path: Path, seed: int) -> klog.Log:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("start", [0, 100])
-def test_the_state_is_that_of_every_batch(
+def test_replay_gives_the_state_of_all_batches(
     tmp_path: Path, seed: int, start: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with written(tmp_path, seed) as log:

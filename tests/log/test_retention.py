@@ -1,4 +1,4 @@
-"""Which segments go, when their files go, and the log start that follows or leads."""
+"""Which segments are deleted, when their files are unlinked, and how the log start moves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def names_in(log: klog.Log, suffix: str) -> list[str]:
     return sorted(path.name for path in Path(log.path).iterdir() if path.name.endswith(suffix))
 
 
-def test_nothing_above_the_watermark_goes(tmp_path: Path) -> None:
+def test_nothing_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
     """UL59: without one nothing at all; with one, segments whose last offset is below it."""
     with open_log(tmp_path, mark=0, **{"retention.ms": 999}) as log:
         fill(log, 100)
@@ -50,8 +50,8 @@ def test_nothing_above_the_watermark_goes(tmp_path: Path) -> None:
         assert bases(log)[0] == log.log_start_offset == 30
 
 
-def test_the_log_start_never_passes_the_watermark(tmp_path: Path) -> None:
-    """UL60: for every watermark, the first segment reaches down to it and all others lie above."""
+def test_the_log_start_never_passes_the_high_watermark(tmp_path: Path) -> None:
+    """UL60: for every high watermark, the first segment reaches down to it and all others lie above."""
     with open_log(tmp_path, mark=0, **{"retention.ms": 999}) as log:
         fill(log, 100)
         for mark in range(101):
@@ -65,7 +65,7 @@ def test_the_log_start_never_passes_the_watermark(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 25])
 def test_when_all_has_expired_an_empty_segment_keeps_the_end(tmp_path: Path, count: int) -> None:
-    """UL61: a second pass finds nothing, and the next record gets the offset that it would have got."""
+    """UL61: a second pass finds nothing, and the next record gets the next offset."""
     clock = ManualClock(NOW)
     with open_log(tmp_path, clock, **{"retention.ms": 0}) as log:
         fill(log, count, NOW - 10)
@@ -91,10 +91,10 @@ def test_epochs_begin_where_the_log_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "left"), [([(0, 0), (1, 7), (2, 10)], [(0, 5), (1, 7), (2, 10)]), ([(0, 0), (1, 5), (2, 10)], [(1, 5), (2, 10)])]
 )  # fmt: skip
-def test_the_epoch_of_the_new_start_goes_on(
+def test_the_epoch_at_the_new_start_stays(
     tmp_path: Path, entries: list[tuple[int, int]], left: list[tuple[int, int]]
 ) -> None:
-    """UL71, LE11: those before it are gone with their records."""
+    """UL71, LE11: earlier epochs are removed with their records."""
     with open_log(tmp_path, **{"retention.bytes": 10 * BATCH}) as log:
         for offset in range(15):
             for epoch, start in entries:
@@ -106,8 +106,8 @@ def test_the_epoch_of_the_new_start_goes_on(
 
 
 @pytest.mark.parametrize(("limit", "left"), [(10, 2), (15, 3), (11, 3), (9, 2), (4, 1), (0, 1)])
-def test_by_size(tmp_path: Path, limit: int, left: int) -> None:
-    """UL63: a segment goes where the rest still holds retention.bytes."""
+def test_retention_by_size(tmp_path: Path, limit: int, left: int) -> None:
+    """UL63: a segment is deleted if the others still hold retention.bytes."""
     with open_log(tmp_path, **{"retention.bytes": limit * BATCH, "retention.ms": -1}) as log:
         fill(log, 15)
         assert log.apply_retention() == 3 - left + (limit == 0)
@@ -116,8 +116,8 @@ def test_by_size(tmp_path: Path, limit: int, left: int) -> None:
 
 
 @pytest.mark.parametrize(("timestamp", "left"), [(10, 1), (NOW, 3), (NOW - 10_000, 3), (NOW - 10_001, 1)])
-def test_by_time(tmp_path: Path, timestamp: int, left: int) -> None:
-    """UL64: by the youngest record of a segment."""
+def test_retention_by_time(tmp_path: Path, timestamp: int, left: int) -> None:
+    """UL64: by the newest record of a segment."""
     with open_log(tmp_path, **{"retention.ms": 10_000}) as log:
         fill(log, 15, timestamp)
         log.apply_retention()
@@ -135,8 +135,8 @@ def test_records_without_timestamps_are_as_old_as_their_append(tmp_path: Path) -
         assert bases(log) == [5, 10]
 
 
-def test_one_record_from_far_away_does_not_take_the_newest_segment_along(tmp_path: Path) -> None:
-    """Kafka would delete it, and what came without a timestamp beside it, as soon as it is written."""
+def test_one_record_with_a_far_timestamp_does_not_delete_the_newest_segment(tmp_path: Path) -> None:
+    """Kafka would delete it, and the records without a timestamp beside it, as soon as it is written."""
     clock = ManualClock(NOW)
     with open_log(tmp_path, clock, **{"retention.ms": 10_000}) as log:
         log.append([(None, b"no time", -1)])
@@ -168,7 +168,7 @@ def test_encoded_batches_count_by_the_time_of_their_append_too(tmp_path: Path, o
         assert log.apply_retention() == 1
 
 
-def test_two_old_records_say_that_a_segment_is_old(tmp_path: Path) -> None:
+def test_two_old_records_make_a_segment_old(tmp_path: Path) -> None:
     with open_log(tmp_path, **{"retention.ms": 10_000}) as log:
         log.append([(None, b"1970", 5), (None, b"no time", -1), (None, b"1970", 6)])
         assert log.apply_retention() == 1
@@ -178,8 +178,8 @@ def test_two_old_records_say_that_a_segment_is_old(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("policy", "left"), [("compact", 3), ("compact,delete", 1), ("delete", 1)])
-def test_a_compacted_topic_expires_only_where_its_policy_says_delete(tmp_path: Path, policy: str, left: int) -> None:
-    """UL65: by age and size; records below the log start go with any policy."""
+def test_a_compacted_topic_expires_only_with_policy_delete(tmp_path: Path, policy: str, left: int) -> None:
+    """UL65: by age and size; segments below the log start are deleted with any policy."""
     with open_log(tmp_path, **{"retention.ms": 10_000, "retention.bytes": 0, "cleanup.policy": policy}) as log:
         for _ in range(15):
             log.append([(b"", None, 10)])
@@ -194,8 +194,8 @@ def test_a_compacted_topic_expires_only_where_its_policy_says_delete(tmp_path: P
 
 
 @pytest.mark.parametrize(("before", "left"), [(1, 3), (5, 2), (6, 2), (15, 1), (-1, 1)])
-def test_deleted_records_take_whole_segments_with_them(tmp_path: Path, before: int, left: int) -> None:
-    """UL66: at the next retention pass; the log start is where it was put."""
+def test_segments_of_deleted_records_are_deleted(tmp_path: Path, before: int, left: int) -> None:
+    """UL66: at the next retention pass; the log start is the given offset."""
     with open_log(tmp_path) as log:
         fill(log, 15, NOW)
         assert log.delete_records(before) == log.log_start_offset == (before if before >= 0 else 15)
@@ -208,7 +208,7 @@ def test_deleted_records_take_whole_segments_with_them(tmp_path: Path, before: i
         assert [offset for offset, *_ in rows(log)] == list(range(log.log_start_offset, 15))
 
 
-def test_no_start_above_the_watermark(tmp_path: Path) -> None:
+def test_a_log_start_above_the_high_watermark_is_refused(tmp_path: Path) -> None:
     """UL67: neither by hand nor by deleting records."""
     with open_log(tmp_path, mark=0) as log:
         fill(log, 15)
@@ -225,14 +225,14 @@ def test_no_start_above_the_watermark(tmp_path: Path) -> None:
         assert log.log_start_offset == 7
 
 
-def test_records_are_not_deleted_where_the_policy_does_not_say_so(tmp_path: Path) -> None:
+def test_delete_records_needs_policy_delete(tmp_path: Path) -> None:
     with open_log(tmp_path, **{"cleanup.policy": "compact"}) as log:
         log.append([(b"k", b"v")])
         with pytest.raises(PolicyViolation, match=r"cleanup\.policy=compact"):
             log.delete_records(1)
 
 
-def test_a_moved_start_frees_what_retention_alone_would_keep(tmp_path: Path) -> None:
+def test_a_moved_log_start_deletes_segments_that_retention_would_keep(tmp_path: Path) -> None:
     """UL68: two segments in the first pass, none in the second."""
     with open_log(tmp_path, **{"retention.ms": 10**9}) as log:
         fill(log, 15, NOW)
@@ -242,8 +242,8 @@ def test_a_moved_start_frees_what_retention_alone_would_keep(tmp_path: Path) -> 
         assert (bases(log), log.log_start_offset) == ([10], 12)
 
 
-def test_files_go_after_a_while(tmp_path: Path) -> None:
-    """UL69, LL6: renamed at once, log and indexes, and unlinked when file.delete.delay.ms is over."""
+def test_files_are_unlinked_after_a_delay(tmp_path: Path) -> None:
+    """UL69, LL6: renamed at once, log and indexes, and unlinked after file.delete.delay.ms."""
     clock = ManualClock(NOW)
     with open_log(tmp_path, clock, **{"retention.ms": 999}) as log:
         fill(log, 11)
@@ -258,14 +258,14 @@ def test_files_go_after_a_while(tmp_path: Path) -> None:
         assert log.verify().problems == []
 
 
-def test_without_a_delay_they_go_at_once(tmp_path: Path) -> None:
+def test_without_a_delay_files_are_unlinked_at_once(tmp_path: Path) -> None:
     with open_log(tmp_path, **{"retention.ms": 999, "file.delete.delay.ms": 0}) as log:
         fill(log, 11)
         assert log.apply_retention() == 3
         assert names_in(log, ".deleted") == []
 
 
-def test_what_was_not_unlinked_goes_with_the_next_load(tmp_path: Path) -> None:
+def test_files_not_unlinked_are_unlinked_by_the_next_load(tmp_path: Path) -> None:
     with open_log(tmp_path, **{"retention.ms": 999}) as log:
         fill(log, 11)
         log.apply_retention()
@@ -275,7 +275,7 @@ def test_what_was_not_unlinked_goes_with_the_next_load(tmp_path: Path) -> None:
         assert (log.log_start_offset, log.log_end_offset) == (11, 11)
 
 
-def test_who_reads_a_segment_reads_on_when_it_is_deleted(tmp_path: Path) -> None:
+def test_a_reader_of_a_deleted_segment_can_read_on(tmp_path: Path) -> None:
     with open_log(tmp_path, **{"retention.ms": 999}) as log:
         fill(log, 25)
         chunks = log.chunks(0, 25, max_bytes=BATCH)
@@ -288,7 +288,7 @@ def test_who_reads_a_segment_reads_on_when_it_is_deleted(tmp_path: Path) -> None
 
 
 def test_a_predicate_sees_each_segment_with_its_successor(tmp_path: Path) -> None:
-    """UL70: in order, until it says no; the newest segment comes alone, and an empty one never goes."""
+    """UL70: in order, until it returns False; the newest has no successor, and an empty segment is never deleted."""
     with open_log(tmp_path) as log:
         for _ in range(9):
             fill(log, 1)
@@ -296,19 +296,19 @@ def test_a_predicate_sees_each_segment_with_its_successor(tmp_path: Path) -> Non
         assert bases(log) == list(range(10))
         seen: list[tuple[int, int | None]] = []
 
-        def asked(segment: Segment, following: Segment | None) -> bool:
+        def predicate(segment: Segment, following: Segment | None) -> bool:
             seen.append((segment.base_offset, None if following is None else following.base_offset))
             return True
 
         assert len(log.deletable_segments(lambda segment, _: segment.base_offset <= 5)) == 6
-        assert len(log.deletable_segments(asked)) == 9
+        assert len(log.deletable_segments(predicate)) == 9
         assert seen == [*((base, base + 1) for base in range(9)), (9, None)]
         fill(log, 1)
-        assert len(log.deletable_segments(asked)) == 10
+        assert len(log.deletable_segments(predicate)) == 10
 
 
-def test_no_retention_on_a_guess(tmp_path: Path) -> None:
-    """A broker's directory does not say how long its topics keep their records."""
+def test_no_retention_without_a_known_configuration(tmp_path: Path) -> None:
+    """A broker's directory does not record how long its topics keep their records."""
     with klog.Log.open(tmp_path / "t-0", config=FIVE, clock=ManualClock(NOW)) as log:
         fill(log, 10, 10)
     with klog.Log.open(tmp_path / "t-0") as log:
@@ -326,8 +326,8 @@ def test_no_retention_on_a_guess(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gone", [False, True])
 @pytest.mark.parametrize("clean", [True, False])
 def test_epochs_of_a_log_whose_records_are_all_deleted(tmp_path: Path, clean: bool, gone: bool) -> None:
-    """A restart keeps the last one, at the log end, also when the segments are gone; a lost checkpoint brings the
-    records back."""
+    """A restart keeps the last one, at the log end, also when the segments are deleted; without the checkpoint the
+    records are visible again."""
     with open_log(tmp_path) as log:
         fill(log, 3)
         log.delete_records(3)
@@ -345,7 +345,7 @@ def test_epochs_of_a_log_whose_records_are_all_deleted(tmp_path: Path, clean: bo
         assert log.verify().problems == []
 
 
-def test_appends_do_not_fall_behind_the_epoch_of_deleted_records(tmp_path: Path) -> None:
+def test_appends_use_no_epoch_below_that_of_deleted_records(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         log.append_batches(encode([(b"k", b"v", NOW)] * 3, leader_epoch=6), origin="replication")
         log.delete_records(3)
@@ -357,8 +357,8 @@ def test_appends_do_not_fall_behind_the_epoch_of_deleted_records(tmp_path: Path)
         assert log.verify().problems == []
 
 
-def test_a_log_start_is_on_disk_before_it_counts(tmp_path: Path) -> None:
-    """S9: what lies below it is; a checkpoint that says more than the log holds would mean damage."""
+def test_records_below_a_log_start_are_on_disk_before_it_applies(tmp_path: Path) -> None:
+    """S9: records below it are flushed first; a log start beyond the records on disk would mean damage."""
     with open_log(tmp_path) as log:
         fill(log, 3)
         assert log.recovery_point == 0
@@ -369,8 +369,8 @@ def test_a_log_start_is_on_disk_before_it_counts(tmp_path: Path) -> None:
         assert log.recovery_point == 3
 
 
-def test_a_pass_looks_no_further_than_it_deletes(tmp_path: Path) -> None:
-    """However many segments there are behind the first one that stays."""
+def test_a_pass_reads_no_segments_beyond_those_it_deletes(tmp_path: Path) -> None:
+    """However many segments follow the first one that stays."""
     with one_log(tmp_path, segment_bytes=BATCH, retention_ms=10_000) as log:
         fill(log, 50, NOW)
         for segment in log.segments[1:]:
@@ -379,8 +379,8 @@ def test_a_pass_looks_no_further_than_it_deletes(tmp_path: Path) -> None:
         assert all(segment._max_timestamp is None for segment in log.segments[1:-1])
 
 
-def test_a_log_that_is_opened_again_begins_where_it_began(tmp_path: Path) -> None:
-    """Under one manager, too, whose checkpoints are written when it stops."""
+def test_a_reopened_log_has_the_same_start(tmp_path: Path) -> None:
+    """Also with a manager, whose checkpoints are written when it stops."""
     with klog.open(tmp_path, create=True, clock=ManualClock(NOW)) as logs:
         logs.create_topic("t")
         log = logs.log("t")
@@ -395,10 +395,10 @@ def test_a_log_that_is_opened_again_begins_where_it_began(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("error", [os_error(errno.EMFILE, "x.txnindex"), KeyboardInterrupt()])
-def test_what_is_out_of_the_log_is_unlinked_wherever_the_round_ends(
+def test_removed_segments_are_unlinked_wherever_the_round_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    """Not left to the next load: a service that is short of descriptors may run for months."""
+    """The next load is too late: a service that is short of descriptors may run for months."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, file_delete_delay_ms=1000, retention_ms=-1) as log:
         for _ in range(retention.BATCH + 3):

@@ -1,4 +1,4 @@
-"""When a log begins a new segment, and what the old one then looks like on disk."""
+"""When a log begins a new segment, and the files of the old one afterwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.logs import NOW, bases, one_log, rows, values
 X = [(None, None)]  # one batch of BATCH bytes
 
 
-def test_by_size_to_the_byte(tmp_path: Path) -> None:
+def test_a_roll_by_size_is_exact_to_the_byte(tmp_path: Path) -> None:
     """UL23: a segment made for ten appends rolls on the eleventh."""
     with one_log(tmp_path, segment_bytes=10 * BATCH) as log:
         for _ in range(10):
@@ -46,8 +46,8 @@ def test_one_append_may_roll_many_times(tmp_path: Path) -> None:
         assert len(rows(log)) == 11
 
 
-def test_by_time_between_records(tmp_path: Path) -> None:
-    """UL20: Record timestamps alone count once the first batch has one: the wall clock may do what it likes."""
+def test_a_roll_by_record_timestamps(tmp_path: Path) -> None:
+    """UL20: only record timestamps count once the first batch has one, whatever the wall clock does."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, segment_ms=1000) as log:
         log.append([(None, b"a", NOW)])
@@ -56,14 +56,14 @@ def test_by_time_between_records(tmp_path: Path) -> None:
         assert bases(log) == [0]
         log.append([(None, b"c", NOW + 1001)])
         assert bases(log) == [0, 2]
-        log.append([(None, b"old", 5)])  # going back never rolls
+        log.append([(None, b"old", 5)])  # an older timestamp never rolls
         log.append([(None, b"d", NOW + 2001)])
         assert bases(log) == [0, 2]
         log.append([(None, b"e", NOW + 2002)])
         assert bases(log) == [0, 2, 5]
 
 
-def test_by_the_clock_while_records_have_no_timestamp(tmp_path: Path) -> None:
+def test_a_roll_by_the_clock_while_records_have_no_timestamp(tmp_path: Path) -> None:
     """UL18: an empty segment never rolls, however old; the next append does."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, segment_ms=1000) as log:
@@ -80,7 +80,7 @@ def test_by_the_clock_while_records_have_no_timestamp(tmp_path: Path) -> None:
         assert bases(log) == [0, 1, 3]
 
 
-def test_a_reopened_segment_remembers_its_first_timestamp(tmp_path: Path) -> None:
+def test_a_reopened_segment_keeps_its_first_timestamp(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, segment_ms=1000) as log:
         log.append([(None, b"a", NOW)])
@@ -126,7 +126,7 @@ def test_jitter_takes_a_random_part_off_segment_ms(tmp_path: Path, monkeypatch: 
 
 
 def test_jitter_is_drawn_anew_for_each_segment(tmp_path: Path) -> None:
-    """Without the clock's help: 40 segments of 1 to 10 records each, not all alike."""
+    """With the clock stopped: 40 segments of 1 to 10 records each, not all alike."""
     with one_log(tmp_path, segment_ms=10, segment_jitter_ms=10) as log:
         for i in range(200):
             log.append([(None, b"x", NOW + i)])
@@ -153,15 +153,15 @@ def test_compacted_topics_roll_at_max_compaction_lag(tmp_path: Path) -> None:
         (None, [0, 2, 4, 6, 8, 10]),  # 2 time entries in 32 bytes, one of which is the closing one
     ],
 )
-def test_by_a_full_index(tmp_path: Path, timestamp: int | None, expected: list[int]) -> None:
+def test_a_full_index_rolls(tmp_path: Path, timestamp: int | None, expected: list[int]) -> None:
     with one_log(tmp_path, segment_index_bytes=32, index_interval_bytes=0) as log:
         for i in range(11):
             log.append([(None, None, timestamp if timestamp == -1 else NOW + i)])
         assert bases(log) == expected
 
 
-def test_by_an_index_without_room_for_a_single_entry(tmp_path: Path) -> None:
-    """Two time entries have room all the same, or lookups by time would lose the segment once it is closed."""
+def test_an_index_too_small_for_one_entry_rolls(tmp_path: Path) -> None:
+    """Two time entries fit nevertheless, or lookups by time would miss the segment once it is closed."""
     with one_log(tmp_path, segment_index_bytes=4, index_interval_bytes=0) as log:
         for i in range(4):
             log.append([(None, None, NOW + i)])
@@ -172,8 +172,8 @@ def test_by_an_index_without_room_for_a_single_entry(tmp_path: Path) -> None:
         assert log.offset_for_timestamp(NOW) == (NOW, 0)
 
 
-def test_by_offsets_beyond_31_bits_of_the_base(tmp_path: Path) -> None:
-    """LS5: A log that compaction has left with a hole: the next records are too far from the segment's base."""
+def test_offsets_beyond_31_bits_of_the_base_roll(tmp_path: Path) -> None:
+    """LS5: compaction has left a gap in the log: the next records are too far from the segment's base."""
     directory = tmp_path / "events-0"
     directory.mkdir()
     (directory / "00000000000000000000.log").write_bytes(
@@ -204,7 +204,7 @@ def test_a_batch_that_would_straddle_31_bits_begins_the_new_segment(tmp_path: Pa
         assert log.log_end_offset == 2**31 + 3
 
 
-def test_a_log_that_begins_high_writes_relative_index_entries(tmp_path: Path) -> None:
+def test_a_log_with_a_high_start_writes_relative_index_entries(tmp_path: Path) -> None:
     start = 2**31 + 1000
     config = {"index.interval.bytes": 0}
     with klog.Log.open(tmp_path / "t-0", log_start_offset=start, config=config) as log:
@@ -215,7 +215,7 @@ def test_a_log_that_begins_high_writes_relative_index_entries(tmp_path: Path) ->
     assert (tmp_path / "t-0" / f"{name}.index").read_bytes() == bytes([0, 0, 0, 1, 0, 0, 0, BATCH])
 
 
-def test_by_hand(tmp_path: Path) -> None:
+def test_a_roll_by_hand(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         assert log.roll().base_offset == 0  # an empty segment stays
         assert bases(log) == [0]
@@ -263,7 +263,7 @@ def test_stale_files_of_the_new_base_are_removed(tmp_path: Path) -> None:
         assert not (Path(log.path) / "00000000000000000003.txnindex").exists()
 
 
-def test_reads_go_on_over_many_segments(tmp_path: Path) -> None:
+def test_reads_continue_over_many_segments(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         for i in range(40):
             log.append([(b"k%d" % i, b"v%d" % i, NOW + i)])
@@ -272,19 +272,19 @@ def test_reads_go_on_over_many_segments(tmp_path: Path) -> None:
         assert rows(log, 37, 39) == [(i, b"k%d" % i, b"v%d" % i, NOW + i) for i in (37, 38)]
 
 
-# ---- asked for, and the empty segment --------------------------------------------------------------------------------
+# ---- rolls by hand, and the empty segment --------------------------------------------------------------------------------
 
 
-def test_a_timestamp_behind_a_record_without_one_counts_by_the_clock(tmp_path: Path) -> None:
-    """UL19: whatever it says."""
+def test_a_timestamp_after_a_record_without_one_rolls_by_the_clock(tmp_path: Path) -> None:
+    """UL19: with any value."""
     with one_log(tmp_path, segment_ms=1000) as log:
         log.append([(None, b"a", -1)])
         log.append([(None, b"b", NOW + 1_000_000)])
         assert bases(log) == [0]
 
 
-def test_nothing_appended_rolls_nothing(tmp_path: Path) -> None:
-    """UL21: nor does it fail where a record would have rolled."""
+def test_an_empty_append_does_not_roll(tmp_path: Path) -> None:
+    """UL21: it does not fail either where a record would have rolled."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, segment_ms=1000) as log:
         log.append([(None, b"a", -1)])
@@ -294,8 +294,8 @@ def test_nothing_appended_rolls_nothing(tmp_path: Path) -> None:
         assert bases(log) == [0]
 
 
-def test_an_empty_segment_is_made_anew(tmp_path: Path) -> None:
-    """UL24, LL2: one segment, the files of the old one on their way out, and appends go on at its offset."""
+def test_an_empty_segment_is_recreated(tmp_path: Path) -> None:
+    """UL24, LL2: one segment; the old one's files are marked for deletion, and appends continue at its offset."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, file_delete_delay_ms=1000) as log:
         first = log.segments[0]
@@ -311,13 +311,13 @@ def test_an_empty_segment_is_made_anew(tmp_path: Path) -> None:
         assert log.verify().problems == []
 
 
-def test_an_empty_segment_whose_index_has_no_room_is_made_anew(tmp_path: Path) -> None:
+def test_an_empty_segment_whose_index_has_no_space_is_recreated(tmp_path: Path) -> None:
     """UL25: by the next append; no second segment, and an index that works."""
     with one_log(tmp_path, index_interval_bytes=0, file_delete_delay_ms=0) as log:
         first = log.segments[0]
         assert first.index.resize(0)
         assert first.index_full
-        assert not first.index.resize(7)  # no room for an entry either
+        assert not first.index.resize(7)  # no space for an entry either
         for _ in range(3):
             log.append(X)
         assert bases(log) == [0]
@@ -326,7 +326,7 @@ def test_an_empty_segment_whose_index_has_no_room_is_made_anew(tmp_path: Path) -
         assert log.verify().problems == []
 
 
-def test_a_failure_while_an_empty_segment_is_made_anew_is_undone(
+def test_a_failure_while_an_empty_segment_is_recreated_is_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with one_log(tmp_path, file_delete_delay_ms=0) as log:
@@ -355,8 +355,8 @@ def _no_space_once(activate: Callable[[Any], None]) -> Callable[[Any], None]:
     return failing
 
 
-def test_a_segment_begins_at_the_end_or_beyond(tmp_path: Path) -> None:
-    """LL14: at the log end where less is asked for, and never below the newest segment."""
+def test_a_new_segment_begins_at_the_log_end_or_beyond(tmp_path: Path) -> None:
+    """LL14: at the log end if a lower offset is given, and never below the newest segment."""
     with one_log(tmp_path) as log:
         log.append(X * 2)
         assert log.roll(1).base_offset == 2
@@ -373,7 +373,7 @@ def test_a_segment_begins_at_the_end_or_beyond(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["records", "batch", "producer", "follower"])
 def test_nothing_is_written_below_the_base_of_a_segment(tmp_path: Path, kind: str) -> None:
-    """A roll beyond the log end leaves the end where it was: only replicated batches get there."""
+    """A roll beyond the log end does not move the end: only replicated batches can use those offsets."""
     with one_log(tmp_path) as log:
         log.append(X * 4)
         log.roll(100)
@@ -395,8 +395,10 @@ def test_nothing_is_written_below_the_base_of_a_segment(tmp_path: Path, kind: st
         assert [record.offset for record in log.read()] == expected and not log.verify().problems
 
 
-def test_a_roll_whose_snapshot_fails_proves_nothing_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """UL57: the recovery point stays, the roll has not happened, and the next one may (F15)."""
+def test_a_roll_with_a_failed_snapshot_does_not_move_the_recovery_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """UL57: the recovery point stays, the roll has not happened, and the next one may succeed (F15)."""
     with klog.Log.open(tmp_path / "t-0") as log:
         log.append(X * 2)
         with monkeypatch.context() as patch:
@@ -413,7 +415,7 @@ def _fails() -> None:
     raise OSError(errno.ENOSPC, "full")
 
 
-def test_the_first_batch_tells_its_timestamp(tmp_path: Path) -> None:
+def test_a_segment_has_the_timestamp_of_its_first_batch(tmp_path: Path) -> None:
     """UL106: 2^63-1 while there is none; the batch's largest, of open and of closed segments."""
     with one_log(tmp_path) as log:
         assert log.segments[0].first_batch_timestamp == 2**63 - 1
@@ -426,8 +428,8 @@ def test_the_first_batch_tells_its_timestamp(tmp_path: Path) -> None:
         assert log.segments[1].first_batch_timestamp == -1
 
 
-def test_preallocation_gives_blocks_not_length(tmp_path: Path) -> None:
-    """LS15: a segment reads as any other; closed, it has the blocks that it needs, and goes on where it was."""
+def test_preallocation_allocates_blocks_but_keeps_the_length(tmp_path: Path) -> None:
+    """LS15: a segment reads as any other; closed, it has only the blocks that it needs, and appends continue."""
     size = 64 << 20
     with one_log(tmp_path, preallocate=True, segment_bytes=size) as log:
         path = Path(log.segments[0].path)
@@ -444,8 +446,8 @@ def test_preallocation_gives_blocks_not_length(tmp_path: Path) -> None:
         assert values(log) == [b"first", b"second"]
 
 
-def test_which_segments_an_offset_or_a_range_concerns(tmp_path: Path) -> None:
-    """UL28, LL11: by binary search among those that are there."""
+def test_segments_of_an_offset_or_a_range(tmp_path: Path) -> None:
+    """UL28, LL11: by binary search over the segments."""
     with one_log(tmp_path) as log:
         for _ in range(2):
             log.append(X * 10)
@@ -479,7 +481,7 @@ def test_which_segments_an_offset_or_a_range_concerns(tmp_path: Path) -> None:
         assert questions.closed_from((), 0) == ()
 
 
-def test_a_new_segment_s_name_is_on_disk_before_anything_in_it_is_acknowledged(tmp_path: Path) -> None:
+def test_a_new_segments_name_is_on_disk_before_its_first_acknowledged_append(tmp_path: Path) -> None:
     """S9: also where the roll writes no producer snapshot, since the last stop has left one of the same offset."""
     disk = CrashFiles()
     path = tmp_path / "events-0"

@@ -1,4 +1,4 @@
-"""A segment whose name disagrees with its batches: nothing is skipped or cut in silence.
+"""A segment whose name disagrees with its batches: nothing is skipped or cut silently.
 
 recovery="strict" refuses it by name, before anything has changed. recovery="kafka" reads every record that Kafka reads,
 or refuses what a broker's load refuses.
@@ -42,7 +42,7 @@ def opened(path: Path, **options: Any) -> klog.Log:
 
 @pytest.mark.parametrize("options", HOW, ids=str)
 @pytest.mark.parametrize(("base", "step"), [*CLOSE_BY, (15, 200), (44, 200)])
-def test_strict_refuses(tmp_path: Path, base: int, step: int, options: dict[str, Any]) -> None:
+def test_strict_refuses_a_wrong_name(tmp_path: Path, base: int, step: int, options: dict[str, Any]) -> None:
     path = tmp_path / "t-0"
     written(path)
     wrong = rename(path, base, step)
@@ -61,7 +61,7 @@ def test_strict_refuses(tmp_path: Path, base: int, step: int, options: dict[str,
 
 @pytest.mark.parametrize("options", HOW, ids=str)
 @pytest.mark.parametrize(("base", "step"), CLOSE_BY)
-def test_kafka_reads_all_or_refuses(tmp_path: Path, base: int, step: int, options: dict[str, Any]) -> None:
+def test_kafka_reads_all_records_or_refuses(tmp_path: Path, base: int, step: int, options: dict[str, Any]) -> None:
     path = tmp_path / "t-0"
     written(path)
     wrong = rename(path, base, step)
@@ -72,7 +72,7 @@ def test_kafka_reads_all_or_refuses(tmp_path: Path, base: int, step: int, option
             assert (first, log.log_end_offset) == (step if base == 0 else 0, END)
             assert [record.offset for record in log.read()] == list(range(first, END))
             for offset in range(first, END):
-                with contextlib.suppress(CorruptBatch):  # from there alone the batch could as well be a wrong one
+                with contextlib.suppress(CorruptBatch):  # read from there, the batch may look wrong
                     assert next(iter(log.read(offset))).offset == offset
     except CorruptLog as caught:
         error = caught
@@ -81,8 +81,8 @@ def test_kafka_reads_all_or_refuses(tmp_path: Path, base: int, step: int, option
     assert wrong.stat().st_size == size
 
 
-def test_a_gap_in_front_of_a_segment_is_no_wrong_name(tmp_path: Path) -> None:
-    """As compaction and a follower leave it."""
+def test_a_gap_before_a_segment_is_not_a_wrong_name(tmp_path: Path) -> None:
+    """As compaction and replication leave it."""
     path = tmp_path / "t-0"
     written(path)
     for suffix in ("log", "index", "timeindex"):
@@ -93,7 +93,7 @@ def test_a_gap_in_front_of_a_segment_is_no_wrong_name(tmp_path: Path) -> None:
         assert next(iter(log.read(17))).offset == 20
 
 
-def test_replay_goes_on_behind_a_wrong_name(tmp_path: Path) -> None:
+def test_replay_continues_after_a_wrong_name(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     with opened(path) as log:
         for number in range(6):

@@ -1,4 +1,4 @@
-"""What a load leaves of the newest segment's indexes is what its .log holds: Kafka's loader believes them unread."""
+"""After a load the newest segment's indexes match its .log: Kafka's loader uses them unchecked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def entries(path: Path, layout: str) -> list[tuple[int, ...]]:
 
 
 def check(directory: Path) -> None:
-    """Entries of whole batches alone, the closing time entry, no zeros behind them."""
+    """Only entries of whole batches, the closing time entry, no zeros after them."""
     with klog.Log.open(directory, read_only=True) as log:
         begins, position = [], 0
         for batch in log.read().batches():
@@ -42,9 +42,9 @@ def check(directory: Path) -> None:
     assert entries(times, ">qI") == wanted[1:] or (len(wanted) == 1 and entries(times, ">qI") == wanted)
 
 
-def test_a_torn_tail_goes_from_the_indexes_too(original: Path, tmp_path: Path) -> None:
-    """Cut at every byte of the last batches, opened as after a clean stop, and closed; left without a close; the load
-    alone has done it."""
+def test_a_torn_tail_is_cut_from_the_indexes_too(original: Path, tmp_path: Path) -> None:
+    """Cut at every byte of the last batches, opened as after a clean stop, and closed or left open; the load
+    alone repairs the indexes."""
     size = (original / f"{0:020d}.log").stat().st_size
     for cut in range(size // 2, size):
         directory = tmp_path / "t-0"
@@ -60,9 +60,7 @@ def test_a_torn_tail_goes_from_the_indexes_too(original: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["padded", "cut", "gone", "flipped"])
-def test_indexes_that_say_something_else_are_set_right(
-    original: Path, tmp_path: Path, suffix: str, damage: str
-) -> None:
+def test_wrong_indexes_are_repaired(original: Path, tmp_path: Path, suffix: str, damage: str) -> None:
     directory = tmp_path / "t-0"
     shutil.copytree(original, directory)
     path = directory / f"{0:020d}{suffix}"

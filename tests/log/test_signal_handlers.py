@@ -1,5 +1,5 @@
-"""A signal's handler that runs in the middle of a call of its own thread, and calls the same log: it never waits for
-that thread, and never changes what is half changed. In a process of its own, since what fails here hangs."""
+"""A signal handler that runs during a call of its own thread, and calls the same log: it never waits for that thread,
+and never changes half-changed state. In a separate process, since a failure here hangs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def handled(*words: object) -> dict[str, int]:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, int] = json.loads(done.stdout)
-    return told
+    outcome: dict[str, int] = json.loads(done.stdout)
+    return outcome
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def handled(*words: object) -> dict[str, int]:
         ("close", "close", "os", 7),
     ],
 )
-def test_a_handler_at_an_operation_of_the_disk(scenario: str, handler: str, durability: str, step: int) -> None:
-    told = handled(scenario, handler, durability, step)
-    assert told["refused"] > 0 and told["operations"] >= 2 * step
+def test_a_handler_at_a_disk_operation(scenario: str, handler: str, durability: str, step: int) -> None:
+    outcome = handled(scenario, handler, durability, step)
+    assert outcome["refused"] > 0 and outcome["operations"] >= 2 * step
 
 
 def test_a_handler_anywhere() -> None:
-    told = handled("anywhere", 1, "os", 1)
-    assert told["done"] + told["refused"] > 20
+    outcome = handled("anywhere", 1, "os", 1)
+    assert outcome["done"] + outcome["refused"] > 20
 
 
 @pytest.mark.deep
@@ -54,8 +54,8 @@ def test_a_handler_anywhere() -> None:
 @pytest.mark.parametrize("handler", HANDLERS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_handler_at_every_operation(scenario: str, handler: str, durability: str) -> None:
-    told = handled(scenario, handler, durability, 1)
-    assert told.get("refused", 0) + told.get("done", 0) == told["operations"] > 4
+    outcome = handled(scenario, handler, durability, 1)
+    assert outcome.get("refused", 0) + outcome.get("done", 0) == outcome["operations"] > 4
 
 
 @pytest.mark.deep
@@ -66,8 +66,8 @@ def test_handlers_anywhere(durability: str) -> None:
         handled("anywhere", seed, durability, 3)
 
 
-def test_a_log_that_was_closed_badly_leaves_no_marker(tmp_path: Path) -> None:
-    """D1: the marker would tell the next start that there is nothing to recover."""
+def test_a_log_whose_close_failed_leaves_no_marker(tmp_path: Path) -> None:
+    """D1: with the marker the next start would skip recovery."""
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t", partitions=2)
         log = logs.log("t", 1)

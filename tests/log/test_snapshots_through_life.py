@@ -1,4 +1,4 @@
-"""Producer snapshots and open transactions while a log rolls, is truncated, and loses its oldest segments."""
+"""Producer snapshots and open transactions during rolls, truncations and retention."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def snapshots(log: klog.Log) -> list[int]:
 
 
 def one_each(log: klog.Log, count: int, pid: int = 7) -> None:
-    """Batches of one record of one producer, a roll behind each."""
+    """Batches of one record of one producer, a roll after each."""
     for sequence in range(count):
         log.append_batches(produced(pid, 0, sequence))
         log.roll()
 
 
-def test_each_segment_but_the_first_has_one(tmp_path: Path) -> None:
-    """UL45, UL46: taken at the roll, of data without producers, too; a flush within the newest segment takes none away."""
+def test_each_segment_but_the_first_has_a_snapshot(tmp_path: Path) -> None:
+    """UL45, UL46: taken at the roll, without producers, too; a flush within the newest segment removes none."""
     with opened(tmp_path) as log:
         log.append(X)
         log.roll()
@@ -46,8 +46,8 @@ def test_each_segment_but_the_first_has_one(tmp_path: Path) -> None:
         assert snapshots(log) == [1, 2, 3]
 
 
-def test_an_append_that_rolls_takes_one_too(tmp_path: Path) -> None:
-    """UL47: and a truncation to its segment brings the state back that it holds."""
+def test_an_append_that_rolls_takes_a_snapshot(tmp_path: Path) -> None:
+    """UL47: and a truncation to its segment restores its state."""
     with opened(tmp_path, config={"segment.bytes": 100, "max.message.bytes": 100}) as log:
         log.append_batches(produced(7, 0, 0))
         log.append_batches(produced(7, 0, 1))
@@ -59,7 +59,7 @@ def test_an_append_that_rolls_takes_one_too(tmp_path: Path) -> None:
         assert log.producers[7].last_sequence == 1
 
 
-def test_those_that_know_of_later_records_go_with_them(tmp_path: Path) -> None:
+def test_a_truncation_deletes_snapshots_of_later_records(tmp_path: Path) -> None:
     """UL48: the state is that of the new end."""
     with opened(tmp_path) as log:
         one_each(log, 3)
@@ -73,8 +73,8 @@ def test_those_that_know_of_later_records_go_with_them(tmp_path: Path) -> None:
         assert log.producers == {}
 
 
-def test_without_them_the_state_comes_from_the_batches(tmp_path: Path) -> None:
-    """UL49: of what is left."""
+def test_without_snapshots_the_state_comes_from_the_batches(tmp_path: Path) -> None:
+    """UL49: from those that are left."""
     with opened(tmp_path) as log:
         one_each(log, 2)
         for path in Path(log.path).glob("*.snapshot"):
@@ -83,8 +83,8 @@ def test_without_them_the_state_comes_from_the_batches(tmp_path: Path) -> None:
         assert (log.producers[7].last_sequence, log._producers.end_offset) == (0, 1)
 
 
-def test_a_new_beginning_leaves_none(tmp_path: Path) -> None:
-    """UL50: nor a producer."""
+def test_truncating_fully_leaves_no_snapshots(tmp_path: Path) -> None:
+    """UL50: and no producer."""
     with opened(tmp_path) as log:
         one_each(log, 2)
         log.truncate_fully_and_start_at(29)
@@ -94,7 +94,7 @@ def test_a_new_beginning_leaves_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("empty", [False, True])
-def test_they_go_with_their_segments(tmp_path: Path, empty: bool) -> None:
+def test_snapshots_are_deleted_with_their_segments(tmp_path: Path, empty: bool) -> None:
     """UL51: the newest segment's stays, whether it has records or none."""
     with opened(tmp_path, config={"retention.bytes": 0 if empty else 1}) as log:
         one_each(log, 3)
@@ -107,7 +107,7 @@ def test_they_go_with_their_segments(tmp_path: Path, empty: bool) -> None:
 
 
 def test_a_producer_outlives_its_records(tmp_path: Path) -> None:
-    """UL52: it may go on where it was; only the snapshots of deleted segments go."""
+    """UL52: it may continue its sequence; only the snapshots of deleted segments are deleted."""
     with opened(tmp_path) as log:
         log.append_batches(produced(7, 0, 0))
         log.roll()
@@ -121,8 +121,8 @@ def test_a_producer_outlives_its_records(tmp_path: Path) -> None:
         assert log.append_batches(produced(7, 0, 1)).first_offset == 2
 
 
-def test_one_beyond_the_log_end_is_deleted_on_load(tmp_path: Path) -> None:
-    """UL54: no batch stands behind what it says."""
+def test_a_snapshot_beyond_the_log_end_is_deleted_on_load(tmp_path: Path) -> None:
+    """UL54: no batch covers its offset."""
     with opened(tmp_path) as log:
         one_each(log, 2)
         newest = Path(log.path) / f"{2:020d}.snapshot"
@@ -133,9 +133,9 @@ def test_one_beyond_the_log_end_is_deleted_on_load(tmp_path: Path) -> None:
         assert snapshots(log) == [1, 2]
 
 
-@pytest.mark.parametrize("how", ["cut", "anew"])
-def test_an_open_transaction_goes_with_its_records(tmp_path: Path, how: str) -> None:
-    """UL77: in a log that was opened again, too; with it goes what kept read_committed waiting."""
+@pytest.mark.parametrize("how", ["cut", "fully"])
+def test_an_open_transaction_is_removed_with_its_records(tmp_path: Path, how: str) -> None:
+    """UL77: in a reopened log, too; the last stable offset no longer waits for it."""
     with opened(tmp_path) as log:
         log.append(X)
         log.append_batches(transactional(7, 0, 0))
@@ -158,7 +158,7 @@ def test_an_open_transaction_goes_with_its_records(tmp_path: Path, how: str) -> 
 
 
 def test_a_truncated_marker_leaves_its_transaction_open_again(tmp_path: Path) -> None:
-    """And the abort that it told is in no index any more."""
+    """And its abort is in no index any more."""
     with opened(tmp_path) as log:
         log.append_batches(transactional(7, 0, 0))
         log.append_batches(marker(7, 0, "abort"), origin="coordinator")
@@ -173,7 +173,7 @@ def test_a_truncated_marker_leaves_its_transaction_open_again(tmp_path: Path) ->
 
 
 def test_no_unstable_offset_lies_below_the_log_start(tmp_path: Path) -> None:
-    """UL83: nor below it when the segments are gone."""
+    """UL83: also not when the segments are deleted."""
     with opened(tmp_path) as log:
         log.append_batches(transactional(7, 0, 0, 8))
         log.roll()
@@ -189,10 +189,10 @@ def test_no_unstable_offset_lies_below_the_log_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("clean", "recovery_point", "expected"), [(True, None, [3, 4, 5]), (False, 5, [3, 4, 5]), (False, 0, [1, 2, 3, 4, 5])]
 )  # fmt: skip
-def test_a_load_writes_those_that_are_missing(
+def test_a_load_writes_missing_snapshots(
     tmp_path: Path, clean: bool, recovery_point: int | None, expected: list[int]
 ) -> None:
-    """UL55: at the last two segments and at the end; of a log that is recovered, at every segment but the first."""
+    """UL55: at the last two segments and at the end; with recovery, at every segment but the first."""
     with opened(tmp_path) as log:
         one_each(log, 4)
         log.append_batches(produced(7, 0, 4))

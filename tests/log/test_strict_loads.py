@@ -1,5 +1,5 @@
-"""recovery="strict" on every directory of tests/golden/loader: klog refuses, and has changed no .log; or it keeps every
-record that can be read. Nothing is lost in silence."""
+"""recovery="strict" on every directory of tests/golden/loader: klog refuses and has changed no .log, or it keeps every
+record that can be read. Nothing is lost silently."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, golden.LoaderCa
 
 
 def readable(directory: Path, start: int) -> set[Content]:
-    """Offset, key and value of every record in a whole, sound batch, by a walk that goes on past damage."""
+    """Offset, key and value of every record in a whole, valid batch, by a walk that skips damage."""
     found: set[Content] = set()
     for path in sorted(directory.glob("*.log")):
         if path.stem.isdigit():
@@ -77,14 +77,14 @@ def test_strict_refuses_or_keeps(name: str, cases: dict[str, golden.LoaderCase],
     log = open_strict()
     got, error_class = read_all(log)
     log.close()
-    if swapped:  # a finished compaction has dropped what it was to drop: Kafka's own verdict is the measure
+    if swapped:  # a finished compaction dropped records on purpose: compare with Kafka's verdict
         better = BETTER.get(name)
         before = {(r.offset, r.key, r.value) for r in cases[better.like or name if better else name].records}
         assert before <= {(record.offset, record.key, record.value) for record in got}
         return
     assert before <= readable(directory, start)
     seen = {(record.offset, record.key, record.value) for record in got}
-    if name in BETTER and BETTER[name].reason == MENDED:  # a batch that is read under its right offsets
+    if name in BETTER and BETTER[name].reason == MENDED:  # a batch that is read with its corrected offsets
         assert {entry[1:] for entry in before} <= {entry[1:] for entry in seen}
     elif error_class is None:
         assert before <= seen

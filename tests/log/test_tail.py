@@ -1,4 +1,4 @@
-"""A tail sleeps: who wakes it, how little it costs, what ends it."""
+"""A waiting tail: what wakes it, how little it costs, what ends it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 
 def never_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks by himself: who gets on was told."""
+    """No periodic checks: only a notification wakes a tail."""
     monkeypatch.setattr(watch, "LOOK_SECONDS", 1000.0)
 
 
@@ -90,8 +90,8 @@ def test_an_async_tail_is_woken_too(log: klog.Log, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["of the writer", "beside it"])
-def test_a_tail_that_waits_hardly_looks(log: klog.Log, beside: bool) -> None:
-    """Two seconds of waiting are a handful of looks: it neither spins nor polls."""
+def test_a_waiting_tail_rarely_checks(log: klog.Log, beside: bool) -> None:
+    """Two seconds of waiting are a few checks: it neither spins nor polls."""
     log.append([(None, b"x")])
     tailed = klog.Log.open(log.path, read_only=True) if beside else log
     looks: list[int] = []
@@ -104,7 +104,7 @@ def test_a_tail_that_waits_hardly_looks(log: klog.Log, beside: bool) -> None:
         tailed.close()
 
 
-def test_a_tail_of_a_log_that_is_closed_hears_it(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tail_ends_when_its_log_is_closed(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
     never_look(monkeypatch)
     tail = iter(log.tail())
     thread, found = in_thread(lambda: next(tail))
@@ -114,7 +114,7 @@ def test_a_tail_of_a_log_that_is_closed_hears_it(log: klog.Log, monkeypatch: pyt
     assert isinstance(found[0], LogClosed)
 
 
-def test_a_tail_beside_a_writer_that_cuts_the_log_hears_it(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tail_raises_when_the_writer_truncates_the_log(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
     never_look(monkeypatch)
     log.append([(None, b"a")])
     half = log.size
@@ -128,7 +128,7 @@ def test_a_tail_beside_a_writer_that_cuts_the_log_hears_it(log: klog.Log, monkey
         assert isinstance(found[0], OffsetOutOfRange) and found[0].log_end_offset == 1
 
 
-def test_without_inotify_a_tail_looks_by_itself(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_inotify_a_tail_polls(log: klog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.01)
 
     class Blind:
@@ -165,7 +165,7 @@ def test_tails_leave_no_descriptor_behind(log: klog.Log) -> None:
     assert log._bell._fds == ()
 
 
-def test_where_descriptors_have_run_out_a_waiter_still_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiter_works_without_free_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.01)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
@@ -176,7 +176,7 @@ def test_where_descriptors_have_run_out_a_waiter_still_waits(tmp_path: Path, mon
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_bell_that_rings_before_the_wait_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notification_before_the_wait_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     never_look(monkeypatch)
     bell = Bell()
     with Waiter([bell], []) as waiter:
@@ -184,7 +184,7 @@ def test_a_bell_that_rings_before_the_wait_ends_it(tmp_path: Path, monkeypatch: 
         waiter.wait()
         thread, _ = in_thread(waiter.wait)
         thread.join(0.05)
-        assert thread.is_alive()  # one ring, one wait
+        assert thread.is_alive()  # one notification ends one wait
         bell.ring()
         thread.join(PATIENCE)
         assert not thread.is_alive()

@@ -1,4 +1,4 @@
-"""offset_for_timestamp: the first record at or above a time, whatever the order of times and the state of indexes."""
+"""offset_for_timestamp: the first record at or above a time, for any order of times and state of indexes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def brute_force(timestamps: list[int], ms: int, start: int = 0) -> tuple[int, in
     return next(((t, offset) for offset, t in enumerate(timestamps) if offset >= start and t >= ms), None)
 
 
-def test_an_empty_log_has_none(tmp_path: Path) -> None:
+def test_a_lookup_in_an_empty_log_finds_nothing(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         assert log.offset_for_timestamp(0) is None
 
 
-def test_kafka_s_example(tmp_path: Path) -> None:
+def test_kafkas_example(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "t-0", log_start_offset=40, config={"index.interval.bytes": 0}) as log:
         for offset in range(40, 50, 2):
             log.append([(None, b"x", offset * 10), (None, b"x", offset * 10 + 10)])
@@ -36,7 +36,7 @@ def test_kafka_s_example(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_it_is_the_brute_force_answer_over_times_in_no_order(tmp_path: Path, compression: str) -> None:
+def test_the_result_equals_a_brute_force_search_over_unordered_times(tmp_path: Path, compression: str) -> None:
     random_ = random.Random(11)
     timestamps: list[int] = []
     config = {"segment_bytes": 1500, "index_interval_bytes": 100, "segment_ms": 10**12}
@@ -54,7 +54,7 @@ def test_it_is_the_brute_force_answer_over_times_in_no_order(tmp_path: Path, com
             assert logs.log("events").offset_for_timestamp(ms) == brute_force(timestamps, ms), ms
 
 
-def test_a_record_below_the_log_start_is_no_answer(tmp_path: Path) -> None:
+def test_a_record_below_the_log_start_is_not_found(tmp_path: Path) -> None:
     timestamps = [10, 50, 20, 60, 30]
     with one_log(tmp_path) as log:
         for t in timestamps:
@@ -64,8 +64,8 @@ def test_a_record_below_the_log_start_is_no_answer(tmp_path: Path) -> None:
             assert log.offset_for_timestamp(ms) == brute_force(timestamps, ms, 2), ms
 
 
-def test_a_segment_that_promises_a_hit_and_has_none_does_not_end_the_search(tmp_path: Path) -> None:
-    """The only young record of the first segment lies below the log start."""
+def test_a_segment_without_a_match_above_the_log_start_does_not_end_the_search(tmp_path: Path) -> None:
+    """The only newer record of the first segment lies below the log start."""
     with one_log(tmp_path) as log:
         log.append([(None, b"x", 900)])
         log.append([(None, b"x", 10)])
@@ -86,7 +86,7 @@ def test_a_record_of_1970_is_found_after_reopening(tmp_path: Path) -> None:
 
 
 def test_an_emptied_time_index_hides_nothing(tmp_path: Path) -> None:
-    """What Kafka makes of a missing file: an empty one, which it then believes."""
+    """Kafka replaces a missing file by an empty one, and then trusts it."""
     with one_log(tmp_path) as log:
         log.append([(None, b"no time", -1)])
         log.append([(None, b"x", 50)])
@@ -114,17 +114,17 @@ def test_log_append_time_counts_as_the_records_time(tmp_path: Path) -> None:
         assert log.offset_for_timestamp(NOW + 21) is None
 
 
-# ---- what words and Kafka's numbers stand for ------------------------------------------------------------------------
+# ---- named positions and Kafka's special timestamps ------------------------------------------------------------------
 
 
 def test_nothing_is_found_in_an_empty_log(tmp_path: Path) -> None:
-    """UL89: no record by time, none with the greatest time; the ends are there, without an epoch."""
+    """UL89: no record by time, none with the greatest time; the ends are returned, without an epoch."""
     with one_log(tmp_path) as log:
         assert log.list_offset(0) is None and log.list_offset("max_timestamp") is None
         assert log.list_offset("earliest") == log.list_offset("latest") == (-1, 0, -1)
 
 
-def test_lookups_name_the_epoch(tmp_path: Path) -> None:
+def test_lookups_return_the_epoch(tmp_path: Path) -> None:
     """UL89: a record's own epoch, the first epoch for the earliest offset and the newest one for the latest."""
     directory = tmp_path / "t-0"
     directory.mkdir()
@@ -162,7 +162,7 @@ def test_without_tiers_nothing_is_tiered(tmp_path: Path) -> None:
         assert log.list_offset("earliest_local") == (-1, 0, 0)
 
 
-def test_kafka_s_numbers_are_words_too(tmp_path: Path) -> None:
+def test_kafkas_special_timestamps_are_accepted(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         log.append([(None, b"a", NOW), (None, b"b", NOW + 1)])
         words = ["latest", "earliest", "max_timestamp", "earliest_local", "latest_tiered", "earliest_pending_upload"]
@@ -173,7 +173,7 @@ def test_kafka_s_numbers_are_words_too(tmp_path: Path) -> None:
                 log.list_offset(wrong)
 
 
-def test_what_an_isolation_does_not_show_is_not_found(tmp_path: Path) -> None:
+def test_records_hidden_by_the_isolation_are_not_found(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         log.append([(None, b"a", NOW), (None, b"b", NOW + 1)])
     with klog.Log.open(tmp_path / "events-0", read_only=True, high_watermark=1) as log:
@@ -205,8 +205,8 @@ def test_segments_by_the_time_of_their_files(tmp_path: Path) -> None:
         assert log.legacy_fetch_offsets_before(-1, 0) == []
 
 
-def test_the_youngest_record_above_the_log_start(tmp_path: Path) -> None:
-    """Whatever the batch of the log start, or a segment below it, says of its youngest."""
+def test_the_newest_record_lies_above_the_log_start(tmp_path: Path) -> None:
+    """Whatever the maximum of the log start's batch, or of a segment below it."""
     with one_log(tmp_path) as log:
         log.append([(None, b"x", NOW)])
         log.append([(None, b"x", NOW - 50)])
@@ -226,12 +226,12 @@ def test_the_youngest_record_above_the_log_start(tmp_path: Path) -> None:
         assert log.list_offset("max_timestamp") is None
 
 
-def test_few_segments_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+def test_a_lookup_reads_few_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
     newest = Segment.max_timestamp.__get__
 
     def counted(segment: Segment) -> int:
-        asked.append(segment.base_offset)
+        searched.append(segment.base_offset)
         return int(newest(segment))
 
     with one_log(tmp_path) as log:
@@ -242,11 +242,11 @@ def test_few_segments_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(Segment, "max_timestamp", property(counted))
         for ms in (1, 1000, 1031, 1059):
             assert log.offset_for_timestamp(ms) == (max(ms, 1000), max(ms - 1000, 0))
-        assert asked == [0, 0, 31, 59]
+        assert searched == [0, 0, 31, 59]
 
 
-def test_what_is_remembered_of_segments_is_forgotten_with_them(tmp_path: Path) -> None:
-    """A segment that takes appends again after a truncation may become younger, one behind it older."""
+def test_cached_timestamps_of_segments_are_dropped_with_them(tmp_path: Path) -> None:
+    """A truncated segment that takes appends again may get newer records, the next one older ones."""
     random_ = random.Random(5)
     timestamps: list[int] = []
     start = 0

@@ -1,4 +1,4 @@
-"""Transactions in a log: what read_committed may see and when, what the transaction index says, what survives."""
+"""Transactions in a log: what read_committed reads and when, the transaction index, and what survives."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def opened(path: Path, /, files: RealFiles | None = None, *, clean: bool | None 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[klog.Log]:
-    """A log whose high watermark moves only when it is told to."""
+    """A log whose high watermark moves only by its methods."""
     with opened(tmp_path) as log:
         log.update_high_watermark(0)
         yield log
@@ -69,8 +69,8 @@ def committed(log: klog.Log) -> list[int]:
     return [record.offset for record in log.read(isolation="read_committed")]
 
 
-def test_unstable_from_the_first_record_to_the_replicated_marker(log: klog.Log) -> None:
-    """UL78: more data leaves it, the commit leaves it, the high watermark behind the marker clears it."""
+def test_a_transaction_is_unstable_from_its_first_record_to_its_replicated_marker(log: klog.Log) -> None:
+    """UL78: more data and the commit leave it, the high watermark beyond the marker clears it."""
     producer = Producer(log, 1)
     log.append_batches(batch(3))
     assert first_unstable(log) is None
@@ -108,8 +108,8 @@ ABORTED = [(1, 0, 29, 8), (2, 8, 74, 36)]
 
 
 def test_the_transaction_index(tmp_path: Path) -> None:
-    """UL79: an entry for each aborted transaction, with the last stable offset behind it; the same by replication;
-    the unstable offset moves with the high watermark, and knows its byte."""
+    """UL79: an entry for each aborted transaction, with the last stable offset after it; the same by replication;
+    the unstable offset moves with the high watermark, and has its position."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     with opened(tmp_path / "a") as leader, opened(tmp_path / "b") as follower:
@@ -166,7 +166,7 @@ def test_two_interleaved_transactions(log: klog.Log) -> None:
 
 
 @pytest.mark.parametrize("managed", [True, False])
-def test_no_undecided_record_is_ever_seen(tmp_path: Path, managed: bool) -> None:
+def test_read_committed_never_returns_an_undecided_record(tmp_path: Path, managed: bool) -> None:
     """UL10: while transactions of one record are written and aborted and the high watermark moves, read_committed sees
     nothing."""
     with opened(tmp_path) as log:
@@ -202,7 +202,7 @@ def test_no_undecided_record_is_ever_seen(tmp_path: Path, managed: bool) -> None
 
 
 def test_an_aborted_transaction_over_two_segments(tmp_path: Path) -> None:
-    """UL81: a fetch from 0 tells of it, though its index entry is in the second segment's file."""
+    """UL81: a fetch from 0 names it, though its index entry is in the second segment's file."""
     with opened(tmp_path) as log:
         producer = Producer(log, 1)
         producer.send(5)
@@ -216,8 +216,8 @@ def test_an_aborted_transaction_over_two_segments(tmp_path: Path) -> None:
         assert names == [f"{5:020}.txnindex"]
 
 
-def test_fenced_markers(log: klog.Log) -> None:
-    """UL82: a coordinator of the past, with data or without; a producer epoch of the past."""
+def test_markers_of_older_epochs_are_fenced(log: klog.Log) -> None:
+    """UL82: an older coordinator epoch, with data or without; an older producer epoch."""
     producer = Producer(log, 1, epoch=5)
     producer.send()
     producer.end("abort", coordinator=1)
@@ -233,7 +233,7 @@ def test_fenced_markers(log: klog.Log) -> None:
     assert log.log_end_offset == 4 and log.producers[1].coordinator_epoch == 2
 
 
-def test_data_outside_the_open_transaction(log: klog.Log) -> None:
+def test_non_transactional_data_in_an_open_transaction_is_refused(log: klog.Log) -> None:
     producer = Producer(log, 1)
     producer.send()
     with pytest.raises(InvalidTxnState) as caught:
@@ -244,8 +244,8 @@ def test_data_outside_the_open_transaction(log: klog.Log) -> None:
     assert log.log_end_offset == 1
 
 
-def test_unstable_offset_and_log_start(tmp_path: Path) -> None:
-    """UL83: never below the log start: in the middle of a segment, and once the segments are gone."""
+def test_the_unstable_offset_is_never_below_the_log_start(tmp_path: Path) -> None:
+    """UL83: never below the log start: in the middle of a segment, and once the segments are deleted."""
     with opened(tmp_path, retention_ms=DAY) as log:
         producer = Producer(log, 1)
         producer.send(4)
@@ -276,8 +276,8 @@ class FailingTxnIndex(RealFiles):
 
 
 def test_a_transaction_index_that_cannot_be_written(tmp_path: Path) -> None:
-    """UL84: the append raises, the batch stays, the last stable offset stands still, the log is offline; opened again
-    as after a crash it knows what happened."""
+    """UL84: the append raises, the batch stays, the last stable offset does not move, the log is offline; opened again
+    as after a crash it has the whole outcome."""
     files = FailingTxnIndex()
     log = opened(tmp_path, files)
     producer = Producer(log, 1)
@@ -301,8 +301,8 @@ def test_a_transaction_index_that_cannot_be_written(tmp_path: Path) -> None:
         assert committed(log) == [] and log.last_stable_offset == 11
 
 
-def test_the_next_open_behind_a_log_that_went_offline_is_an_unclean_one(tmp_path: Path) -> None:
-    """UL84: and closing says why."""
+def test_the_open_after_a_log_went_offline_is_unclean(tmp_path: Path) -> None:
+    """UL84: and closing names the cause."""
     files = FailingTxnIndex()
     logs = klog.open(tmp_path, create=True, clock=ManualClock(NOW), files=files)
     logs.create_topic("t")
@@ -323,7 +323,7 @@ def test_the_next_open_behind_a_log_that_went_offline_is_an_unclean_one(tmp_path
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_finished_transaction_is_stable_behind_a_reload(tmp_path: Path, clean: bool) -> None:
+def test_a_finished_transaction_is_stable_after_a_reload(tmp_path: Path, clean: bool) -> None:
     """UL86: once the high watermark has passed its marker."""
     log = opened(tmp_path)
     producer = Producer(log, 1)
@@ -339,7 +339,7 @@ def test_a_finished_transaction_is_stable_behind_a_reload(tmp_path: Path, clean:
 
 
 def test_truncation_below_the_unstable_offset(tmp_path: Path) -> None:
-    """UL77: behind a reload, to the end of what came before, and fully: nothing is unstable, no producer is known."""
+    """UL77: after a reload, to the end of the earlier data, and fully: nothing is unstable, no producer is known."""
     for fully in (False, True):
         path = tmp_path / str(fully)
         path.mkdir()
@@ -356,7 +356,7 @@ def test_truncation_below_the_unstable_offset(tmp_path: Path) -> None:
             assert log.last_stable_offset == log.log_end_offset
 
 
-def test_an_open_transaction_is_open_behind_a_reload(tmp_path: Path) -> None:
+def test_an_open_transaction_is_open_after_a_reload(tmp_path: Path) -> None:
     """PS25: by the snapshot of a clean stop; and its marker ends it."""
     with opened(tmp_path) as log:
         producer = Producer(log, 1)
@@ -371,8 +371,8 @@ def test_an_open_transaction_is_open_behind_a_reload(tmp_path: Path) -> None:
         assert log.last_stable_offset == 7 and committed(log) == [0, 1]
 
 
-def test_a_coordinator_epoch_that_goes_back_in_the_log(tmp_path: Path) -> None:
-    """LC6: is taken by recovery; the time is that of the second marker."""
+def test_a_coordinator_epoch_that_decreases_in_the_log(tmp_path: Path) -> None:
+    """LC6: recovery accepts it; the time is that of the second marker."""
     with opened(tmp_path) as log:
         sent = [
             transactional(1, 0, 0, 1, base_offset=0),
@@ -390,7 +390,7 @@ def test_a_coordinator_epoch_that_goes_back_in_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("start", "left"), [(1, [1, 2]), (2, [2])])
 def test_producers_of_deleted_records(tmp_path: Path, start: int, left: list[int]) -> None:
-    """LC7: records deleted in the middle of a segment: an unclean reload knows both producers; the segment gone: one."""
+    """LC7: with the start inside a segment an unclean reload knows both producers; with the segment deleted, one."""
     log = opened(tmp_path)
     log.append_batches(produced(1, 0, 0))
     if start == 2:
@@ -412,10 +412,10 @@ def test_producers_of_deleted_records(tmp_path: Path, start: int, left: list[int
 
 
 @pytest.mark.parametrize(("start", "known"), [(0, [1, 2, 3]), (1, [1, 2, 3]), (2, [2, 3]), (4, [3]), (6, [])])
-def test_recovery_forgets_the_producers_of_segments_below_the_log_start(
+def test_recovery_drops_the_producers_of_segments_below_the_log_start(
     tmp_path: Path, start: int, known: list[int]
 ) -> None:
-    """As Kafka: snapshots at or below the log start go, and what recovery has learned up to there goes with them. A
+    """As in Kafka: snapshots at or below the log start are deleted, and so is the state recovered up to there. A
     transaction that began below it does not hold back the last stable offset."""
     log = opened(tmp_path)
     for pid in (1, 2, 3):
@@ -429,7 +429,7 @@ def test_recovery_forgets_the_producers_of_segments_below_the_log_start(
         assert log.last_stable_offset == (max(start, 2 * known[0] - 2) if known else 6)
 
 
-def test_markers_say_which_kind_they_are(log: klog.Log) -> None:
+def test_markers_have_their_control_type(log: klog.Log) -> None:
     key = klog.record.control.control_key("leader_change")
     strange = klog.record.encode(
         [(key, b"", NOW)], producer_id=1, producer_epoch=0, is_control=True, is_transactional=True, base_offset=0
@@ -442,7 +442,7 @@ def test_markers_say_which_kind_they_are(log: klog.Log) -> None:
 
 
 def test_an_emptied_marker_decides_nothing(log: klog.Log) -> None:
-    """PS20: what the cleaner has left of a marker leaves an open transaction open."""
+    """PS20: a marker emptied by the cleaner leaves an open transaction open."""
     log.append_batches(transactional(1, 0, 0, base_offset=0), origin="replication")
     emptied = klog.record.encode(
         [], base_offset=1, producer_id=1, producer_epoch=0, is_control=True, is_transactional=True,
@@ -456,8 +456,8 @@ def test_an_emptied_marker_decides_nothing(log: klog.Log) -> None:
 
 @pytest.mark.parametrize("begun", [None, 75])
 def test_recovery_of_a_segment_with_transactions(tmp_path: Path, begun: int | None) -> None:
-    """LS12: one entry, (2, 102, 106, 100), and the state as of 108; with a transaction that a snapshot knows to be open
-    since 75 it begins there."""
+    """LS12: one entry, (2, 102, 106, 100), and the state as of 108; with a transaction that is open since 75 by a
+    snapshot, the entry begins there."""
     path = tmp_path / "t-0"
     log = klog.Log.open(path, clock=ManualClock(NOW), log_start_offset=70)
     log.append_batches(batch(30, base_offset=70), origin="replication")
@@ -483,7 +483,7 @@ def test_recovery_of_a_segment_with_transactions(tmp_path: Path, begun: int | No
         assert first_unstable(log) is None
 
 
-def test_a_moving_watermark_looks_at_the_transactions_it_passes_alone(tmp_path: Path) -> None:
+def test_a_moving_high_watermark_reads_only_the_transactions_it_passes(tmp_path: Path) -> None:
     def lines_run(path: Path, transactions: int) -> int:
         path.mkdir()
         with opened(path) as log:
@@ -515,7 +515,7 @@ def test_a_moving_watermark_looks_at_the_transactions_it_passes_alone(tmp_path: 
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_segments_without_aborted_transactions_are_asked_once(
+def test_segments_without_aborted_transactions_are_read_once(
     tmp_path: Path, read_only: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = opened(tmp_path)
@@ -524,27 +524,27 @@ def test_segments_without_aborted_transactions_are_asked_once(
         log.roll()
     log.append_batches(batch(1))
     looking = klog.Log.open(tmp_path / "t-0", read_only=True) if read_only else log
-    asked: list[int] = []
+    searched: list[int] = []
     ask = looking._aborted_in
 
     def counted(segment: Segment, *args: Any) -> Any:
-        asked.append(segment.base_offset)
+        searched.append(segment.base_offset)
         return ask(segment, *args)
 
     monkeypatch.setattr(looking, "_aborted_in", counted)
     looking.fetch(0, isolation="read_committed")
-    assert asked == list(range(31))
+    assert searched == list(range(31))
     for offset in (0, 0, 7, 30):
-        asked.clear()
+        searched.clear()
         looking.fetch(offset, isolation="read_committed")
-        assert asked == [30]
+        assert searched == [30]
     if read_only:
         looking.close()
     log.close()
 
 
-def test_what_is_known_of_segments_goes_with_them(tmp_path: Path) -> None:
-    """Each answer is the one of a log that asks every segment, through rolls, truncations and retention."""
+def test_cached_aborted_transactions_are_dropped_with_their_segments(tmp_path: Path) -> None:
+    """Each result equals that of a log that reads every segment, through rolls, truncations and retention."""
     random_ = random.Random(3)
     with opened(tmp_path, **{"retention.ms": -1, "segment.bytes": 500}) as log:
         sequence = 0

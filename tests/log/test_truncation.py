@@ -1,4 +1,4 @@
-"""Cutting a log at its end, or starting it anew: what is left, and what else follows."""
+"""Truncating a log, or restarting it at an offset: what is left, and what else changes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def names_in(log: klog.Log, suffix: str) -> list[str]:
     return sorted(path.name for path in Path(log.path).iterdir() if path.name.endswith(suffix))
 
 
-def test_at_or_behind_the_end_nothing_happens(tmp_path: Path) -> None:
-    """UL73: but to an epoch that begins at the log end."""
+def test_truncating_at_or_beyond_the_end_changes_nothing(tmp_path: Path) -> None:
+    """UL73: except to an epoch that begins at the log end."""
     with one_log(tmp_path) as log:
         fill(log, 5)
         log._epochs.assign(1, 3)
@@ -48,7 +48,7 @@ def test_at_or_behind_the_end_nothing_happens(tmp_path: Path) -> None:
         assert (log.log_end_offset, len(rows(log))) == (5, 5)
 
 
-def test_to_the_middle_to_nothing_and_full_again(tmp_path: Path) -> None:
+def test_truncating_to_the_middle_to_nothing_and_filling_again(tmp_path: Path) -> None:
     """UL74: then wholly to an offset beyond, and back below that."""
     with one_log(tmp_path, segment_bytes=10 * BATCH, file_delete_delay_ms=0) as log:
         for _ in range(10):
@@ -73,8 +73,8 @@ def test_to_the_middle_to_nothing_and_full_again(tmp_path: Path) -> None:
         assert log.verify().problems == []
 
 
-def test_segments_behind_the_cut_go(tmp_path: Path) -> None:
-    """LL10: and the log goes on where it was cut."""
+def test_segments_after_the_cut_are_deleted(tmp_path: Path) -> None:
+    """LL10: and appends continue at the cut."""
     with one_log(tmp_path, segment_bytes=3 * BATCH, file_delete_delay_ms=1000) as log:
         for _ in range(14):
             log.append(X)
@@ -104,8 +104,8 @@ def test_a_segment_that_begins_at_the_cut_stays_empty(tmp_path: Path) -> None:
         assert bases(log) == [0, 3]
 
 
-def test_a_batch_that_holds_the_offset_goes_whole(tmp_path: Path) -> None:
-    """LS16: Kafka's rule. The log ends at the offset all the same; a gap's batch behind goes, too."""
+def test_a_batch_that_holds_the_offset_is_removed_whole(tmp_path: Path) -> None:
+    """LS16: Kafka's rule. The log ends at the offset nevertheless; a batch after a gap is removed, too."""
     with one_log(tmp_path) as log:
         log.append(X * 4)
         log.append(X * 4)
@@ -159,7 +159,7 @@ def test_the_largest_timestamp_is_that_of_what_is_left(tmp_path: Path) -> None:
         assert log.offset_for_timestamp(401) == (420, 1)
 
 
-def test_one_record_behind_another_thirty_times(tmp_path: Path) -> None:
+def test_one_record_appended_and_cut_thirty_times(tmp_path: Path) -> None:
     """LS4: cut off and appended again."""
     with one_log(tmp_path) as log:
         log.append([(None, b"first")])
@@ -170,8 +170,8 @@ def test_one_record_behind_another_thirty_times(tmp_path: Path) -> None:
             assert values(log) == [b"first"]
 
 
-def test_an_emptied_segment_begins_its_life_anew(tmp_path: Path) -> None:
-    """LS7: its age counts from then, its indexes have room, nothing is left to read, and it takes appends."""
+def test_an_emptied_segment_is_like_a_new_one(tmp_path: Path) -> None:
+    """LS7: its age counts from then, its indexes have space, nothing is left to read, and it takes appends."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, segment_ms=1000, index_interval_bytes=1, segment_index_bytes=100) as log:
         fill(log, 5)
@@ -190,7 +190,7 @@ def test_an_emptied_segment_begins_its_life_anew(tmp_path: Path) -> None:
 
 
 def test_an_empty_segment_stays_in_use_after_a_cut_and_a_restart(tmp_path: Path) -> None:
-    """LS5: no roll by time, however late the first append comes, nor by its indexes; by offsets, as ever."""
+    """LS5: it does not roll by time, however late the first append is, nor by its indexes; only by offsets."""
     clock = ManualClock(NOW)
     with one_log(tmp_path, clock, segment_ms=1000, cleanup_policy="compact") as log:
         log.append([(b"k", b"v", -1)])
@@ -207,7 +207,7 @@ def test_an_empty_segment_stays_in_use_after_a_cut_and_a_restart(tmp_path: Path)
         assert bases(log) == [0, 2**31]
 
 
-def test_epochs_above_the_cut_are_forgotten(tmp_path: Path) -> None:
+def test_epochs_above_the_cut_are_dropped(tmp_path: Path) -> None:
     """UL76: in the file, too."""
     with one_log(tmp_path, index_interval_bytes=1) as log:
         for offset in range(17):
@@ -222,7 +222,7 @@ def test_epochs_above_the_cut_are_forgotten(tmp_path: Path) -> None:
             assert int(stored[1]) == expected
 
 
-def test_an_epoch_that_was_cut_off_does_not_come_back_with_new_records(tmp_path: Path) -> None:
+def test_a_truncated_epoch_does_not_return_with_new_records(tmp_path: Path) -> None:
     logs = klog.open(tmp_path, create=True)
     logs.create_topic("t")
     log = logs.log("t")
@@ -237,43 +237,43 @@ def test_an_epoch_that_was_cut_off_does_not_come_back_with_new_records(tmp_path:
         assert logs.log("t").leader_epochs == [(0, 0)]
 
 
-def test_the_watermark_and_who_listens_follow(tmp_path: Path) -> None:
-    """UL4, UL105: a listener hears the first watermark and every new one; one that comes later, from then on."""
-    heard: list[int] = []
+def test_a_truncation_moves_the_high_watermark_and_notifies_listeners(tmp_path: Path) -> None:
+    """UL4, UL105: a listener gets the first high watermark and every new one; a later listener gets later ones."""
+    notified: list[int] = []
     with klog.Log.open(tmp_path / "t-0", high_watermark=0) as log:
         log.append(X * 3)
         log.append(X)
-        log.set_offsets_listener(heard.append)
-        assert heard == []
+        log.set_offsets_listener(notified.append)
+        assert notified == []
         log.update_high_watermark(4)
         log.truncate_to(3)
-        assert (heard, log.high_watermark) == ([4, 3], 3)
+        assert (notified, log.high_watermark) == ([4, 3], 3)
         log.append(X)
         assert log.high_watermark == 3
         log.truncate_fully_and_start_at(4)
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (4, 4, 4)
         assert log.high_watermark_metadata == OffsetMetadata(4, 4, 0)
-        assert heard == [4, 3, 4]
+        assert notified == [4, 3, 4]
         log.append(X)
-        assert (log.high_watermark, heard) == (4, [4, 3, 4])
+        assert (log.high_watermark, notified) == (4, [4, 3, 4])
 
 
-def test_a_listener_hears_the_first_watermark(tmp_path: Path) -> None:
-    """UL105: when the log is opened; of a single copy, the end of every append, too."""
-    heard: list[int] = []
+def test_a_listener_gets_the_first_high_watermark(tmp_path: Path) -> None:
+    """UL105: when the log is opened; for a log without replicas, the end of every append, too."""
+    notified: list[int] = []
     with one_log(tmp_path, topic="t") as log:
         log.append(X)
         options = log._options
-    options.offsets_listener, options.clean_shutdown = heard.append, True
+    options.offsets_listener, options.clean_shutdown = notified.append, True
     with klog.Log(log.path, options) as log:
-        assert heard == [1]
+        assert notified == [1]
         log.append(X * 2)
         log.truncate_to(1)
-        assert heard == [1, 3, 1]
+        assert notified == [1, 3, 1]
 
 
-def test_starting_anew_leaves_one_empty_segment(tmp_path: Path) -> None:
-    """LL7, LL8, UL50: below, at or beyond the old one's offsets; nothing speaks of the old records any more."""
+def test_truncating_fully_leaves_one_empty_segment(tmp_path: Path) -> None:
+    """LL7, LL8, UL50: below, at or beyond the old one's offsets; no file refers to the old records any more."""
     for number, offset in enumerate((0, 4, 29, 2**40)):
         with one_log(tmp_path, topic=f"t{number}", segment_bytes=3 * BATCH, file_delete_delay_ms=0) as log:
             for _ in range(8):
@@ -291,8 +291,8 @@ def test_starting_anew_leaves_one_empty_segment(tmp_path: Path) -> None:
             assert [offset for offset, *_ in rows(log)] == [offset]
 
 
-def test_starting_anew_with_a_log_start_of_its_own(tmp_path: Path) -> None:
-    """Records below the log's first segment are elsewhere."""
+def test_truncating_fully_with_a_given_log_start(tmp_path: Path) -> None:
+    """Records below the log's first segment are in another tier."""
     with one_log(tmp_path) as log:
         log.append(X)
         log.truncate_fully_and_start_at(2, 1)
@@ -317,8 +317,8 @@ def test_an_impossible_start_is_refused(tmp_path: Path, arguments: tuple[int, ..
             logs.log("events").truncate_fully_and_start_at(0)
 
 
-def test_who_reads_what_is_cut_off_hears_of_it(tmp_path: Path) -> None:
-    """Not of damage, and nothing that is not there any more is given out."""
+def test_a_reader_of_truncated_records_raises(tmp_path: Path) -> None:
+    """The error does not report damage, and no removed record is returned."""
     with one_log(tmp_path) as log:
         for _ in range(10):
             log.append(X)
@@ -332,7 +332,7 @@ def test_who_reads_what_is_cut_off_hears_of_it(tmp_path: Path) -> None:
             next(chunks)
 
 
-def test_damage_that_hides_the_place_leaves_the_log_as_it_is(tmp_path: Path) -> None:
+def test_damage_that_hides_the_cut_position_leaves_the_log_unchanged(tmp_path: Path) -> None:
     with one_log(tmp_path, index_interval_bytes=10**6) as log:
         for _ in range(5):
             log.append(X)
@@ -361,9 +361,9 @@ def forget(log: klog.Log) -> None:
     owner._unlock()
 
 
-@pytest.mark.parametrize("how", ["cut", "anew"])
-def test_checkpoints_do_not_outlive_what_they_promise(tmp_path: Path, how: str) -> None:
-    """A recovery point above the cut would let a torn batch pass, a log start there would look like a lost log."""
+@pytest.mark.parametrize("how", ["cut", "fully"])
+def test_checkpoints_are_lowered_before_a_truncation(tmp_path: Path, how: str) -> None:
+    """A recovery point above the cut would hide a torn batch, a log start there would look like a lost log."""
     with standalone(tmp_path) as log:
         fill(log, 20)
         log.delete_records(15)
@@ -381,8 +381,8 @@ def test_checkpoints_do_not_outlive_what_they_promise(tmp_path: Path, how: str) 
 
 
 @pytest.mark.parametrize("managed", [False, True], ids=["alone", "managed"])
-def test_a_load_that_ends_below_the_recovery_point_takes_it_back(tmp_path: Path, managed: bool) -> None:
-    """Else what is appended from there on would count as durable, and a torn tail of it as damage."""
+def test_a_load_that_ends_below_the_recovery_point_lowers_it(tmp_path: Path, managed: bool) -> None:
+    """Otherwise later appends from there would count as durable, and a torn tail of them as damage."""
     with standalone(tmp_path) as log:
         fill(log, 20)
     path = Path(log.segments[-1].path)
@@ -412,8 +412,8 @@ def test_a_load_that_ends_below_the_recovery_point_takes_it_back(tmp_path: Path,
     owner.close()
 
 
-@pytest.mark.parametrize("how", ["cut", "anew"])
-def test_a_manager_takes_its_checkpoints_back_too(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("how", ["cut", "fully"])
+def test_a_manager_lowers_its_checkpoints_too(tmp_path: Path, how: str) -> None:
     with one_log(tmp_path, topic="t") as log:
         fill(log, 20)
         log.delete_records(15)
@@ -436,7 +436,7 @@ BETWEEN = {
     "inside the first batch": ([(3, 0)], 1, 2),
     "below the log start, too": ([(3, 0)], 2, 1),
     "a gap that a leader left": ([(10, 0), (10, 50)], 40, 45),
-    "with segments behind it": ([(3, 0), (3, 3), (3, 6), (3, 9)], 7, 8),
+    "with segments after it": ([(3, 0), (3, 3), (3, 6), (3, 9)], 7, 8),
 }
 
 
@@ -445,7 +445,7 @@ BETWEEN = {
 def test_no_batch_stays_at_or_above_the_log_start(
     tmp_path: Path, batches: list[tuple[int, int]], start: int, target: int, clean: bool
 ) -> None:
-    """What is left begins at the log start: segments that end below it would be lost records to the next load."""
+    """The log begins at the log start: for the next load, segments that end below it would be lost records."""
     config = {"segment.bytes": 200, "file.delete.delay.ms": 0}
     left = min(start, target)
     log = klog.Log.open(tmp_path / "t-0", config=config)
@@ -481,8 +481,8 @@ def test_a_log_start_between_the_last_batch_and_the_log_end(tmp_path: Path, befo
         assert log.verify().problems == []
 
 
-def test_a_lost_empty_log_file_keeps_nobody_out(tmp_path: Path) -> None:
-    """A log start in a log without a byte: no record is at stake."""
+def test_a_lost_empty_log_file_does_not_prevent_opening(tmp_path: Path) -> None:
+    """A log start in a log without a byte: no record can be lost."""
     with klog.Log.open(tmp_path / "t-0") as log:
         log.append_batches(batch(3))
         log.delete_records(2)
@@ -491,7 +491,7 @@ def test_a_lost_empty_log_file_keeps_nobody_out(tmp_path: Path) -> None:
         assert (log.log_start_offset, log.log_end_offset) == (2, 2)
 
 
-def test_nothing_on_disk_speaks_of_offsets_that_no_batch_reaches(tmp_path: Path) -> None:
+def test_no_file_names_offsets_beyond_the_batches(tmp_path: Path) -> None:
     """A truncation inside a batch leaves the log end above the batches until the log is closed."""
     with klog.Log.open(tmp_path / "t-0") as log:
         log.append_batches(batch(10))
@@ -510,8 +510,8 @@ def test_nothing_on_disk_speaks_of_offsets_that_no_batch_reaches(tmp_path: Path)
 
 
 @pytest.mark.parametrize("rolled", [False, True])
-def test_a_truncation_below_what_a_cleaning_has_taken(tmp_path: Path, rolled: bool) -> None:
-    """No batch reaches up to the new log end: as in Kafka a load does not know of it, unless a segment begins there."""
+def test_a_truncation_into_a_range_removed_by_a_cleaning(tmp_path: Path, rolled: bool) -> None:
+    """No batch reaches the new log end: as in Kafka a load does not find it, unless a segment begins there."""
     with klog.Log.open(tmp_path / "t-0", config={"cleanup.policy": "compact"}) as log:
         for _ in range(3):
             log.append([(b"k", None)])

@@ -1,4 +1,4 @@
-"""Warm-up: ranges and the newest bytes of logs in memory before somebody waits for them, within a limit, never failing."""
+"""Warm-up: ranges and the newest bytes of logs are read into memory before use, within a limit, without failing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fill(log: klog.Log, batches: int) -> None:
 
 def cool(directory: Path) -> None:
     for path in directory.rglob("*"):
-        if path.suffix == ".log" and path.stat().st_size:  # indexes are mapped by who has them open
+        if path.suffix == ".log" and path.stat().st_size:  # indexes are mapped while they are open
             make_cold(path)
 
 
@@ -54,7 +54,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "t-0"
 
 
-def test_the_newest_bytes_are_in_memory_before_they_are_asked_for(directory: Path) -> None:
+def test_the_newest_bytes_are_in_memory_before_the_first_read(directory: Path) -> None:
     with klog.Log.open(directory, read_only=True) as log:
         cool(directory)
         events: list[Event] = []
@@ -68,7 +68,7 @@ def test_the_newest_bytes_are_in_memory_before_they_are_asked_for(directory: Pat
         assert done.complete
 
 
-def test_a_range_is_warmed_and_no_more_segments_than_it_lies_in(directory: Path) -> None:
+def test_only_the_segments_of_a_range_are_warmed(directory: Path) -> None:
     with klog.Log.open(directory, read_only=True) as log:
         cool(directory)
         first, second = log.segments[:2]
@@ -79,13 +79,13 @@ def test_a_range_is_warmed_and_no_more_segments_than_it_lies_in(directory: Path)
             log.warm_up("yesterday-ish")
 
 
-def test_opening_warms_what_the_topic_says(directory: Path) -> None:
+def test_opening_warms_the_topics_configured_bytes(directory: Path) -> None:
     cool(directory)
     with klog.Log.open(directory, config={**CONFIG, "klog.io.warm.up.bytes": 20 * MIB}) as log:
         assert sum(hot(directory).values()) >= log.size
 
 
-def test_an_opening_is_not_held_up_beyond_its_limit(directory: Path, kernel: FaultyIo) -> None:
+def test_warm_up_does_not_delay_opening_beyond_its_limit(directory: Path, kernel: FaultyIo) -> None:
     """U1: however slow the disk is."""
     config = {**CONFIG, "klog.io.warm.up.bytes": 20 * MIB, "klog.io.warm.up.ms": 30}
     klog.Log.open(directory, config=CONFIG, files=RealFiles(kernel.table), read_only=True).close()
@@ -98,7 +98,7 @@ def test_an_opening_is_not_held_up_beyond_its_limit(directory: Path, kernel: Fau
         assert not log.warm_up(cancel=stop).complete
 
 
-def test_what_cannot_be_read_is_left_out(directory: Path, kernel: FaultyIo) -> None:
+def test_unreadable_ranges_are_skipped(directory: Path, kernel: FaultyIo) -> None:
     """U2."""
     with klog.Log.open(directory, files=RealFiles(kernel.table), read_only=True) as log:
         bad = kernel.rule("pread", error=errno.EIO, times=2)
@@ -133,7 +133,7 @@ def test_a_manager_warms_topics(tmp_path: Path) -> None:
         assert hot(tmp_path / "a-0")
 
 
-def test_who_is_interrupted_leaves_nobody_behind_that_reads(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_an_interrupted_warm_up_leaves_no_thread(tmp_path: Path, kernel: FaultyIo) -> None:
     (tmp_path / "a").write_bytes(bytes(64 * MIB))
     kernel.rule("pread", delay_ms=10)
 
@@ -149,7 +149,7 @@ def test_who_is_interrupted_leaves_nobody_behind_that_reads(tmp_path: Path, kern
 
 
 @pytest.mark.parametrize("started", [0, 1])
-def test_threads_that_do_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: int) -> None:
+def test_warm_up_with_threads_that_do_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: int) -> None:
     real, left = threading.Thread.start, [None] * started
 
     def start(self: threading.Thread) -> None:
@@ -164,7 +164,7 @@ def test_threads_that_do_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (done.complete, done.bytes) == (bool(started), 400 * started)
 
 
-def test_a_segment_whose_place_cannot_be_looked_up_is_left_out(directory: Path) -> None:
+def test_a_segment_whose_position_lookup_fails_is_skipped(directory: Path) -> None:
     with klog.Log.open(directory) as log:
         first, second = log.segments[:2]
         path = Path(first.path)

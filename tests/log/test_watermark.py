@@ -1,4 +1,4 @@
-"""The high watermark: its rules alone, and as a log keeps it."""
+"""The high watermark: its rules alone, and in a log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A, B = OffsetMetadata(5, 0, 300), OffsetMetadata(12, 10, 100)
 ALONE = OffsetMetadata(5)
 
 
-def test_metadata_compares_only_what_it_knows() -> None:
+def test_metadata_compares_only_known_fields() -> None:
     assert ALONE.is_message_only
     assert not A.is_message_only
     assert A.on_older_segment(B)
@@ -41,13 +41,13 @@ def test_a_checkpoint_is_not_trusted_beyond_the_log(checkpoint: int | None, expe
     assert high_watermark_rules.initial(checkpoint, 10, 20) == expected
 
 
-def test_an_update_stays_in_the_log() -> None:
+def test_an_update_is_bounded_by_the_log() -> None:
     assert [high_watermark_rules.updated(offset, 10, 20) for offset in (0, 10, 15, 20, 21)] == [10, 10, 15, 20, 20]
     with pytest.raises(ValueError, match="is negative"):
         high_watermark_rules.updated(-1, 10, 20)
 
 
-def test_a_leader_only_moves_on() -> None:
+def test_a_leader_only_increases_it() -> None:
     rolled = OffsetMetadata(5, 5, 0)
     assert high_watermark_rules.increments(A, B, 12)
     assert not high_watermark_rules.increments(B, A, 12)
@@ -58,7 +58,7 @@ def test_a_leader_only_moves_on() -> None:
         high_watermark_rules.increments(A, B, 11)
 
 
-def test_a_follower_says_what_changed() -> None:
+def test_a_follower_update_returns_the_change() -> None:
     assert [high_watermark_rules.followed(99, offset, 0, 100) for offset in (99, 100, 101, 7)] == [None, 100, 100, 7]
     assert high_watermark_rules.followed(100, 101, 0, 100) is None
 
@@ -72,13 +72,13 @@ def managed(tmp_path: Path, **options: Any) -> klog.Log:
     return klog.Log.open(tmp_path / "t-0", high_watermark=0, **options)
 
 
-def test_a_single_copy_follows_its_log_end_until_somebody_sets_it(tmp_path: Path) -> None:
+def test_an_unmanaged_high_watermark_follows_the_log_end_until_it_is_set(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "t-0") as log:
         log.append(THREE)
         assert log.high_watermark == 3
         assert log.maybe_increment_high_watermark(2) is None
         log.append(THREE)
-        assert log.high_watermark == 6  # nothing was changed, so nobody manages it
+        assert log.high_watermark == 6  # nothing was changed, so it is not managed
         assert log.update_high_watermark(4) == 4
         log.append(THREE)
         assert (log.high_watermark, log.log_end_offset) == (4, 9)
@@ -90,8 +90,8 @@ def test_a_single_copy_follows_its_log_end_until_somebody_sets_it(tmp_path: Path
         assert log.high_watermark == 9
 
 
-def test_nothing_at_or_above_it_is_read(tmp_path: Path) -> None:
-    """UL1: nor after a roll, nor where a read begins at it."""
+def test_nothing_at_or_above_the_high_watermark_is_read(tmp_path: Path) -> None:
+    """UL1: also after a roll, and where a read begins at it."""
     with managed(tmp_path) as log:
         log.append(THREE)
         assert values(log, 0) == []
@@ -105,7 +105,7 @@ def test_nothing_at_or_above_it_is_read(tmp_path: Path) -> None:
         assert log.fetch(3, isolation="high_watermark").size == 0
 
 
-def test_the_watermark_moves_only_when_told(tmp_path: Path) -> None:
+def test_a_managed_high_watermark_moves_only_by_calls(tmp_path: Path) -> None:
     """UL4: but never beyond the log end, and back with a truncation."""
     with managed(tmp_path) as log:
         assert log.high_watermark == 0
@@ -129,8 +129,8 @@ def test_an_increment_beyond_the_end_or_a_negative_update_is_refused(tmp_path: P
         assert log.high_watermark == 0
 
 
-def test_a_snapshot_knows_where_the_watermark_is(tmp_path: Path) -> None:
-    """UL5: its place is that of the batch that a read from there finds."""
+def test_a_snapshot_has_the_position_of_the_high_watermark(tmp_path: Path) -> None:
+    """UL5: its position is that of the batch that a read from there finds."""
     with managed(tmp_path) as log:
         for _ in range(5):
             log.append(THREE)
@@ -164,8 +164,8 @@ def test_the_same_offset_on_a_newer_segment_is_an_increment(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["records", "batches"])
-def test_an_append_that_rolls_takes_a_watermark_at_the_end_along(tmp_path: Path, kind: str) -> None:
-    """To the new segment; back again where the append fails, and not where only its later batches are there."""
+def test_a_roll_moves_a_high_watermark_at_the_log_end_to_the_new_segment(tmp_path: Path, kind: str) -> None:
+    """To the new segment; back again where the append fails, but not where only its later batches fail."""
     files = FailingFiles()
     with managed(tmp_path, config={"segment.bytes": 300}, files=files) as log:
         log.append(THREE)
@@ -196,12 +196,12 @@ def test_an_append_that_rolls_takes_a_watermark_at_the_end_along(tmp_path: Path,
             assert log.high_watermark_metadata.segment_base_offset == 4
 
 
-def test_a_listener_that_raises_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[int] = []
+def test_an_exception_in_a_listener_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    notified: list[int] = []
 
     def listener(offset: int) -> None:
-        heard.append(offset)
-        raise RuntimeError("of somebody else")
+        notified.append(offset)
+        raise RuntimeError("in the listener")
 
     with klog.Log.open(tmp_path / "t-0") as log:
         log.append(THREE)
@@ -211,7 +211,7 @@ def test_a_listener_that_raises_stops_nothing(tmp_path: Path, caplog: pytest.Log
         assert log.append_batches(transactional(1, 0, 0)).last_offset == 5
         assert log.truncate_to(3)
         assert log.update_high_watermark(1) == 1
-        assert (heard, log.log_end_offset, log.offline) == ([4, 5, 6, 3, 1], 3, None)
+        assert (notified, log.log_end_offset, log.offline) == ([4, 5, 6, 3, 1], 3, None)
         assert "listener_failed" in caplog.text
     with klog.Log.open(tmp_path / "t-0") as log:
         assert len(values(log)) == 3
@@ -236,8 +236,8 @@ def test_reads_up_to_the_log_end(tmp_path: Path) -> None:
             log.fetch(16, isolation="high_watermark")
 
 
-def test_reads_bounded_by_a_watermark_wherever_it_is_known_to_be(tmp_path: Path) -> None:
-    """LL9: klog's reads are bounded by the offset alone: its place may be unknown, or on another segment."""
+def test_reads_are_bounded_by_the_high_watermarks_offset_alone(tmp_path: Path) -> None:
+    """LL9: klog bounds reads by the offset alone: its position may be unknown, or on another segment."""
     with managed(tmp_path) as log:
         for _ in range(6):
             log.append(THREE[:1])
@@ -264,8 +264,8 @@ def test_metadata_of_any_offset(tmp_path: Path) -> None:
             assert log.maybe_convert_to_offset_metadata(offset) == OffsetMetadata(offset)
 
 
-def test_what_a_follower_hears(tmp_path: Path) -> None:
-    """UL104: the new watermark where it has changed, else nothing."""
+def test_a_follower_update_returns_the_new_high_watermark(tmp_path: Path) -> None:
+    """UL104: the new high watermark if it has changed, else None."""
     with managed(tmp_path) as log:
         log.append([(None, b"x")] * 100)
         assert [log.maybe_update_high_watermark(offset) for offset in (99, 99, 100, 100, 101)] == [
@@ -273,8 +273,8 @@ def test_what_a_follower_hears(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
-def test_a_watermark_is_settled_where_there_is_no_record(tmp_path: Path) -> None:
-    """In a gap at the end of the log there is no byte to point at: the offset alone has to do."""
+def test_a_high_watermark_in_a_gap_has_no_position(tmp_path: Path) -> None:
+    """In a gap at the end of the log there is no position: the offset alone is used."""
     with managed(tmp_path) as log:
         log.append(THREE)
         log._log_end_offset = 9

@@ -1,4 +1,4 @@
-"""One writer at a time, whatever forks, races or crashes; a clean-shutdown marker only where every stop was clean."""
+"""One writer at a time, across forks, races and crashes; a clean-shutdown marker only where every stop was clean."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def two_topics(path: Path) -> None:
             logs.append(topic, [(b"k", b"v")])
 
 
-def test_a_writer_that_crashes_beside_another_takes_the_marker_with_it(tmp_path: Path) -> None:
+def test_a_writer_that_crashes_beside_another_prevents_the_marker(tmp_path: Path) -> None:
     two_topics(tmp_path)
     with Log.open(tmp_path / "a-0") as log:
         assert log.recovery.clean_shutdown
@@ -45,7 +45,7 @@ def test_a_writer_that_crashes_beside_another_takes_the_marker_with_it(tmp_path:
         assert not log.recovery.clean_shutdown and log.log_end_offset == 2
 
 
-def test_a_writer_alone_puts_the_marker_back(tmp_path: Path) -> None:
+def test_a_single_writer_restores_the_marker(tmp_path: Path) -> None:
     two_topics(tmp_path)
     for _ in range(2):
         with Log.open(tmp_path / "a-0") as log:
@@ -54,7 +54,7 @@ def test_a_writer_alone_puts_the_marker_back(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.aside"))
 
 
-def test_a_writer_that_crashed_alone_leaves_nothing_that_passes_for_a_marker(tmp_path: Path) -> None:
+def test_a_single_writer_that_crashed_leaves_no_marker(tmp_path: Path) -> None:
     two_topics(tmp_path)
     code = "import klog, os, sys; klog.Log.open(sys.argv[1]).append([(b'k', b'v')]); os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "b-0")], check=False)
@@ -145,7 +145,7 @@ def test_a_writer_leaves_the_log_starts_of_other_partitions_alone(tmp_path: Path
 
 
 def test_closing_the_manager_beside_an_append_that_rolls(tmp_path: Path) -> None:
-    """The append holds its log's lock and wants the manager's, to note the recovery point."""
+    """The append holds its log's lock and needs the manager's, to record the recovery point."""
     logs = klog.open(tmp_path, create=True)
     logs.create_topic("t")
     log = logs.log("t")
@@ -193,7 +193,7 @@ def test_an_interrupt_while_a_manager_closes_leaves_no_log_open(
 
 
 def test_a_directory_of_another_topic_is_not_opened_under_this_name(tmp_path: Path) -> None:
-    """A topic that was deleted and created anew, with a directory of the old one put back."""
+    """A topic that was deleted and recreated, with a directory of the old one put back."""
     with klog.open(tmp_path / "d", create=True) as logs:
         logs.create_topic("t")
         logs.log("t").append([(b"k", b"v")])
@@ -211,7 +211,7 @@ def test_a_partition_needs_its_log_dir(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [b'{"version":0,"brokerEpoch":41}', b'{"version":0,"brokerEpoch":41,"more":[1]}'])
 def test_the_epoch_in_a_brokers_marker_outlives_klog(tmp_path: Path, text: bytes) -> None:
-    """A broker that finds another epoch there counts as one that lost data: its partitions wait for an unclean
+    """A broker that finds another epoch there is treated as one that lost data: its partitions wait for an unclean
     election."""
     two_topics(tmp_path)
     (tmp_path / MARKER).write_bytes(text)
@@ -224,7 +224,7 @@ def test_the_epoch_in_a_brokers_marker_outlives_klog(tmp_path: Path, text: bytes
 
 
 @pytest.mark.parametrize("text", [b"", b"\xff", b"[]", b'{"version":0,"brokerEpoch":"x"}', b'{"version":0' * 9000])
-def test_a_marker_that_is_none_of_a_brokers_becomes_one(tmp_path: Path, text: bytes) -> None:
+def test_an_invalid_marker_is_replaced_by_a_valid_one(tmp_path: Path, text: bytes) -> None:
     two_topics(tmp_path)
     for stop in (lambda: klog.open(tmp_path).close(), lambda: Log.open(tmp_path / "a-0").close()):
         (tmp_path / MARKER).write_bytes(text)
@@ -234,8 +234,10 @@ def test_a_marker_that_is_none_of_a_brokers_becomes_one(tmp_path: Path, text: by
 
 @pytest.mark.parametrize("mode", [0o555, 0o000])
 @pytest.mark.parametrize("call", ["klog.open(d)", "klog.open(d, create=True)", "klog.Log.open(d + '/t-0')"])
-def test_who_has_no_rights_is_told_what_to_do_and_changes_nothing(tmp_path: Path, call: str, mode: int) -> None:
-    """The clean-shutdown marker, which speaks for the other partitions too, stays where it is."""
+def test_an_open_without_permission_names_the_next_step_and_changes_nothing(
+    tmp_path: Path, call: str, mode: int
+) -> None:
+    """The clean-shutdown marker, which covers the other partitions too, stays."""
     directory = tmp_path / "data"
     with klog.open(directory, create=True):
         pass

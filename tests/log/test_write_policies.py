@@ -1,4 +1,4 @@
-"""klog.io.write and klog.io.write.behind.bytes: the same log by every way to the disk, and whose errors are final."""
+"""klog.io.write and klog.io.write.behind.bytes: every policy writes the same log, and which errors are final."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ def test_any_sequence_of_appends_writes_the_bytes_that_the_default_writes(
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 @pytest.mark.parametrize("how", ["tuples", "batch"])
-def test_a_full_disk_takes_back_the_append_and_nothing_else(
+def test_a_full_disk_rolls_back_only_the_append(
     tmp_path: Path, kernel: FaultyIo, policy: dict[str, object], how: str
 ) -> None:
-    """F15: at each of the calls that an append makes, in the middle of a write too."""
+    """F15: at each call that an append makes, in the middle of a write too."""
     for nth in range(1, 6):
         path = tmp_path / str(nth)
         path.mkdir()
@@ -139,10 +139,10 @@ def test_a_full_disk_takes_back_the_append_and_nothing_else(
 
 
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
-def test_a_kernel_without_dontcache_writes_to_the_cache_and_says_so(
+def test_a_kernel_without_dontcache_writes_to_the_cache_and_counts_it(
     tmp_path: Path, kernel: FaultyIo, code: int
 ) -> None:
-    """Asked once per file."""
+    """Tried once per file."""
     with opened(tmp_path, {"klog.io.write": "dontcache"}, kernel.table) as log:
         for segment in (1, 2):
             kernel.heal()
@@ -168,7 +168,7 @@ def test_dontcache_leaves_nothing_in_the_page_cache(tmp_path: Path) -> None:
         assert log.count() == 10
 
 
-def test_direct_goes_past_the_page_cache_where_the_appends_are_large(tmp_path: Path) -> None:
+def test_direct_bypasses_the_page_cache_for_large_appends(tmp_path: Path) -> None:
     with opened(tmp_path, {"klog.io.write": "direct"}) as log:
         log.append_batches(request(1000))
         for _ in range(10):
@@ -184,10 +184,10 @@ def test_direct_goes_past_the_page_cache_where_the_appends_are_large(tmp_path: P
         assert log.count() == 11
 
 
-def test_a_file_system_without_direct_access_takes_the_log_all_the_same(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_a_file_system_without_o_direct_works_through_the_cache(tmp_path: Path, kernel: FaultyIo) -> None:
     with opened(tmp_path, {"klog.io.write": "direct"}, kernel.table) as log:
         log.append_batches(request(1000))
-        log.append_batches(request(60_000))  # through the cache: too small for the other way
+        log.append_batches(request(60_000))  # through the cache: too small for O_DIRECT
         kernel.rule("pwrite", error=errno.EINVAL, nth=2, times=1)  # the head of the next goes through the cache
         log.append_batches(request(500_000))
         metrics = log.metrics()
@@ -197,7 +197,7 @@ def test_a_file_system_without_direct_access_takes_the_log_all_the_same(tmp_path
 
 @pytest.mark.parametrize("write", ["dontcache", "direct"])
 def test_a_fetch_by_map_sees_what_was_just_written_past_the_cache(tmp_path: Path, write: str) -> None:
-    """One file, two ways in and three ways out: pread, map, another process's descriptor."""
+    """One file, two ways to write and three to read: pread, map, another process's descriptor."""
     with opened(tmp_path, {"klog.io.write": write}) as log:
         held = []
         for number in range(12):
@@ -215,8 +215,8 @@ def test_a_fetch_by_map_sees_what_was_just_written_past_the_cache(tmp_path: Path
 
 
 @pytest.mark.parametrize("how", ["tuples", "batches", "small batches"])
-def test_what_lies_behind_the_window_leaves_the_cache_and_the_rest_stays(tmp_path: Path, how: str) -> None:
-    """The tail of a closed segment stays hot."""
+def test_bytes_before_the_window_leave_the_cache_and_the_rest_stays(tmp_path: Path, how: str) -> None:
+    """The tail of a closed segment stays cached."""
     with opened(tmp_path, BEHIND) as log:
         path = log.segments[0].path
         while log.size < 8 * MIB:
@@ -236,7 +236,7 @@ def test_what_lies_behind_the_window_leaves_the_cache_and_the_rest_stays(tmp_pat
         assert log.count() == count + 1
 
 
-def test_it_drops_pages_itself(tmp_path: Path) -> None:
+def test_write_behind_drops_pages_itself(tmp_path: Path) -> None:
     with opened(tmp_path, BEHIND) as log:
         path = log.segments[0].path
         while log.size < 32 * MIB:
@@ -245,7 +245,7 @@ def test_it_drops_pages_itself(tmp_path: Path) -> None:
         assert sum(pages) < len(pages) / 2
 
 
-def test_without_a_window_nothing_of_it_happens(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_without_a_window_there_is_no_write_behind(tmp_path: Path, kernel: FaultyIo) -> None:
     with opened(tmp_path, {}, kernel.table) as log:
         while log.size < 3 * MIB:
             log.append_batches(request(100_000))
@@ -256,7 +256,7 @@ def test_without_a_window_nothing_of_it_happens(tmp_path: Path, kernel: FaultyIo
 
 @pytest.mark.parametrize("how", ["tuples", "batches", "replication"])
 def test_a_failed_write_behind_is_final(tmp_path: Path, kernel: FaultyIo, how: str) -> None:
-    """F19, S4: nobody would hear of it again, so the log takes no more appends, and reads go on."""
+    """F19, S4: the error is reported only once, so the log takes no more appends, and reads go on."""
     log = opened(tmp_path, BEHIND, kernel.table)
     kernel.rule("sync_file_range", error=errno.EIO, nth=20, times=1)
 
@@ -303,7 +303,7 @@ def test_a_failed_write_behind_takes_the_directory_offline(tmp_path: Path, kerne
             logs.close()
 
 
-def test_a_file_system_that_knows_no_write_behind_is_no_failure(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_a_file_system_without_write_behind_is_not_an_error(tmp_path: Path, kernel: FaultyIo) -> None:
     kernel.rule("sync_file_range", error=errno.ENOSYS)
     with opened(tmp_path, BEHIND, kernel.table) as log:
         while log.size < 2 * MIB:
