@@ -1,5 +1,5 @@
-"""A purge that is stopped anywhere leaves each segment as it was or purged, the oldest first, and an audit that says no
-more than what is true."""
+"""A purge stopped anywhere leaves each segment unchanged or purged, the oldest first, and its audit claims only what is
+true."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def purge(directory: Path, files: CrashFiles) -> None:
 
 
 def check(directory: Path, before: Said) -> None:
-    """It opens; segments from the oldest on have lost the key, and nothing else; the purge can be done again."""
+    """Open the log: the oldest segments have lost the key and nothing else; the purge can be repeated."""
     lines = [line["outcome"] for line in read_audit(directory.parent)]
     held = {base: [it for it in before if it[1] == KEY and base <= it[0] < base + 45] for base in (0, 45, 90)}
     with open_log(directory, clean_shutdown=False) as log:
@@ -89,7 +89,7 @@ def test_a_kill_anywhere(tmp_path: Path, every: int) -> None:
 
 @pytest.mark.deep
 def test_a_power_cut_anywhere(tmp_path: Path) -> None:
-    """A1, A3: what `done` speaks of is on disk before it."""
+    """A1, A3: all that an audit line `done` states is on disk before the line."""
     steps = steps_of(tmp_path / "whole" / "t-0")
     before = three_segments(tmp_path / "original" / "t-0")
     first = next(number for number, step in enumerate(steps) if "klog-audit" in step)
@@ -114,7 +114,7 @@ def test_a_power_cut_anywhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.deep)])
 def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
-    """ENOSPC at the Nth operation, the audit's included: before the first rename the log goes on as it was."""
+    """ENOSPC at the Nth operation, the audit's included: before the first rename the log goes on unchanged."""
     before = three_segments(tmp_path / "original" / "t-0")
     kept = [it for it in before if it[1] != KEY]
     for nth in range(1, 200, every):
@@ -133,7 +133,7 @@ def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
                 files.armed = False
                 log.close()
                 break
-            assert files.failed[0] in ("rename", "unlink")  # of what is replaced: it is unlinked at once, or named
+            assert files.failed[0] in ("rename", "unlink")  # of replaced files: they are unlinked at once, or reported
         files.armed = False
         assert [it for it in said(log) if it[1] != KEY] == kept
         if log.offline is None:
@@ -146,7 +146,7 @@ def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
         check(directory, before)
         shutil.rmtree(directory.parent)
     else:
-        pytest.fail("it never got through")
+        pytest.fail("no attempt succeeded")
     assert nth > 30
 
 
@@ -160,9 +160,9 @@ def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
         ("fsync", errno.ENOSPC, True),
     ],
 )
-def test_a_disk_that_cannot_write_or_sync_is_broken(tmp_path: Path, call: str, number: int, final: bool) -> None:
-    """P6, S2, F17, F19: the nth call of the kernel's fails, of a .cleaned file or the audit: as in a compaction the log
-    goes offline, or goes on with nothing left over."""
+def test_write_and_sync_errors_count_as_in_a_compaction(tmp_path: Path, call: str, number: int, final: bool) -> None:
+    """P6, S2, F17, F19: the nth system call on a .cleaned file or the audit fails: as in a compaction the log goes
+    offline, or goes on without leftover files."""
     before = three_segments(tmp_path / "original" / "t-0")
     failed_in = set()
     with FaultyIo() as kernel:
@@ -192,7 +192,7 @@ def test_a_disk_that_cannot_write_or_sync_is_broken(tmp_path: Path, call: str, n
             if not met:
                 break
         else:
-            pytest.fail("it never got through")
+            pytest.fail("no attempt succeeded")
     assert nth > 3
     assert ".cleaned" in failed_in
     assert failed_in == {".cleaned"} if call == "ftruncate" else failed_in >= {".jsonl"}
@@ -203,12 +203,12 @@ def left_over(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_reads_of_a_purge_that_fail_count_like_anybody_s(tmp_path: Path, dry_run: bool) -> None:
-    """P6, F20: each is told, and several in a row mean that the disk is broken."""
+def test_failed_reads_of_a_purge_count_as_any_failed_reads(tmp_path: Path, dry_run: bool) -> None:
+    """P6, F20: each is reported, and several in a row take the log offline."""
     before = three_segments(tmp_path / "t-0")
     with FaultyIo() as kernel:
         log = open_log(tmp_path / "t-0", files=RealFiles(kernel.table))
-        kernel.rule("preadv2", error=errno.EAGAIN)  # nothing is in the page cache
+        kernel.rule("preadv2", error=errno.EAGAIN)  # no page is in the page cache
         kernel.rule("pread", error=errno.EIO)
         for _ in range(READ_FAILURES_MAX):
             assert log.offline is None

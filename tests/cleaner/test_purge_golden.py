@@ -1,4 +1,6 @@
-"""A key purged from directories that Kafka wrote: klog finds them sound behind it, and every other record in its place."""
+"""A key purged from directories that Kafka wrote: verify finds no problem after it, and every other record is
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def said(directory: Path) -> Said:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_key_of_kafka_s_directory(case: str, tmp_path: Path) -> None:
+def test_purging_a_key_of_a_kafka_directory(case: str, tmp_path: Path) -> None:
     directory = golden.copy_logdir(case, tmp_path)
     before = said(directory)
     key, count = golden.most_frequent_key(case)
