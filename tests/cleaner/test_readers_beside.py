@@ -1,6 +1,5 @@
 """Every way to read, concurrent with a writer and a cleaner that never stops: in this process, through a read-only
-manager,
-from another process, with slices that were fetched before their segment was replaced, copied, mapped and sent.
+manager, from another process, with slices that were fetched before their segment was replaced, copied, mapped and sent.
 
 A reader may miss a record only if compaction explains it: the reader has seen a later record of the same key.
 """
@@ -79,8 +78,7 @@ class Readers:
 
     def fetch(self, log: klog.Log) -> None:
         """Fetch slices one at a time, in rounds. Each slice is used after several others have been fetched; some are
-        mapped
-        when fetched."""
+        mapped when fetched."""
         held: deque[tuple[klog.FetchData, memoryview | None]] = deque()
         number = 0
         while not self.done.is_set():

@@ -103,10 +103,9 @@ def test_interleaved_transactions_of_two_producers(story: Story) -> None:
 
 
 def test_open_transactions_are_not_cleaned(story: Story) -> None:
-    """CL20: three transactions over two segments. While they are open, nothing changes; once decided, with the rest
-    of their
-    records in the active segment, the aborted records of the first segment go; at last the committed producer's keys
-    and later records are all that is left."""
+    """CL20: three transactions over two segments. While they are open, nothing changes; once decided, with the rest of
+    their records in the active segment, the aborted records of the first segment go; at last the committed producer's
+    keys and later records are all that is left."""
     story.transact(1, 1, 2)
     story.transact(3, 2, 3)
     story.transact(2, 3, 4)
@@ -228,8 +227,7 @@ def test_a_transaction_over_two_segments(story: Story, end: str) -> None:
 
 def test_transactions_over_many_passes_of_a_small_map(tmp_path: Path) -> None:
     """CL26: of four slots at load .75: dirty 4, 14, 20; entries of aborted transactions go one pass after their data,
-    their
-    markers at the horizon, and no producer is ever in a transaction."""
+    their markers at the horizon, and no producer is ever in a transaction."""
     map_of_four = {"log.cleaner.dedupe.buffer.size": 4 * 24, "log.cleaner.io.buffer.load.factor": 0.75}
     with Story(tmp_path, **map_of_four) as story:
         for pid, *keys in ((1, 1, 2), (2, 2, 3), (1, 3, 4)):

@@ -133,8 +133,7 @@ def test_a_map_of_one_key_cleans_one_key_a_round(tmp_path: Path) -> None:
 
 def test_records_above_the_last_stable_offset_do_not_count(small: Story) -> None:
     """CL8: an open transaction in the third segment of seven: that one and the later ones stay unchanged, and their
-    records
-    remove no record below."""
+    records remove no record below."""
     log, numbers = small.log, iter(range(10**6))
     small.write_segments(3, (next(numbers) % 10 for _ in range(1000)))
     small.transact(1, 3)
@@ -365,8 +364,7 @@ def test_segment_groups(tmp_path: Path) -> None:
 
 def test_sparse_segments_are_grouped_up_to_2_31_offsets(tmp_path: Path) -> None:
     """CL33: up to a last offset of 2^31 - 1 one group, one record more makes two. Three segments that span 2^31 each
-    stay
-    three until the first two are empty; then these are one group, and the next cleaning merges them."""
+    stay three until the first two are empty; then these are one group, and the next cleaning merges them."""
     with Story(tmp_path / "edge") as story:
         story.replicate(0, 1)
         story.log.roll()
@@ -471,9 +469,8 @@ STATES = [
 
 
 def test_the_states_that_a_crash_can_leave(tmp_path: Path) -> None:
-    """CL39: ten segments, odd keys gone from nine: states 1 and 2 load as all keys, the others as the cleaned ones;
-    no file
-    is left over, and the log can be used."""
+    """CL39: ten segments, odd keys gone from nine: states 1 and 2 load as all keys, the others as the cleaned ones; no
+    file is left over, and the log can be used."""
     with Story(tmp_path / "original", **CRASHES) as story:
         story.write_segments(10)
         log = story.log

@@ -61,8 +61,8 @@ def test_a_scan_leaves_the_page_cache_as_it_was(path: Path, stop: int) -> None:
 
 def assert_as_before(path: Path, before: list[bool]) -> None:
     """The pages are as before, except those that the kernel evicted for lack of memory, which it counts (drops by
-    advice are
-    not counted). A page evicted before the first look and read again by the scan lies beside cached ones: D1."""
+    advice are not counted). A page evicted before the first look and read again by the scan lies beside cached ones:
+    D1."""
     after = resident_pages(path)
     lost = sum(was and not now for was, now in zip(before, after, strict=True))
     come = [number for number, (was, now) in enumerate(zip(before, after, strict=True)) if now and not was]

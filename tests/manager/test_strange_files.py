@@ -1,4 +1,4 @@
-"""Something else in place of one of a log.dir's own files: an error that names it, and nobody waits."""
+"""A directory or fifo in place of a log.dir's own file: an error names it, and no call blocks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def a_log_dir(directory: Path) -> Path:
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "directory"])
 @pytest.mark.parametrize("name", OPENED)
-def test_what_an_open_reads(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+def test_open_names_a_directory_or_fifo_in_place_of_a_file(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
     """Fault 28."""
     path = a_log_dir(tmp_path / "data") / name
     path.unlink(missing_ok=True)
@@ -36,8 +38,10 @@ def test_what_an_open_reads(tmp_path: Path, name: str, make: Callable[[Path], No
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "directory"])
-def test_what_a_compaction_reads(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    """Fault 28: it tells what to do, the log stays in use, and behind that it goes."""
+def test_compact_names_a_directory_or_fifo_in_place_of_the_checkpoint(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    """Fault 28: the error says what to do, the log stays in use, and compact() works after that."""
     with klog.open(a_log_dir(tmp_path / "data")) as logs:
         log, path = logs.log("t"), tmp_path / "data" / "cleaner-offset-checkpoint"
         make(path)

@@ -93,8 +93,7 @@ def test_views_hold_the_same(partition: GoldenPartition) -> None:
 
 def as_written(batch: RecordBatch) -> list[Record]:
     """The batch's records with timestamps computed from their deltas. A LogAppendTime batch still has the producer's,
-    which
-    readers never return: this clears the bit."""
+    which readers never return: this clears the bit."""
     data = bytearray(batch.raw)
     data[22] &= ~0x08
     (batch,) = decode(data, verify_crc=False)

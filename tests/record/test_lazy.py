@@ -1,6 +1,5 @@
 """A lazy record leaves key, value and headers in the buffer until they are read: visible only by the references it
-holds
-and by its cost."""
+holds and by its cost."""
 
 import gc
 import mmap

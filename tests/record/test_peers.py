@@ -84,8 +84,7 @@ def test_plain_batches_are_the_same_bytes() -> None:
 
 def peer_description(batch) -> tuple:
     """The part of described() that peers return: neither counts records, and aiokafka hides the leader epoch and the
-    last
-    sequence. A record's timestamp is -1 or None if it has none."""
+    last sequence. A record's timestamp is -1 or None if it has none."""
     stamped = batch.timestamp_type == 1
     return (
         batch.base_offset,
