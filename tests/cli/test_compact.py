@@ -1,4 +1,4 @@
-"""klog compact: what it says, what it changes, and what it refuses."""
+"""klog compact: output, effects and errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def records(data: Path, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         return [(record.key, record.value) for record in logs.read(topic)]
 
 
-def test_a_dry_run_changes_nothing_and_says_what_a_run_does(data: Path) -> None:
+def test_a_dry_run_changes_nothing_and_reports_what_a_run_does(data: Path) -> None:
     before = files(data)
     said = ok_json("compact", data, "--dry-run", "--top", 3)
     assert files(data) == before
@@ -55,7 +55,7 @@ def test_a_dry_run_changes_nothing_and_says_what_a_run_does(data: Path) -> None:
     assert klog.verify(data).problems == []
 
 
-def test_tables_for_people(data: Path) -> None:
+def test_text_output(data: Path) -> None:
     said = ok("compact", data, "--dry-run")
     assert "95 records would go" in said
     assert "KEYS THAT WASTE MOST" in said
@@ -66,7 +66,7 @@ def test_tables_for_people(data: Path) -> None:
     assert "B from offset" in ok("compact", data, "--no-roll")
 
 
-def test_a_key_that_nobody_would_see_is_shown(data: Path) -> None:
+def test_a_blank_key_is_shown(data: Path) -> None:
     with klog.open(data) as logs:
         logs.append("state", [(key, b"v" * 99) for key in (b"", b" ", b'""') for _ in range(9)])
     said = ok("compact", data, "--dry-run")
@@ -80,7 +80,7 @@ def test_without_a_roll_the_active_segment_is_named(data: Path) -> None:
     assert len(records(data, "state")) == 100
 
 
-def test_a_topic_is_compacted_on_nobody_s_guess(data: Path, tmp_path: Path) -> None:
+def test_a_topic_without_compact_policy_is_refused(data: Path, tmp_path: Path) -> None:
     refused = run("compact", data, "--topic", "plain")
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "--config cleanup.policy=compact" in refused.stderr
@@ -102,7 +102,7 @@ def test_a_topic_is_compacted_on_nobody_s_guess(data: Path, tmp_path: Path) -> N
     assert "nothing to do" in ok("compact", tmp_path / "none")
 
 
-def test_a_broker_s_directory_says_no_policy(tmp_path: Path) -> None:
+def test_a_brokers_directory_needs_an_explicit_policy(tmp_path: Path) -> None:
     data = Path(shutil.copytree(Path(__file__).parents[1] / "golden" / "compacted" / "logdir", tmp_path / "data"))
     refused = run("compact", data)
     assert refused.exit_code == 2
@@ -111,7 +111,7 @@ def test_a_broker_s_directory_says_no_policy(tmp_path: Path) -> None:
     assert all(entry["records_removed"] == 0 for entry in said["partitions"])
 
 
-def test_a_partition_directory_alone(data: Path, tmp_path: Path) -> None:
+def test_a_single_partition_directory(data: Path, tmp_path: Path) -> None:
     said = ok_json("compact", data / "state-1")
     assert [(entry["topic"], entry["partition"]) for entry in said["partitions"]] == [("state", 1)]
     alone = tmp_path / "elsewhere" / "state-0"
@@ -141,13 +141,13 @@ def test_a_key_is_purged_from_every_topic(data: Path) -> None:
     assert run("compact", data, "--purge-key", "k", "--topic", "state", "--config", "a=b").exit_code == 2
 
 
-def test_what_cannot_be_purged_is_said(data: Path) -> None:
+def test_records_that_cannot_be_purged_are_reported(data: Path) -> None:
     said = ok("compact", data, "--purge-key", "k1", "--topic", "plain", "--no-roll")
     assert "plain-0: 1 record of the key left, from offset 0 on" in said
 
 
 @pytest.mark.parametrize("purge", [False, True])
-def test_damage_in_one_partition_leaves_the_others_to_go_on(data: Path, purge: bool) -> None:
+def test_damage_in_one_partition_does_not_stop_the_others(data: Path, purge: bool) -> None:
     with klog.open(data) as logs:
         for partition in (0, 1):
             logs.log("state", partition).roll()
@@ -166,7 +166,7 @@ def test_damage_in_one_partition_leaves_the_others_to_go_on(data: Path, purge: b
     assert path.read_bytes() == damaged
 
 
-def test_a_locked_directory_is_exit_code_4_but_for_a_dry_run(data: Path) -> None:
+def test_a_locked_directory_is_exit_code_4_except_for_a_dry_run(data: Path) -> None:
     with klog.open(data) as logs:
         logs.append("state", [(b"k", b"v")])
         for more in ((), ("--purge-key", "k")):
@@ -177,7 +177,7 @@ def test_a_locked_directory_is_exit_code_4_but_for_a_dry_run(data: Path) -> None
         )
 
 
-def test_progress_goes_from_nothing_to_all_once(data: Path) -> None:
+def test_progress_goes_from_0_to_100_percent_once(data: Path) -> None:
     for work in (
         by_hand.compact_directory,
         lambda path, progress: by_hand.purge_directory(path, b"k", progress=progress),
@@ -202,8 +202,8 @@ def test_rate_and_time_left_without_rich(monkeypatch: pytest.MonkeyPatch, capsys
     assert "compact 25% 100.0 MiB 50.0 MiB/s 0:00:06 left t-0" in drawn
 
 
-def test_ctrl_c_leaves_a_log_that_is_whole(tmp_path: Path) -> None:
-    """Exit code 130, and what is there is the old log or the new one."""
+def test_ctrl_c_leaves_a_valid_log(tmp_path: Path) -> None:
+    """Exit code 130, and the directory holds the old log or the new one."""
     data = tmp_path / "data"
     with klog.open(data, create=True) as logs:
         logs.create_topic("state", config={**COMPACTED, "segment.bytes": 1 << 20})

@@ -1,4 +1,4 @@
-"""Kafka's dump tool reads every kind of control record that klog writes, and finds in it what was put there."""
+"""Kafka's dump tool reads every kind of control record that klog writes, with the same fields."""
 
 from __future__ import annotations
 
