@@ -1,4 +1,4 @@
-"""What goes out is what Kafka writes, what comes in is what Kafka reads, and nothing comes in beyond its bound."""
+"""Compression writes what Kafka writes, decompression reads what Kafka reads, and never exceeds its limit."""
 
 import contextlib
 import gzip
@@ -53,17 +53,17 @@ XERIAL = bytes.fromhex("82534e41505059000000000100000001")
         (LZ4, "04224d18604082 1e000080" + RECORDS.hex() + "00000000"),
     ],
 )
-def test_bytes_that_kafka_writes(codec: int, text: str) -> None:
+def test_the_bytes_are_kafkas(codec: int, text: str) -> None:
     data = bytes.fromhex(text)
     assert decompress(codec, data, MANY) == RECORDS
-    # zlib and zlib-ng may choose other matches; the frame around them is ours.
+    # zlib and zlib-ng may choose other matches; the frame around them is klog's.
     assert codec == GZIP or bytes(compress(codec, RECORDS)) == data
     if codec == GZIP:
         assert compress(codec, RECORDS)[:10] == data[:10]
         assert compress(codec, RECORDS)[-8:] == data[-8:]
 
 
-def test_zstd_stream_that_kafka_writes() -> None:
+def test_the_zstd_stream_is_kafkas() -> None:
     data = bytes.fromhex("28b52ffd0058f00000") + RECORDS + bytes.fromhex("010000")
     assert decompress(ZSTD, data, MANY) == RECORDS
 
@@ -161,7 +161,7 @@ def test_contexts_serve_many_threads(codec: int) -> None:
     assert not failures
 
 
-# What Kafka reads besides ---------------------------------------------------------------------------------------------
+# Other formats that Kafka reads ---------------------------------------------------------------------------------------
 
 
 def test_gzip_members_and_what_follows_them() -> None:
@@ -181,8 +181,8 @@ def test_gzip_refuses() -> None:
         decompress(GZIP, payload + payload[:-1], MANY)
 
 
-def test_tiny_gzip_members_do_not_cost_what_lies_behind_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """zlib answers every member with a copy of all that it was given behind it: 3 GB for these 200 KB, once."""
+def test_tiny_gzip_members_do_not_copy_the_rest_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """zlib copies the rest of its input for every member: 3 GB for these 200 KB, once."""
     given = []
 
     class Watched:
@@ -221,7 +221,7 @@ def test_snappy_refuses() -> None:
             decompress(SNAPPY, bad, MANY)
 
 
-def test_snappy_length_that_lies_is_refused_before_anything_is_allocated() -> None:
+def test_an_invalid_snappy_length_raises_before_any_allocation() -> None:
     lies = b"\xff\xff\xff\xff\x0f" + b"\x00a"  # 2^32-1 bytes out of one
     with pytest.raises(CorruptBatch, match="claims 4294967295"):
         decompress(SNAPPY, lies, 2**33)
@@ -236,7 +236,7 @@ def test_lz4_frames_of_others(store_size: bool, content_checksum: bool, block_ch
         frame = lz4.frame.compress(TEXT, block_linked=False, block_size=block_size, **options)
         assert decompress(LZ4, frame, MANY) == TEXT
         assert decompress(LZ4, frame + b"what follows is not read", MANY) == TEXT
-        if content_checksum:  # read, but not looked at
+        if content_checksum:  # read, but not checked
             assert decompress(LZ4, flip(frame, len(frame) - 1), MANY) == TEXT
         if block_checksum:
             at = (15 if store_size else 7) + 20
@@ -244,8 +244,8 @@ def test_lz4_frames_of_others(store_size: bool, content_checksum: bool, block_ch
                 decompress(LZ4, flip(frame, at), MANY)
 
 
-def test_lz4_takes_the_next_frame_after_one_that_failed() -> None:
-    """The context that is kept from one to the next does not stay where it was."""
+def test_lz4_reads_the_next_frame_after_one_that_failed() -> None:
+    """A context that is reused must not stay in its failed state."""
     frame = compress(LZ4, TEXT)
     stored = 7 + 4 + int.from_bytes(frame[7:11], "little")
     for _ in range(3):
@@ -257,7 +257,7 @@ def test_lz4_takes_the_next_frame_after_one_that_failed() -> None:
         assert decompress(LZ4, frame, MANY) == TEXT
 
 
-def test_lz4_stores_what_does_not_shrink() -> None:
+def test_lz4_stores_incompressible_blocks() -> None:
     for size in (1, 12, 65_536):
         data = random.Random(size).randbytes(size)
         frame = bytes(compress(LZ4, data))
@@ -266,7 +266,7 @@ def test_lz4_stores_what_does_not_shrink() -> None:
     assert len(bytes(compress(LZ4, TEXT[:65_536]))) < 65_536 // 2
 
 
-def test_fill_answers_what_was_written() -> None:
+def test_fill_returns_the_number_of_bytes_written() -> None:
     seen = []
 
     def write(source: bytes, target: memoryview) -> int:
@@ -338,7 +338,7 @@ def test_zstd_refuses() -> None:
         decompress(ZSTD, bytes.fromhex("28b52ffd00a8f00000") + RECORDS + bytes.fromhex("010000"), MANY)
 
 
-def test_zstd_content_size_that_lies_is_refused_before_anything_is_allocated() -> None:
+def test_an_invalid_zstd_content_size_raises_before_any_allocation() -> None:
     one_block = bytes.fromhex("f10000") + RECORDS  # raw, last
     frame = bytes.fromhex("28b52ffd e0") + struct.pack("<Q", 1 << 40) + one_block
     with pytest.raises(CorruptBatch, match="claims 1099511627776"):
@@ -351,16 +351,16 @@ def test_codec_bits_without_a_codec() -> None:
             decompress(codec, b"", MANY)
 
 
-# Bounds ---------------------------------------------------------------------------------------------------------------
+# Limits ---------------------------------------------------------------------------------------------------------------
 
 
-def test_bound() -> None:
+def test_decompressed_bytes_max() -> None:
     assert decompressed_bytes_max(100) == 64 * 1024 * 1024
     assert decompressed_bytes_max(100 * 1024 * 1024) == 800 * 1024 * 1024
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD], ids=CODECS[1:])
-def test_the_bound_holds_to_the_byte(codec: int) -> None:
+def test_the_limit_is_exact(codec: int) -> None:
     payload = bytes(compress(codec, TEXT))
     assert bytes(decompress(codec, payload, len(TEXT))) == TEXT
     for short in (1, len(TEXT) // 2, len(TEXT) - 1):
@@ -368,7 +368,7 @@ def test_the_bound_holds_to_the_byte(codec: int) -> None:
             decompress(codec, payload, short)
 
 
-def test_the_bound_holds_over_many_frames() -> None:
+def test_the_limit_holds_over_many_frames() -> None:
     for codec, frame in ((GZIP, gzip.compress(bytes(1000))), (ZSTD, zstandard.ZstdCompressor().compress(bytes(1000)))):
         assert len(decompress(codec, frame * 10, 10_000)) == 10_000
         with pytest.raises(DecompressionLimit):
@@ -376,7 +376,7 @@ def test_the_bound_holds_over_many_frames() -> None:
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD], ids=CODECS[1:])
-def test_a_small_payload_takes_little_memory_under_a_large_bound(codec: int) -> None:
+def test_a_small_payload_takes_little_memory_under_a_large_limit(codec: int) -> None:
     payload = bytes(compress(codec, RECORDS))
     decompress(codec, payload, MANY)
     tracemalloc.start()
@@ -412,14 +412,14 @@ for codec, bomb in bombs.items():
     except DecompressionLimit:
         pass
     else:
-        sys.exit(f"codec {codec} gave more than its bound")
+        sys.exit(f"codec {codec} exceeded its limit")
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 sys.exit(0 if grown < 200 << 10 else f"grew by {grown} KiB")
 """
 
 
-def test_bombs_end_at_the_bound() -> None:
-    """400 MiB of zeros in each codec, in a process of its own so that its peak memory tells."""
+def test_bombs_stop_at_the_limit() -> None:
+    """400 MiB of zeros in each codec, in a child process, whose peak memory is checked."""
     run = subprocess.run([sys.executable, "-c", BOMBS], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
 
@@ -443,8 +443,8 @@ def test_hostile_payloads(codec: int) -> None:
 
 
 @pytest.mark.parametrize("size", [False, True])
-def test_the_header_checksum_of_an_lz4_frame_is_put_right(size: bool) -> None:
-    """And nothing else is: what is no frame, or ends inside its header, is told from as it came."""
+def test_the_header_checksum_of_an_lz4_frame_is_corrected(size: bool) -> None:
+    """Only that: bytes that are not a frame, or end inside its header, are passed on unchanged."""
     good = lz4.frame.compress(TEXT, block_linked=False, store_size=size)
     at = 14 if size else 6
     assert bytes(lz4_with_header_checksum(good)) == good

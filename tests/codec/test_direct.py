@@ -1,4 +1,4 @@
-"""The way to lz4 around Python gives what the door gives, or leaves it to that."""
+"""The native lz4 path returns the same as the public functions, or falls back to them."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def other_door() -> Iterator[None]:
     use_direct(True)
 
 
-def test_there_is_one() -> None:
-    """In the package of every machine that runs these tests; where it hides its functions, klog works without."""
+def test_the_native_path_is_available() -> None:
+    """On every machine that runs these tests; klog also works if the lz4 package hides its functions."""
     assert use_direct(True)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_both_ways_are_the_same(size: int) -> None:
+def test_both_paths_give_the_same_bytes(size: int) -> None:
     for data in (TEXT[:size], random.Random(size).randbytes(size), bytes(size)):
         packed = pack(data)
         assert packed is not None
         assert bytes(decompress(LZ4, packed, MANY)) == data
         assert unpack(packed) == unpack(compress(LZ4, data)) == data
-        assert unpack(packed + b"what follows is nobody's") == data
+        assert unpack(packed + b"what follows is not read") == data
         assert packed[:7] == bytes(compress(LZ4, data)[:7])
         assert len(packed) <= len(compress(LZ4, data)) + size // 100
 
 
-def test_frames_of_others_are_left_to_the_door() -> None:
+def test_frames_of_other_writers_use_the_public_function() -> None:
     for more in ({"store_size": True}, {"content_checksum": True}, {"block_checksum": True}, {"block_linked": True}):
         assert unpack(lz4.frame.compress(TEXT, **({"store_size": False} | more))) is None
     for payload in (b"", b"\x04\x22\x4d\x18", compress(LZ4, TEXT)[:-1], compress(LZ4, TEXT)[:-4], b"\0" * 40):
@@ -52,7 +52,7 @@ def test_frames_of_others_are_left_to_the_door() -> None:
     assert unpack(compress(LZ4, TEXT)[:7] + b"\x01\x00\x01\x80" + bytes(65_537) + bytes(4)) is None  # 64 KiB and 1
 
 
-def test_nothing_comes_out_that_the_door_refuses() -> None:
+def test_the_native_path_accepts_nothing_that_the_public_function_refuses() -> None:
     chance = random.Random(1)
     taken = 0
     for round_ in range(1500):
@@ -68,7 +68,7 @@ def test_nothing_comes_out_that_the_door_refuses() -> None:
     assert 0 < taken < 1500
 
 
-def test_klog_works_where_the_package_keeps_its_functions_to_itself() -> None:
+def test_klog_works_if_the_package_hides_its_functions() -> None:
     program = """
 import sys, types, lz4.block
 hidden = types.ModuleType("lz4.block")
@@ -83,6 +83,6 @@ assert decompress(3, compress(3, b"abc" * 9), 100) == b"abc" * 9
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_off_is_off(other_door: None) -> None:
+def test_the_native_path_can_be_disabled(other_door: None) -> None:
     assert pack(TEXT) is None
     assert unpack(compress(LZ4, TEXT)) is None
