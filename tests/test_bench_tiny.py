@@ -1,6 +1,6 @@
-"""The benchmarks still work: every contest, pytest-benchmark test and pyperf script, tiny, answers checked.
+"""The benchmarks still work: every contest, pytest-benchmark test and pyperf script, tiny, with results checked.
 
-Those beside Kafka start a JVM each and belong to the deep run.
+Those with Kafka start a JVM each and belong to the deep run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run(*arguments: str, **changes: str) -> str:
 
 
 def races(table: str, figures: dict[str, Any]) -> set[str]:
-    """The first words of the contests that were raced, each of them complete."""
+    """The first words of the contests that were run, each of them complete."""
     assert set(figures["machine"]) == {"cpu", "cores", "kernel", "python", "commit"}
     for result in figures["results"]:
         assert result["contest"] in table
@@ -52,7 +52,7 @@ def races(table: str, figures: dict[str, Any]) -> set[str]:
     return {result["contest"].split()[0] for result in figures["results"]}
 
 
-def test_every_contest_races_and_is_drawn(tmp_path):
+def test_every_contest_runs_and_is_drawn(tmp_path):
     table = run("-m", "bench.compare", "--tiny", "--without", "kafka", "--save", str(tmp_path / "figures.json"))
     figures = json.loads((tmp_path / "figures.json").read_text())
     subjects = {
@@ -89,7 +89,7 @@ def test_every_contest_races_and_is_drawn(tmp_path):
 
 @pytest.mark.java
 @pytest.mark.deep
-def test_every_contest_beside_kafka_races(tmp_path):
+def test_every_contest_with_kafka_runs(tmp_path):
     table = run("-m", "bench.compare", "--tiny", "kafka", "--save", str(tmp_path / "figures.json"))
     figures = json.loads((tmp_path / "figures.json").read_text())
     if figures["skipped"]:
@@ -122,7 +122,7 @@ def test_the_limits_of_the_cleaner_are_still_measured(arguments, tmp_path):
         assert figures["records_after"] == 20_001
 
 
-def test_a_contest_that_lacks_something_is_named_and_left_out(tmp_path):
+def test_a_contest_without_its_requirements_is_reported_and_skipped(tmp_path):
     said = run(
         "-m", "bench.compare", "--tiny", "kafka encode", "compress gzip", "crc32c 1KiB", PATH=str(tmp_path), CC="cc"
     )
@@ -140,7 +140,7 @@ def test_every_contestant_under_pytest_benchmark():
 
 @pytest.mark.java
 @pytest.mark.deep
-def test_every_contestant_beside_kafka_under_pytest_benchmark():
+def test_every_contestant_with_kafka_under_pytest_benchmark():
     said = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-m", "java", "-rs")
     if needs := re.search(r"needs: .*", said):
         pytest.skip(needs[0])
@@ -148,12 +148,12 @@ def test_every_contestant_beside_kafka_under_pytest_benchmark():
 
 
 @pytest.mark.parametrize("script", sorted(path.stem for path in (ROOT / "bench" / "micro").glob("[a-z]*.py")))
-def test_micro(script):
+def test_micro_benchmarks_run(script):
     said = run("-m", f"bench.micro.{script}", "--debug-single-value")
     assert "klog" in said
 
 
-def test_what_partitions_and_segments_cost():
+def test_memory_of_partitions_and_segments():
     said = run("-m", "bench.memory", "--partitions", "3", "--segments", "20").splitlines()
     assert [line.split("  ")[0] for line in said] == [
         "a partition, opened",

@@ -1,4 +1,4 @@
-"""Imports point left and down: tools/check_layers.py lists every arrow, and none of them may point up."""
+"""Imports point left and down: tools/check_layers.py lists every import, and none may point up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_no_import_points_up() -> None:
     assert sorted(set(check_layers.breaches())) == []
 
 
-def test_every_room_has_its_place() -> None:
+def test_every_package_has_its_place() -> None:
     rooms = {path.name for path in (check_layers.ROOT / "klog").iterdir() if (path / "__init__.py").exists()}
     assert rooms <= {*check_layers.ORDER, *check_layers.EVERYWHERE}
 
@@ -28,7 +28,7 @@ def test_every_room_has_its_place() -> None:
         ("attic", "from klog.record import Record", "no place in ORDER"),
     ],
 )
-def test_an_arrow_that_points_up_is_seen(
+def test_an_upward_import_is_found(
     room: str, line: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = tmp_path / "klog" / room / "planted.py"
