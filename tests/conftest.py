@@ -32,7 +32,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 MEMORY = "/dev/shm"
 MEMORY_BYTES_MIN = 4 << 30
-ROOMS_IN_MEMORY = frozenset({"cleaner", "crash", "log", "manager"})
+PACKAGES_IN_MEMORY = frozenset({"cleaner", "crash", "log", "manager"})
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     files there, and power cuts are simulated. Tests that need the page cache or the disk are marked `disk`. Without
     such memory, or with little, everything is on the disk.
     """
-    room = request.path.relative_to(Path(__file__).parent).parts[0]
+    package = request.path.relative_to(Path(__file__).parent).parts[0]
     if (
-        room not in ROOMS_IN_MEMORY
+        package not in PACKAGES_IN_MEMORY
         or request.node.get_closest_marker("disk")
         or not os.path.isdir(MEMORY)
         or shutil.disk_usage(MEMORY).free < MEMORY_BYTES_MIN

@@ -45,7 +45,7 @@ def test_without_an_own_clock_each_fills_its_time_slot():
     assert fast.calls > slow.calls
 
 
-def told(*seconds, goal=None, limit=None):
+def result_of(*seconds, goal=None, limit=None):
     """The result of a contest with these seconds for klog and its peer, and a limit with its own."""
     klog, peer = (
         Contestant(name, lambda s=each: s, goal=goal if name == "klog" else None, own_clock=True)
@@ -56,7 +56,7 @@ def told(*seconds, goal=None, limit=None):
 
 
 def test_a_limit_is_measured_and_is_not_a_peer():
-    result = told(0.2, 0.8, limit=0.1)
+    result = result_of(0.2, 0.8, limit=0.1)
     assert [score.contestant for score in result.scores] == ["klog", "peer"]
     assert result.ratio(result.scores[0]) == pytest.approx(4)
     assert result.fraction(result.scores[0]) == pytest.approx(0.5)
@@ -73,12 +73,12 @@ def test_a_limit_may_be_the_peer():
 
 @pytest.mark.parametrize(("goal", "met"), [(4, True), (3.5, True), (4.1, False), (None, None)])
 def test_goals_are_compared_with_the_printed_ratio(goal, met):
-    (line,) = lines(figures([told(0.2, 0.7999999, goal=goal)], 2, {}))
+    (line,) = lines(figures([result_of(0.2, 0.7999999, goal=goal)], 2, {}))
     assert line.met is met
 
 
 def test_the_table_has_rate_peer_limit_and_goal():
-    run = figures([told(1e-6, 4e-6, goal=5, limit=5e-7)], 2, {"spin 2": "a spinning wheel"})
+    run = figures([result_of(1e-6, 4e-6, goal=5, limit=5e-7)], 2, {"spin 2": "a spinning wheel"})
     run["results"][0]["void_rounds"] = 0  # whatever else this machine was doing
     (row,) = table.text(run)
     assert " ".join(row.split()) == "spin 1 klog 100 Mrec/s peer 25 Mrec/s 4.00 copy 200 Mrec/s 0.50 ≥ 5 missed"
@@ -91,7 +91,7 @@ def test_the_table_has_rate_peer_limit_and_goal():
 
 @pytest.mark.parametrize(("void", "ratio"), [(0, "4.00"), (1, "4.00"), (2, "~4.00")])
 def test_results_disturbed_in_every_round_are_marked(void, ratio):
-    run = figures([told(0.2, 0.8, goal=5)], 2, {})
+    run = figures([result_of(0.2, 0.8, goal=5)], 2, {})
     run["results"][0]["void_rounds"] = void
     (row,) = table.text(run)
     assert ratio in row.split()
@@ -99,7 +99,7 @@ def test_results_disturbed_in_every_round_are_marked(void, ratio):
 
 
 def test_the_table_is_replaced_between_its_markers():
-    run = figures([told(0.2, 0.8)], 2, {})
+    run = figures([result_of(0.2, 0.8)], 2, {})
     once = table.into(f"above\n{table.BEGIN}\nold\n{table.END}\nbelow\n", run)
     assert once.startswith("above\n")
     assert once.endswith("\nbelow\n")

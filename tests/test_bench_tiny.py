@@ -110,11 +110,11 @@ def test_every_contest_with_kafka_runs(tmp_path):
     ids=lambda given: given[0],
 )
 def test_the_limits_of_the_cleaner_are_still_measured(arguments, tmp_path):
-    said = run(
+    output = run(
         "-m", "bench.cleaner_limits", *arguments, "--json", str(tmp_path / "figures"), "--directory", str(tmp_path)
     )
     figures = json.loads((tmp_path / "figures").read_text())
-    assert said
+    assert output
     assert figures
     assert [path.name for path in tmp_path.iterdir()] == ["figures"]
     if arguments[0] == "keys":
@@ -123,45 +123,45 @@ def test_the_limits_of_the_cleaner_are_still_measured(arguments, tmp_path):
 
 
 def test_a_contest_without_its_requirements_is_reported_and_skipped(tmp_path):
-    said = run(
+    output = run(
         "-m", "bench.compare", "--tiny", "kafka encode", "compress gzip", "crc32c 1KiB", PATH=str(tmp_path), CC="cc"
     )
-    assert re.search(r"^kafka encode 100B +needs: a JDK and Maven$", said, re.MULTILINE)
-    assert re.search(r"^compress gzip 16KiB +needs: a C compiler \(cc\)$", said, re.MULTILINE)
-    assert "google-crc32c" in said
+    assert re.search(r"^kafka encode 100B +needs: a JDK and Maven$", output, re.MULTILINE)
+    assert re.search(r"^compress gzip 16KiB +needs: a C compiler \(cc\)$", output, re.MULTILINE)
+    assert "google-crc32c" in output
 
 
 def test_every_contestant_under_pytest_benchmark():
-    said = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-rs", "-m", "not java")
-    assert " passed" in said
-    for skip in re.findall("^SKIPPED.*", said, re.MULTILINE):
+    output = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-rs", "-m", "not java")
+    assert " passed" in output
+    for skip in re.findall("^SKIPPED.*", output, re.MULTILINE):
         assert "needs: " in skip
 
 
 @pytest.mark.java
 @pytest.mark.deep
 def test_every_contestant_with_kafka_under_pytest_benchmark():
-    said = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-m", "java", "-rs")
-    if needs := re.search(r"needs: .*", said):
+    output = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-m", "java", "-rs")
+    if needs := re.search(r"needs: .*", output):
         pytest.skip(needs[0])
-    assert " passed" in said
+    assert " passed" in output
 
 
 @pytest.mark.parametrize("script", sorted(path.stem for path in (ROOT / "bench" / "micro").glob("[a-z]*.py")))
 def test_micro_benchmarks_run(script):
-    said = run("-m", f"bench.micro.{script}", "--debug-single-value")
-    assert "klog" in said
+    output = run("-m", f"bench.micro.{script}", "--debug-single-value")
+    assert "klog" in output
 
 
 def test_memory_of_partitions_and_segments():
-    said = run("-m", "bench.memory", "--partitions", "3", "--segments", "20").splitlines()
-    assert [line.split("  ")[0] for line in said] == [
+    output = run("-m", "bench.memory", "--partitions", "3", "--segments", "20").splitlines()
+    assert [line.split("  ")[0] for line in output] == [
         "a partition, opened",
         "a partition, after an append",
         "a segment, opened",
         "a segment, after it was read",
     ]
-    assert all("resident bytes" in line and "descriptors" in line for line in said)
+    assert all("resident bytes" in line and "descriptors" in line for line in output)
 
 
 def test_an_unknown_name_lists_the_contests():

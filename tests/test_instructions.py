@@ -23,14 +23,14 @@ def test_a_rise_above_the_margin_fails_and_a_fall_does_not():
     before = {"encode": 100.0, "decode": 200.0, "validate": 50.0}
     changes = instructions.compare({"encode": 102.9, "decode": 206.1, "validate": 40.0}, before)
     assert [round(change.rise, 4) for change in changes] == [0.029, 0.0305, -0.2]
-    (said,) = instructions.failures(changes, instructions.RISE_MAX)
-    assert said == "decode rose by 3.0%, more than 3%"
+    (messages,) = instructions.failures(changes, instructions.RISE_MAX)
+    assert messages == "decode rose by 3.0%, more than 3%"
     assert instructions.failures(changes, instructions.RISE_MAX_OTHER_COMPILER) == []
 
 
 def test_a_new_or_missing_count_fails():
-    said = instructions.failures(instructions.compare({"new": 1.0}, {"old": 1.0}), 1.0)
-    assert said == ["new has no baseline", "old is in the baseline and is not counted"]
+    messages = instructions.failures(instructions.compare({"new": 1.0}, {"old": 1.0}), 1.0)
+    assert messages == ["new has no baseline", "old is in the baseline and is not counted"]
 
 
 def test_another_compiler_has_a_wider_margin():
@@ -47,9 +47,9 @@ def test_the_verdict_is_the_exit_status(capsys, monkeypatch):
     assert instructions._judge(counts, saved) == 0
     counts["validate"] *= 1.04
     assert instructions._judge(counts, saved) == 1
-    said = capsys.readouterr().err
-    assert "validate rose by 4.0%, more than 3%" in said
-    assert "--save" in said
+    messages = capsys.readouterr().err
+    assert "validate rose by 4.0%, more than 3%" in messages
+    assert "--save" in messages
     monkeypatch.setattr(instructions.platform, "machine", lambda: "abacus")
     assert instructions._judge(counts, saved) == 0
     assert "nothing to compare with" in capsys.readouterr().out

@@ -14,12 +14,12 @@ def test_no_import_points_up() -> None:
 
 
 def test_every_package_has_its_place() -> None:
-    rooms = {path.name for path in (check_layers.ROOT / "klog").iterdir() if (path / "__init__.py").exists()}
-    assert rooms <= {*check_layers.ORDER, *check_layers.EVERYWHERE}
+    packages = {path.name for path in (check_layers.ROOT / "klog").iterdir() if (path / "__init__.py").exists()}
+    assert packages <= {*check_layers.ORDER, *check_layers.EVERYWHERE}
 
 
 @pytest.mark.parametrize(
-    ("room", "line", "complaint"),
+    ("package", "line", "complaint"),
     [
         ("codec", "from klog.record import decode", "points up"),
         ("segment", "import klog.log", "points up"),
@@ -29,9 +29,9 @@ def test_every_package_has_its_place() -> None:
     ],
 )
 def test_an_upward_import_is_found(
-    room: str, line: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    package: str, line: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = tmp_path / "klog" / room / "planted.py"
+    module = tmp_path / "klog" / package / "planted.py"
     module.parent.mkdir(parents=True)
     module.write_text(f"{line}\n")
     monkeypatch.setattr(check_layers, "ROOT", tmp_path)

@@ -86,13 +86,13 @@ def test_a_dry_run_reports_and_changes_nothing(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         names = {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()}
-        said = log.compact(dry_run=True)
+        result = log.compact(dry_run=True)
         assert {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()} == names
         assert read_first_dirty(log) is None
         done = log.compact()
-        assert (said.bytes_before, said.bytes_after) == (done.bytes_before, done.bytes_after)
-        assert (said.records_before, said.records_after) == (done.records_before, done.records_after)
-        assert said.first_dirty_offset == done.first_dirty_offset
+        assert (result.bytes_before, result.bytes_after) == (done.bytes_before, done.bytes_after)
+        assert (result.records_before, result.records_after) == (done.records_before, done.records_after)
+        assert result.first_dirty_offset == done.first_dirty_offset
 
 
 def test_the_checkpoint_survives_a_restart(tmp_path: Path) -> None:

@@ -63,18 +63,18 @@ def fail_and_check(cleaning: Cleaning, kernel: FaultyIo, call: str, kind: str, n
     root = cleaning.copy()
     log = cleaning.way.log(cleaning.way.open(root, files=RealFiles(kernel.table)))
     rule = kernel.rule(call, nth=nth, times=1, **KINDS[kind])
-    told: OSError | None = None
+    caught: OSError | None = None
     try:
         log.compact()
     except OSError as error:
-        told = error
+        caught = error
     met = kernel.hits(rule) > 0
     kernel.heal()
     if not met or kind in ("EINTR", "short"):
-        assert told is None
-    if told is not None:
-        assert told.errno == KINDS[kind]["error"]
-        assert str(root) in str(told.filename)
+        assert caught is None
+    if caught is not None:
+        assert caught.errno == KINDS[kind]["error"]
+        assert str(root) in str(caught.filename)
         assert (log.offline is not None) == ((call, kind) in FINAL)
     cleaning.check_content(look(log, cleaning.dirty_end))
     if log.offline is None:
@@ -110,9 +110,9 @@ def test_a_failed_sync_of_a_cleaned_file_takes_the_directory_offline(tmp_path: P
         logs = klog.open(root, clock=klog.clock.ManualClock(cleaning.way.at), files=RealFiles(kernel.table))
         log = logs.log("t")
         kernel.rule("fsync", error=errno.EIO, times=1)
-        with pytest.raises(OSError, match=r"\.cleaned") as told:
+        with pytest.raises(OSError, match=r"\.cleaned") as caught:
             log.compact()
-        assert told.value.errno == errno.EIO
+        assert caught.value.errno == errno.EIO
         assert log.offline
         cleaning.check_content(look(log, cleaning.dirty_end))
         with pytest.raises(OSError, match="Input/output"):
@@ -138,9 +138,9 @@ def test_a_full_disk_at_the_checkpoint_keeps_the_cleaned_segments(cleaning: Clea
         root = Path(log.path).parent
         before = (root / CHECKPOINT).read_bytes()
         kernel.rule("pwrite", error=errno.ENOSPC, nth=writes, times=1)
-        with pytest.raises(OSError, match="No space") as told:
+        with pytest.raises(OSError, match="No space") as caught:
             log.compact()
-        assert CHECKPOINT in told.value.filename
+        assert CHECKPOINT in caught.value.filename
         assert log.offline is None
         assert (root / CHECKPOINT).read_bytes() == before
         cleaning.check_outcome(look(log, cleaning.dirty_end))
@@ -171,11 +171,11 @@ def test_emfile_at_any_open(cleaning: Cleaning) -> None:
         for _ in free:
             os.open("/dev/null", os.O_RDONLY)
         resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + spare, hard))
-        said = ""
+        reports = ""
         try:
             log.compact()
         except OSError as error:
-            said = str(error)
+            reports = str(error)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         assert log.offline is None
         assert [name for name in left_over(root) if not name.endswith(".deleted")] == []
@@ -184,18 +184,18 @@ def test_emfile_at_any_open(cleaning: Cleaning) -> None:
         log.compact()
         cleaning.check_outcome(look(log, cleaning.dirty_end))
         log.close()
-        return said
+        return reports
 
     for spare in range(20):
         root = cleaning.copy()
-        said = in_child(lambda root=root, spare=spare: limited(root, spare))  # type: ignore[misc]
-        assert isinstance(said, str), (spare, said)
+        reports = in_child(lambda root=root, spare=spare: limited(root, spare))  # type: ignore[misc]
+        assert isinstance(reports, str), (spare, reports)
         cleaning.check(root)
-        if not said:
+        if not reports:
             assert spare > 2
             return
-        assert "Too many open files" in said
-        assert str(root) in said
+        assert "Too many open files" in reports
+        assert str(root) in reports
     pytest.fail("no attempt succeeded")
 
 
@@ -217,9 +217,9 @@ def test_a_flipped_bit_stops_the_cleaning_and_gets_no_new_checksum(cleaning: Cle
         with cleaning.way.open(root) as opened:
             log = cleaning.way.log(opened)
             put(path, position, bad)
-            with pytest.raises(CorruptBatch) as told:
+            with pytest.raises(CorruptBatch) as caught:
                 log.compact()
-            error = told.value
+            error = caught.value
             assert (error.path, error.position) == (path, start), (path, position, bit)
             assert error.offset is not None
             assert log.offline is None
@@ -256,15 +256,15 @@ def test_a_map_larger_than_memory_raises_naming_the_config_key(cleaning: Cleanin
     def work() -> str:
         with way.open(root) as opened:
             log = way.log(opened)
-            said = with_memory(1 << 30, log.compact)
+            reports = with_memory(1 << 30, log.compact)
             assert left_over(root) == []
             log.compact()
             cleaning.check_outcome(look(log, cleaning.dirty_end))
-        return said
+        return reports
 
-    said = in_child(work)
-    assert isinstance(said, str), said
-    assert "log.cleaner.dedupe.buffer.size" in said
+    reports = in_child(work)
+    assert isinstance(reports, str), reports
+    assert "log.cleaner.dedupe.buffer.size" in reports
     cleaning.check(root)
 
 
@@ -278,19 +278,19 @@ LARGE_WAY = Way(
 
 def starve(root: Path) -> list[str]:
     """Clean with more and more memory until a cleaning succeeds; return what each reported."""
-    said = []
+    reports = []
     with LARGE_WAY.open(root) as opened:
         log = LARGE_WAY.log(opened)
         for spare in range(8, 408, 40):
-            said.append(with_memory(spare << 20, log.compact))
+            reports.append(with_memory(spare << 20, log.compact))
             assert log.offline is None
             assert [name for name in left_over(root) if not name.endswith(".deleted")] == []
-            if not said[-1]:
+            if not reports[-1]:
                 break
         found = {record.key: len(record.value or b"") for record in log.read()}
         assert found == {b"a": 3, b"b": 3, b"large": LARGE}
         log.append([(b"goes", b"on")])
-    return said
+    return reports
 
 
 def test_no_memory_for_a_large_batch_ends_only_the_cleaning(tmp_path: Path) -> None:
@@ -309,10 +309,10 @@ def test_no_memory_for_a_large_batch_ends_only_the_cleaning(tmp_path: Path) -> N
         [sys.executable, "-c", script], cwd=Path(__file__).resolve().parents[2], text=True, stdout=subprocess.PIPE
     )
     assert run.returncode == 0
-    said = ast.literal_eval(run.stdout)
-    assert len(said) > 1, said
-    assert said[-1] == ""
-    assert {word.split()[0] for word in said[:-1]} <= {"MemoryError", "ENOMEM"}, said
+    reports = ast.literal_eval(run.stdout)
+    assert len(reports) > 1, reports
+    assert reports[-1] == ""
+    assert {word.split()[0] for word in reports[:-1]} <= {"MemoryError", "ENOMEM"}, reports
 
 
 def put(path: str, position: int, data: bytes) -> None:

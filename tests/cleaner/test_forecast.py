@@ -58,9 +58,9 @@ def test_the_keys_that_waste_most_bytes_are_reported(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         append(log, [(b"big", b"x" * 500), (b"often", b"1"), (b"once", b"y" * 900)])
         append(log, [(b"often", b"2")] * 9 + [(b"big", b"x"), (b"", b"1"), (b"", b"2")])
-        said = log.compact(dry_run=True, roll=True)
-        assert [(each.key, each.records) for each in said.wasted] == [(b"big", 1), (b"often", 9), (b"", 1)]
-        assert (said.wasted[0].bytes > 500, said.wasted_error) == (True, 0)
+        result = log.compact(dry_run=True, roll=True)
+        assert [(each.key, each.records) for each in result.wasted] == [(b"big", 1), (b"often", 9), (b"", 1)]
+        assert (result.wasted[0].bytes > 500, result.wasted_error) == (True, 0)
         assert [each.key for each in log.compact(dry_run=True, roll=True, top=1).wasted] == [b"big"]
         assert log.compact(dry_run=True, roll=True, top=0).wasted == ()
         assert log.compact(roll=True).wasted == ()
@@ -72,14 +72,14 @@ def test_a_dry_run_with_a_roll_counts_the_active_segment(tmp_path: Path, codec: 
         fill(log)
         append(log, [(b"key-2", b"newer")] * 5, compression=codec)
         names = {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()}
-        said = log.compact(dry_run=True, roll=True)
+        result = log.compact(dry_run=True, roll=True)
         assert {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()} == names
         assert len(log.segments) == 4
         done = log.compact(roll=True)
-        assert (said.bytes_before, said.bytes_after, said.records_before, said.records_after) == (
+        assert (result.bytes_before, result.bytes_after, result.records_before, result.records_after) == (
             done.bytes_before, done.bytes_after, done.records_before, done.records_after,
         )  # fmt: skip
-        assert (said.first_dirty_offset, said.held) == (done.first_dirty_offset, ()) == (142, done.held)
+        assert (result.first_dirty_offset, result.held) == (done.first_dirty_offset, ()) == (142, done.held)
 
 
 def test_a_dry_run_of_a_read_only_log(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_a_dry_run_of_a_read_only_log(tmp_path: Path) -> None:
         fill(writer)
         append(writer, [(b"key-1", b"1")] * 3)
         with open_log(tmp_path / "t-0", read_only=True) as log:
-            said = log.compact(dry_run=True, roll=True)
+            result = log.compact(dry_run=True, roll=True)
         done = writer.compact(dry_run=True, roll=True)
-        assert (said.bytes_after, said.records_after, said.wasted) == (
+        assert (result.bytes_after, result.records_after, result.wasted) == (
             done.bytes_after, done.records_after, done.wasted,
         )  # fmt: skip
 

@@ -21,30 +21,30 @@ from tests.cleaner.story import RETENTION_MS, Story
 DELAY_MS = 60_000
 
 
-class Watched(RealFiles):
+class WatchedFiles(RealFiles):
     """Calls a hook before and after each change of a directory."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tell: Callable[[], None] = lambda: None
+        self.notify: Callable[[], None] = lambda: None
 
     def rename(self, source: str, target: str) -> None:
-        self.tell()
+        self.notify()
         super().rename(source, target)
-        self.tell()
+        self.notify()
 
     def unlink(self, path: str) -> None:
-        self.tell()
+        self.notify()
         super().unlink(path)
-        self.tell()
+        self.notify()
 
     def fsync_dir(self, path: str) -> None:
-        self.tell()
+        self.notify()
         super().fsync_dir(path)
-        self.tell()
+        self.notify()
 
 
-class NoRoom(RealFiles):
+class FullDisk(RealFiles):
     """A disk without free space: the next `full` renames to .deleted fail."""
 
     full = 0
@@ -66,7 +66,7 @@ def fetch_all(log: klog.Log, written: dict[int, tuple[bytes | None, bytes | None
 
 def test_a_reader_during_a_swap_reads_the_old_segment_or_the_new_one(tmp_path: Path) -> None:
     """CM: also where an earlier segment of the same base waits to be unlinked, under the name that this one gets."""
-    files = Watched()
+    files = WatchedFiles()
     with open_log(tmp_path / "t-0", files=files, config={"file.delete.delay.ms": DELAY_MS}) as log:
         written: dict[int, tuple[bytes | None, bytes | None]] = {}
         failures: list[BaseException] = []
@@ -78,7 +78,7 @@ def test_a_reader_during_a_swap_reads_the_old_segment_or_the_new_one(tmp_path: P
             except BaseException as error:
                 failures.append(error)
 
-        def tell() -> None:
+        def notify() -> None:
             reader = threading.Thread(target=read)
             reader.start()
             reader.join(0.01)  # it waits for the swap, or has ended
@@ -87,9 +87,9 @@ def test_a_reader_during_a_swap_reads_the_old_segment_or_the_new_one(tmp_path: P
         for _ in range(2):
             fill(log)
             written.update({record.offset: (record.key, record.value) for record in log.read(isolation="log_end")})
-            files.tell = tell
+            files.notify = notify
             assert log.compact(roll=True).rounds > 0
-            files.tell = lambda: None
+            files.notify = lambda: None
             for reader in readers:  # before more is written: their expectations end here
                 reader.join()
         assert len(readers) > 20
@@ -152,7 +152,7 @@ def test_an_index_rebuilt_for_a_replaced_segment_is_unlinked_with_it(tmp_path: P
 
 def test_a_segment_whose_rename_failed_is_not_unlinked_twice(tmp_path: Path) -> None:
     """By then the new segment has its file names, and the only copy of the records."""
-    files, clock = NoRoom(), ManualClock(NOW)
+    files, clock = FullDisk(), ManualClock(NOW)
     with open_log(tmp_path / "t-0", clock=clock, files=files, config={"file.delete.delay.ms": DELAY_MS}) as log:
         fill(log)
         files.full = 3
@@ -167,7 +167,7 @@ def test_a_segment_whose_rename_failed_is_not_unlinked_twice(tmp_path: Path) -> 
 
 
 def test_a_truncated_and_rewritten_segment_is_not_unlinked(tmp_path: Path) -> None:
-    files, clock = NoRoom(), ManualClock(NOW)
+    files, clock = FullDisk(), ManualClock(NOW)
     with open_log(tmp_path / "t-0", clock=clock, files=files, config={"file.delete.delay.ms": DELAY_MS}) as log:
         fill(log)
         base = log.segments[1].base_offset

@@ -252,12 +252,12 @@ def test_a_power_cut_anywhere_during_a_split(tmp_path: Path, step: int) -> None:
             log.compact()
         abandon(log)
         for state, root in files.states(place.parent, tmp_path / "states", stop_at, randoms=1):
-            said = stop_at, state, files.log[-3:]
+            note = stop_at, state, files.log[-3:]
             with klog.Log.open(root / "t-0", config=CONFIG, clean_shutdown=False, clock=ManualClock(NOW)) as log:
-                assert values(log) == expected, said
-                assert set(offsets(log)) <= set(before), said
+                assert values(log) == expected, note
+                assert set(offsets(log)) <= set(before), note
                 log.compact()
-                assert offsets(log) == [*survivors(), *range(3 * BEYOND, 3 * BEYOND + 3)], said
+                assert offsets(log) == [*survivors(), *range(3 * BEYOND, 3 * BEYOND + 3)], note
         shutil.rmtree(tmp_path / "states")
         shutil.rmtree(place.parent)
 

@@ -119,17 +119,17 @@ def test_a_dry_run_reports_and_changes_nothing(tmp_path: Path) -> None:
         fill(log)
     names = {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()}
     with open_log(tmp_path / "t-0", read_only=True) as log:
-        said = log.purge_key(b"key-1", dry_run=True, roll=True)
+        result = log.purge_key(b"key-1", dry_run=True, roll=True)
         with pytest.raises(ReadOnly):
             log.purge_key(b"key-1")
     assert {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()} == names
     assert read_audit(tmp_path) == []
     with open_log(tmp_path / "t-0") as log:
         done = log.purge_key(b"key-1", roll=True)
-        assert (said.records_removed, said.bytes_before, said.bytes_after) == (
+        assert (result.records_removed, result.bytes_before, result.bytes_after) == (
             done.records_removed, done.bytes_before, done.bytes_after,
         )  # fmt: skip
-        assert said.segments_rewritten == done.segments_rewritten == 4
+        assert result.segments_rewritten == done.segments_rewritten == 4
 
 
 def test_purge_works_with_any_cleanup_policy(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def purged_and_compared(seed: int, parent: Path) -> None:
         )
         key = chance.choice([*keys, b"nobody's"])
         roll = chance.random() < 0.5
-        said = log.purge_key(key, roll=roll, dry_run=True)
+        result = log.purge_key(key, roll=roll, dry_run=True)
         stats = log.purge_key(key, roll=roll)
         after = batches(log)
         rolled = [base for base in after if base not in before]
@@ -409,7 +409,7 @@ def purged_and_compared(seed: int, parent: Path) -> None:
         assert same_but_for(key, before, after, touched) == stats.records_removed == sum(held[b] for b in touched)
         assert stats.records_left == sum(count for base, count in held.items() if base not in touched)
         assert stats.segments_rewritten == len(touched)
-        assert (said.records_removed, said.bytes_after) == (stats.records_removed, stats.bytes_after)
+        assert (result.records_removed, result.bytes_after) == (stats.records_removed, stats.bytes_after)
         assert (log.producers, log.aborted_transactions()) == (producers, aborted)
     problems = klog.verify(directory).problems
     assert [problem for problem in problems if problem.kind not in ("checkpoint", "gap")] == []

@@ -24,14 +24,14 @@ KEY = b"key-1"
 Said = list[tuple[int, bytes | None, bytes | None]]
 
 
-def said(log: klog.Log) -> Said:
+def message(log: klog.Log) -> Said:
     return [(record.offset, record.key, record.value) for record in log.read(isolation="log_end")]
 
 
 def three_segments(directory: Path) -> Said:
     with open_log(directory) as log:
         fill(log)
-        return said(log)
+        return message(log)
 
 
 def purge(directory: Path, files: CrashFiles) -> None:
@@ -43,7 +43,7 @@ def check(directory: Path, before: Said) -> None:
     lines = [line["outcome"] for line in read_audit(directory.parent)]
     held = {base: [it for it in before if it[1] == KEY and base <= it[0] < base + 45] for base in (0, 45, 90)}
     with open_log(directory, clean_shutdown=False) as log:
-        found = said(log)
+        found = message(log)
         assert [it for it in found if it[1] != KEY] == [it for it in before if it[1] != KEY]
         left = [it for it in found if it[1] == KEY and it[0] < 135]
         assert left in ([it for base in them for it in held[base]] for them in ((0, 45, 90), (45, 90), (90,), ()))
@@ -55,7 +55,7 @@ def check(directory: Path, before: Said) -> None:
             assert not [path.name for path in directory.iterdir() if path.name.endswith(".log.deleted")]
         assert (log.log_start_offset, log.log_end_offset, log.recovery.bytes_truncated) == (0, 137, 0)
         assert log.purge_key(KEY).records_removed == len(left)
-        assert [it for it in said(log) if it[1] == KEY and it[0] < 135] == []
+        assert [it for it in message(log) if it[1] == KEY and it[0] < 135] == []
     assert read_audit(directory.parent)[-1]["outcome"] == "done"
     assert [path.name for path in directory.iterdir() if path.suffix in (".cleaned", ".swap")] == []
     assert [p for p in klog.verify(directory).problems if p.kind not in ("checkpoint", "leftover")] == []
@@ -135,7 +135,7 @@ def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
                 break
             assert files.failed[0] in ("rename", "unlink")  # of replaced files: they are unlinked at once, or reported
         files.armed = False
-        assert [it for it in said(log) if it[1] != KEY] == kept
+        assert [it for it in message(log) if it[1] != KEY] == kept
         if log.offline is None:
             append(log, [(b"key-2", b"newest")])
             log.truncate_to(137)
@@ -170,15 +170,15 @@ def test_write_and_sync_errors_count_as_in_a_compaction(tmp_path: Path, call: st
             directory = tmp_path / f"{nth}" / "t-0"
             shutil.copytree(tmp_path / "original", directory.parent)
             log = open_log(directory, files=RealFiles(kernel.table))
-            rule, told = kernel.rule(call, error=number, nth=nth, times=1), None
+            rule, raised = kernel.rule(call, error=number, nth=nth, times=1), None
             try:
                 log.purge_key(KEY)
             except OSError as error:
-                told = error
+                raised = error
                 failed_in.add(Path(error.filename).suffix)
             met = kernel.hits(rule) > 0
             kernel.heal()
-            assert (None if told is None else told.errno) == (number if met else None)
+            assert (None if raised is None else raised.errno) == (number if met else None)
             assert (log.offline is not None) == (met and final)
             if log.offline is None:
                 assert left_over(directory) == []

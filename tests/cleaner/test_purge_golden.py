@@ -17,7 +17,7 @@ CASES = ("codecs", "compacted", "idempotent", "medley", "segments", "trimmed", "
 Said = dict[str, list[tuple[int, bytes | None, bytes | None, int]]]
 
 
-def said(directory: Path) -> Said:
+def result(directory: Path) -> Said:
     found: Said = {}
     with klog.open(directory, read_only=True) as logs:
         for topic, partitions in logs.topics().items():
@@ -33,7 +33,7 @@ def said(directory: Path) -> Said:
 @pytest.mark.parametrize("case", CASES)
 def test_purging_a_key_of_a_kafka_directory(case: str, tmp_path: Path) -> None:
     directory = golden.copy_logdir(case, tmp_path)
-    before = said(directory)
+    before = result(directory)
     key, count = golden.most_frequent_key(case)
     problems = {(problem.kind, problem.message) for problem in verify(directory).problems}
     outcomes = purge_directory(directory, key)
@@ -41,7 +41,7 @@ def test_purging_a_key_of_a_kafka_directory(case: str, tmp_path: Path) -> None:
     left = sum(outcome.stats.records_left for outcome in outcomes)
     assert sum(outcome.stats.records_removed for outcome in outcomes) + left == count
     assert sum(outcome.stats.records_removed for outcome in outcomes) > 0
-    after = said(directory)
+    after = result(directory)
     gone = {name: [it for it in before[name] if it not in after[name]] for name in before}
     assert {it[1] for them in gone.values() for it in them} == {key}
     assert {name: [it for it in before[name] if it not in gone[name]] for name in before} == after

@@ -16,8 +16,8 @@ from tests.support.batches import marker
 
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[Story]:
-    with Story(tmp_path) as told:
-        yield told
+    with Story(tmp_path) as opened_story:
+        yield opened_story
 
 
 def test_the_batch_of_the_last_sequence_stays_without_records(story: Story) -> None:

@@ -29,14 +29,14 @@ SMALL = {"segment.bytes": 1024}
 
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[Story]:
-    with Story(tmp_path) as told:
-        yield told
+    with Story(tmp_path) as opened_story:
+        yield opened_story
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Story]:
-    with Story(tmp_path, **SMALL) as told:
-        yield told
+    with Story(tmp_path, **SMALL) as opened_story:
+        yield opened_story
 
 
 def map_beyond(keys: Iterable[int], latest: int) -> KeyMap:

@@ -135,7 +135,7 @@ def test_directories_of_a_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "code", "message"),
     [
         (["--topic", "x"], 1, "no topic 'x'"),
         (["--topic", "othr"], 1, "did you mean 'other'?"),
@@ -144,10 +144,10 @@ def test_directories_of_a_broker(tmp_path: Path) -> None:
         (["--plot", "x.gif"], 2, "ends in none of .png, .svg, .pdf"),
     ],
 )
-def test_errors_and_exit_codes(data: Path, options: list[str], code: int, said: str) -> None:
+def test_errors_and_exit_codes(data: Path, options: list[str], code: int, message: str) -> None:
     result = run(data, *options)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert said in result.stderr and "Traceback" not in result.stderr
+    assert message in result.stderr and "Traceback" not in result.stderr
 
 
 def test_a_missing_directory(tmp_path: Path) -> None:

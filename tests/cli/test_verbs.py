@@ -95,7 +95,7 @@ def test_import_reads_standard_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "code", "message"),
     [
         (["--key", "nmae"], 2, "no column 'nmae'; did you mean 'name'?"),
         (["--timestamp", "name"], 3, "people.csv, line 2: column 'name': 'Ann' is no time"),
@@ -107,13 +107,13 @@ def test_import_reads_standard_input(tmp_path: Path) -> None:
     ],
 )
 def test_import_errors_are_one_line_and_create_nothing(
-    options: list[str], code: int, said: str, tmp_path: Path
+    options: list[str], code: int, message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "people.csv"
     path.write_text(CSV)
     result = run("import", path, "--dir", tmp_path / "d", "--topic", "t", *options)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert said in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "d").exists()
 
@@ -176,7 +176,7 @@ def test_cat_begins_at_the_given_position(data: Path, options: list[str], offset
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "code", "message"),
     [
         (["--topic", "poeple"], 1, "no topic 'poeple'; did you mean 'people'?"),
         (["--topic", "people", "--partition", "4"], 1, "has no partition 4"),
@@ -185,10 +185,10 @@ def test_cat_begins_at_the_given_position(data: Path, options: list[str], offset
         ([], 2, "Missing option '--topic'"),
     ],
 )
-def test_cat_errors(data: Path, options: list[str], code: int, said: str) -> None:
+def test_cat_errors(data: Path, options: list[str], code: int, message: str) -> None:
     result = run("cat", "--dir", data, *options)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_cat_of_transactions_by_isolation(tmp_path: Path) -> None:

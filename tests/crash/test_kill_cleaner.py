@@ -52,13 +52,13 @@ def kill_writer(data: Path, seed: int, number: int, seconds: float) -> list[list
         assert writer.stdout.readline() == "started\n"
         timer = threading.Timer(seconds, os.kill, (writer.pid, signal.SIGKILL))
         timer.start()
-        said = writer.stdout.read()
+        output = writer.stdout.read()
         timer.join()
         assert writer.wait() == -signal.SIGKILL
     finally:
         writer.kill()
         writer.communicate()
-    return [line.split() for line in said.split("\n")[:-1]]
+    return [line.split() for line in output.split("\n")[:-1]]
 
 
 def run(data: Path, seed: int, lives: int) -> int:

@@ -15,28 +15,32 @@ def java(tmp_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(analytics, "find_spec", lambda name: object())
 
-    def install(says: str | None, *, home: bool = False) -> None:
+    def install(version_text: str | None, *, home: bool = False) -> None:
         folder = tmp_path / "bin"
         folder.mkdir()
         monkeypatch.setenv("PATH", "/nowhere" if home else str(folder))
         if home:
             monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-        if says is not None:
-            (folder / "java").write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+        if version_text is not None:
+            (folder / "java").write_text(f"#!/bin/sh\necho '{version_text}' >&2\n")
             (folder / "java").chmod(0o755)
 
     return install
 
 
-@pytest.mark.parametrize("says", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19', "strange"])
-def test_a_suitable_java(java, says):
-    java(says)
+@pytest.mark.parametrize(
+    "version_text", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19', "strange"]
+)
+def test_a_suitable_java(java, version_text):
+    java(version_text)
     assert analytics.missing() is None
 
 
-@pytest.mark.parametrize(("says", "version"), [('java version "1.8.0_402"', 8), ('openjdk version "11.0.2"', 11)])
-def test_an_old_java_is_named(java, says, version):
-    java(says)
+@pytest.mark.parametrize(
+    ("version_text", "version"), [('java version "1.8.0_402"', 8), ('openjdk version "11.0.2"', 11)]
+)
+def test_an_old_java_is_named(java, version_text, version):
+    java(version_text)
     assert f"is Java {version}" in analytics.missing()
     assert "apt install" in analytics.missing()
 

@@ -20,7 +20,7 @@ def asked(monkeypatch):
     calls = []
 
     def run(directory, *, spark, progress, out):
-        calls.append({"directory": str(directory), "spark": spark, "told": out is None})
+        calls.append({"directory": str(directory), "spark": spark, "to_stdout": out is None})
         progress(Event("import", 1, 2))
         return _Result()
 
@@ -36,14 +36,14 @@ class _Result:
 def test_defaults(asked):
     result = CliRunner().invoke(cli, ["demo"])
     assert result.exit_code == 0, result.output
-    assert asked == [{"directory": "klog-demo", "spark": True, "told": True}]
+    assert asked == [{"directory": "klog-demo", "spark": True, "to_stdout": True}]
 
 
 def test_json_is_the_only_output(asked, tmp_path):
     result = CliRunner().invoke(cli, ["demo", "--dir", str(tmp_path), "--no-spark", "--json", "--no-progress"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == {"events": 992_643}
-    assert asked == [{"directory": str(tmp_path), "spark": False, "told": False}]
+    assert asked == [{"directory": str(tmp_path), "spark": False, "to_stdout": False}]
 
 
 def test_a_foreign_directory_is_a_usage_error_and_is_kept(tmp_path):

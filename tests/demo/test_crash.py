@@ -35,15 +35,15 @@ def check(directory, acknowledged):
 
 def test_acknowledged_records_survive_a_real_kill(directory, monkeypatch):
     monkeypatch.setattr(crash, "APPENDS_BEFORE_KILL", 2)
-    heard = []
-    kill = crash.kill_writer(directory, heard.append)
+    events = []
+    kill = crash.kill_writer(directory, events.append)
     assert kill.exit_signal == 9
     assert kill.acknowledged >= 2 * writer.RECORDS_PER_APPEND
     result = check(directory, kill.acknowledged)
     assert result.found >= kill.acknowledged
     assert result.lost == 0
     assert result.segments_scanned > 0
-    assert heard[-1].done == heard[-1].total
+    assert events[-1].done == events[-1].total
 
 
 def test_records_beyond_the_acknowledged_are_counted(directory):

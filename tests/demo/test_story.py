@@ -31,27 +31,27 @@ EVENTS = 992_643
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def demo_run(tmp_path_factory):
     """(result, text, progress events) of one run, over the directory of an earlier run."""
     directory = tmp_path_factory.mktemp("demo") / "klog-demo"
     directory.mkdir()
     demo.place.prepare(directory)
     (directory / "flights-0").mkdir()
     (directory / "flights-0" / "00000000000000000000.log").write_bytes(b"from an earlier run")
-    out, heard = io.StringIO(), []
-    result = demo.run(directory, spark=analytics.missing() is None, progress=heard.append, out=out)
-    return result, out.getvalue(), heard
+    out, progress_events = io.StringIO(), []
+    result = demo.run(directory, spark=analytics.missing() is None, progress=progress_events.append, out=out)
+    return result, out.getvalue(), progress_events
 
 
 @pytest.fixture(scope="module")
-def result(told):
-    return told[0]
+def result(demo_run):
+    return demo_run[0]
 
 
 @pytest.fixture(scope="module")
-def text(told):
+def text(demo_run):
     """The story on one line, so that wrapping does not matter."""
-    return " ".join(told[1].split())
+    return " ".join(demo_run[1].split())
 
 
 @pytest.fixture(scope="module")
@@ -201,19 +201,19 @@ def test_the_count_is_exact(result, text):
     assert re.search(r"by reading all 992,643 in [\d.]+ (ms|s)\b", text)
 
 
-def test_next_commands_name_real_paths(result, told):
+def test_next_commands_name_real_paths(result, demo_run):
     assert len(result.next_commands) == 4
     for command in result.next_commands:
-        assert command in told[1]
+        assert command in demo_run[1]
         assert command.split()[1] in {"ls", "cat", "dump", "compact"}
     assert Path(result.next_commands[2].split()[2]).is_file()
 
 
-def test_progress_rises_to_the_total(told):
-    imported = [event for event in told[2] if event.stage == "import"]
+def test_progress_rises_to_the_total(demo_run):
+    imported = [event for event in demo_run[2] if event.stage == "import"]
     assert [event.done for event in imported] == sorted(event.done for event in imported)
     assert imported[-1].done == imported[-1].total == EVENTS
-    assert {"read table", "import", "write", "states", "index", "clean"} <= {event.stage for event in told[2]}
+    assert {"read table", "import", "write", "states", "index", "clean"} <= {event.stage for event in demo_run[2]}
 
 
 def test_the_result_is_json(result):

@@ -182,30 +182,30 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "options", "line", "said"), BAD)
+@pytest.mark.parametrize(("name", "content", "options", "line", "expected"), BAD)
 def test_a_bad_row_raises_with_file_and_line_and_nothing_is_appended(
-    name: str, content: bytes, options: dict[str, Any], line: int, said: str, tmp_path: Path
+    name: str, content: bytes, options: dict[str, Any], line: int, expected: str, tmp_path: Path
 ) -> None:
     path = _file(tmp_path, name, content)
-    with pytest.raises(RowError, match=said) as caught:
+    with pytest.raises(RowError, match=expected) as caught:
         import_file(path, tmp_path / "data", "t", **options)
     assert (caught.value.path, caught.value.line) == (str(path), line)
     assert str(caught.value).startswith(f"{path}, line {line}: ")
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize(("name", "content", "options", "line", "said"), BAD)
+@pytest.mark.parametrize(("name", "content", "options", "line", "expected"), BAD)
 def test_an_existing_topic_stays_unchanged_on_an_error(
-    name: str, content: bytes, options: dict[str, Any], line: int, said: str, tmp_path: Path
+    name: str, content: bytes, options: dict[str, Any], line: int, expected: str, tmp_path: Path
 ) -> None:
     with klog.open(tmp_path / "data", create=True) as logs:
         logs.create_topic("t", config=options.get("config"))
         logs.append("t", [(b"k", b"before")])
     before = _digests(tmp_path / "data")
-    with pytest.raises(RowError, match=said):
+    with pytest.raises(RowError, match=expected):
         import_file(_file(tmp_path, name, content), tmp_path / "data", "t", **options)
     assert _digests(tmp_path / "data") == before
-    with pytest.raises(RowError, match=said):
+    with pytest.raises(RowError, match=expected):
         import_file(_file(tmp_path, name, content), tmp_path / "data", "new", **options)
     with klog.open(tmp_path / "data", read_only=True) as logs:
         assert list(logs.topics()) == ["t"]

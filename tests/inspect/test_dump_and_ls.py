@@ -78,7 +78,7 @@ def test_control_records_of_kraft_are_decoded() -> None:
     kinds = {"leader_change", "snapshot_header", "snapshot_footer", "kraft_version", "kraft_voters"}
     assert set(found) == kinds
     assert {version["kraft_version"] for version in found["kraft_version"]} == {1}
-    assert {voter["endpoints"][0]["name"] for said in found["kraft_voters"] for voter in said["voters"]} == {
+    assert {voter["endpoints"][0]["name"] for voters in found["kraft_voters"] for voter in voters["voters"]} == {
         "CONTROLLER"
     }
     assert {change["leader_id"] for change in found["leader_change"]} == {1}

@@ -23,7 +23,7 @@ def test_checkpoints_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "position", "said"),
+    ("data", "position", "message"),
     [
         (b"1\n0\n", 0, "version 1"),
         (b"x\n0\n", 0, "version 'x'"),
@@ -41,8 +41,8 @@ def test_checkpoints_are_read() -> None:
         (b"0\n1\na 0 " + b"9" * 5000 + b"\n", 4, "64-bit"),
     ],
 )
-def test_an_invalid_checkpoint_raises_with_its_line(data: bytes, position: int, said: str) -> None:
-    with pytest.raises(CorruptCheckpoint, match=said) as caught:
+def test_an_invalid_checkpoint_raises_with_its_line(data: bytes, position: int, message: str) -> None:
+    with pytest.raises(CorruptCheckpoint, match=message) as caught:
         parse_checkpoint(data, "file")
     assert (caught.value.path, caught.value.position, caught.value.kind) == ("file", position, "checkpoint")
 

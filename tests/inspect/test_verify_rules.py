@@ -194,7 +194,7 @@ def test_entries_of_whole_appends_are_valid(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "said"),
+    ("entries", "message"),
     [
         ([(3, 1), (7, 2)], "as all other entries' batches do"),  # the only one with another batch's offset
         ([(4, 1)], "no batch near"),
@@ -204,10 +204,10 @@ def test_entries_of_whole_appends_are_valid(tmp_path: Path) -> None:
         ([(3, 9)], "where no batch begins"),
     ],
 )
-def test_invalid_index_entries(entries: list[tuple[int, int]], said: str, tmp_path: Path) -> None:
+def test_invalid_index_entries(entries: list[tuple[int, int]], message: str, tmp_path: Path) -> None:
     directory = _foreign(tmp_path, entries)
     assert _kinds(directory) == ["index"]
-    assert said in _messages(directory)
+    assert message in _messages(directory)
 
 
 def test_falling_leader_epochs_are_reported(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ pytestmark = [pytest.mark.java, pytest.mark.deep]
 
 
 def test_the_list_equals_kafkas(judge: Judge) -> None:
-    said = kafka_keys.text_of(judge.configs())
+    text = kafka_keys.text_of(judge.configs())
     if judge.kafka.version == "4.1.0":
-        assert said == kafka_keys.FILE.read_text()
+        assert text == kafka_keys.FILE.read_text()
     else:  # later versions add keys; no topic key has changed
         ours = [line for line in kafka_keys.FILE.read_text().splitlines() if line.startswith("topic\t")]
-        theirs = [line for line in said.splitlines() if line.startswith("topic\t")]
+        theirs = [line for line in text.splitlines() if line.startswith("topic\t")]
         assert {line.split("\t")[1] for line in ours} <= {line.split("\t")[1] for line in theirs}

@@ -23,8 +23,8 @@ LABELS = ("LeaderChange", "SnapshotHeader", "SnapshotFooter", "KRaftVersion", "K
 def lines(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     directory = tmp_path_factory.mktemp("control") / "t-0"
     directory.mkdir()
-    said = [*EXAMPLES, LeaderChange(2**31 - 1, tuple(range(300)), ())]
-    batches = [encode([(*one.record(), T)], is_control=True, base_offset=n) for n, one in enumerate(said)]
+    examples = [*EXAMPLES, LeaderChange(2**31 - 1, tuple(range(300)), ())]
+    batches = [encode([(*one.record(), T)], is_control=True, base_offset=n) for n, one in enumerate(examples)]
     for outcome in ("abort", "commit"):
         ends = {"is_control": True, "is_transactional": True, "producer_id": 9, "producer_epoch": 1}
         batches.append(encode([(*marker(outcome, 12), T)], base_offset=len(batches), **ends))

@@ -186,7 +186,7 @@ def test_epochs_and_producers_after_any_log_start(judge: Judge, tmp_path: Path, 
     for start in range(0, end + 1, 3):
         for clean, point in ((True, end), (False, 0), (False, bases[2]), (False, end)):
             where = f"start={start} clean={clean} recovery_point={point}"
-            copies = [copy_of(source, tmp_path / who / where) for who in ("kafka", "klog")]
+            copies = [copy_of(source, tmp_path / side / where) for side in ("kafka", "klog")]
             for path in (path for copy in copies for path in copy.glob("*.snapshot")):
                 if not snapshots or (not clean and int(path.stem) == end):
                     path.unlink()

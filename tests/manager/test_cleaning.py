@@ -65,11 +65,11 @@ def test_each_cleaning_logs_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixt
         logs.start()
         pass_time(clock, 2)
         (line,) = [message for message in caplog.messages if message.startswith("event=log_cleaned ")]
-        said = dict(word.split("=", 1) for word in line.split())
+        fields = dict(word.split("=", 1) for word in line.split())
         wanted = {"log": "t-0", "first_dirty": "0", "end": "20", "keys": "5", "records": "20", "records_left": "5"}
-        assert {name: said[name] for name in wanted} == wanted
-        assert int(said["left"]) < int(said["bytes"]) == int(said["indexed_bytes"])
-        assert {"seconds", "bytes_per_second", "map_utilization"} <= set(said)
+        assert {name: fields[name] for name in wanted} == wanted
+        assert int(fields["left"]) < int(fields["bytes"]) == int(fields["indexed_bytes"])
+        assert {"seconds", "bytes_per_second", "map_utilization"} <= set(fields)
 
 
 def test_a_small_map_takes_several_rounds(tmp_path: Path) -> None:

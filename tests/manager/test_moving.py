@@ -134,13 +134,13 @@ def test_a_managed_high_watermark_moves_too(tmp_path: Path) -> None:
 def test_metrics_and_listeners_survive_a_move(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         log = filled(logs)
-        heard: list[int] = []
-        log._offsets_listener = heard.append
+        notified: list[int] = []
+        log._offsets_listener = notified.append
         before = log.metrics()["MessagesInPerSec"]
         logs.move("t", 0, tmp_path / "b")
         log.append([(b"k", b"60")])
         assert log.metrics()["MessagesInPerSec"] == before + 1
-        assert heard[-1] == 61
+        assert notified[-1] == 61
 
 
 def test_appends_and_reads_go_on_during_a_move(tmp_path: Path) -> None:

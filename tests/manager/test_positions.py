@@ -105,18 +105,18 @@ def test_a_reader_killed_beside_a_writer(tmp_path: Path) -> None:
         child = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         try:
-            said = 0
+            acknowledged = 0
             for i in range(200):
                 logs.append("events", [(None, b"%d" % i)])
-                if i % 5 == 4 and said < 60:
-                    said = int(child.stdout.readline())
+                if i % 5 == 4 and acknowledged < 60:
+                    acknowledged = int(child.stdout.readline())
         finally:
             os.kill(child.pid, signal.SIGKILL)
-            said = max([said, *(int(line) for line in child.stdout.read().split())])
+            acknowledged = max([acknowledged, *(int(line) for line in child.stdout.read().split())])
             child.wait(PATIENCE)
             child.stdout.close()
         reader = logs.reader("events", "r")
-        assert said <= reader.position[0] <= said + 5 and reader.position[0] % 5 == 0
+        assert acknowledged <= reader.position[0] <= acknowledged + 5 and reader.position[0] % 5 == 0
         assert [record.offset for record in reader] == list(range(reader.committed[0], 200))
 
 

@@ -32,9 +32,9 @@ def test_open_names_a_directory_or_fifo_in_place_of_a_file(
     path = a_log_dir(tmp_path / "data") / name
     path.unlink(missing_ok=True)
     make(path)
-    with pytest.raises((OSError, CorruptData), match=name) as told:
+    with pytest.raises((OSError, CorruptData), match=name) as caught:
         klog.open(tmp_path / "data").close()
-    assert "move" in str(told.value)
+    assert "move" in str(caught.value)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "directory"])
@@ -45,9 +45,9 @@ def test_compact_names_a_directory_or_fifo_in_place_of_the_checkpoint(
     with klog.open(a_log_dir(tmp_path / "data")) as logs:
         log, path = logs.log("t"), tmp_path / "data" / "cleaner-offset-checkpoint"
         make(path)
-        with pytest.raises(OSError, match="move .* away, then try again") as told:
+        with pytest.raises(OSError, match="move .* away, then try again") as caught:
             log.compact(roll=True)
-        assert str(path) in str(told.value)
+        assert str(path) in str(caught.value)
         assert log.append([(b"k", b"v")]).first_offset == 50
         path.rename(tmp_path / "moved away")
         assert log.compact(roll=True).rounds == 1

@@ -110,9 +110,9 @@ def test_deletion_renames_at_once_and_removes_after_the_delay(tmp_path: Path) ->
         logs.start()
         logs.delete_topic("t")
         assert logs.topics() == {"kept": [0]}
-        doomed = [name for name in entries(tmp_path) if name.endswith("-delete")]
-        assert sorted(name[:4] for name in doomed) == ["t-0.", "t-1."]
-        assert Path(log.path).name in doomed
+        deleted = [name for name in entries(tmp_path) if name.endswith("-delete")]
+        assert sorted(name[:4] for name in deleted) == ["t-0.", "t-1."]
+        assert Path(log.path).name in deleted
         assert all(Path(segment.path).parent == Path(log.path) for segment in log.segments)
         assert first.value == b"0" * 20
         assert [record.value for record in reader] == [b"%d" % number * 20 for number in range(1, 10)]
@@ -159,9 +159,9 @@ def test_a_topic_name_of_any_length(tmp_path: Path) -> None:
         logs.create_topic(name)
         logs.log(name).append([(None, b"x")])
         logs.delete_topic(name)
-        (doomed,) = entries(tmp_path)
-        assert len(doomed) == 255
-        assert doomed.endswith("-delete")
+        (deleted,) = entries(tmp_path)
+        assert len(deleted) == 255
+        assert deleted.endswith("-delete")
 
 
 def test_without_a_delay_a_topic_is_removed_at_once(tmp_path: Path) -> None:

@@ -168,14 +168,14 @@ def caches(directory: Path) -> list[Path]:
     return [*sorted(found), *(directory.parent / name for name in CHECKPOINTS if name != LOG_START)]
 
 
-def same(directory: Path, now: int, told: str, expected: dict[str, Any], **options: Any) -> None:
+def same(directory: Path, now: int, damages: str, expected: dict[str, Any], **options: Any) -> None:
     with opened(directory, now, **options) as log:
         got = answers(log)
     for name, value in expected.items():
         if name == "producers" and directory.name != "made-0":  # a rebuild restores expired producers too
-            assert set(value) <= set(got[name]), f"{name} after {told} with {options}"
+            assert set(value) <= set(got[name]), f"{name} after {damages} with {options}"
             continue
-        assert got[name] == value, f"{name} after {told} with {options}"
+        assert got[name] == value, f"{name} after {damages} with {options}"
 
 
 class Sources:
@@ -220,17 +220,17 @@ def test_damage_to_caches_changes_no_result(
     directory, now, expected = sources[source]
     root = tmp_path_factory.mktemp("damaged") / "log.dir"
     shutil.copytree(directory.parent, root)
-    copy, told = root / directory.name, []
+    copy, damages = root / directory.name, []
     for path in caches(copy):
         if rng.random() < share:
-            told.append(f"{path.name} {damage(rng, path)}")
+            damages.append(f"{path.name} {damage(rng, path)}")
     try:
-        same(copy, now, f"{source}: {', '.join(told)}", expected, **mode)
+        same(copy, now, f"{source}: {', '.join(damages)}", expected, **mode)
         if not mode["read_only"]:  # and the files that it repaired are right
             same(
                 copy,
                 now,
-                f"{source}: {', '.join(told)}, reopened",
+                f"{source}: {', '.join(damages)}, reopened",
                 expected,
                 clean=True,
                 policy="strict",

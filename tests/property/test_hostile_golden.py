@@ -193,8 +193,8 @@ class Sweep:
         try:
             got, error = rows(self.data)
             assert got[: len(PREFIX)] == PREFIX
-            told, how = batches(self.data)
-            assert (told == got) and ((how is None) == (error is None))
+            received, how = batches(self.data)
+            assert (received == got) and ((how is None) == (error is None))
             if error is None:
                 assert columns_of(self.data) == len(got)
                 assert validated(self.data) in (len(got), None)

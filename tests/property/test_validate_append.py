@@ -83,8 +83,8 @@ def test_the_model_agrees_on_damaged_batches(seed: int, flips: list[tuple[int, i
 
 
 def test_the_cases_cover_every_kind() -> None:
-    said = [check(produced(seed)) for seed in range(400)]
-    assert {kind: said.count(kind) > 10 for kind in ("taken", "InvalidRecord", "InvalidTimestamp", "CorruptBatch")} == {
+    results = [check(produced(seed)) for seed in range(400)]
+    assert {kind: results.count(kind) > 10 for kind in ("taken", "InvalidRecord", "InvalidTimestamp", "CorruptBatch")} == {
         "taken": True, "InvalidRecord": True, "InvalidTimestamp": True, "CorruptBatch": True,
     }  # fmt: skip
 

@@ -187,7 +187,7 @@ def test_klogs_own_columns_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "said"),
+    ("given", "error", "message"),
     [
         ({"key": [b"a"]}, ValueError, "'value' is missing"),
         ({"value": [b"a"], "foo": [1]}, ValueError, "'foo' is none of key, value"),
@@ -200,10 +200,10 @@ def test_klogs_own_columns_are_accepted() -> None:
         ({"value": pa.array(["a"]).dictionary_encode()}, TypeError, "'value' is dictionary-encoded"),
     ],
 )
-def test_invalid_columns_raise_with_their_name(given, error, said) -> None:
-    with pytest.raises(error, match=said):
+def test_invalid_columns_raise_with_their_name(given, error, message) -> None:
+    with pytest.raises(error, match=message):
         encode(pa.table(given))
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         encode(pa.record_batch(pa.table(given).to_batches()[0]))
 
 

@@ -148,7 +148,7 @@ def collected(make: Callable[[bytearray | memoryview], None], data: bytes, *, vi
 
     def work() -> list[str]:
         wrong: list[str] = []
-        sys.unraisablehook = lambda told: wrong.append(repr(told.exc_value))
+        sys.unraisablehook = lambda report: wrong.append(repr(report.exc_value))
         source = bytearray(data)
         gc.disable()
         make(memoryview(source) if view else source)

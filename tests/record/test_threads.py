@@ -126,19 +126,19 @@ def test_threads_with_the_same_legacy_messages(hasty: None) -> None:
 def test_an_iterator_refuses_a_second_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that calls it while another decompresses gets an error; so does close(), which would free the buffer."""
     data = encode([(b"k", b"v", T)] * 3, compression="zstd") * 2
-    told = []
+    events = []
 
     def decompress_slowly(codec: int, payload: memoryview, bytes_max: int) -> object:
         for intrude in (lambda: next(records), records.close):
             with pytest.raises(ValueError, match="record iterator already executing"):
                 intrude()
-            told.append(intrude)
+            events.append(intrude)
         return decompress(codec, payload, bytes_max)
 
     monkeypatch.setattr(batch_module, "decompress", decompress_slowly)
     records = iter_records(data)
     assert len(list(records)) == 6
-    assert len(told) == 4
+    assert len(events) == 4
     records.close()
 
 
@@ -177,21 +177,21 @@ def test_holding_the_gil_would_be_noticed() -> None:
 def others_ran_during(work: Callable[[], object]) -> bool:
     """With an endless switch interval, this thread runs between begin and end only if the work releases the GIL."""
     before = sys.getswitchinterval()
-    told: list[str] = []
+    events: list[str] = []
 
     def run() -> None:
-        told.append("begun")
+        events.append("begun")
         work()
-        told.append("done")
+        events.append("done")
 
     thread = threading.Thread(target=run)
     sleeper = threading.Event()
     sys.setswitchinterval(100.0)
     try:
         thread.start()
-        while not told:
+        while not events:
             sleeper.wait(1e-6)
-        return told == ["begun"]
+        return events == ["begun"]
     finally:
         sys.setswitchinterval(before)
         thread.join()
