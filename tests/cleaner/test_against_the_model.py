@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import klog
 from klog.clock import ManualClock
 from tests.support import cleaned, cleaner_reference, golden
-from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_behind_an_abort
+from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_after_an_abort
 
 CHECKPOINT = "cleaner-offset-checkpoint"
 
@@ -106,7 +106,7 @@ def test_a_deleted_key_stays_deleted(tmp_path: Path) -> None:
     Kafka takes the following commit marker for an abort, so the old value outlives its tombstone."""
     directory = tmp_path / "dirty-0"
     config = {
-        **deletion_behind_an_abort(directory),
+        **deletion_after_an_abort(directory),
         "log.cleaner.threads": 1,
         "log.cleaner.dedupe.buffer.size": 2 * 24,
         "log.cleaner.io.buffer.load.factor": 1.0,

@@ -152,7 +152,7 @@ def test_a_segment_truncated_and_refilled_to_the_same_size_is_not_replaced(tmp_p
         append(log, [(b"last", b"1")])
         size, cut = log.segments[0].size, []
 
-        def write_anew(event: Event) -> None:
+        def rewrite_tail(event: Event) -> None:
             if not cut and event.stage == stage:
                 cut.append(log.truncate_to(1))
                 append(log, [(b"new-1", b"3"), (b"new-2", b"3"), (b"new-3", b"3")], batch=1)
@@ -161,7 +161,7 @@ def test_a_segment_truncated_and_refilled_to_the_same_size_is_not_replaced(tmp_p
                 append(log, [(b"last", b"2")])
 
         run: Any = functools.partial(log.purge_key, b"old-2") if stage == "purge" else log.compact
-        run(progress=write_anew)
+        run(progress=rewrite_tail)
         assert cut == [True]
         assert values(log) == {b"old-1": b"1", b"new-1": b"3", b"new-2": b"3", b"new-3": b"3", b"last": b"2"}
 
@@ -178,7 +178,7 @@ def test_records_appended_after_a_truncation_during_the_last_swap_stay_dirty(tmp
         log.roll()
         append(log, [(b"last", b"1")])
 
-        class CutBehindTheSwap(logging.Handler):
+        class TruncateAfterTheSwap(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:
                 if not cut and record.getMessage().startswith("event=cleaned "):
                     cut.append(log.truncate_to(0))
@@ -186,7 +186,7 @@ def test_records_appended_after_a_truncation_during_the_last_swap_stay_dirty(tmp
                     log.roll()
                     append(log, [(b"last", b"2")])
 
-        cleaner, handler = logging.getLogger("klog.cleaner"), CutBehindTheSwap()
+        cleaner, handler = logging.getLogger("klog.cleaner"), TruncateAfterTheSwap()
         cleaner.addHandler(handler)
         level = cleaner.level
         cleaner.setLevel(logging.INFO)

@@ -104,7 +104,7 @@ def test_growing_many_times_keeps_every_key() -> None:
 
 
 def test_keys_that_collide_in_an_unkeyed_hash_do_not_collide() -> None:
-    """Blocks that a linear checksum cannot tell apart when swapped: no two keys collide, whatever the secret."""
+    """Blocks whose swap a linear checksum does not detect: no two keys collide, whatever the secret."""
     keys = [bytes(a) + bytes(b) for a in ([0] * 16, [1] * 16) for b in ([0] * n for n in range(40))]
     keys += [key + b"\x80" for key in keys]
     for _ in range(20):

@@ -106,12 +106,12 @@ def test_splitting_loses_no_record(tmp_path: Path) -> None:
         log.compact(dry_run=True)
         assert bases(log) == [0, 50, 3 * BEYOND]
 
-        def stop_behind_the_split(event: object) -> None:
+        def stop_after_the_split(event: object) -> None:
             if len(log.segments) > 3:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            log.compact(progress=stop_behind_the_split)
+            log.compact(progress=stop_after_the_split)
         assert bases(log) == [0, *FAR, 3 * BEYOND]
         assert offsets(log) == before[6:]  # the segment before it has already been cleaned
         assert b"".join(Path(segment.path).read_bytes() for segment in log.segments) == data[len(batches(0, 2)) :]

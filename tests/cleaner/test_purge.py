@@ -39,7 +39,7 @@ def batches(log: klog.Log) -> dict[int, list[Any]]:
     return found
 
 
-def as_said(record: klog.Record) -> tuple[Any, ...]:
+def as_reported(record: klog.Record) -> tuple[Any, ...]:
     kind = max(record.timestamp_type, klog.TimestampType.CREATE_TIME)  # magic 0 has none, and is rewritten as magic 2
     return record.offset, record.key, record.value, record.timestamp, tuple(record.headers), kind
 
@@ -57,7 +57,7 @@ def same_but_for(key: bytes, before: dict[int, list[Any]], after: dict[int, list
                 continue
             gone += was.count - len(kept)
             assert [getattr(was, name) for name in SAME] == [getattr(is_, name) for name in SAME]
-            assert [as_said(record) for record in is_] == [as_said(record) for record in kept]
+            assert [as_reported(record) for record in is_] == [as_reported(record) for record in kept]
             if kept:
                 assert (is_.compression, is_.delete_horizon_ms) == (was.compression, was.delete_horizon_ms)
             else:
@@ -294,13 +294,13 @@ def test_a_segment_truncated_and_refilled_to_the_same_size_is_searched_again(tmp
             log.roll()
         sizes, cut = [segment.size for segment in log.segments[:1]], []
 
-        def write_anew(event: Event) -> None:
+        def rewrite_tail(event: Event) -> None:
             if not cut and event.stage == stage:
                 cut.append(log.truncate_to(1))
                 append(log, [(b"KEY!", b"1")])
                 log.roll()
 
-        stats = log.purge_key(b"KEY!", progress=write_anew)
+        stats = log.purge_key(b"KEY!", progress=rewrite_tail)
         assert [segment.size for segment in log.segments][:1] < sizes
         assert (cut, stats.records_removed, stats.records_left) == ([True], 1, 0)
         assert with_key(batches(log), b"KEY!") == {}

@@ -21,29 +21,29 @@ from tests.support.failing_files import FailingFiles
 from tests.support.faulty_io import FaultyIo
 
 KEY = b"key-1"
-Said = list[tuple[int, bytes | None, bytes | None]]
+Records = list[tuple[int, bytes | None, bytes | None]]
 
 
-def message(log: klog.Log) -> Said:
+def read_all(log: klog.Log) -> Records:
     return [(record.offset, record.key, record.value) for record in log.read(isolation="log_end")]
 
 
-def three_segments(directory: Path) -> Said:
+def three_segments(directory: Path) -> Records:
     with open_log(directory) as log:
         fill(log)
-        return message(log)
+        return read_all(log)
 
 
 def purge(directory: Path, files: CrashFiles) -> None:
     done_in(directory, lambda log: log.purge_key(KEY), files)
 
 
-def check(directory: Path, before: Said) -> None:
+def check(directory: Path, before: Records) -> None:
     """Open the log: the oldest segments have lost the key and nothing else; the purge can be repeated."""
     lines = [line["outcome"] for line in read_audit(directory.parent)]
     held = {base: [it for it in before if it[1] == KEY and base <= it[0] < base + 45] for base in (0, 45, 90)}
     with open_log(directory, clean_shutdown=False) as log:
-        found = message(log)
+        found = read_all(log)
         assert [it for it in found if it[1] != KEY] == [it for it in before if it[1] != KEY]
         left = [it for it in found if it[1] == KEY and it[0] < 135]
         assert left in ([it for base in them for it in held[base]] for them in ((0, 45, 90), (45, 90), (90,), ()))
@@ -55,7 +55,7 @@ def check(directory: Path, before: Said) -> None:
             assert not [path.name for path in directory.iterdir() if path.name.endswith(".log.deleted")]
         assert (log.log_start_offset, log.log_end_offset, log.recovery.bytes_truncated) == (0, 137, 0)
         assert log.purge_key(KEY).records_removed == len(left)
-        assert [it for it in message(log) if it[1] == KEY and it[0] < 135] == []
+        assert [it for it in read_all(log) if it[1] == KEY and it[0] < 135] == []
     assert read_audit(directory.parent)[-1]["outcome"] == "done"
     assert [path.name for path in directory.iterdir() if path.suffix in (".cleaned", ".swap")] == []
     assert [p for p in klog.verify(directory).problems if p.kind not in ("checkpoint", "leftover")] == []
@@ -135,7 +135,7 @@ def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
                 break
             assert files.failed[0] in ("rename", "unlink")  # of replaced files: they are unlinked at once, or reported
         files.armed = False
-        assert [it for it in message(log) if it[1] != KEY] == kept
+        assert [it for it in read_all(log) if it[1] != KEY] == kept
         if log.offline is None:
             append(log, [(b"key-2", b"newest")])
             log.truncate_to(137)

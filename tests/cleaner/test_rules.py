@@ -17,8 +17,8 @@ from tests.support.legacy_reference import Message, encode_message, wrap
 
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[Story]:
-    with Story(tmp_path) as told:
-        yield told
+    with Story(tmp_path) as opened_story:
+        yield opened_story
 
 
 def replicate(story: Story, *keys: bytes | None, epoch: int = 0, **fields: object) -> None:
@@ -132,8 +132,8 @@ def test_an_old_batch_at_the_end_of_a_round_becomes_an_empty_magic_2_batch(story
 
 def test_docs_deviations_names_existing_tests() -> None:
     root = Path(__file__).parents[2]
-    _, _, told = (root / "docs" / "deviations.md").read_text().partition("\n## The cleaner\n")
-    lines = told.partition("\n## ")[0].split("\n- ")[1:]
+    _, _, section = (root / "docs" / "deviations.md").read_text().partition("\n## The cleaner\n")
+    lines = section.partition("\n## ")[0].split("\n- ")[1:]
     assert lines
     for line in lines:
         ((path, name),) = re.findall(r"\(`(tests/\S+\.py)::(\w+)`\)", line)

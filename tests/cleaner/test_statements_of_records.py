@@ -94,7 +94,7 @@ def test_deleted_keys_are_removed(small: Story) -> None:
     assert values(small.log) == before
 
 
-def test_what_a_round_counts(story: Story) -> None:
+def test_the_counters_of_a_round(story: Story) -> None:
     """CL5: of five records two stay: end 5, read 5, written 2, without a key 0, in the map 5."""
     story.put(0, 1, 0, 1, 0)
     story.log.roll()

@@ -119,7 +119,7 @@ def test_one_partition_directory(data: Path) -> None:
     assert found["share"] == found["topics"][0]["partitions"][0]["share"]
 
 
-def test_beside_a_writer(data: Path) -> None:
+def test_it_works_while_a_writer_is_open(data: Path) -> None:
     with klog.open(data) as logs:
         logs.log("other").append([(b"k", b"v" * 5000)])
         found = ok_json(data, "--topic", "other")

@@ -21,7 +21,7 @@ SIZES = [1, 12, 13, 100, 4096, 65_535, 65_536, 65_537, 131_072, 300_000]
 
 
 @pytest.fixture
-def other_door() -> Iterator[None]:
+def python_path() -> Iterator[None]:
     use_direct(False)
     yield
     use_direct(True)
@@ -83,6 +83,6 @@ assert decompress(3, compress(3, b"abc" * 9), 100) == b"abc" * 9
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_the_native_path_can_be_disabled(other_door: None) -> None:
+def test_the_native_path_can_be_disabled(python_path: None) -> None:
     assert pack(TEXT) is None
     assert unpack(compress(LZ4, TEXT)) is None

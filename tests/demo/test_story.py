@@ -249,7 +249,7 @@ def test_without_spark_the_story_reports_it(result, text):
 
 
 def test_no_process_is_left(result):
-    assert left_behind(result.directory) == []
+    assert left_over(result.directory) == []
 
 
 def test_ctrl_c_leaves_no_process(tmp_path):
@@ -282,7 +282,7 @@ def test_ctrl_c_leaves_no_process(tmp_path):
     finally:
         demo_process.kill()
         demo_process.wait()
-    assert left_behind(directory) == []
+    assert left_over(directory) == []
 
 
 def named(directory) -> list[int]:
@@ -294,7 +294,7 @@ def named(directory) -> list[int]:
     ]
 
 
-def left_behind(directory) -> list[int]:
+def left_over(directory) -> list[int]:
     """The same, after some time for those about to end."""
     for _ in range(int(PATIENCE * 100)):
         if not named(directory):

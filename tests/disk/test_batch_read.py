@@ -51,9 +51,9 @@ def test_runs_hold_every_request_once_and_the_gaps_between(wanted: list[tuple[in
     assert sorted(number for run in runs for number, _ in run) == list(range(len(wanted)))
     for run in runs:
         assert run[-1][1] == 0
-        for (number, behind), (following, _) in itertools.pairwise(run):
-            assert 0 <= behind <= gap
-            assert sum(wanted[number]) + behind == wanted[following][0]
+        for (number, after), (following, _) in itertools.pairwise(run):
+            assert 0 <= after <= gap
+            assert sum(wanted[number]) + after == wanted[following][0]
 
 
 def test_neighbours_are_read_by_one_call(tmp_path: Path, kernel: FaultyIo) -> None:
@@ -81,7 +81,7 @@ def test_an_unreadable_range_fails_alone(tmp_path: Path, kernel: FaultyIo) -> No
     assert bytes(third) == data[100:150]
 
 
-def test_short_and_interrupted_reads_go_on_where_they_stopped(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_short_and_interrupted_reads_continue(tmp_path: Path, kernel: FaultyIo) -> None:
     """F23."""
     file, data = written(tmp_path, kernel.table)
     kernel.rule("preadv2", error=errno.EINTR, times=2)

@@ -12,8 +12,8 @@ import klog
 from klog.inspect import verify
 from tests.support import golden
 
-# Kafka leaves these behind on purpose (README.md of tests/golden, "Files").
-LEFT_BEHIND = {"internal": 40, "trimmed": 11}
+# Kafka keeps these on purpose (README.md of tests/golden, "Files").
+KEPT_BY_KAFKA = {"internal": 40, "trimmed": 11}
 
 # Damage that no other file of a single partition directory contradicts: see the docstring of verify.
 NOT_VISIBLE = {
@@ -48,7 +48,7 @@ def test_kafkas_directories_have_no_problem(case: str, tmp_path: Path) -> None:
     directory = golden.copy_logdir(case, tmp_path)
     report = verify(directory)
     assert not report.problems
-    assert len(report.notes) == LEFT_BEHIND.get(case, 0), report.notes
+    assert len(report.notes) == KEPT_BY_KAFKA.get(case, 0), report.notes
     entries = golden.manifest(case)["partitions"]
     assert report.partitions == len(entries)
     assert report.records == sum(segment["records"] for entry in entries for segment in entry["segments"])

@@ -11,7 +11,7 @@ from tests.interop.cleaning import by_kafka, copy_of, forget
 from tests.interop.kafka import Judge
 from tests.interop.test_cleaner import CLEANINGS, FIRST_SEED, SECONDS, SEEDS
 from tests.support import cleaned, cleaner_reference, golden
-from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_behind_an_abort
+from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_after_an_abort
 
 pytestmark = [pytest.mark.java, pytest.mark.deep, pytest.mark.timeout(SECONDS)]
 
@@ -48,7 +48,7 @@ def test_the_model_and_kafka_agree(judge: Judge, tmp_path: Path) -> None:
 def test_kafka_restores_deleted_records(judge: Judge, tmp_path: Path) -> None:
     """Why the model has `mistaken`, and klog does not: FINDINGS.md."""
     directory = tmp_path / "dirty-0"
-    config = deletion_behind_an_abort(directory)
+    config = deletion_after_an_abort(directory)
     later = START_MS + 1001  # the tombstone's horizon has passed
     answer = judge.clean(
         directory,

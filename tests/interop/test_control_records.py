@@ -35,14 +35,14 @@ def lines(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [line for line in out.splitlines() if line.startswith("|")]
 
 
-def said_by_kafka(line: str) -> tuple[str, dict[str, object]]:
+def fields_from_kafka(line: str) -> tuple[str, dict[str, object]]:
     found = re.search(rf"({'|'.join(LABELS)}):? (\{{.*\}})$", line)
     assert found is not None, line
     return found[1], json.loads(found[2])
 
 
 def test_kafka_reads_every_field(lines: list[str]) -> None:
-    leader, header, footer, version, voters, many = map(said_by_kafka, lines[:6])
+    leader, header, footer, version, voters, many = map(fields_from_kafka, lines[:6])
     ids = [{"voterId": 1}, {"voterId": 2}]
     assert leader == ("LeaderChange", {"version": 0, "leaderId": 1, "voters": ids, "grantingVoters": ids[:1]})
     assert header == ("SnapshotHeader", {"version": 0, "lastContainedLogTimestamp": T})

@@ -64,7 +64,7 @@ def wait_until_clean(logs: list[klog.Log]) -> None:
     stop_at = time.monotonic() + PATIENCE
     while not all(map(is_clean, logs)):
         if time.monotonic() > stop_at:
-            pytest.fail("nobody cleans")
+            pytest.fail("no thread cleans")
         time.sleep(0.005)
 
 

@@ -179,7 +179,7 @@ def test_a_disk_error_while_loading_takes_only_its_directory_offline(
 ) -> None:
     """LC2: IOException is swallowed and the directory goes offline; a storage error with an I/O cause is swallowed; the
     next load is unclean although a clean-shutdown file had been written before."""
-    reported = StorageOffline("already told")
+    reported = StorageOffline("already reported")
     reported.__cause__ = OSError(errno.EIO, "cause")
     paths = made(tmp_path)
     tried = broken_load(monkeypatch, {"t-0": OSError(errno.EIO, "no disk"), "t-1": reported})

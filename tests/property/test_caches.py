@@ -111,7 +111,7 @@ def opened(
         log.close()
 
 
-def answers(log: klog.Log) -> dict[str, Any]:
+def results(log: klog.Log) -> dict[str, Any]:
     """Everything that a user can query."""
     start, end = log.log_start_offset, log.log_end_offset
     records = [golden.record_tuple(record) for record in log.read(include_control=True, isolation="log_end")]
@@ -170,7 +170,7 @@ def caches(directory: Path) -> list[Path]:
 
 def same(directory: Path, now: int, damages: str, expected: dict[str, Any], **options: Any) -> None:
     with opened(directory, now, **options) as log:
-        got = answers(log)
+        got = results(log)
     for name, value in expected.items():
         if name == "producers" and directory.name != "made-0":  # a rebuild restores expired producers too
             assert set(value) <= set(got[name]), f"{name} after {damages} with {options}"
@@ -189,7 +189,7 @@ class Sources:
         if source not in self._made:
             directory, now = prepared(self._root / str(len(self._made)), source)
             with opened(directory, now, clean=True) as log:
-                self._made[source] = directory, now, answers(log)
+                self._made[source] = directory, now, results(log)
         return self._made[source]
 
 

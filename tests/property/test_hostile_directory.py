@@ -30,7 +30,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "none", "lz4", "zstd")
 CACHES = (".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", "-offset-checkpoint")
 OUTSIDE = (*range(8), *range(12, 17))  # header bytes outside the checksum, except the length
 HEADER = range(61)
-Answer = tuple[int, bytes | None, bytes | None, int, tuple]
+Row = tuple[int, bytes | None, bytes | None, int, tuple]
 State = Literal["clean", "crashed", "crashed, recover all"]
 Policy = Literal["strict", "kafka"]
 STATES: tuple[State, ...] = ("clean", "crashed", "crashed, recover all")
@@ -76,7 +76,7 @@ class Directory:
                 logs.append("t", records, compression=codec)
             log = logs.log("t")
             assert len(log.segments) == 3
-            self.answers = answers(log)
+            self.records = records_of(log)
             self.bases = [segment.base_offset for segment in log.segments]
             crashed = self.files()
         self.states: dict[State, dict[str, bytes]] = {"clean": self.files(), "crashed": crashed}
@@ -121,32 +121,32 @@ class Directory:
             with self.manager(recovery=policy) as logs:
                 log = logs.log("t")
                 try:
-                    got = answers(log)
+                    got = records_of(log)
                 except CorruptBatch:
                     assert damage.file.endswith(".log")
                     return
-                self.compare(damage, got, lookups(log, self.answers))
+                self.compare(damage, got, lookups(log, self.records))
                 log.append([(b"new", b"record", T)])
-                assert answers(log)[:-1] == got and log.count() == len(got) + 1
+                assert records_of(log)[:-1] == got and log.count() == len(got) + 1
         except KlogError:  # partition.metadata, not a cache, may have another topic id: InconsistentTopicId
             assert not damage.file.endswith(CACHES)
             return
         with self.manager(recovery=policy) as logs:
-            assert answers(logs.log("t"))[:-1] == got
+            assert records_of(logs.log("t"))[:-1] == got
 
-    def compare(self, damage: Damage, got: list[Answer], found: list[int | None]) -> None:
+    def compare(self, damage: Damage, got: list[Row], found: list[int | None]) -> None:
         if damage.file.endswith(".log"):
-            assert is_part(got, self.answers, offsets=damage.position not in self.outside[damage.file])
+            assert is_part(got, self.records, offsets=damage.position not in self.outside[damage.file])
         else:
-            assert got == self.answers
-            assert found == [answer[0] for answer in self.answers]
+            assert got == self.records
+            assert found == [answer[0] for answer in self.records]
 
 
-def answers(log: klog.Log) -> list[Answer]:
+def records_of(log: klog.Log) -> list[Row]:
     return [(r.offset, r.key, r.value, r.timestamp, tuple(r.headers)) for r in log.read()]
 
 
-def lookups(log: klog.Log, expected: list[Answer]) -> list[int | None]:
+def lookups(log: klog.Log, expected: list[Row]) -> list[int | None]:
     """The results of lookups by offset and by timestamp for each record."""
     found: list[int | None] = []
     for offset, _, _, timestamp, _ in expected:
@@ -157,7 +157,7 @@ def lookups(log: klog.Log, expected: list[Answer]) -> list[int | None]:
     return found
 
 
-def is_part(got: list[Answer], whole: list[Answer], *, offsets: bool) -> bool:
+def is_part(got: list[Row], whole: list[Row], *, offsets: bool) -> bool:
     """Whether got equals whole with some elements removed."""
     rest = iter(whole if offsets else [answer[1:] for answer in whole])
     return all(answer in rest for answer in (got if offsets else [answer[1:] for answer in got]))

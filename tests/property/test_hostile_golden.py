@@ -72,16 +72,16 @@ def validated(data: bytearray | memoryview) -> int | None:
 
 def attempt(*functions: Callable[[], int]) -> int | None:
     """The result of all readers, or None if all raise CorruptBatch, after the valid batch."""
-    answers: set[int | None] = set()
+    results: set[int | None] = set()
     for function in functions:
         position = AT
         try:
-            answers.add(function())
+            results.add(function())
         except CorruptBatch as error:
-            answers.add(None)
+            results.add(None)
             position = error.position
         assert position == AT
-    (answer,) = answers
+    (answer,) = results
     return answer
 
 

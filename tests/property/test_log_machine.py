@@ -142,7 +142,7 @@ class LogMachine(RuleBasedStateMachine):
         self.start = min(self.start, offset)
 
     @rule(at=st.floats(0, 2))
-    def start_anew(self, at: float) -> None:
+    def truncate_fully(self, at: float) -> None:
         offset = round(at * len(self.model))
         self.log.truncate_fully_and_start_at(offset)
         del self.model[offset:]

@@ -30,7 +30,7 @@ GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 XERIAL = bytes.fromhex("82534e41505059000000000100000001")
 COUNT = 1_000_000  # records, by the header
 
-DOORS: dict[str, Callable[[bytes], object]] = {
+READERS: dict[str, Callable[[bytes], object]] = {
     "decode": lambda data: [list(batch) for batch in decode(data)],
     "iter_records": lambda data: list(iter_records(data)),
     "columns": columns,
@@ -122,7 +122,7 @@ def test_decompression_stops_at_the_limit(name: str) -> None:
     bound = decompressed_bytes_max(len(payload))
     assert bound < 100 * MIB
     ended, grown = measured(data, bound * 4)
-    assert ended == dict.fromkeys(DOORS, ("DecompressionLimit", 0, 77))
+    assert ended == dict.fromkeys(READERS, ("DecompressionLimit", 0, 77))
     # The output up to the limit, once more while pieces are joined or a buffer grows; far less than the whole.
     assert grown < bound * 3
 
@@ -130,7 +130,7 @@ def test_decompression_stops_at_the_limit(name: str) -> None:
 # Invalid sizes, and millions of tiny blocks ---------------------------------------------------------------------------
 
 
-def liars() -> dict[str, tuple[int, bytes]]:
+def invalid_sizes() -> dict[str, tuple[int, bytes]]:
     window_31, window_41 = bytes((31 - 10 << 3,)), bytes((41 - 10 << 3,))
     return {
         "snappy, a length of 4 GiB": (SNAPPY, b"\xff\xff\xff\xff\x0f" + bytes(100)),
@@ -151,12 +151,12 @@ def liars() -> dict[str, tuple[int, bytes]]:
     }
 
 
-@pytest.mark.parametrize("name", liars())
+@pytest.mark.parametrize("name", invalid_sizes())
 def test_claimed_sizes_allocate_no_memory(name: str) -> None:
-    codec, payload = liars()[name]
+    codec, payload = invalid_sizes()[name]
     data = batch_of(codec, payload)
     ended, grown = measured(data, 192 * MIB)
-    assert ended == dict.fromkeys(DOORS, ("CorruptBatch", 0, 77))
+    assert ended == dict.fromkeys(READERS, ("CorruptBatch", 0, 77))
     assert grown < 24 * MIB
 
 
@@ -165,7 +165,7 @@ def test_an_invalid_record_count_allocates_no_memory(codec: int) -> None:
     """list() calls len() of the batch and preallocates that much."""
     payload = bytes(compress(codec, encode([(b"k", b"v", T)])[61:]))
     ended, grown = measured(batch_of(codec, payload, 2**31 - 1), 192 * MIB)
-    assert ended == dict.fromkeys(DOORS, ("CorruptBatch", 0, 77))
+    assert ended == dict.fromkeys(READERS, ("CorruptBatch", 0, 77))
     assert grown < 24 * MIB
 
 
@@ -193,15 +193,15 @@ def measured(data: bytes, mapped_bytes_max: int) -> tuple[dict[str, tuple[str, i
 
     def work() -> tuple[dict[str, tuple[str, int, int] | None], int]:
         small = encode([(b"k", b"v" * 100, T)] * 10, compression=("zstd", 1))
-        for door in DOORS.values():
-            door(small)
+        for reader in READERS.values():
+            reader(small)
         resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes() + mapped_bytes_max, resource.RLIM_INFINITY))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         ended: dict[str, tuple[str, int, int] | None] = {}
-        for name, door in DOORS.items():
+        for name, reader in READERS.items():
             ended[name] = None
             try:
-                door(data)
+                reader(data)
             except CorruptBatch as error:
                 ended[name] = type(error).__name__, error.position, error.offset
         return ended, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024

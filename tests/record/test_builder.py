@@ -68,7 +68,7 @@ def test_plain_tuples_encode_as_other_forms() -> None:
     assert encode(forms[n][: 2 if forms[n][2] is None else 3] for n in range(9000)) == expected
 
 
-def made_anew(count: int):
+def generated(count: int):
     return ((*plain(n)[:2], T + n) for n in range(count))
 
 
@@ -80,10 +80,10 @@ def zipped(count: int):
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
-@pytest.mark.parametrize("source", [made_anew, zipped])
+@pytest.mark.parametrize("source", [generated, zipped])
 def test_the_builder_holds_a_tuple_until_it_is_written(source, compression) -> None:
     """Also one that waits for the next group."""
-    expected = list(made_anew(3000))
+    expected = list(generated(3000))
     found = []
     waiting = encoder(source(3000), compression=compression)
     while (group := waiting.next_group(1)) is not None:

@@ -64,7 +64,7 @@ def test_a_log_that_ends_in_magic_1(name: str, loader_cases: dict[str, golden.Lo
     assert sum(validate(data) for data in logs) == len(got)
 
 
-def test_a_log_of_magic_1_compacts_to_what_kafkas_cleaner_leaves() -> None:
+def test_compacting_magic_1_leaves_what_kafkas_cleaner_leaves() -> None:
     """Kafka's outcome holds the latest record of each key, from plain messages and from gzip wrappers with gaps."""
     case = golden.HOME / "cleaner" / "legacy-v1"
     logs = [path.read_bytes() for path in sorted((case / "before").glob("*/*.log"))]

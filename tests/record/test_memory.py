@@ -25,7 +25,7 @@ CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 PLAIN = encode(RECORDS)
 DATA = b"".join(encode(RECORDS, base_offset=20 * i, compression=c) for i, c in enumerate((None, "lz4", "zstd")))
 OLD = [encode_message(Message(1, n, b"k", bytes(50), T)) for n in range(5)]
-DOORS = {
+READERS = {
     "decode": lambda data: [list(batch) for batch in decode(data)],
     "iter_records": lambda data: list(iter_records(data, include_control=True)),
     "columns": lambda data: columns(data, include_control=True).__arrow_c_array__(),
@@ -54,15 +54,15 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_ten_thousand_valid_parses_leak_nothing(door: str) -> None:
-    read, buffers = DOORS[door], list(GOOD.values())
+@pytest.mark.parametrize("reader", READERS)
+def test_ten_thousand_valid_parses_leak_nothing(reader: str) -> None:
+    read, buffers = READERS[reader], list(GOOD.values())
     nothing(growth(lambda: [read(data) for data in buffers], TIMES_EACH))
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_ten_thousand_invalid_parses_leak_nothing(door: str) -> None:
-    read, met = DOORS[door], set()
+@pytest.mark.parametrize("reader", READERS)
+def test_ten_thousand_invalid_parses_leak_nothing(reader: str) -> None:
+    read, met = READERS[reader], set()
 
     def work() -> None:
         for name, data in BAD.items():
@@ -73,7 +73,7 @@ def test_ten_thousand_invalid_parses_leak_nothing(door: str) -> None:
 
     nothing(growth(work, TIMES_EACH))
     # A partial batch at the end is not an error for a reader that waits for more bytes.
-    assert met == BAD.keys() - ({"cut"} if door in ("iter_records", "columns", "views") else set())
+    assert met == BAD.keys() - ({"cut"} if reader in ("iter_records", "columns", "views") else set())
 
 
 def nothing(left: Growth) -> None:

@@ -100,9 +100,9 @@ def test_lv1_inner_offsets_with_gaps_are_refused(codec: str) -> None:
     assert refused(data).meters == {OFFSETS: 1}
     for deltas in ([0, 2], [1, 0], [0, 0], [1, 2]):
         made = [ReferenceRecord(b"k", b"v", NOW, (), delta) for delta in deltas]
-        told = batch_of(made, codec=CODECS.index(codec))  # a header with offsets 0 and 1
+        mismatched = batch_of(made, codec=CODECS.index(codec))  # a header with offsets 0 and 1
         for target in TARGETS:
-            error = refused(told, {"compression.type": target})
+            error = refused(mismatched, {"compression.type": target})
             assert type(error) is InvalidRecord and error.meters == {OFFSETS: 1} and not error.record_errors
             assert f"record {next(n for n in range(2) if deltas[n] != n)} of 2" in str(error)
 

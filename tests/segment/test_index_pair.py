@@ -189,7 +189,7 @@ def test_time_counts_from_the_first_timestamp_or_from_the_clock_without_one(tmp_
     assert fits(bare, [-1], BATCH, ms=100, waited=101) == 0
 
 
-def test_an_empty_segment_takes_any_age(tmp_path: Path) -> None:
+def test_an_empty_segment_accepts_any_timestamp(tmp_path: Path) -> None:
     assert fits(make(tmp_path), [5], 0, ms=1, waited=10**9) == 1
 
 
@@ -298,7 +298,7 @@ def test_an_offset_equal_to_the_base_is_sane(tmp_path: Path) -> None:
     assert entries(index) == [(45, 68)]
 
 
-def test_a_read_only_pair_takes_no_entries(tmp_path: Path) -> None:
+def test_a_read_only_pair_refuses_entries(tmp_path: Path) -> None:
     """OI2: an append would allocate space first, and raises."""
     filled(tmp_path).trim()
     index = make(tmp_path, capacity=-1, writable=False)

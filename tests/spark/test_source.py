@@ -172,7 +172,7 @@ class TestPlanning:
         assert task.partitions() == []
         assert list(task.read(InputPartition(None))) == []  # Spark's partition for an empty list
 
-    def test_beside_a_writer_everything_appended_is_planned(self, data: Directory) -> None:
+    def test_everything_appended_by_a_concurrent_writer_is_planned(self, data: Directory) -> None:
         with klog.open(data.path) as logs:
             logs.log("flights", 1).append(flights(1, EACH, 5))
             assert ranges(data.path, assign='{"flights":[1]}') == [("flights-1", 0, EACH + 5)]

@@ -287,7 +287,7 @@ def _age(directory: Path, now_ms: int) -> None:
 DELETED = b"deleted"
 
 
-def deletion_behind_an_abort(directory: Path) -> dict[str, object]:
+def deletion_after_an_abort(directory: Path) -> dict[str, object]:
     """A key and, in a committed transaction, its tombstone, after an aborted transaction of that producer in one
     segment.
 
