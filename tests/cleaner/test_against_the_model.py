@@ -45,7 +45,7 @@ def problems(directory: Path) -> list[object]:
 
 
 def live_in_sessions(seed: int, parent: Path, cleanings: int) -> None:
-    """Write and clean a log alternately, and open it anew for each."""
+    """Write and clean a log alternately, and reopen it each time."""
     log = DirtyLog(seed)
     directory = log.directory(parent)
     for number in range(cleanings):

@@ -50,7 +50,7 @@ def allowed(case: Produced, mine: ValidatedBatch | KlogError, answer: dict[str, 
     """Why the two may differ; FINDINGS.md has the reasons."""
     text = "" if isinstance(mine, ValidatedBatch) else str(mine)
     if "LogAppendTime" in text:
-        return "the batch says LogAppendTime"
+        return "the batch has LogAppendTime"
     if isinstance(mine, InvalidTimestamp) and all("negative" in error.message for error in mine.record_errors):
         return "negative times"
     if answer.get("exception") == "UnsupportedOperationException":
@@ -66,7 +66,7 @@ def allowed(case: Produced, mine: ValidatedBatch | KlogError, answer: dict[str, 
 
 def compare(case: Produced, mine: ValidatedBatch | KlogError, answer: dict[str, Any]) -> list[str]:
     if isinstance(mine, ValidatedBatch) != ("bytes" in answer):
-        return [f"Kafka says {answer.get('exception', 'yes')}, klog {mine!r}"]
+        return [f"Kafka: {answer.get('exception', 'accepted')}, klog: {mine!r}"]
     differences = []
 
     def equal(name: str, got: object, kafkas: object) -> None:

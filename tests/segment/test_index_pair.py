@@ -189,7 +189,7 @@ def test_time_counts_from_the_first_timestamp_or_from_the_clock_without_one(tmp_
     assert fits(bare, [-1], BATCH, ms=100, waited=101) == 0
 
 
-def test_an_empty_segment_accepts_any_timestamp(tmp_path: Path) -> None:
+def test_an_empty_segment_accepts_a_batch_at_any_age(tmp_path: Path) -> None:
     assert fits(make(tmp_path), [5], 0, ms=1, waited=10**9) == 1
 
 
