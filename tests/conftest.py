@@ -1,11 +1,11 @@
-"""Settings of the whole suite: how long random tests look, which skips are honest, and how work is divided.
+"""Settings of the whole suite: examples of random tests, valid reasons for skips, and how tests are distributed.
 
 HYPOTHESIS_PROFILE picks dev (the default), ci (the same examples in every run) or deep. --only-needs-skips fails a run
-in which a test was skipped for another reason than something that the machine lacks: "needs: <what>".
+with a skip whose reason is not a missing requirement of the machine: "needs: <what>".
 
-With -n the tests run in that many processes. A file is one piece of work, so that what its module's fixtures make is
-made once; only in the directories of SPLIT, whose tests share nothing and may take minutes, is each test a piece of its
-own. What may take longest begins first.
+With -n the tests run in that many processes. A file is one unit of work, so that its module's fixtures are created
+once; only in the directories of SPLIT, whose tests share nothing and may take minutes, is each test a unit. The tests
+that may take longest start first.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 MEMORY = "/dev/shm"
 MEMORY_BYTES_MIN = 4 << 30
-ROOMS_IN_MEMORY = frozenset({"cleaner", "crash", "log", "manager"})
+PACKAGES_IN_MEMORY = frozenset({"cleaner", "crash", "log", "manager"})
 
 
 @pytest.fixture
 def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """pytest's, but in memory for the rooms whose tests sync by the thousand: a killed process leaves the same files
-    there, and a power cut is simulated anyway. What asks the page cache or the disk itself is marked `disk`. Where
-    there is no such memory, or little, everything is on the disk.
+    """pytest's, but in memory for the packages whose tests sync thousands of times: a killed process leaves the same
+    files there, and power cuts are simulated. Tests that need the page cache or the disk are marked `disk`. Without
+    such memory, or with little, everything is on the disk.
     """
-    room = request.path.relative_to(Path(__file__).parent).parts[0]
+    package = request.path.relative_to(Path(__file__).parent).parts[0]
     if (
-        room not in ROOMS_IN_MEMORY
+        package not in PACKAGES_IN_MEMORY
         or request.node.get_closest_marker("disk")
         or not os.path.isdir(MEMORY)
         or shutil.disk_usage(MEMORY).free < MEMORY_BYTES_MIN
@@ -65,7 +65,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
         def _split_scope(self, nodeid: str) -> str:
             return nodeid if nodeid.startswith(SPLIT) else super()._split_scope(nodeid)
 
-    config.option.loadscopereorder = False  # by number of tests: the order of pytest_collection_modifyitems is better
+    config.option.loadscopereorder = False  # it sorts by number of tests; pytest_collection_modifyitems sorts better
     return Scheduling(config, log)
 
 
@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _longest_first(item: pytest.Item) -> tuple[float, bool]:
-    """By the time limits of their own, then those that start a JVM or are deep; others stay in their order."""
+    """By their own time limits, then those that start a JVM or are deep; the others keep their order."""
     limit = item.get_closest_marker("timeout")
     slow = any(item.get_closest_marker(mark) for mark in ("spark", "java", "deep"))
     return -(limit.args[0] if limit else 0), not slow
@@ -91,13 +91,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # kafka-python reads its own message schemas by calls that importlib is about to drop.
+    # kafka-python reads its message schemas by deprecated calls of importlib.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
     config.pluginmanager.register(_Skips(config.getoption("--only-needs-skips")), "klog-skips")
 
 
 class _Skips:
-    """Remembers every skip whose reason names nothing that is missing."""
+    """Records every skip whose reason is not `needs: ...`."""
 
     def __init__(self, strict: bool) -> None:
         self.strict = strict

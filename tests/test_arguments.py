@@ -1,8 +1,8 @@
-"""Every public callable refuses arguments of wrong and almost right types with a TypeError, ValueError or KlogError that
-names the argument, and has done nothing then: no byte on disk, no stream, no process is another than before.
+"""Every public callable refuses arguments of wrong and almost right types with a TypeError, ValueError or KlogError
+that names the argument, and has no effect: files, streams and the process stay unchanged.
 
-The calls are found in the sources and stubs. What a parameter takes follows from its annotation (TAKES); a new
-annotation, or a class that the test cannot make an object of, fails it until it is entered here.
+The calls are found in the sources and stubs. The accepted types of a parameter follow from its annotation (TAKES); a
+new annotation, or a class that the test cannot instantiate, fails it until it is added here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VALUES: list[Any] = [
     *([], ["a"], [("a", "b")], (), {}, {1: 2}, object(), Path("x"), uuid.UUID(int=5), datetime.datetime(2020, 1, 1)),
 ]
 
-# ---- what a parameter takes -----------------------------------------------------------------------------------------
+# ---- accepted types of parameters -----------------------------------------------------------------------------------
 
 
 def integer(value: Any) -> bool:
@@ -82,7 +82,7 @@ def nothing(value: Any) -> bool:
 
 
 def empty(value: Any) -> bool:
-    """An iterable without anything in it is one of whatever is asked for."""
+    """An empty iterable is valid for any element type."""
     return isinstance(value, list | tuple) and not value
 
 
@@ -95,7 +95,7 @@ def either(*takes: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def label(value: Any) -> bool:
-    """A path that is only shown."""
+    """A path that is only displayed."""
     return isinstance(value, str | bytes | Path) and value not in (b"",)
 
 
@@ -126,7 +126,7 @@ TAKES: dict[str, Callable[[Any], bool]] = {
     "Iterable[tuple[int, int, int]]": lambda value: iterable(value) and not value,
     "Iterable[str]": either(empty, lambda value: value == {}),  # the keys of a mapping
     "Sequence[str]": empty,
-    "Iterable[Columns]": iterable,  # each is looked at when its turn comes
+    "Iterable[Columns]": iterable,  # each is checked when it is read
     "Iterable[Buffer | FetchData | FetchRange]": lambda value: isinstance(value, list | tuple | dict) and not value,
     "Sequence[Buffer | None]": empty,
     "Sequence[_Headers | None]": empty,
@@ -146,7 +146,7 @@ TAKES: dict[str, Callable[[Any], bool]] = {
 
 
 def takes(annotation: str) -> Callable[[Any], bool]:
-    """By the annotation, or by the parts of it."""
+    """By the annotation, or by its parts."""
     if annotation in TAKES:
         return TAKES[annotation]
     head, bar, last = annotation.rpartition(" | ")
@@ -157,19 +157,19 @@ def takes(annotation: str) -> Callable[[Any], bool]:
     first, bar, rest = annotation.partition(" | ")
     if bar and first in TAKES:
         return either(TAKES[first], takes(rest))
-    raise LookupError(f"annotation {annotation!r}: enter into TAKES which of VALUES it takes")
+    raise LookupError(f"annotation {annotation!r}: add to TAKES which of VALUES it accepts")
 
 
-# ---- what a call is made on, and with -------------------------------------------------------------------------------
+# ---- objects and arguments of the calls -----------------------------------------------------------------------------
 
-# What klog makes and gives out: no program calls these.
+# Objects that only klog constructs: no program calls these.
 GIVEN = {
     *(klog.AppendInfo, klog.FetchData, klog.FetchRange, klog.Log, klog.LogManager, klog.LogReader, klog.NamedReader),
     *(klog.Recovery, klog.ProducerState, klog.CompactionStats, klog.PurgeStats, klog.TimestampOffset),
     *(klog.RecordBatch, record.Rows, record.Columns, record.BatchGroup, record.BatchTable, record.ValidatedBatch),
     *(record.RecordError, klog.clock.Clock),
 }
-# A call that does nothing but wait, with a time that it takes.
+# A call that only waits, with a short timeout.
 WAITS = {"SystemClock.sleep"}
 CHANGES_NOTHING = {
     "columns",
@@ -229,7 +229,7 @@ class World:
         return builder.build()
 
     def arguments_of(self, name: str) -> dict[str, Any]:
-        """Good values of a call's parameters, where their annotation does not say enough."""
+        """Valid values of a call's parameters, where their annotation is not specific enough."""
         log = {"path": self.path / "alone" / "u-0"}
         encoder = dict.fromkeys(("timestamp_default", "timestamp_min", "timestamp_max"), 0)
         encoder = {"records": [], "batch_bytes_max": 9999, "message_bytes_max": 9999, **encoder}
@@ -250,7 +250,7 @@ class World:
         }.get(name, {})
 
     def good(self, parameter: Parameter) -> Any:
-        """A value for a parameter that has to be there."""
+        """A value for a required parameter."""
         by_name = {"topic": "t", "name": "t", "own": {}, "partition": 0}
         if parameter.name in by_name:
             return by_name[parameter.name]
@@ -282,7 +282,7 @@ class World:
         return makes[parameter.annotation]()
 
     def state(self) -> list[tuple[str, int, bytes]]:
-        """What is on disk, and what this process has open for its user."""
+        """The files on disk, and what this process has open for its user."""
         found = []
         for folder, folders, files in os.walk(self.path):
             folders.sort()
@@ -300,7 +300,7 @@ class World:
 
 
 def run(world: World, call: Call, name: str, value: Any) -> None:
-    """Make the call with one of its arguments of our choice, and take the first of what it gives."""
+    """Make the call with one chosen argument, and take the first item of its result."""
     arguments = {
         one.name: world.good(one)
         for one in call.parameters
@@ -327,7 +327,7 @@ def run(world: World, call: Call, name: str, value: Any) -> None:
 
 
 def names(error: BaseException, parameter: str, value: Any) -> bool:
-    """One of several records is named by its number."""
+    """An error about one of several records names its number."""
     shown = str(error)
     return parameter.removesuffix("s") in shown or (
         isinstance(error, KlogError) and (repr(value) in shown or str(value) in shown)
@@ -340,14 +340,14 @@ CALLS = [call for call in CALLS if call.owner is not klog.clock.Clock and call.p
 
 
 def test_the_calls_are_found_in_sources_and_stubs() -> None:
-    """In functions, class methods, methods of a base class, and what has no source but a stub."""
+    """In functions, class methods, methods of a base class, and native code with a stub."""
     found = {call.name: {one.name for one in call.parameters} for call in CALLS}
     assert found["open_directory"] >= {"path", "create", "read_only"} and found["Log.open"] >= {"path", "topic_id"}
     assert found["Log.fetch"] == {"offset", "max_bytes", "isolation", "min_one_message"}
     assert found["Record"] == {"key", "value", "timestamp", "headers"} and "offset" in found["validate_append"]
 
 
-def test_an_annotation_that_is_not_known_fails_the_test() -> None:
+def test_an_unknown_annotation_fails_the_test() -> None:
     with pytest.raises(LookupError, match="TAKES"):
         takes("Iterable[Whatever] | None")
 
@@ -357,7 +357,7 @@ def kind(value: Any) -> str:
 
 
 class Worlds:
-    """One world for many calls, and another one after a call that may have changed it."""
+    """One world for many calls, and a new one after a call that may have changed it."""
 
     def __init__(self, base: Path) -> None:
         self._base = base
@@ -382,13 +382,13 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worlds]:
 
 
 def verdict(world: World, call: Call, parameter: Parameter, value: Any, *, taken: bool) -> str | None:
-    """What is wrong with what the call makes of a value; None if nothing is."""
+    """What is wrong with the call's reaction to a value; None if nothing."""
     try:
         run(world, call, parameter.name, value)
     except (TypeError, ValueError, KlogError) as error:
         if taken:
             wrong = isinstance(error, TypeError) and not isinstance(error, KlogError)
-            return f"is taken, by the annotation: {error}" if wrong else None
+            return f"accepted, by the annotation: {error}" if wrong else None
         return None if names(error, parameter.name, value) else f"{type(error).__name__} without the name: {error}"
     except OSError as error:
         return None if taken else repr(error)
@@ -398,7 +398,7 @@ def verdict(world: World, call: Call, parameter: Parameter, value: Any, *, taken
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
-def test_wrong_arguments_are_refused_by_name(
+def test_wrong_arguments_raise_with_their_name(
     call: Call, worlds: Worlds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

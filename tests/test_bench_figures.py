@@ -1,4 +1,4 @@
-"""Races and what is said of them: fair turns, limits beside peers, goals met and missed, a page that is not stale."""
+"""Benchmark contests and their report: equal work, limits and peers, goals met and missed, an up-to-date page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def contest(*contestants, **more):
     return Contest("spin 1", 100, 0, contestants, lambda: None, **more)
 
 
-def test_a_contestant_with_its_own_clock_is_believed_and_all_work_as_much_as_it():
+def test_a_contestants_own_clock_is_used_and_all_do_the_same_work():
     klog, peer = spin(20_000), spin(10)
 
     def elsewhere():
@@ -39,14 +39,14 @@ def test_a_contestant_with_its_own_clock_is_believed_and_all_work_as_much_as_it(
     assert klog.calls == peer.calls > 3 + 2
 
 
-def test_without_one_each_fills_its_turn():
+def test_without_an_own_clock_each_fills_its_time_slot():
     slow, fast = spin(20_000), spin(10)
     race(contest(Contestant("slow", slow), Contestant("fast", fast)), rounds=1, turn_seconds=0.01)
     assert fast.calls > slow.calls
 
 
-def told(*seconds, goal=None, limit=None):
-    """The result of a contest whose klog and peer say these seconds, beside a limit that says its own."""
+def result_of(*seconds, goal=None, limit=None):
+    """The result of a contest with these seconds for klog and its peer, and a limit with its own."""
     klog, peer = (
         Contestant(name, lambda s=each: s, goal=goal if name == "klog" else None, own_clock=True)
         for name, each in zip(("klog", "peer"), seconds, strict=True)
@@ -55,8 +55,8 @@ def told(*seconds, goal=None, limit=None):
     return race(contest(klog, peer, limit=peer if limit == "peer" else copy), rounds=2, turn_seconds=0)
 
 
-def test_a_limit_is_raced_and_is_no_peer():
-    result = told(0.2, 0.8, limit=0.1)
+def test_a_limit_is_measured_and_is_not_a_peer():
+    result = result_of(0.2, 0.8, limit=0.1)
     assert [score.contestant for score in result.scores] == ["klog", "peer"]
     assert result.ratio(result.scores[0]) == pytest.approx(4)
     assert result.fraction(result.scores[0]) == pytest.approx(0.5)
@@ -72,14 +72,14 @@ def test_a_limit_may_be_the_peer():
 
 
 @pytest.mark.parametrize(("goal", "met"), [(4, True), (3.5, True), (4.1, False), (None, None)])
-def test_a_goal_is_met_by_what_is_printed(goal, met):
-    (line,) = lines(figures([told(0.2, 0.7999999, goal=goal)], 2, {}))
+def test_goals_are_compared_with_the_printed_ratio(goal, met):
+    (line,) = lines(figures([result_of(0.2, 0.7999999, goal=goal)], 2, {}))
     assert line.met is met
 
 
-def test_the_table_says_rate_peer_limit_and_goal():
-    run = figures([told(1e-6, 4e-6, goal=5, limit=5e-7)], 2, {"spin 2": "a spinning wheel"})
-    run["results"][0]["void_rounds"] = 0  # whatever this machine was doing
+def test_the_table_has_rate_peer_limit_and_goal():
+    run = figures([result_of(1e-6, 4e-6, goal=5, limit=5e-7)], 2, {"spin 2": "a spinning wheel"})
+    run["results"][0]["void_rounds"] = 0  # whatever else this machine was doing
     (row,) = table.text(run)
     assert " ".join(row.split()) == "spin 1 klog 100 Mrec/s peer 25 Mrec/s 4.00 copy 200 Mrec/s 0.50 ≥ 5 missed"
     page = table.markdown(run)
@@ -90,16 +90,16 @@ def test_the_table_says_rate_peer_limit_and_goal():
 
 
 @pytest.mark.parametrize(("void", "ratio"), [(0, "4.00"), (1, "4.00"), (2, "~4.00")])
-def test_what_was_disturbed_in_every_round_is_marked(void, ratio):
-    run = figures([told(0.2, 0.8, goal=5)], 2, {})
+def test_results_disturbed_in_every_round_are_marked(void, ratio):
+    run = figures([result_of(0.2, 0.8, goal=5)], 2, {})
     run["results"][0]["void_rounds"] = void
     (row,) = table.text(run)
     assert ratio in row.split()
     assert f"klog: {ratio} times peer" in table.markdown(run)
 
 
-def test_the_table_goes_between_its_markers_again_and_again():
-    run = figures([told(0.2, 0.8)], 2, {})
+def test_the_table_is_replaced_between_its_markers():
+    run = figures([result_of(0.2, 0.8)], 2, {})
     once = table.into(f"above\n{table.BEGIN}\nold\n{table.END}\nbelow\n", run)
     assert once.startswith("above\n")
     assert once.endswith("\nbelow\n")
@@ -109,5 +109,5 @@ def test_the_table_goes_between_its_markers_again_and_again():
         table.into("a page without markers", run)
 
 
-def test_the_document_shows_the_figures_that_are_kept():
+def test_the_document_shows_the_stored_figures():
     assert table.into(PAGE.read_text(), json.loads(RESULTS.read_text())) == PAGE.read_text()

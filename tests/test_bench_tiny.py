@@ -1,6 +1,6 @@
-"""The benchmarks still work: every contest, pytest-benchmark test and pyperf script, tiny, answers checked.
+"""The benchmarks still work: every contest, pytest-benchmark test and pyperf script, tiny, with results checked.
 
-Those beside Kafka start a JVM each and belong to the deep run.
+Those with Kafka start a JVM each and belong to the deep run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run(*arguments: str, **changes: str) -> str:
 
 
 def races(table: str, figures: dict[str, Any]) -> set[str]:
-    """The first words of the contests that were raced, each of them complete."""
+    """The first words of the contests that were run, each of them complete."""
     assert set(figures["machine"]) == {"cpu", "cores", "kernel", "python", "commit"}
     for result in figures["results"]:
         assert result["contest"] in table
@@ -52,7 +52,7 @@ def races(table: str, figures: dict[str, Any]) -> set[str]:
     return {result["contest"].split()[0] for result in figures["results"]}
 
 
-def test_every_contest_races_and_is_drawn(tmp_path):
+def test_every_contest_runs_and_is_drawn(tmp_path):
     table = run("-m", "bench.compare", "--tiny", "--without", "kafka", "--save", str(tmp_path / "figures.json"))
     figures = json.loads((tmp_path / "figures.json").read_text())
     subjects = {
@@ -89,7 +89,7 @@ def test_every_contest_races_and_is_drawn(tmp_path):
 
 @pytest.mark.java
 @pytest.mark.deep
-def test_every_contest_beside_kafka_races(tmp_path):
+def test_every_contest_with_kafka_runs(tmp_path):
     table = run("-m", "bench.compare", "--tiny", "kafka", "--save", str(tmp_path / "figures.json"))
     figures = json.loads((tmp_path / "figures.json").read_text())
     if figures["skipped"]:
@@ -110,11 +110,11 @@ def test_every_contest_beside_kafka_races(tmp_path):
     ids=lambda given: given[0],
 )
 def test_the_limits_of_the_cleaner_are_still_measured(arguments, tmp_path):
-    said = run(
+    output = run(
         "-m", "bench.cleaner_limits", *arguments, "--json", str(tmp_path / "figures"), "--directory", str(tmp_path)
     )
     figures = json.loads((tmp_path / "figures").read_text())
-    assert said
+    assert output
     assert figures
     assert [path.name for path in tmp_path.iterdir()] == ["figures"]
     if arguments[0] == "keys":
@@ -122,46 +122,46 @@ def test_the_limits_of_the_cleaner_are_still_measured(arguments, tmp_path):
         assert figures["records_after"] == 20_001
 
 
-def test_a_contest_that_lacks_something_is_named_and_left_out(tmp_path):
-    said = run(
+def test_a_contest_without_its_requirements_is_reported_and_skipped(tmp_path):
+    output = run(
         "-m", "bench.compare", "--tiny", "kafka encode", "compress gzip", "crc32c 1KiB", PATH=str(tmp_path), CC="cc"
     )
-    assert re.search(r"^kafka encode 100B +needs: a JDK and Maven$", said, re.MULTILINE)
-    assert re.search(r"^compress gzip 16KiB +needs: a C compiler \(cc\)$", said, re.MULTILINE)
-    assert "google-crc32c" in said
+    assert re.search(r"^kafka encode 100B +needs: a JDK and Maven$", output, re.MULTILINE)
+    assert re.search(r"^compress gzip 16KiB +needs: a C compiler \(cc\)$", output, re.MULTILINE)
+    assert "google-crc32c" in output
 
 
 def test_every_contestant_under_pytest_benchmark():
-    said = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-rs", "-m", "not java")
-    assert " passed" in said
-    for skip in re.findall("^SKIPPED.*", said, re.MULTILINE):
+    output = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-rs", "-m", "not java")
+    assert " passed" in output
+    for skip in re.findall("^SKIPPED.*", output, re.MULTILINE):
         assert "needs: " in skip
 
 
 @pytest.mark.java
 @pytest.mark.deep
-def test_every_contestant_beside_kafka_under_pytest_benchmark():
-    said = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-m", "java", "-rs")
-    if needs := re.search(r"needs: .*", said):
+def test_every_contestant_with_kafka_under_pytest_benchmark():
+    output = run("-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-m", "java", "-rs")
+    if needs := re.search(r"needs: .*", output):
         pytest.skip(needs[0])
-    assert " passed" in said
+    assert " passed" in output
 
 
 @pytest.mark.parametrize("script", sorted(path.stem for path in (ROOT / "bench" / "micro").glob("[a-z]*.py")))
-def test_micro(script):
-    said = run("-m", f"bench.micro.{script}", "--debug-single-value")
-    assert "klog" in said
+def test_micro_benchmarks_run(script):
+    output = run("-m", f"bench.micro.{script}", "--debug-single-value")
+    assert "klog" in output
 
 
-def test_what_partitions_and_segments_cost():
-    said = run("-m", "bench.memory", "--partitions", "3", "--segments", "20").splitlines()
-    assert [line.split("  ")[0] for line in said] == [
+def test_memory_of_partitions_and_segments():
+    output = run("-m", "bench.memory", "--partitions", "3", "--segments", "20").splitlines()
+    assert [line.split("  ")[0] for line in output] == [
         "a partition, opened",
         "a partition, after an append",
         "a segment, opened",
         "a segment, after it was read",
     ]
-    assert all("resident bytes" in line and "descriptors" in line for line in said)
+    assert all("resident bytes" in line and "descriptors" in line for line in output)
 
 
 def test_an_unknown_name_lists_the_contests():

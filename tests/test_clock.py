@@ -1,4 +1,4 @@
-"""klog.clock: two kinds of time that never mix, and a clock that stands still until told."""
+"""klog.clock: wall and monotonic time never mix, and a manual clock stands still until it is advanced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from klog.clock import ManualClock, SystemClock, process_start_time
 
 
-def test_manual_clock_stands_still_until_told() -> None:
+def test_manual_clock_stands_still_until_advanced() -> None:
     clock = ManualClock(5000)
     wall, monotonic = clock.wall_ms(), clock.monotonic()
     assert (clock.wall_ms(), clock.monotonic()) == (wall, monotonic)
@@ -21,7 +21,7 @@ def test_manual_clock_stands_still_until_told() -> None:
     assert clock.monotonic() == monotonic + 1.5
 
 
-def test_manual_clock_keeps_the_two_kinds_apart() -> None:
+def test_manual_clock_keeps_wall_and_monotonic_time_apart() -> None:
     clock = ManualClock()
     assert abs(clock.wall_ms() / 1000 - clock.monotonic()) > 1e6
 
@@ -30,7 +30,7 @@ def test_sleeping_on_a_manual_clock_advances_it() -> None:
     clock = ManualClock(0)
     clock.sleep(2.5)
     assert clock.wall_ms() == 2500
-    clock.sleep(0.0001)  # a loop that waits in tiny steps must come to an end
+    clock.sleep(0.0001)  # a loop of tiny sleeps must end
     assert clock.wall_ms() == 2501
 
 
@@ -39,7 +39,7 @@ def test_manual_clock_does_not_go_back() -> None:
         ManualClock().advance(-1)
 
 
-def test_system_clock_is_the_machine_s() -> None:
+def test_system_clock_is_the_machines() -> None:
     clock = SystemClock()
     before = time.time_ns() // 1_000_000
     assert before <= clock.wall_ms() <= time.time_ns() // 1_000_000
@@ -48,7 +48,7 @@ def test_system_clock_is_the_machine_s() -> None:
     assert clock.monotonic() > start
 
 
-def test_start_time_tells_a_recycled_pid() -> None:
+def test_start_time_detects_a_recycled_pid() -> None:
     mine = process_start_time(os.getpid())
     assert mine is not None
     assert mine == process_start_time(os.getpid())

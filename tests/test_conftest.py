@@ -1,4 +1,4 @@
-"""The suite's own switches do what they say."""
+"""The suite's own options work."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def run(tmp_path: Path, reason: str, *options: str) -> subprocess.CompletedProce
         ("flaky on Tuesdays", (), 0),
     ],
 )
-def test_a_skip_must_say_what_it_needs(tmp_path: Path, reason: str, options: tuple[str, ...], code: int) -> None:
+def test_a_skip_must_name_what_it_needs(tmp_path: Path, reason: str, options: tuple[str, ...], code: int) -> None:
     result = run(tmp_path, reason, *options)
     assert result.returncode == code, result.stdout + result.stderr
     if code:
         assert "test_cases.py::test_needs: flaky on Tuesdays" in result.stdout
 
 
-def test_a_file_is_one_piece_of_work_save_where_each_test_is_one(tmp_path: Path) -> None:
-    """And what may take longest begins first."""
+def test_a_file_is_one_unit_of_work_except_where_each_test_is_one(tmp_path: Path) -> None:
+    """And the tests that may take longest start first."""
     parts = {"a": "tests/log/test_a.py", "b": "tests/log/test_b.py", "c": "tests/crash/test_c.py"}
     cases = "import os, pytest\n\n@pytest.mark.timeout({limit})\n@pytest.mark.parametrize('case', range(30))\n"
     cases += "def test_it(case):\n    print(os.environ['PYTEST_XDIST_WORKER'], {name!r}, case)\n"

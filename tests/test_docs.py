@@ -1,13 +1,14 @@
-"""Every snippet of the documents works, as a new user would try it: top to bottom, in an empty directory.
+"""Every snippet of the documents works as a new user would try it: top to bottom, in an empty directory.
 
-    ```python            a script of its own; with a first line "# NAME.py" it is saved under that name instead
-    ```python WORD ...   the same, where it needs WORD: a module, or `spark` (a JVM)
-    ```text              right behind a script: what it prints
-    ```console           "$ COMMAND" lines, each followed by what it prints
+    ```python            a separate script; with a first line "# NAME.py" it is saved under that name instead
+    ```python WORD ...   the same, if it needs WORD: a module, or `spark` (a JVM)
+    ```text              right after a script: its output
+    ```console           "$ COMMAND" lines, each followed by its output
 
-In what is printed, "..." stands for any text within a line, and a line of three dots for any lines; a command with
-nothing below it may print what it likes. Commands that build or install (make, git, and blocks with `pip install`) are
-not run here: their targets and extras must exist. tests/test_first_steps.py runs those of the README. /var/lib/kafka/data stands for a directory that a killed Kafka broker has left.
+In output, "..." stands for any text within a line, and a line of three dots for any lines; a command without output
+below it may print anything. Commands that build or install (make, git, and blocks with `pip install`) do not run here:
+their targets and extras must exist. tests/test_first_steps.py runs those of the README. /var/lib/kafka/data stands for
+a killed Kafka broker's directory.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _FILE_NAME = re.compile(r"# (\w+\.py)\n")
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: its language, the words behind it, its text, the line it begins at."""
+    """One fenced block: its language, the words after it, its text, the line where it begins."""
 
     language: str
     needs: tuple[str, ...]
@@ -58,7 +59,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Is this what was printed, dots standing for anything?"""
+    """Whether this was printed, with dots for anything."""
     lines = [
         r"(?:.*\n)*?" if line.strip() == "..." else r"[^\n]*?".join(map(re.escape, line.split("..."))) + r"[ ]*\n"
         for line in expected.rstrip("\n").split("\n")
@@ -67,7 +68,7 @@ def matches(expected: str, printed: str) -> bool:
 
 
 class Reader:
-    """Somebody who types a document's snippets in a fresh directory."""
+    """Runs a document's snippets in a fresh directory."""
 
     def __init__(self, document: Path, home: Path) -> None:
         self._document = document
@@ -129,14 +130,14 @@ class Reader:
 
 
 def commands(text: str) -> Iterator[tuple[str, str]]:
-    """(command, what stands below it)"""
+    """(command, its expected output)"""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
         yield command.partition("  #")[0].rstrip(), expected
 
 
 def _check_by_eye(command: str, where: str) -> None:
-    """A command that builds or installs: is there what it names?"""
+    """A command that builds or installs: check that what it names exists."""
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     words = shlex.split(command)
@@ -147,7 +148,7 @@ def _check_by_eye(command: str, where: str) -> None:
 
 
 def wanted(document: Path) -> set[str]:
-    """What the blocks of a document need beyond klog's own development set."""
+    """What the blocks of a document need beyond klog's own development dependencies."""
     return {need for block in blocks((ROOT / document).read_text()) for need in block.needs}
 
 
@@ -180,12 +181,12 @@ def test_snippets_for_spark_work(document: Path, tmp_path: Path) -> None:
     Reader(document, tmp_path).read(frozenset({"spark"}))
 
 
-def test_no_block_needs_what_no_test_brings() -> None:
+def test_no_block_needs_more_than_the_tests_provide() -> None:
     assert set().union(*map(wanted, DOCUMENTS)) <= {"spark", "duckdb", "polars"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
-def test_links_and_file_names_lead_somewhere(document: Path) -> None:
+def test_links_and_file_names_exist(document: Path) -> None:
     text = (ROOT / document).read_text()
     for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]*)?\)", text):
         assert (ROOT / document.parent / target).exists(), f"{document}: {target}"
@@ -194,8 +195,8 @@ def test_links_and_file_names_lead_somewhere(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
-def test_places_in_the_source_are_real(document: Path) -> None:
-    """`path/to/file.py: Class.name` stands for something that this file defines."""
+def test_places_in_the_source_exist(document: Path) -> None:
+    """`path/to/file.py: Class.name` stands for a definition in this file."""
     for path, dotted in re.findall(r"`([\w/]+\.\w+): ([\w.]+)`", (ROOT / document).read_text()):
         source = (ROOT / path).read_text()
         *owners, name = dotted.split(".")
@@ -207,7 +208,7 @@ def test_places_in_the_source_are_real(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
-def test_names_of_klog_are_real(document: Path) -> None:
+def test_names_of_klog_exist(document: Path) -> None:
     text = (ROOT / document).read_text()
     for dotted in re.findall(r"`(klog(?:\.[A-Za-z_]\w*)+)", text):
         if not any(f"{key}.".startswith(f"{dotted}.") for key in TOPIC_KEYS):

@@ -1,4 +1,4 @@
-"""What a caller's mistake is answered with: the argument by its name, what it was, and what to write instead."""
+"""Errors about a caller's mistake name the argument, its value, and what to write instead."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import klog
 from klog.errors import UnknownTopicOrPartition
 from tests.support.logs import tree
 
-klog_: Any = klog  # what type checkers would refuse is what is tested
+klog_: Any = klog  # the tested calls fail type checks
 
 MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Path], object]]] = {
     "no path": (TypeError, r"path=None: .*klog.open\('data', create=True\)", lambda _logs, _path: klog_.open(None)),
@@ -84,7 +84,7 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Path], object]]] 
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_by_the_name_of_the_argument(tmp_path: Path, mistake: str) -> None:
+def test_errors_name_the_argument(tmp_path: Path, mistake: str) -> None:
     kind, text, make = MISTAKES[mistake]
     with klog.open(tmp_path / "data", create=True) as logs:
         logs.create_topic("t")

@@ -1,4 +1,4 @@
-"""The README's first steps as printed, from a fresh clone; what `import klog` raises where they were not followed."""
+"""The README's first steps as printed, from a fresh clone; and the error of `import klog` if they were not followed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANYTHING = "...\n"
 
 
 def clone(target: Path, *folders: str) -> Path:
-    """The files under version control, as they are now, without what was built."""
+    """The files under version control in their current state, without build output."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("needs: a git checkout")
     listed = subprocess.run(
@@ -36,7 +36,7 @@ def clone(target: Path, *folders: str) -> Path:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """What a newcomer's shell has: this Python as python3, and no trace of this tree."""
+    """The environment of a new user's shell: this Python as python3, and no trace of this tree."""
     names = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME")
     tools = home / "tools"
     tools.mkdir()
@@ -54,7 +54,7 @@ def first_steps() -> list[Block]:
 @pytest.mark.deep
 @pytest.mark.timeout(900)
 def test_the_first_steps_work_as_printed(tmp_path: Path) -> None:
-    """One shell for all commands, as somebody would paste them; each command's output follows a line of its own."""
+    """One shell for all commands, as a user would paste them; each command's output follows a separate line."""
     tree = clone(tmp_path / "klog")
     script, expected = [], []
     for block in first_steps():
@@ -71,11 +71,11 @@ def test_the_first_steps_work_as_printed(tmp_path: Path) -> None:
     )
     printed = done.stdout.replace("$ python writer.py\n", "$ python writer.py\nKilled\n")
     assert matches("".join(expected), printed), f"{done.stdout}\n{done.stderr}"
-    assert "Killed" in done.stderr  # bash names the end of a job here, a terminal shows both as one
+    assert "Killed" in done.stderr  # bash reports the killed job here; a terminal shows both together
 
 
 @pytest.mark.parametrize("arguments", [("-c", "import klog"), ("-m", "klog", "ls"), ("-c", "import klog.record")])
-def test_an_import_from_a_tree_that_is_not_built_names_the_cure(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_an_import_from_an_unbuilt_tree_says_what_to_do(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     tree = clone(tmp_path, "klog", "setup.py")
     done = subprocess.run(
         [sys.executable, *arguments], cwd=tree, env=environment(tmp_path), capture_output=True, text=True
@@ -87,6 +87,6 @@ def test_an_import_from_a_tree_that_is_not_built_names_the_cure(tmp_path: Path, 
         assert part in last, last
 
 
-def test_other_modules_that_are_missing_are_no_matter_of_compiling() -> None:
+def test_other_missing_modules_do_not_mention_compiling() -> None:
     assert not_compiled("klog.locks") is not None
     assert [not_compiled(name) for name in ("klog.clock", "klog.nothing", "klog", "lz4.block")] == [None] * 4

@@ -1,4 +1,4 @@
-"""From what perf prints to a flame graph: names that are read, widths that add up, and an SVG that is XML."""
+"""perf output to a flame graph: names are parsed, widths add up, and the SVG is valid XML."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def test_stacks_are_read_outermost_first_with_their_lines() -> None:
         ("__pyx_pw_", "__pyx_pw_"),
     ],
 )
-def test_what_cython_and_gcc_add_to_a_name_is_gone(symbol: str, name: str) -> None:
+def test_additions_of_cython_and_gcc_to_names_are_removed(symbol: str, name: str) -> None:
     assert flamegraph.readable(symbol) == name
 
 
-def test_a_frame_has_the_samples_of_all_that_it_called() -> None:
+def test_a_frame_has_the_samples_of_all_its_callees() -> None:
     root = flamegraph.tree(found())
     append = root.calls["python"].calls["_PyEval_EvalFrameDefault"].calls[APPEND]
     assert (root.samples, append.samples, root.depth) == (3, 2, 5)
@@ -86,11 +86,11 @@ def test_the_picture_is_xml_whose_widths_are_shares() -> None:
     }
 
 
-def test_no_samples_are_a_picture_too() -> None:
+def test_a_picture_without_samples() -> None:
     ElementTree.fromstring(flamegraph.svg(flamegraph.tree([]), "empty"))
 
 
-def test_it_is_a_filter() -> None:
+def test_it_works_as_a_filter() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "flamegraph.py", "appends"], input=PRINTED, capture_output=True, text=True
     )

@@ -1,6 +1,6 @@
-"""The names that programs outside klog rely on: what this version serves is as promised, what it does not is absent.
+"""The public API that programs rely on: supported names are as specified, others are absent.
 
-A name whose capability comes later is absent rather than half there, so that `hasattr` tells the truth.
+A name whose capability comes later is absent, so that `hasattr` is right.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _name(thing: object) -> str:
 
 
 @pytest.mark.parametrize("function", KEYWORDS, ids=_name)
-def test_parameters_are_as_promised(function: Callable[..., Any]) -> None:
+def test_parameters_are_as_specified(function: Callable[..., Any]) -> None:
     parameters = inspect.signature(function).parameters
     for word in KEYWORDS[function].split():
         parameter = parameters[word.lstrip("*")]
@@ -85,24 +85,24 @@ def test_parameters_are_as_promised(function: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("function", DEFAULTS, ids=_name)
-def test_defaults_are_as_promised(function: Callable[..., Any]) -> None:
+def test_defaults_are_as_specified(function: Callable[..., Any]) -> None:
     parameters = inspect.signature(function).parameters
     assert {name: parameters[name].default for name in DEFAULTS[function]} == DEFAULTS[function]
 
 
 @pytest.mark.parametrize("owner", LATER, ids=_name)
-def test_what_comes_later_is_absent(owner: Any) -> None:
+def test_later_names_are_absent(owner: Any) -> None:
     assert [name for name in LATER[owner].split() if hasattr(owner, name)] == []
 
 
 @pytest.mark.parametrize("durability", ["os", "interval", "sync"])
-def test_every_durability_is_there(tmp_path: Path, durability: Any) -> None:
+def test_every_durability_exists(tmp_path: Path, durability: Any) -> None:
     with klog.open(tmp_path, create=True, durability=durability) as logs:
         logs.create_topic("t")
         logs.log("t").append([(None, b"x")])
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     assert [name for name in klog.__all__ if not hasattr(klog, name)] == []
     assert {"Log", "LogConfig", "LogManager", "ManagerConfig", "Record", "TimestampType", "KlogError"} <= {
         *klog.__all__
@@ -110,7 +110,7 @@ def test_every_public_name_is_there() -> None:
     assert klog.clock.ManualClock(5).wall_ms() == 5
 
 
-def test_a_log_tells_what_it_holds(tmp_path: Path) -> None:
+def test_a_log_reports_its_content(tmp_path: Path) -> None:
     clock = klog.clock.ManualClock(1_700_000_000_000)
     with klog.open(tmp_path / "data", create=True, clock=clock) as logs:
         logs.create_topic("events", partitions=2, config={"segment.bytes": 1 << 20})
@@ -200,7 +200,7 @@ def test_a_reader_is_an_arrow_stream(tmp_path: Path) -> None:
     assert table["timestamp"].null_count == 1
 
 
-def test_text_for_bytes_says_what_to_do(tmp_path: Path) -> None:
+def test_text_instead_of_bytes_raises_with_advice(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "events-0") as log, pytest.raises(TypeError, match=r"\.encode\(\)"):
         log.append([("k", "v")])
 
@@ -210,18 +210,18 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         klog.open(tmp_path)
 
 
-def test_a_forgotten_close_warns(tmp_path: Path) -> None:
+def test_a_missing_close_warns(tmp_path: Path) -> None:
     klog.open(tmp_path, create=True).close()
     with pytest.warns(ResourceWarning, match="never closed"):
         klog.open(tmp_path)
 
 
-def test_an_unknown_key_names_its_neighbour() -> None:
+def test_an_unknown_key_raises_with_the_nearest_one() -> None:
     with pytest.raises(klog.errors.InvalidConfig, match=r"did you mean segment\.bytes"):
         klog.LogConfig({"segment.byte": 1})
 
 
-def test_errors_stand_in_one_tree_with_kafkas_codes() -> None:
+def test_errors_have_one_base_class_and_kafkas_codes() -> None:
     classes = [value for value in vars(klog.errors).values() if isinstance(value, type)]
     assert all(issubclass(cls, klog.KlogError) for cls in classes)
     codes = {"OffsetOutOfRange": 1, "CorruptBatch": 2, "UnknownTopicOrPartition": 3, "TopicExists": 36}
@@ -229,7 +229,7 @@ def test_errors_stand_in_one_tree_with_kafkas_codes() -> None:
 
 
 def _loaded(code: str) -> set[str]:
-    """What a fresh interpreter has in sys.modules after some code."""
+    """The modules in sys.modules of a new interpreter after some code."""
     script = f"{code}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}), file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -245,7 +245,9 @@ def test_import_is_light() -> None:
     loaded = _loaded("import klog")
     assert "klog" in loaded
     heavy = {"numpy", "pyarrow", "pyspark", "click", "pandas", "rich"}
-    assert loaded.isdisjoint({*heavy, "typing_extensions"})  # the last is no dependency, and yet in every test's .venv
+    assert loaded.isdisjoint(
+        {*heavy, "typing_extensions"}
+    )  # the last is not a dependency, but is in every test's .venv
 
 
 def test_help_is_light() -> None:
@@ -259,20 +261,20 @@ def test_help_is_light() -> None:
 
 
 @pytest.mark.parametrize("verb", ["demo", "import", "cat", "dump", "verify", "ls", "cache", "bench disk", "compact"])
-def test_verb_is_there_with_json(verb: str) -> None:
+def test_verb_exists_with_json(verb: str) -> None:
     command = [sys.executable, "-m", "klog.cli", *verb.split(), "--help"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0 and "--json" in done.stdout
 
 
 @pytest.mark.parametrize("verb", ["repair"])
-def test_verb_of_later_is_unknown(verb: str) -> None:
+def test_later_verb_is_unknown(verb: str) -> None:
     command = [sys.executable, "-m", "klog.cli", verb]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 2 and f"No verb '{verb}'" in done.stderr
 
 
-def test_spark_options_are_as_promised() -> None:
+def test_spark_options_are_as_specified() -> None:
     assert {*spark_options.SERVED} == {
         *("path", "paths", "subscribe", "subscribePattern", "assign", "includeHeaders"),
         *("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),

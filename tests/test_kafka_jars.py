@@ -1,4 +1,4 @@
-"""The jars of Kafka are fetched once, however many processes of tests ask for them."""
+"""Kafka's jars are fetched once, however many test processes need them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import pytest
 from tools import kafka_jars
 
 
-def test_who_asks_while_another_fetches_waits_and_fetches_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_process_waits_and_fetches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_jars, "HOME", tmp_path)
     monkeypatch.setattr(shutil, "which", lambda program: f"/usr/bin/{program}")
     fetches, again = [], threading.Event()

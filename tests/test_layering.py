@@ -1,4 +1,4 @@
-"""Imports point left and down: tools/check_layers.py lists every arrow, and none of them may point up."""
+"""Imports point left and down: tools/check_layers.py lists every import, and none may point up."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_a_circle_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert ["disk: 3" in line for line in check_layers.wrong_counts()] == [True]
 
 
-def test_every_room_has_its_place() -> None:
-    rooms = {path.name for path in (check_layers.ROOT / "klog").iterdir() if (path / "__init__.py").exists()}
-    assert rooms <= {*check_layers.ORDER, *check_layers.EVERYWHERE}
+def test_every_package_has_its_place() -> None:
+    packages = {path.name for path in (check_layers.ROOT / "klog").iterdir() if (path / "__init__.py").exists()}
+    assert packages <= {*check_layers.ORDER, *check_layers.EVERYWHERE}
 
 
 @pytest.mark.parametrize(
-    ("room", "line", "complaint"),
+    ("package", "line", "complaint"),
     [
         ("codec", "from klog.record import decode", "points up"),
         ("segment", "import klog.log", "points up"),
@@ -48,10 +48,10 @@ def test_every_room_has_its_place() -> None:
         ("attic", "from klog.record import Record", "no place in ORDER"),
     ],
 )
-def test_an_arrow_that_points_up_is_seen(
-    room: str, line: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_upward_import_is_found(
+    package: str, line: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = tmp_path / "klog" / room / "planted.py"
+    module = tmp_path / "klog" / package / "planted.py"
     module.parent.mkdir(parents=True)
     module.write_text(f"{line}\n")
     monkeypatch.setattr(check_layers, "ROOT", tmp_path)

@@ -1,4 +1,4 @@
-"""Locks that know their thread."""
+"""Locks that know their owner thread."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def in_another_thread(action: Any) -> Any:
     thread = threading.Thread(target=lambda: got.append(action()))
     thread.start()
     thread.join(PATIENCE)
-    assert got, "it never came back"
+    assert got, "it never returned"
     return got[0]
 
 
 @pytest.mark.parametrize("kind", [OwnLock, CallLock])
-def test_any_thread_may_ask_whether_it_is_locked(kind: type[OwnLock]) -> None:
-    """As threading.Condition of Python 3.14 requires of a lock."""
+def test_any_thread_may_call_locked(kind: type[OwnLock]) -> None:
+    """threading.Condition of Python 3.14 requires this of a lock."""
     lock = kind()
     assert (lock.locked(), in_another_thread(lock.locked)) == (False, False)
     with lock:
@@ -37,7 +37,7 @@ def test_any_thread_may_ask_whether_it_is_locked(kind: type[OwnLock]) -> None:
 
 @pytest.mark.parametrize("kind", [OwnLock, CallLock])
 def test_one_thread_at_a_time(kind: type[OwnLock]) -> None:
-    """Y2: 4 threads count, none is lost."""
+    """Y2: 4 threads count, and no increment is lost."""
     lock, count, least = kind(), 0, []
 
     def work() -> None:
@@ -58,7 +58,7 @@ def test_one_thread_at_a_time(kind: type[OwnLock]) -> None:
     assert count == 8000 and all(least) and not lock._is_owned()
 
 
-def test_nobody_waits_for_himself() -> None:
+def test_a_thread_never_waits_for_itself() -> None:
     """Y1"""
     lock = OwnLock()
     with lock:
@@ -70,7 +70,7 @@ def test_nobody_waits_for_himself() -> None:
         lock.release()
 
 
-def test_calls_begin_one_at_a_time_and_end_with_their_hold() -> None:
+def test_calls_run_one_at_a_time_and_end_with_their_lock() -> None:
     lock = CallLock()
     with lock:
         with lock:
@@ -90,7 +90,7 @@ def test_calls_begin_one_at_a_time_and_end_with_their_hold() -> None:
     lock.check(LOG, "a close")
 
 
-def test_a_call_beside_is_a_call() -> None:
+def test_a_call_under_beside_counts_as_a_call() -> None:
     lock = CallLock()
     with lock.beside, pytest.raises(ReentrantCall, match="a close inside a flush"):
         lock.check(LOG, "a close")
@@ -100,7 +100,7 @@ def test_a_call_beside_is_a_call() -> None:
         lock.begins(LOG, "a close")
 
 
-def test_a_condition_lets_go_of_all_of_it() -> None:
+def test_a_condition_releases_every_level() -> None:
     lock = CallLock()
     condition = threading.Condition(lock)  # type: ignore[arg-type]
     with condition, lock:
@@ -121,7 +121,7 @@ def test_a_condition_lets_go_of_all_of_it() -> None:
     assert not lock._is_owned() and in_another_thread(lambda: lock.acquire())
 
 
-def test_turns_of_a_directory(tmp_path: Any) -> None:
+def test_the_locks_of_a_directory(tmp_path: Any) -> None:
     with directory_lock(str(tmp_path)):
         with pytest.raises(ReentrantCall), directory_lock(str(tmp_path)):
             pass

@@ -25,7 +25,7 @@ def run(*command: str) -> None:
 
 
 def test_the_self_test_passes_with_musl(tmp_path: Path) -> None:
-    """musl-gcc, linked statically. Seen to fail with calls that only glibc has."""
+    """musl-gcc, linked statically. It was seen to fail with glibc-only calls."""
     needs("musl-gcc")
     run("musl-gcc", *FLAGS, "-static", *SOURCES, "-o", str(tmp_path / "selftest"))
     run(str(tmp_path / "selftest"))

@@ -1,4 +1,4 @@
-"""Tasks run when they are due, in the order of their due times, and never behind a caller's back."""
+"""Tasks run when they are due, in order of their due times, and never unexpectedly in a caller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.child import in_child
 from tests.support.patience import PATIENCE
 
 
-def test_a_manual_clock_passes_through_every_due_moment_in_order() -> None:
+def test_a_manual_clock_runs_tasks_at_each_due_time_in_order() -> None:
     clock = ManualClock(0)
     scheduler, other = Scheduler(clock), Scheduler(clock)
     seen: list[tuple[str, int]] = []
@@ -66,7 +66,7 @@ def test_a_failing_task_ends_neither_its_period_nor_the_others(caplog: pytest.Lo
 
 
 class _Jumping(SystemClock):
-    """A machine that was asleep: its clock may jump."""
+    """A system clock that may jump, as after sleep mode."""
 
     now = 100.0
 
@@ -74,7 +74,7 @@ class _Jumping(SystemClock):
         return self.now
 
 
-def test_missed_periods_are_not_made_up_for() -> None:
+def test_missed_periods_are_skipped() -> None:
     clock = _Jumping()
     scheduler = Scheduler(clock)
     seen: list[float] = []
@@ -88,7 +88,7 @@ def test_missed_periods_are_not_made_up_for() -> None:
     assert seen == [150.5, 151.5]
 
 
-def test_the_thread_runs_what_is_due_until_it_is_stopped() -> None:
+def test_the_thread_runs_due_tasks_until_it_is_stopped() -> None:
     scheduler = Scheduler(SystemClock())
     ran = threading.Event()
     scheduler.start()
@@ -131,13 +131,13 @@ def test_nothing_runs_in_a_forked_child() -> None:
 
 
 @pytest.mark.parametrize(("delay_ms", "period_ms"), [(-1, None), (0, 0), (5, -1)])
-def test_impossible_times_are_refused(delay_ms: int, period_ms: int | None) -> None:
+def test_impossible_times_raise(delay_ms: int, period_ms: int | None) -> None:
     with pytest.raises(ValueError, match="task x"):
         Scheduler(ManualClock(0)).schedule("x", lambda: None, delay_ms, period_ms)
 
 
-def test_where_a_thread_runs_what_is_due_nobody_else_does() -> None:
-    """M21: an append does not do the background's work, however long that keeps the thread."""
+def test_due_tasks_run_only_in_the_schedulers_thread() -> None:
+    """M21: an append does not run background tasks, however long they occupy the thread."""
     scheduler = Scheduler(SystemClock())
     entered, gate, ran = threading.Event(), threading.Event(), threading.Event()
     seen: list[str] = []
@@ -158,8 +158,8 @@ def test_where_a_thread_runs_what_is_due_nobody_else_does() -> None:
         scheduler.stop()
 
 
-def test_a_forked_child_stops_it_although_a_thread_of_the_parent_was_at_it() -> None:
-    """The condition stays taken in the child for ever: a manager's close() there must not wait for it."""
+def test_a_forked_child_can_stop_it_while_the_parents_thread_holds_it() -> None:
+    """The condition stays locked in the child for good: a manager's close() there must not wait for it."""
     scheduler, taken, over = Scheduler(SystemClock()), threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -172,7 +172,7 @@ def test_a_forked_child_stops_it_although_a_thread_of_the_parent_was_at_it() -> 
     taken.wait(PATIENCE)
 
     def stop() -> str:
-        signal.alarm(int(PATIENCE))  # its end, where it hangs
+        signal.alarm(int(PATIENCE))  # ends it if it hangs
         scheduler.stop()
         return "stopped"
 

@@ -1,4 +1,4 @@
-"""Each native module has a stub, and mypy.stubtest finds the two of one mind: tools/check_stubs.py as a test."""
+"""Each native module has a stub, and mypy.stubtest finds no difference: tools/check_stubs.py as a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_stubs_and_modules_agree(capfd: pytest.CaptureFixture[str]) -> None:
     assert check_stubs.main() == 0, capfd.readouterr()
 
 
-def test_a_missing_stub_is_seen(
+def test_a_missing_stub_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "klog").mkdir()

@@ -1,4 +1,4 @@
-"""`mypy --strict` lets programs append every form of records that is documented, and nothing else."""
+"""`mypy --strict` accepts every documented form of records for append, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# A line that mypy is to refuse ends with "# refused".
+# A line that mypy must refuse ends with "# refused".
 PROGRAM = """
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, NamedTuple
@@ -106,7 +106,7 @@ async def bad_async(log: klog.Log) -> None:
 
 
 def refused_lines(path: Path) -> set[int]:
-    """mypy's cache may show the errors with the folder that the same program had in an earlier run."""
+    """mypy's cache may report errors with the folder of an earlier run of the same program."""
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr
@@ -115,7 +115,7 @@ def refused_lines(path: Path) -> set[int]:
     return {int(number) for _, number, _ in found}
 
 
-def test_only_documented_forms_of_records_are_taken(tmp_path: Path) -> None:
+def test_only_documented_forms_of_records_are_accepted(tmp_path: Path) -> None:
     pytest.importorskip("mypy", reason="needs: mypy")
     program = tmp_path / "append_every_form.py"
     program.write_text(PROGRAM)

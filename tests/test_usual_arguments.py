@@ -1,5 +1,5 @@
-"""What programs usually have at hand is taken: numpy's integers, subclasses of str and int, members of enums, paths, times
-of pandas, every type of a configuration's values."""
+"""Common argument types are accepted: numpy's integers, subclasses of str and int, members of enums, paths, timestamps
+of pandas, every type of a config's values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from klog import record
 
 
 class Name(str):
-    """A str of a program's own."""
+    """A program's own subclass of str."""
 
 
 class Topics(enum.StrEnum):
@@ -109,7 +109,7 @@ def test_paths(tmp_path: Path) -> None:
 
 
 def test_words_and_levels(logs: Any) -> None:
-    """Every topic of topics() as it is; an origin and a codec of a program's own enum; a level of numpy's."""
+    """Every topic of topics() unchanged; an origin and a codec from a program's own enum; a level from numpy."""
     logs.warm_up(logs.topics(), timeout=numpy.float64(5))
     log = logs.log("events")
     log.append_batches(record.encode([(b"k", b"v")]), origin=Topics.CLIENT)

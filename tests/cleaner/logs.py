@@ -1,4 +1,4 @@
-"""Small logs to clean, and what must be true of them before, during and after."""
+"""Small logs to clean, and checks that hold before, during and after a cleaning."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def open_log(directory: Path, *, clock: ManualClock | None = None, files: Any = 
 
 
 def append(log: klog.Log, pairs: Iterable[tuple[bytes | None, bytes | None]], batch: int = 3, **more: Any) -> None:
-    """In batches of a few records."""
+    """Append the records in batches of a few."""
     pairs = list(pairs)
     for start in range(0, len(pairs), batch):
         log.append([(key, value, NOW) for key, value in pairs[start : start + batch]], **more)
 
 
 def latest(log: klog.Log) -> dict[bytes, bytes | None]:
-    """What a reader of the whole log ends up with."""
+    """The state that a reader of the whole log ends up with: key to latest value."""
     return {record.key: record.value for record in log.read(isolation="log_end")}
 
 
 def values(log: klog.Log) -> dict[bytes, bytes]:
-    """The same, tombstones done."""
+    """The same as latest(), with tombstones applied."""
     return {key: value for key, value in latest(log).items() if value is not None}
 
 
@@ -52,7 +52,7 @@ def offsets(log: klog.Log) -> list[int]:
 
 
 def fill(log: klog.Log, *, keys: int = 10, segments: int = 3, records: int = 45) -> None:
-    """Closed segments of the same keys again and again, and an active one."""
+    """Write closed segments that repeat the same keys, and an active segment."""
     number = 0
     for _ in range(segments):
         append(log, [(b"key-%d" % ((number + i) % keys), b"value-%d" % (number + i)) for i in range(records)])
@@ -62,15 +62,16 @@ def fill(log: klog.Log, *, keys: int = 10, segments: int = 3, records: int = 45)
 
 
 def damage(log: klog.Log, segment: int = 1) -> Path:
-    """One bit of a record of that segment, as fill() has made it; its file."""
+    """Flip one bit of a record of that segment of fill(); return its file."""
     path = Path(log.segments[segment].path)
     path.write_bytes(flip(path.read_bytes(), 300))
     return path
 
 
 def done_in(directory: Path, act: Callable[[klog.Log], object], files: CrashFiles | None = None, **more: Any) -> None:
-    """Open a log, do that to it and close it. Where it raises, and on a disk that forgets, it ends as by the death of the
-    process instead."""
+    """Open a log, run the function on it and close it.
+
+    If the function raises while the files are CrashFiles, the log is not closed, as if the process had died."""
     log = open_log(directory, files=files, **more)
     try:
         act(log)

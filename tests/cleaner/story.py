@@ -1,4 +1,4 @@
-"""A log as its producers write it, cleaned by hand: what a statement about the cleaner is told and shown in."""
+"""A log built by producers and cleaned by hand: the tests of statements about the cleaner use it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def key(number: int) -> bytes:
 
 
 class Story:
-    """The log, what its producers remember, and what is left of it. Keys are numbers, values the offsets they got."""
+    """The log, its producers' next sequences, and checks of what is left. Keys are numbers, values their offsets."""
 
     def __init__(self, parent: Path, **config: Any) -> None:
         self.parent = parent
@@ -48,7 +48,7 @@ class Story:
         self.log.close()
 
     def reload(self) -> None:
-        """Closed, and opened as after a crash that made nothing durable: all it knows comes from its batches."""
+        """Close, and open as after a crash that made nothing durable: the log knows only what its batches contain."""
         self.log.close()
         for path in (self.parent / "t-0").glob("*.snapshot"):
             path.unlink()
@@ -57,7 +57,7 @@ class Story:
     # ---- writing ---------------------------------------------------------------------------------------------------
 
     def put(self, *keys: int, value: bytes | None = b"") -> None:
-        """A record each, in a batch each."""
+        """Append each record in a batch of its own."""
         for number in keys:
             text = b"%d" % self.log.log_end_offset if value == b"" else value
             self.log.append([(key(number), text, self.clock.wall_ms())])
@@ -65,7 +65,7 @@ class Story:
     def produce(
         self, pid: int, *keys: int, transactional: bool = False, sequence: int | None = None
     ) -> klog.AppendInfo:
-        """A batch of an idempotent producer, or of its transaction. sequence: one that was there already."""
+        """Append a batch of an idempotent producer, or of its transaction. sequence: repeats an earlier one."""
         base = self.sequences[pid] if sequence is None else sequence
         batch = encode(
             [(key(number), key(number), NOW) for number in keys],
@@ -87,21 +87,21 @@ class Story:
         self.log.append_batches(marker(pid, 0, "abort"), origin="coordinator")
 
     def replicate(self, offset: int, *keys: int) -> None:
-        """A batch with offsets of its own."""
+        """Append a batch with given offsets, as a follower does."""
         records = [(key(number), b"%d" % (offset + n), NOW) for n, number in enumerate(keys)]
         self.log.append_batches(encode(records, base_offset=offset, leader_epoch=0), origin="replication")
 
     # ---- cleaning --------------------------------------------------------------------------------------------------
 
     def clean(self, *, after: int = 0, afresh: bool = False, **more: Any) -> CompactionStats:
-        """What is there by now. after: ms that go by before it. afresh: all of it, as if it had never been cleaned."""
+        """Clean the log. after: ms to wait first. afresh: clean from the log start, as if never cleaned."""
         self.clock.advance(after)
         if afresh:
             (self.parent / CHECKPOINT).unlink(missing_ok=True)
         return self.log.compact(**{"roll": True, **more})
 
     def clean_twice(self) -> None:
-        """Two passes over all of it: the first sets horizons, the second is behind them."""
+        """Two passes over the whole log: the first sets delete horizons, the second runs after them."""
         self.clean(afresh=True)
         self.clean(after=RETENTION_MS + 1, afresh=True)
 
@@ -109,7 +109,7 @@ class Story:
 
     @property
     def batches(self) -> list[RecordBatch]:
-        """All batches in the files, empty ones and markers as well."""
+        """All batches in the files, including empty ones and markers."""
         return [
             batch
             for segment in self.log.segments
@@ -123,7 +123,7 @@ class Story:
 
     @property
     def offsets(self) -> list[int]:
-        """O: the records that have a key and a value, markers among them."""
+        """O: the offsets of records with a key and a value, including markers."""
         return [
             record.offset
             for batch in self.batches
@@ -133,7 +133,7 @@ class Story:
 
     @property
     def keys(self) -> list[int]:
-        """Of these, those of data."""
+        """The keys of the data records among them."""
         return [
             int(record.key or b"")
             for batch in self.batches
@@ -144,7 +144,7 @@ class Story:
 
     @property
     def last_sequences(self) -> dict[int, int]:
-        """What the files tell of each producer's last batch of data."""
+        """The last sequence of each producer, as the files record it."""
         return {
             batch.producer_id: batch.base_sequence + batch.last_offset - batch.base_offset
             for batch in self.batches
@@ -153,17 +153,17 @@ class Story:
 
     @property
     def aborted(self) -> list[tuple[int, int, int]]:
-        """Of each aborted transaction: the producer, the first offset, the marker's."""
+        """(producer id, first offset, marker's offset) of each aborted transaction."""
         return [(entry.producer_id, entry.first_offset, entry.last_offset) for entry in self.log.aborted_transactions()]
 
     @property
     def temporary(self) -> list[str]:
-        """Files that no log has between two cleanings."""
+        """Files that exist only during a cleaning."""
         return [path.name for path in Path(self.log.path).iterdir() if path.suffix in (".cleaned", ".swap")]
 
     def write_segments(self, count: int, keys: Iterable[int] | None = None) -> None:
-        """Until there are so many segments, the last with one record: by default each record has a key of its own, its
-        offset."""
+        """Write records until the log has this many segments, the last with one record. By default each record's key is
+        its offset."""
         numbers = iter(keys) if keys is not None else None
         while len(self.log.segments) < count:
             self.put(self.log.log_end_offset if numbers is None else next(numbers))

@@ -1,6 +1,6 @@
-"""klog's cleaner over random logs leaves what the model says, batch by batch: tests/support/cleaner_reference.py.
+"""klog's cleaner leaves the same batches of random logs as the model, tests/support/cleaner_reference.py.
 
-The model has been held against Kafka's own cleaner over logs like these: tests/interop/test_cleaner_model.py.
+The model was compared with Kafka's own cleaner over logs like these: tests/interop/test_cleaner_model.py.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 import klog
 from klog.clock import ManualClock
 from tests.support import cleaned, cleaner_reference, golden
-from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_behind_an_abort
+from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_after_an_abort
 
 CHECKPOINT = "cleaner-offset-checkpoint"
 
 
 def compare(log: klog.Log, directory: Path, task: cleaner_reference.Task, where: str) -> None:
-    """One round over a log, and what the model says of it."""
+    """Run one round over a log and compare the outcome with the model's."""
     before = (log.size, log.count())
     stats = log.compact(rounds=1)
     differences = golden.Differences(where)
@@ -35,17 +35,17 @@ def compare(log: klog.Log, directory: Path, task: cleaner_reference.Task, where:
         cleaned.compare_with_model(differences, directory, task, made)
     sizes = {path.name: path.stat().st_size for path in directory.iterdir() if path.suffix in (".index", ".timeindex")}
     too_large = {name: size for name, size in sizes.items() if size > task.index_bytes}
-    differences.equal("indexes beyond segment.index.bytes, which Kafka's cleaner would choke on", too_large, {})
+    differences.equal("indexes beyond segment.index.bytes, where Kafka's cleaner would fail", too_large, {})
     differences.report()
 
 
 def problems(directory: Path) -> list[object]:
-    """But for a log.dir's files, which a log alone has none of, and holes between offsets, which are meant."""
+    """The problems that verify finds, except missing log.dir files (a single log has none) and intended offset gaps."""
     return [problem for problem in klog.verify(directory).problems if problem.kind not in ("checkpoint", "gap")]
 
 
 def live_in_sessions(seed: int, parent: Path, cleanings: int) -> None:
-    """A log is written to and cleaned by turns, opened for each."""
+    """Write and clean a log alternately, and reopen it each time."""
     log = DirtyLog(seed)
     directory = log.directory(parent)
     for number in range(cleanings):
@@ -60,8 +60,8 @@ def live_in_sessions(seed: int, parent: Path, cleanings: int) -> None:
 
 
 def live_in_one_session(seed: int, parent: Path, cleanings: int) -> None:
-    """The same to a log that stays open: what it remembers must go with the segments. A load as after a crash, which
-    remembers nothing, then reads the same."""
+    """Write and clean a log that stays open: its caches must follow the segments. A load after a crash, which has no
+    caches, must read the same."""
     log = DirtyLog(seed)
     first = log.plan(once=True)
     clock = ManualClock(first.now_ms)
@@ -83,9 +83,9 @@ def live_in_one_session(seed: int, parent: Path, cleanings: int) -> None:
         assert [list(opened.read(isolation=isolation)) for isolation in ("read_committed", "high_watermark")] == read
 
 
-@pytest.mark.parametrize("seed", [*range(10), 321, 324])  # the last two want more index entries than there is room for
+@pytest.mark.parametrize("seed", [*range(10), 321, 324])  # the last two need more index entries than fit
 @pytest.mark.parametrize("life", [live_in_sessions, live_in_one_session])
-def test_one_life(seed: int, life: Callable[[int, Path, int], None], tmp_path: Path) -> None:
+def test_random_logs_match_the_model(seed: int, life: Callable[[int, Path, int], None], tmp_path: Path) -> None:
     life(seed, tmp_path, 3)
 
 
@@ -94,18 +94,19 @@ def test_one_life(seed: int, life: Callable[[int, Path, int], None], tmp_path: P
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(seed=st.integers(1000, 10**9), cleanings=st.integers(1, 5))
 @pytest.mark.parametrize("life", [live_in_sessions, live_in_one_session])
-def test_any_life(
+def test_many_random_logs_match_the_model(
     life: Callable[[int, Path, int], None], seed: int, cleanings: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     life(seed, tmp_path_factory.mktemp("life"), cleanings)
 
 
 def test_a_deleted_key_stays_deleted(tmp_path: Path) -> None:
-    """Rounds of a small map, the second of which begins behind an abort marker in the middle of a segment. Kafka takes
-    the commit behind it for an abort, and the old value outlives its tombstone."""
+    """Rounds with a small map: the second begins after an abort marker in the middle of a segment.
+
+    Kafka takes the following commit marker for an abort, so the old value outlives its tombstone."""
     directory = tmp_path / "dirty-0"
     config = {
-        **deletion_behind_an_abort(directory),
+        **deletion_after_an_abort(directory),
         "log.cleaner.threads": 1,
         "log.cleaner.dedupe.buffer.size": 2 * 24,
         "log.cleaner.io.buffer.load.factor": 1.0,

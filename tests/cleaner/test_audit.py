@@ -1,4 +1,4 @@
-"""klog-audit.jsonl: lines that last, a torn one that does no harm, and files that are refused by name."""
+"""klog-audit.jsonl: complete lines are kept, a torn last line is dropped, an invalid file raises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cleaner.logs import NOW, append, open_log
 LINE = {"outcome": "done", "time": "2026-01-01T00:00:00.000Z"}
 
 
-def test_a_purge_says_what_it_did_and_not_the_key(tmp_path: Path) -> None:
+def test_a_purge_logs_its_outcome_without_the_key(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         append(log, [(b"secret", b"1"), (b"b", b"2"), (b"secret", b"3")])
         log.purge_key(b"secret", roll=True)
@@ -55,7 +55,7 @@ def test_other_tools_accept_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"version": 1, "outc', b"\0" * 40, b"{"])
-def test_a_torn_last_line_is_left_out_and_cut_off(tmp_path: Path, torn: bytes) -> None:
+def test_a_torn_last_line_is_ignored_and_truncated(tmp_path: Path, torn: bytes) -> None:
     """A2"""
     audit.append(RealFiles(), str(tmp_path), LINE)
     with (tmp_path / audit.FILE).open("ab") as file:
@@ -72,7 +72,7 @@ def test_a_torn_last_line_is_left_out_and_cut_off(tmp_path: Path, torn: bytes) -
 @pytest.mark.parametrize(
     "bad", [b"garbage\n", b"[]\n", b'{"version": 1}\n', b'{"version": "1", "outcome": "done"}\n', b"x"]
 )
-def test_a_broken_file_is_named_and_nothing_is_purged(tmp_path: Path, bad: bytes) -> None:
+def test_an_invalid_file_raises_and_nothing_is_purged(tmp_path: Path, bad: bytes) -> None:
     good = json.dumps({"version": 1, **LINE}).encode() + b"\n"
     with open_log(tmp_path / "t-0") as log:
         append(log, [(b"k", b"v")])
@@ -85,7 +85,7 @@ def test_a_broken_file_is_named_and_nothing_is_purged(tmp_path: Path, bad: bytes
         assert log.count() == 1
 
 
-def test_a_directory_of_its_name_is_named(tmp_path: Path) -> None:
+def test_a_directory_in_place_of_the_file_raises(tmp_path: Path) -> None:
     (tmp_path / audit.FILE).mkdir()
     with open_log(tmp_path / "t-0") as log:
         append(log, [(b"k", b"v")])
@@ -95,7 +95,7 @@ def test_a_directory_of_its_name_is_named(tmp_path: Path) -> None:
         assert log.count() == 1
 
 
-def test_a_newer_klog_s_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_file_of_a_newer_version_raises(tmp_path: Path) -> None:
     (tmp_path / audit.FILE).write_bytes(b'{"version": 2, "outcome": "done"}\n')
     with pytest.raises(NewerFormat, match=r"klog-audit\.jsonl has a line of version 2"):
         read_audit(tmp_path)
@@ -103,7 +103,7 @@ def test_a_newer_klog_s_file_is_refused_by_name(tmp_path: Path) -> None:
         audit.append(RealFiles(), str(tmp_path), LINE)
 
 
-def test_a_long_file_is_not_read_to_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appending_does_not_read_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "_TAIL", 300)
     for number in range(50):
         audit.append(RealFiles(), str(tmp_path), {**LINE, "id": number})

@@ -1,4 +1,4 @@
-"""Cleaning beside threads that append and read: nobody waits for it, nobody sees anything that was not there."""
+"""Cleaning concurrent with appends and reads: it blocks no thread, and readers see only records that were written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCHES = 150
 
 
 def test_appends_and_reads_go_on(tmp_path: Path) -> None:
-    """Every value of a key is larger than the one before, in any read of all; offsets rise; the last values are right."""
+    """In every full read, the values of a key rise and offsets rise; the last values are right."""
     failures: list[BaseException] = []
     done = threading.Event()
 
@@ -54,7 +54,7 @@ def test_appends_and_reads_go_on(tmp_path: Path) -> None:
             except BaseException as error:
                 failures.append(error)
 
-        other = open_log(tmp_path / "t-0", read_only=True)  # as another process has it: it shares no lock
+        other = open_log(tmp_path / "t-0", read_only=True)  # as in another process: it shares no lock
         threads = [
             threading.Thread(target=write),
             threading.Thread(target=read, args=(log,)),
@@ -71,7 +71,7 @@ def test_appends_and_reads_go_on(tmp_path: Path) -> None:
         rounds += log.compact(roll=True).rounds
         for failure in failures:
             raise failure
-        assert rounds  # how many of them beside the writer is a matter of the machine
+        assert rounds  # how many run beside the writer depends on the machine
         expected: dict[bytes, bytes] = {}
         for number in range(BATCHES):
             expected.update({b"%d" % (i * number % KEYS): b"%09d" % number for i in range(10)})
@@ -81,8 +81,8 @@ def test_appends_and_reads_go_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["compact", "purge", "truncate", "retention"])
 @pytest.mark.parametrize("stage", ["index", "clean", "search", "purge"])
-def test_a_dry_run_looks_again_where_a_writer_comes_in_between(tmp_path: Path, change: str, stage: str) -> None:
-    """It is read-only, as in another process. Nothing is damaged, and so nothing is raised."""
+def test_a_dry_run_retries_when_a_writer_changes_the_log(tmp_path: Path, change: str, stage: str) -> None:
+    """The dry run is read-only, as in another process. Nothing is damaged, so it raises nothing."""
     with open_log(tmp_path / "t-0", config={"cleanup.policy": "compact,delete", "file.delete.delay.ms": 0}) as log:
         fill(log)
         reader = open_log(tmp_path / "t-0", read_only=True)
@@ -115,7 +115,7 @@ def test_a_dry_run_looks_again_where_a_writer_comes_in_between(tmp_path: Path, c
             assert 0 < stats.bytes_after < stats.bytes_before or change == "compact"
 
 
-def test_damage_is_still_told_beside_a_writer(tmp_path: Path) -> None:
+def test_damage_is_reported_while_a_writer_appends(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         damage(log)
@@ -126,7 +126,7 @@ def test_damage_is_still_told_beside_a_writer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("act", ["compact", "purge"])
-def test_a_log_that_is_deleted_by_who_hears_of_its_progress_is_closed(tmp_path: Path, act: str) -> None:
+def test_a_log_deleted_by_the_progress_callback_is_closed(tmp_path: Path, act: str) -> None:
     with klog.open(tmp_path, create=True, clock=ManualClock(NOW)) as logs:
         logs.create_topic("t", config={**CONFIG, "file.delete.delay.ms": 0})
         log = logs.log("t")
@@ -143,8 +143,8 @@ def test_a_log_that_is_deleted_by_who_hears_of_its_progress_is_closed(tmp_path: 
 
 
 @pytest.mark.parametrize("stage", ["index", "clean", "purge"])
-def test_what_is_cut_and_filled_again_to_the_same_byte_is_not_replaced_by_what_was(tmp_path: Path, stage: str) -> None:
-    """By who hears of its progress: nothing that was cut comes back, nothing that came in its place goes."""
+def test_a_segment_truncated_and_refilled_to_the_same_size_is_not_replaced(tmp_path: Path, stage: str) -> None:
+    """A progress callback truncates and refills the log: no truncated record returns, no new record is lost."""
     policy = "delete" if stage == "purge" else "compact"
     with open_log(tmp_path / "t-0", config={"cleanup.policy": policy}) as log:
         append(log, [(b"old-1", b"1"), (b"old-2", b"1"), (b"old-1", b"2"), (b"old-2", b"2")], batch=1)
@@ -152,7 +152,7 @@ def test_what_is_cut_and_filled_again_to_the_same_byte_is_not_replaced_by_what_w
         append(log, [(b"last", b"1")])
         size, cut = log.segments[0].size, []
 
-        def write_anew(event: Event) -> None:
+        def rewrite_tail(event: Event) -> None:
             if not cut and event.stage == stage:
                 cut.append(log.truncate_to(1))
                 append(log, [(b"new-1", b"3"), (b"new-2", b"3"), (b"new-3", b"3")], batch=1)
@@ -161,16 +161,14 @@ def test_what_is_cut_and_filled_again_to_the_same_byte_is_not_replaced_by_what_w
                 append(log, [(b"last", b"2")])
 
         run: Any = functools.partial(log.purge_key, b"old-2") if stage == "purge" else log.compact
-        run(progress=write_anew)
+        run(progress=rewrite_tail)
         assert cut == [True]
         assert values(log) == {b"old-1": b"1", b"new-1": b"3", b"new-2": b"3", b"new-3": b"3", b"last": b"2"}
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-def test_what_came_in_place_of_what_was_cut_behind_the_last_swap_is_not_called_clean(
-    tmp_path: Path, by_hand: bool
-) -> None:
-    """By who handles the line about that swap, in the same thread: the checkpoint says no more than what is true."""
+def test_records_appended_after_a_truncation_during_the_last_swap_stay_dirty(tmp_path: Path, by_hand: bool) -> None:
+    """The handler of the swap's log line truncates and appends: the checkpoint must not exceed what is clean."""
     clock = ManualClock(NOW)
     config = {"log.cleaner.dedupe.buffer.size": 1 << 20}
     with klog.open(tmp_path, create=True, clock=clock, config=config) as logs:
@@ -180,7 +178,7 @@ def test_what_came_in_place_of_what_was_cut_behind_the_last_swap_is_not_called_c
         log.roll()
         append(log, [(b"last", b"1")])
 
-        class CutBehindTheSwap(logging.Handler):
+        class TruncateAfterTheSwap(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:
                 if not cut and record.getMessage().startswith("event=cleaned "):
                     cut.append(log.truncate_to(0))
@@ -188,7 +186,7 @@ def test_what_came_in_place_of_what_was_cut_behind_the_last_swap_is_not_called_c
                     log.roll()
                     append(log, [(b"last", b"2")])
 
-        cleaner, handler = logging.getLogger("klog.cleaner"), CutBehindTheSwap()
+        cleaner, handler = logging.getLogger("klog.cleaner"), TruncateAfterTheSwap()
         cleaner.addHandler(handler)
         level = cleaner.level
         cleaner.setLevel(logging.INFO)

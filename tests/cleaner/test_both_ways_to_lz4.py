@@ -1,4 +1,4 @@
-"""A cleaning takes lz4 around Python, where it can: the outcome is that of Python's way."""
+"""The cleaner's native lz4 path leaves the same batches as the Python path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = b"".join(b"flight %d from EWR to %s;" % (n * 7919 % 1000, (b"ORD", b"LAX"
 
 
 def cleaned(directory: Path) -> list[tuple[bytes, bytes]]:
-    """Batches of a log of lz4, some of many blocks, as a cleaning leaves them: what does not depend on the codec's choices."""
+    """Clean an lz4 log with large batches; return of its batches what does not depend on the compressor's choices."""
     config = {"segment.bytes": 1 << 22, "max.message.bytes": 1 << 20}
     with open_log(directory, config=config) as log:
         for start in range(0, 3000, 300):
@@ -30,7 +30,7 @@ def cleaned(directory: Path) -> list[tuple[bytes, bytes]]:
         return [(raw[:8] + raw[21:61], bytes(decompress(3, raw[61:], 1 << 24))) for raw in raws]
 
 
-def test_a_cleaning_leaves_the_same_either_way(tmp_path: Path) -> None:
+def test_both_paths_leave_the_same_batches(tmp_path: Path) -> None:
     direct = cleaned(tmp_path / "direct-0")
     assert not use_direct(False)
     try:
@@ -41,8 +41,8 @@ def test_a_cleaning_leaves_the_same_either_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("direct", [True, False])
-def test_a_payload_that_is_broken_is_named(direct: bool, tmp_path: Path) -> None:
-    """Under a checksum that is right: the same error, whichever way was tried first."""
+def test_a_broken_payload_raises_the_same_error(direct: bool, tmp_path: Path) -> None:
+    """A broken payload under a valid checksum raises the same error on both paths."""
     use_direct(direct)
     try:
         with open_log(tmp_path / "t-0", config={"max.message.bytes": 1 << 16}) as log:
@@ -50,7 +50,7 @@ def test_a_payload_that_is_broken_is_named(direct: bool, tmp_path: Path) -> None
             log.roll()
             path = Path(log.segments[0].path)
         data = bytearray(path.read_bytes())
-        data[72:92] = bytes(20 * [255])  # literals without an end
+        data[72:92] = bytes(20 * [255])  # a run of literals that never ends
         data[17:21] = google_crc32c.value(bytes(data[21:])).to_bytes(4, "big")
         path.write_bytes(data)
         with open_log(tmp_path / "t-0", clean_shutdown=True) as log, pytest.raises(CorruptBatch, match="lz4 payload"):
@@ -59,7 +59,7 @@ def test_a_payload_that_is_broken_is_named(direct: bool, tmp_path: Path) -> None
         use_direct(True)
 
 
-def test_a_batch_that_becomes_more_than_there_is_room_for_goes_the_other_way(tmp_path: Path) -> None:
+def test_a_batch_that_outgrows_the_buffer_takes_the_python_path(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0", config={"segment.bytes": 1 << 24, "max.message.bytes": 1 << 24}) as log:
         log.append([(b"key", bytes(6 << 20), NOW), (b"other", b"v", NOW)], compression="lz4")
         log.append([(b"key", b"v", NOW)], compression="lz4")

@@ -1,4 +1,4 @@
-"""Log.compact: by hand, in this thread, by the log's own words."""
+"""Log.compact: one cleaning in the calling thread, with the log's own config."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.cleaner.logs import NOW, append, damage, fill, latest, offsets, open_
 LATER = 2000  # ms, more than delete.retention.ms
 
 
-def test_of_each_key_the_latest_record_is_left(tmp_path: Path) -> None:
+def test_compact_keeps_the_latest_record_of_each_key(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         before, end, size = values(log), log.log_end_offset, log.size
@@ -36,7 +36,7 @@ def test_of_each_key_the_latest_record_is_left(tmp_path: Path) -> None:
         assert (again.rounds, again.bytes_before, again.bytes_after) == (0, log.size, log.size)
 
 
-def test_roll_brings_the_active_segment_in(tmp_path: Path) -> None:
+def test_roll_includes_the_active_segment(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         stats = log.compact(roll=True)
@@ -45,8 +45,8 @@ def test_roll_brings_the_active_segment_in(tmp_path: Path) -> None:
         assert len(log.segments) == 2
 
 
-def test_a_tombstone_stays_for_its_time_and_takes_the_older_values_at_once(tmp_path: Path) -> None:
-    """CL4, CL30, CL31: to the millisecond."""
+def test_a_tombstone_removes_older_values_at_once_and_stays_for_delete_retention_ms(tmp_path: Path) -> None:
+    """CL4, CL30, CL31: exact to the millisecond."""
     clock = ManualClock(NOW)
     with open_log(tmp_path / "t-0", clock=clock) as log:
         append(log, [(b"a", b"1"), (b"b", b"1"), (b"a", None)])
@@ -67,7 +67,7 @@ def test_a_tombstone_stays_for_its_time_and_takes_the_older_values_at_once(tmp_p
         assert latest(log) == {b"b": b"1", b"c": b"1", b"d": b"1"}
 
 
-def test_rounds_bound_what_a_small_map_does(tmp_path: Path) -> None:
+def test_a_small_map_needs_several_rounds(tmp_path: Path) -> None:
     config = {"log.cleaner.dedupe.buffer.size": 24 * 10}
     with open_log(tmp_path / "t-0", config=config) as log:
         fill(log, keys=40, segments=4)
@@ -82,20 +82,20 @@ def test_rounds_bound_what_a_small_map_does(tmp_path: Path) -> None:
         assert len(offsets(log)) == 42
 
 
-def test_a_dry_run_says_it_and_does_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_reports_and_changes_nothing(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         names = {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()}
-        said = log.compact(dry_run=True)
+        result = log.compact(dry_run=True)
         assert {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()} == names
         assert read_first_dirty(log) is None
         done = log.compact()
-        assert (said.bytes_before, said.bytes_after) == (done.bytes_before, done.bytes_after)
-        assert (said.records_before, said.records_after) == (done.records_before, done.records_after)
-        assert said.first_dirty_offset == done.first_dirty_offset
+        assert (result.bytes_before, result.bytes_after) == (done.bytes_before, done.bytes_after)
+        assert (result.records_before, result.records_after) == (done.records_before, done.records_after)
+        assert result.first_dirty_offset == done.first_dirty_offset
 
 
-def test_where_it_ended_is_known_after_a_restart(tmp_path: Path) -> None:
+def test_the_checkpoint_survives_a_restart(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         log.compact()
@@ -116,8 +116,8 @@ def test_progress_counts_the_bytes_of_both_passes(tmp_path: Path) -> None:
         assert (last.done, last.unit, last.note) == (last.total, "bytes", "t-0")
 
 
-def test_only_a_compacted_log_is_compacted(tmp_path: Path) -> None:
-    """Of any other, records without keys, and all but the last of each key, would be lost."""
+def test_compact_raises_unless_the_policy_is_compact(tmp_path: Path) -> None:
+    """Any other log would lose records without keys and all but the latest record of each key."""
     with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
         append(log, [(b"a", b"1"), (b"a", b"2"), (None, b"3")])
         with pytest.raises(PolicyViolation, match=r"cleanup\.policy=delete"):
@@ -131,8 +131,8 @@ def test_only_a_compacted_log_is_compacted(tmp_path: Path) -> None:
         log.compact(rounds=0)
 
 
-def test_records_without_a_key_go_and_are_counted(tmp_path: Path) -> None:
-    """CL6: whatever else is in their batch."""
+def test_records_without_a_key_are_removed_and_counted(tmp_path: Path) -> None:
+    """CL6: whatever else their batch holds."""
     with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
         append(log, [(b"a", b"1"), (None, b"x"), (b"b", b"2"), (None, b"y")])
     with open_log(tmp_path / "t-0") as log:
@@ -140,7 +140,7 @@ def test_records_without_a_key_go_and_are_counted(tmp_path: Path) -> None:
         assert (stats.keyless, values(log)) == (2, {b"a": b"1", b"b": b"2"})
 
 
-def test_damage_stops_it_and_stays_in_place(tmp_path: Path) -> None:
+def test_damage_stops_the_cleaning_and_stays_in_place(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         path = damage(log)
@@ -154,8 +154,8 @@ def test_damage_stops_it_and_stays_in_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec_keeps_its_records_and_itself(codec: str, tmp_path: Path) -> None:
-    """CL44: what is left is what a dict would hold."""
+def test_batches_keep_their_codec_and_latest_records(codec: str, tmp_path: Path) -> None:
+    """CL44: the remaining records equal those of a dict."""
     numbers = random.Random(codec)
     model: dict[bytes, bytes] = {}
     with open_log(tmp_path / "t-0") as log:
@@ -184,7 +184,7 @@ def test_readers_of_replaced_segments_finish(tmp_path: Path) -> None:
         assert len(fetched.buffer) == fetched.size if hasattr(fetched, "buffer") else True
 
 
-def test_old_files_wait_for_their_readers_and_go(tmp_path: Path) -> None:
+def test_replaced_files_are_unlinked_after_file_delete_delay_ms(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     with open_log(tmp_path / "t-0", clock=clock) as log:
         fill(log)
@@ -198,8 +198,8 @@ def test_old_files_wait_for_their_readers_and_go(tmp_path: Path) -> None:
         assert [p.name for p in sorted((tmp_path / "t-0").glob("*.snapshot"))] == [f"{135:020d}.snapshot"]
 
 
-def test_snapshots_go_with_the_segments_that_go(tmp_path: Path) -> None:
-    """UL53: what remains stands where segments begin, but for the first; without producers, too."""
+def test_snapshots_of_removed_segments_are_removed(tmp_path: Path) -> None:
+    """UL53: the remaining snapshots stand at segments' base offsets, except the first's; also without producers."""
     config = {"segment.bytes": 2600}
     with open_log(tmp_path / "t-0", config=config) as log:
         for number in range(9):
@@ -217,7 +217,7 @@ def snapshots(log: klog.Log) -> list[int]:
     return sorted(int(path.stem) for path in Path(log.path).glob("*.snapshot"))
 
 
-def test_the_cleaned_segment_is_as_old_as_the_youngest_of_its_sources(tmp_path: Path) -> None:
+def test_a_cleaned_segment_has_the_latest_mtime_of_its_sources(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         for number, segment in enumerate(log.segments[:-1]):
@@ -232,8 +232,8 @@ pairs = st.tuples(st.sampled_from([b"a", b"b", b"c", b"", b"longer key"]), st.on
 
 @settings(deadline=None)
 @given(st.lists(st.one_of(pairs, st.sampled_from(["roll", "compact", "later"])), max_size=60), st.data())
-def test_whatever_is_done_a_reader_of_all_ends_up_with_the_same(steps: list[Any], data: st.DataObject) -> None:
-    """CL8, CL44: against a dict; and offsets, once given, keep their record."""
+def test_random_operations_leave_the_state_of_a_dict(steps: list[Any], data: st.DataObject) -> None:
+    """CL8, CL44: compared with a dict; an offset keeps its record."""
     import tempfile
 
     clock = ManualClock(NOW)
@@ -261,8 +261,8 @@ def test_whatever_is_done_a_reader_of_all_ends_up_with_the_same(steps: list[Any]
         assert log.log_end_offset == len(written)
 
 
-def test_what_is_cut_or_deleted_is_not_clean_any_more(tmp_path: Path) -> None:
-    """CM11: the checkpoint goes down with a truncation, and with the log; others' lines stay."""
+def test_truncation_and_deletion_lower_the_checkpoint(tmp_path: Path) -> None:
+    """CM11: a truncation lowers the checkpoint and a deletion removes the line; other logs' lines stay."""
     path = tmp_path / "cleaner-offset-checkpoint"
     path.write_text("0\n1\nother 3 77\n")
     with open_log(tmp_path / "t-0") as log:
@@ -272,13 +272,14 @@ def test_what_is_cut_or_deleted_is_not_clean_any_more(tmp_path: Path) -> None:
         log.truncate_to(136)
         assert read_first_dirty(log) == 135
         log.truncate_to(130)
-        assert read_first_dirty(log) == 129  # where the batch before it ends
+        assert read_first_dirty(log) == 129  # where the previous batch ends
         log.delete()
     assert path.read_text() == "0\n1\nother 3 77\n"
 
 
-def test_a_checkpoint_that_cannot_be_believed_costs_a_longer_round_alone(tmp_path: Path) -> None:
-    """CM3, CM12: beyond the log end, below its start or garbage: the round begins at the log start, and puts it right."""
+def test_an_invalid_checkpoint_only_makes_the_round_longer(tmp_path: Path) -> None:
+    """CM3, CM12: above the log end, below the log start or garbage: the round begins at the log start and corrects
+    it."""
     for text in ("0\n1\nt 0 9999\n", "0\n1\nt 0 -3\n", "what\nis this", ""):
         (tmp_path / "cleaner-offset-checkpoint").write_text(text)
         with open_log(tmp_path / "t-0") as log:
@@ -289,7 +290,7 @@ def test_a_checkpoint_that_cannot_be_believed_costs_a_longer_round_alone(tmp_pat
             log.truncate_fully_and_start_at(0)
 
 
-def test_a_topic_of_the_same_name_begins_unclean(tmp_path: Path) -> None:
+def test_a_recreated_topic_has_no_checkpoint(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs:
         for _ in range(2):
             logs.create_topic("t", config={"cleanup.policy": "compact", "file.delete.delay.ms": 0})
@@ -301,8 +302,8 @@ def test_a_topic_of_the_same_name_begins_unclean(tmp_path: Path) -> None:
             assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
 
 
-def test_a_reader_beside_it_finds_the_new_segments(tmp_path: Path) -> None:
-    """Opened before the cleaning, in the middle of a read, and asked again after it, files unlinked or not."""
+def test_a_read_only_log_finds_the_new_segments(tmp_path: Path) -> None:
+    """The reader opens before the cleaning and reads on after it, with old files unlinked or not."""
     clock = ManualClock(NOW)
     with open_log(tmp_path / "t-0", clock=clock) as log:
         fill(log)

@@ -1,4 +1,4 @@
-"""What pass 1 knows of a batch as a whole spares pass 2 a look inside. Where it may not, the look is taken."""
+"""What pass 1 notes about whole batches lets pass 2 skip decompression, but only where the result is the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import klog
 from klog.record import _batch
 from tests.cleaner.logs import NOW, open_log
 
-SIZE = 64  # records of a batch: as many offsets as share a mark
+SIZE = 64  # records of a batch: as many offsets as share one noted bit
 CODEC = "zstd"
 Pair = tuple[bytes | None, bytes | None]
 
@@ -40,20 +40,20 @@ def pairs(of: bytes) -> list[Pair]:
 NEW, OLD, OTHER = pairs(b"new"), pairs(b"old"), pairs(b"other")
 CASES: dict[str, tuple[list[list[Pair]], list[int], list[int]]] = {
     # batches, how often each is decompressed, how many records each has left
-    "all of it stays": ([NEW, OTHER], [1, 1], [64, 64]),
-    "all of it goes": ([OLD, NEW, OLD], [1, 1, 1], [0, 64, 64]),
+    "every record stays": ([NEW, OTHER], [1, 1], [64, 64]),
+    "every record goes": ([OLD, NEW, OLD], [1, 1, 1], [0, 64, 64]),
     "one record goes": ([[*OLD[:63], NEW[5]], NEW], [2, 1], [63, 64]),
     "a tombstone": ([NEW, [*OTHER[:9], (b"gone", None), *OTHER[10:]], OLD], [1, 2, 1], [64, 64, 64]),
     "a record without a key": ([NEW, [*OTHER[:63], (None, b"v")], OLD], [1, 2, 1], [64, 63, 64]),
-    "a tombstone that shares a mark": ([NEW[:32], [*OTHER[:31], (b"gone", None)], OLD], [2, 2, 1], [32, 32, 64]),
+    "a tombstone that shares a noted bit": ([NEW[:32], [*OTHER[:31], (b"gone", None)], OLD], [2, 2, 1], [32, 32, 64]),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_batch_is_opened_twice_only_where_it_must_be(case: str, opened: list[bytes], tmp_path: Path) -> None:
+def test_a_batch_is_decompressed_twice_only_if_needed(case: str, opened: list[bytes], tmp_path: Path) -> None:
     batches, times, left = CASES[case]
     config = {"segment.bytes": 1 << 20, "max.message.bytes": 1 << 16}
-    with open_log(tmp_path / "t-0", config=config | {"cleanup.policy": "delete"}) as log:  # which takes all of them
+    with open_log(tmp_path / "t-0", config=config | {"cleanup.policy": "delete"}) as log:  # takes null keys
         for batch in batches:
             log.append([(key, value, NOW) for key, value in batch], compression=CODEC)
         log.roll()
@@ -72,8 +72,8 @@ def test_a_batch_is_opened_twice_only_where_it_must_be(case: str, opened: list[b
             offset += len(records)
 
 
-def test_a_batch_below_what_the_round_has_noted_is_opened(opened: list[bytes], tmp_path: Path) -> None:
-    """Of an older round's batches nothing is known: a key of theirs may have come again."""
+def test_a_batch_below_the_noted_range_is_decompressed(opened: list[bytes], tmp_path: Path) -> None:
+    """Nothing is noted about an earlier round's batches: one of their keys may have been written again."""
     with open_log(tmp_path / "t-0", config={"segment.bytes": 1 << 20, "max.message.bytes": 1 << 16}) as log:
         log.append([(key, value, NOW) for key, value in NEW], compression=CODEC)
         log.compact(roll=True)

@@ -1,7 +1,7 @@
-"""A kernel, a disk or a batch that fails in the middle of a cleaning: the log is readable, and it is said what happened.
+"""A system call, a disk or a batch that fails during a cleaning: the log stays readable and the error is reported.
 
-Before the swap the log goes on as it was; what the disk says is final takes it offline, and the next load finds the old
-log or the new one. tests/cleaner/test_swap.py has the same for operations of Files.
+Before the swap the log goes on unchanged. An error that is final for the disk takes the log offline, and the next load
+finds the old log or the new one. tests/cleaner/test_swap.py does the same with the operations of Files.
 """
 
 from __future__ import annotations
@@ -51,30 +51,30 @@ FINAL = {("pwrite", "EIO"), ("ftruncate", "EIO"), ("fsync", "EIO"), ("fsync", "E
 
 @pytest.fixture(scope="module")
 def cleaning() -> Iterator[Cleaning]:
-    """Where a sync costs nothing, if there is such a place."""
+    """Run a cleaning in a directory where a sync costs nothing, if there is one."""
     memory = "/dev/shm"
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as place:
         yield Cleaning(Path(place) / "cleaning", WAY)
 
 
 def fail_and_check(cleaning: Cleaning, kernel: FaultyIo, call: str, kind: str, nth: int) -> bool:
-    """Was there an nth call, which failed?"""
+    """Fail the nth call. Return whether there was one."""
     kernel.heal()
     root = cleaning.copy()
     log = cleaning.way.log(cleaning.way.open(root, files=RealFiles(kernel.table)))
     rule = kernel.rule(call, nth=nth, times=1, **KINDS[kind])
-    told: OSError | None = None
+    caught: OSError | None = None
     try:
         log.compact()
     except OSError as error:
-        told = error
+        caught = error
     met = kernel.hits(rule) > 0
     kernel.heal()
     if not met or kind in ("EINTR", "short"):
-        assert told is None
-    if told is not None:
-        assert told.errno == KINDS[kind]["error"]
-        assert str(root) in str(told.filename)
+        assert caught is None
+    if caught is not None:
+        assert caught.errno == KINDS[kind]["error"]
+        assert str(root) in str(caught.filename)
         assert (log.offline is not None) == ((call, kind) in FINAL)
     cleaning.check_content(look(log, cleaning.dirty_end))
     if log.offline is None:
@@ -93,8 +93,8 @@ def fail_and_check(cleaning: Cleaning, kernel: FaultyIo, call: str, kind: str, n
 
 
 @pytest.mark.parametrize(("call", "kind"), CASES)
-def test_every_call_of_the_kernel_fails(cleaning: Cleaning, call: str, kind: str) -> None:
-    """F17, F19, F20, F23: the nth of a cleaning, for n = 1, 2, ... until it goes by untouched."""
+def test_every_system_call_may_fail(cleaning: Cleaning, call: str, kind: str) -> None:
+    """F17, F19, F20, F23: the nth call of a cleaning fails, for n = 1, 2, ... until a cleaning has fewer calls."""
     with FaultyIo() as kernel:
         nth = 1
         while fail_and_check(cleaning, kernel, call, kind, nth):
@@ -102,17 +102,17 @@ def test_every_call_of_the_kernel_fails(cleaning: Cleaning, call: str, kind: str
         assert nth > 1
 
 
-def test_a_failed_sync_of_what_was_cleaned_is_final_and_no_stop_is_called_clean(tmp_path: Path) -> None:
-    """S2, F19: nothing is lost; the directory stays offline until it is opened again, and has no marker."""
+def test_a_failed_sync_of_a_cleaned_file_takes_the_directory_offline(tmp_path: Path) -> None:
+    """S2, F19: nothing is lost; the directory stays offline until it is opened again, without a clean-shutdown file."""
     cleaning = Cleaning(tmp_path / "cleaning", Way(True, CONFIG, {}))
     root = cleaning.copy()
     with FaultyIo() as kernel:
         logs = klog.open(root, clock=klog.clock.ManualClock(cleaning.way.at), files=RealFiles(kernel.table))
         log = logs.log("t")
         kernel.rule("fsync", error=errno.EIO, times=1)
-        with pytest.raises(OSError, match=r"\.cleaned") as told:
+        with pytest.raises(OSError, match=r"\.cleaned") as caught:
             log.compact()
-        assert told.value.errno == errno.EIO
+        assert caught.value.errno == errno.EIO
         assert log.offline
         cleaning.check_content(look(log, cleaning.dirty_end))
         with pytest.raises(OSError, match="Input/output"):
@@ -122,8 +122,8 @@ def test_a_failed_sync_of_what_was_cleaned_is_final_and_no_stop_is_called_clean(
     cleaning.check(root)
 
 
-def test_no_room_for_the_checkpoint_leaves_what_was_cleaned(cleaning: Cleaning) -> None:
-    """F17: it is told, and the next cleaning begins where this one has."""
+def test_a_full_disk_at_the_checkpoint_keeps_the_cleaned_segments(cleaning: Cleaning) -> None:
+    """F17: the error is reported, and the next cleaning begins where this one began."""
     with FaultyIo() as kernel:
 
         def opened() -> klog.Log:
@@ -138,9 +138,9 @@ def test_no_room_for_the_checkpoint_leaves_what_was_cleaned(cleaning: Cleaning) 
         root = Path(log.path).parent
         before = (root / CHECKPOINT).read_bytes()
         kernel.rule("pwrite", error=errno.ENOSPC, nth=writes, times=1)
-        with pytest.raises(OSError, match="No space") as told:
+        with pytest.raises(OSError, match="No space") as caught:
             log.compact()
-        assert CHECKPOINT in told.value.filename
+        assert CHECKPOINT in caught.value.filename
         assert log.offline is None
         assert (root / CHECKPOINT).read_bytes() == before
         cleaning.check_outcome(look(log, cleaning.dirty_end))
@@ -150,8 +150,8 @@ def test_no_room_for_the_checkpoint_leaves_what_was_cleaned(cleaning: Cleaning) 
     cleaning.check(root)
 
 
-def test_a_cleaning_needs_no_more_room_than_what_it_leaves(cleaning: Cleaning) -> None:
-    """F17: each byte of the cleaned segments is written once, beside the old ones, and none before it is known."""
+def test_a_cleaning_writes_only_the_bytes_it_keeps(cleaning: Cleaning) -> None:
+    """F17: a cleaning writes each byte of the cleaned segments once, beside the old ones, and nothing before that."""
     files = CrashFiles()
     log = cleaning.way.log(cleaning.way.open(cleaning.copy(), files=files))
     log.compact()
@@ -160,8 +160,8 @@ def test_a_cleaning_needs_no_more_room_than_what_it_leaves(cleaning: Cleaning) -
     abandon(log)
 
 
-def test_too_many_open_files_anywhere(cleaning: Cleaning) -> None:
-    """F21: the log is as it was and goes on, or it is through; one descriptor more each time."""
+def test_emfile_at_any_open(cleaning: Cleaning) -> None:
+    """F21: with each limit on descriptors the cleaning fails and the log goes on unchanged, or it succeeds."""
 
     def limited(root: Path, spare: int) -> str:
         log = cleaning.way.log(cleaning.way.open(root))
@@ -171,11 +171,11 @@ def test_too_many_open_files_anywhere(cleaning: Cleaning) -> None:
         for _ in free:
             os.open("/dev/null", os.O_RDONLY)
         resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + spare, hard))
-        said = ""
+        reports = ""
         try:
             log.compact()
         except OSError as error:
-            said = str(error)
+            reports = str(error)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         assert log.offline is None
         assert [name for name in left_over(root) if not name.endswith(".deleted")] == []
@@ -184,23 +184,23 @@ def test_too_many_open_files_anywhere(cleaning: Cleaning) -> None:
         log.compact()
         cleaning.check_outcome(look(log, cleaning.dirty_end))
         log.close()
-        return said
+        return reports
 
     for spare in range(20):
         root = cleaning.copy()
-        said = in_child(lambda root=root, spare=spare: limited(root, spare))  # type: ignore[misc]
-        assert isinstance(said, str), (spare, said)
+        reports = in_child(lambda root=root, spare=spare: limited(root, spare))  # type: ignore[misc]
+        assert isinstance(reports, str), (spare, reports)
         cleaning.check(root)
-        if not said:
+        if not reports:
             assert spare > 2
             return
-        assert "Too many open files" in said
-        assert str(root) in said
-    pytest.fail("it never got through")
+        assert "Too many open files" in reports
+        assert str(root) in reports
+    pytest.fail("no attempt succeeded")
 
 
-def test_a_flipped_bit_anywhere_stops_it_and_nothing_is_given_a_fresh_checksum(cleaning: Cleaning) -> None:
-    """P5, F8: it says which file, byte and offset; the log goes on, and is cleaned once the bit is back."""
+def test_a_flipped_bit_stops_the_cleaning_and_gets_no_new_checksum(cleaning: Cleaning) -> None:
+    """P5, F8: the error names file, position and offset; the log goes on, and is cleaned after the bit is restored."""
     chance = random.Random("flips")
     root = cleaning.copy()
     with cleaning.way.open(root) as opened:
@@ -212,14 +212,14 @@ def test_a_flipped_bit_anywhere_stops_it_and_nothing_is_given_a_fresh_checksum(c
     for path, position, bit in flips:
         start = max(at for at in starts[path] if at <= position)
         if position - start in (*range(8), *range(12, 17)):
-            continue  # offset, epoch, magic: no checksum guards them
+            continue  # offset, epoch, magic: outside the checksum
         bad = bytes([before[path][position] ^ bit])
         with cleaning.way.open(root) as opened:
             log = cleaning.way.log(opened)
             put(path, position, bad)
-            with pytest.raises(CorruptBatch) as told:
+            with pytest.raises(CorruptBatch) as caught:
                 log.compact()
-            error = told.value
+            error = caught.value
             assert (error.path, error.position) == (path, start), (path, position, bit)
             assert error.offset is not None
             assert log.offline is None
@@ -232,7 +232,7 @@ def test_a_flipped_bit_anywhere_stops_it_and_nothing_is_given_a_fresh_checksum(c
 
 
 def with_memory(spare: int, work: Callable[[], object]) -> str:
-    """What work() says when this process may have so many bytes more than it has."""
+    """Run work() with this much more memory than the process has; return what it reports."""
     with open("/proc/self/statm") as statm:
         size = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
@@ -241,34 +241,34 @@ def with_memory(spare: int, work: Callable[[], object]) -> str:
         work()
     except MemoryError as error:
         return f"MemoryError {error}"
-    except OSError as error:  # of a mapping
+    except OSError as error:  # from mmap
         return f"{errno.errorcode[error.errno or 0]} {error}"
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
     return ""
 
 
-def test_a_map_larger_than_memory_says_which_key_to_lower(cleaning: Cleaning) -> None:
-    """F22: nothing has happened, and with memory it goes on."""
+def test_a_map_larger_than_memory_raises_naming_the_config_key(cleaning: Cleaning) -> None:
+    """F22: nothing has changed, and the cleaning succeeds with enough memory."""
     root = cleaning.copy()
     way = dataclasses.replace(cleaning.way, broker={"log.cleaner.dedupe.buffer.size": 8 << 30})
 
     def work() -> str:
         with way.open(root) as opened:
             log = way.log(opened)
-            said = with_memory(1 << 30, log.compact)
+            reports = with_memory(1 << 30, log.compact)
             assert left_over(root) == []
             log.compact()
             cleaning.check_outcome(look(log, cleaning.dirty_end))
-        return said
+        return reports
 
-    said = in_child(work)
-    assert isinstance(said, str), said
-    assert "log.cleaner.dedupe.buffer.size" in said
+    reports = in_child(work)
+    assert isinstance(reports, str), reports
+    assert "log.cleaner.dedupe.buffer.size" in reports
     cleaning.check(root)
 
 
-LARGE = 40 << 20  # malloc keeps nothing for later of what is larger than 32 MiB
+LARGE = 40 << 20  # malloc returns blocks above 32 MiB to the kernel
 LARGE_WAY = Way(
     False,
     {**CONFIG, "segment.bytes": 128 << 20, "max.message.bytes": 64 << 20},
@@ -277,24 +277,24 @@ LARGE_WAY = Way(
 
 
 def starve(root: Path) -> list[str]:
-    """What each cleaning said that had a little more memory than the one before, the last of which went through."""
-    said = []
+    """Clean with more and more memory until a cleaning succeeds; return what each reported."""
+    reports = []
     with LARGE_WAY.open(root) as opened:
         log = LARGE_WAY.log(opened)
         for spare in range(8, 408, 40):
-            said.append(with_memory(spare << 20, log.compact))
+            reports.append(with_memory(spare << 20, log.compact))
             assert log.offline is None
             assert [name for name in left_over(root) if not name.endswith(".deleted")] == []
-            if not said[-1]:
+            if not reports[-1]:
                 break
         found = {record.key: len(record.value or b"") for record in log.read()}
         assert found == {b"a": 3, b"b": 3, b"large": LARGE}
         log.append([(b"goes", b"on")])
-    return said
+    return reports
 
 
-def test_no_memory_for_a_large_batch_ends_a_cleaning_and_nothing_else(tmp_path: Path) -> None:
-    """F22: in a process that has nothing left over of others' memory."""
+def test_no_memory_for_a_large_batch_ends_only_the_cleaning(tmp_path: Path) -> None:
+    """F22: in a process of its own, without memory freed by other tests."""
     with LARGE_WAY.open(tmp_path) as opened:
         log = LARGE_WAY.log(opened)
         log.append([(b"a", b"old"), (b"b", b"old"), (b"large", bytes(LARGE))])
@@ -309,10 +309,10 @@ def test_no_memory_for_a_large_batch_ends_a_cleaning_and_nothing_else(tmp_path: 
         [sys.executable, "-c", script], cwd=Path(__file__).resolve().parents[2], text=True, stdout=subprocess.PIPE
     )
     assert run.returncode == 0
-    said = ast.literal_eval(run.stdout)
-    assert len(said) > 1, said
-    assert said[-1] == ""
-    assert {word.split()[0] for word in said[:-1]} <= {"MemoryError", "ENOMEM"}, said
+    reports = ast.literal_eval(run.stdout)
+    assert len(reports) > 1, reports
+    assert reports[-1] == ""
+    assert {word.split()[0] for word in reports[:-1]} <= {"MemoryError", "ENOMEM"}, reports
 
 
 def put(path: str, position: int, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What a cleaning leaves in the page cache, and how what it writes goes to the disk."""
+"""What a cleaning leaves in the page cache, and how its writes reach the disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def kernel() -> Iterator[FaultyIo]:
 
 
 def dirty(directory: Path, kernel: FaultyIo, *, keys: int = KEYS, **config: object) -> klog.Log:
-    """Three closed segments of 1 MiB and an active one, none of it in memory."""
+    """Write three closed segments of 1 MiB and an active one, none of them in the page cache."""
     log = klog.Log.open(directory, config={**CONFIG, **config}, clock=ManualClock(NOW), files=RealFiles(kernel.table))
     for _ in range(3):
         for start in range(0, 256, 32):
@@ -47,16 +47,16 @@ def dirty(directory: Path, kernel: FaultyIo, *, keys: int = KEYS, **config: obje
 
 
 def resident(directory: Path, pattern: str) -> list[bool]:
-    """Of each large file: is more of it in memory than the few pages that wait in a list of one processor?"""
+    """For each large file: are more pages cached than the few that wait in a per-CPU list?"""
     large = (path for path in sorted(directory.glob(pattern)) if path.stat().st_size > 4 * KIB)
     return [sum(resident_pages(path)) > 32 for path in large]
 
 
 @pytest.mark.parametrize("kept", [0, MIB * 3 // 2, 128 * MIB])
-def test_a_cold_log_leaves_nothing_behind(
+def test_cleaning_a_cold_log_leaves_no_cached_pages(
     tmp_path: Path, kernel: FaultyIo, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F1, F3: whether the first pass leaves the second one something, or not."""
+    """F1, F3: whether or not pass 1 leaves cached pages for pass 2."""
     monkeypatch.setattr(footprint, "KEPT_BYTES", kept)
     with dirty(tmp_path / "t-0", kernel) as log:
         assert log.compact().records_after == KEYS + 1
@@ -64,13 +64,13 @@ def test_a_cold_log_leaves_nothing_behind(
     assert resident(tmp_path / "t-0", "*[0-9].log") == [False]
 
 
-def test_a_dry_run_leaves_nothing_behind(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_a_dry_run_leaves_no_cached_pages(tmp_path: Path, kernel: FaultyIo) -> None:
     with dirty(tmp_path / "t-0", kernel) as log:
-        log.compact(dry_run=True, top=0)  # whose keys they are is read from the log
+        log.compact(dry_run=True, top=0)  # reads the top keys from the log
     assert resident(tmp_path / "t-0", "*.log") == [False] * 3
 
 
-def test_what_was_in_memory_stays_and_so_does_what_comes_of_it(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_cached_segments_and_their_cleaned_copies_stay_cached(tmp_path: Path, kernel: FaultyIo) -> None:
     with dirty(tmp_path / "t-0", kernel) as log:
         _, second, third = [segment.path for segment in log.segments[:3]]
         make_hot(third)
@@ -78,22 +78,20 @@ def test_what_was_in_memory_stays_and_so_does_what_comes_of_it(tmp_path: Path, k
         before = [sum(resident_pages(path)) for path in (second, third)]
         log.compact()
         after = [sum(resident_pages(path + ".deleted")) for path in (second, third)]
-        assert -32 < after[0] - before[0] < 32  # a page may go by itself
+        assert -32 < after[0] - before[0] < 32  # the kernel may evict a page
         assert -32 < after[1] - before[1] <= 0
     assert resident(tmp_path / "t-0", "*.log.deleted") == [False, True, True]
     assert resident(tmp_path / "t-0", "*[0-9].log") == [True]
 
 
-def test_who_wants_no_drop_behind_keeps_it_all(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_without_drop_behind_every_page_stays_cached(tmp_path: Path, kernel: FaultyIo) -> None:
     with dirty(tmp_path / "t-0", kernel, **{"klog.io.scan.drop.behind": False}) as log:
         log.compact()
     assert resident(tmp_path / "t-0", "*.log.deleted") == [True] * 3
 
 
-def test_what_is_written_goes_to_the_disk_in_steps(
-    tmp_path: Path, kernel: FaultyIo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """F2: begun, and then waited for when the window has left it."""
+def test_writeback_runs_in_steps(tmp_path: Path, kernel: FaultyIo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F2: writeback starts early and is waited for once the window has moved past it."""
     monkeypatch.setattr(footprint, "WINDOW_BYTES", 256 * KIB)
     with dirty(tmp_path / "t-0", kernel, keys=256) as log:
         log.compact()
@@ -102,10 +100,10 @@ def test_what_is_written_goes_to_the_disk_in_steps(
 
 
 @pytest.mark.parametrize("nth", [1, 2])
-def test_a_failed_write_behind_is_a_failed_fsync(
+def test_failed_writeback_counts_as_a_failed_fsync(
     tmp_path: Path, kernel: FaultyIo, nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F4, S4: the old log is there."""
+    """F4, S4: the old log is unchanged."""
     monkeypatch.setattr(footprint, "WINDOW_BYTES", 256 * KIB)
     log = dirty(tmp_path / "t-0", kernel, keys=256)
     kernel.rule("sync_file_range", error=errno.EIO, nth=nth, times=1)

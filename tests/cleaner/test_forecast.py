@@ -1,4 +1,4 @@
-"""What a dry run says: the keys that waste most, what is out of reach and why, and the log as if it were rolled."""
+"""What a dry run reports: the keys that waste most bytes, what cannot be cleaned and why, and the effect of a roll."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.cleaner.logs import NOW, append, fill, open_log
 from tests.support.batches import transactional
 
 
-def test_counts_are_exact_while_every_key_has_room() -> None:
+def test_counts_are_exact_while_every_key_has_a_counter() -> None:
     """W2"""
     waste, truth = Waste(64), Counter[bytes]()
     chance = random.Random(1)
@@ -30,8 +30,8 @@ def test_counts_are_exact_while_every_key_has_room() -> None:
     assert waste.top(0) == []
 
 
-def test_with_too_many_keys_no_count_is_too_high_and_none_too_low_by_more_than_it_says() -> None:
-    """W1, W3: what is frequent is found among a hundred times as many keys as there is room for."""
+def test_with_too_many_keys_counts_stay_within_the_reported_error() -> None:
+    """W1, W3: frequent keys are found among a hundred times as many keys as there are counters."""
     chance, where = random.Random(2), {}
     waste, truth = Waste(64), Counter[bytes]()
     for offset in range(20_000):
@@ -48,54 +48,54 @@ def test_with_too_many_keys_no_count_is_too_high_and_none_too_low_by_more_than_i
     assert 0 < waste.given_up <= 2 * sum(truth.values()) / 48
 
 
-def test_rooms_of_bad_sizes_are_refused() -> None:
+def test_invalid_numbers_of_counters_raise() -> None:
     for slots in (0, 2, 48, -64):
         with pytest.raises(ValueError, match="power of two"):
             Waste(slots)
 
 
-def test_the_keys_that_waste_most_are_named(tmp_path: Path) -> None:
+def test_the_keys_that_waste_most_bytes_are_reported(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         append(log, [(b"big", b"x" * 500), (b"often", b"1"), (b"once", b"y" * 900)])
         append(log, [(b"often", b"2")] * 9 + [(b"big", b"x"), (b"", b"1"), (b"", b"2")])
-        said = log.compact(dry_run=True, roll=True)
-        assert [(each.key, each.records) for each in said.wasted] == [(b"big", 1), (b"often", 9), (b"", 1)]
-        assert (said.wasted[0].bytes > 500, said.wasted_error) == (True, 0)
+        result = log.compact(dry_run=True, roll=True)
+        assert [(each.key, each.records) for each in result.wasted] == [(b"big", 1), (b"often", 9), (b"", 1)]
+        assert (result.wasted[0].bytes > 500, result.wasted_error) == (True, 0)
         assert [each.key for each in log.compact(dry_run=True, roll=True, top=1).wasted] == [b"big"]
         assert log.compact(dry_run=True, roll=True, top=0).wasted == ()
         assert log.compact(roll=True).wasted == ()
 
 
 @pytest.mark.parametrize("codec", [None, "lz4"])
-def test_a_dry_run_with_a_roll_says_what_the_roll_would_bring(tmp_path: Path, codec: str | None) -> None:
+def test_a_dry_run_with_a_roll_counts_the_active_segment(tmp_path: Path, codec: str | None) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         append(log, [(b"key-2", b"newer")] * 5, compression=codec)
         names = {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()}
-        said = log.compact(dry_run=True, roll=True)
+        result = log.compact(dry_run=True, roll=True)
         assert {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()} == names
         assert len(log.segments) == 4
         done = log.compact(roll=True)
-        assert (said.bytes_before, said.bytes_after, said.records_before, said.records_after) == (
+        assert (result.bytes_before, result.bytes_after, result.records_before, result.records_after) == (
             done.bytes_before, done.bytes_after, done.records_before, done.records_after,
         )  # fmt: skip
-        assert (said.first_dirty_offset, said.held) == (done.first_dirty_offset, ()) == (142, done.held)
+        assert (result.first_dirty_offset, result.held) == (done.first_dirty_offset, ()) == (142, done.held)
 
 
-def test_a_dry_run_of_a_log_that_is_only_read(tmp_path: Path) -> None:
-    """Beside its writer, who may go on."""
+def test_a_dry_run_of_a_read_only_log(tmp_path: Path) -> None:
+    """The writer in another process may go on."""
     with open_log(tmp_path / "t-0") as writer:
         fill(writer)
         append(writer, [(b"key-1", b"1")] * 3)
         with open_log(tmp_path / "t-0", read_only=True) as log:
-            said = log.compact(dry_run=True, roll=True)
+            result = log.compact(dry_run=True, roll=True)
         done = writer.compact(dry_run=True, roll=True)
-        assert (said.bytes_after, said.records_after, said.wasted) == (
+        assert (result.bytes_after, result.records_after, result.wasted) == (
             done.bytes_after, done.records_after, done.wasted,
         )  # fmt: skip
 
 
-def test_what_is_out_of_reach_is_named_with_its_reason(tmp_path: Path) -> None:
+def test_uncleanable_ranges_are_reported_with_their_reason(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         active = log.segments[-1].size
@@ -122,6 +122,6 @@ def test_what_is_out_of_reach_is_named_with_its_reason(tmp_path: Path) -> None:
         assert log.compact().held[0].reason == "records above the high watermark"
 
 
-def test_the_answer_is_klog_s(tmp_path: Path) -> None:
+def test_the_result_type_is_exported_by_klog(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         assert isinstance(log.compact(dry_run=True), klog.CompactionStats)

@@ -1,4 +1,4 @@
-"""Kafka's verdicts: every log that its cleaner was given comes out of klog's as it came out of Kafka's."""
+"""klog's cleaner leaves of every golden log what Kafka's cleaner left."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, golden.LoaderCa
 
 
 class Cleaning:
-    """A log, and Kafka's rounds over it."""
+    """A log and Kafka's rounds over it."""
 
     def __init__(self, case: golden.LoaderCase, directory: Path) -> None:
         self.config = case.config
@@ -114,7 +114,7 @@ def check_segments(log: klog.Log, wanted: list[Mapping[str, Any]], *, same_bytes
 
 
 @pytest.mark.parametrize("name", [name for name in golden.cleaner_names() if name != "flipped-bit"])
-def test_what_is_left_is_what_kafka_leaves(name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
+def test_cleaning_leaves_what_kafka_leaves(name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
     case = cases[name]
     verdict = case.verdict
     cleaning = Cleaning(case, case.copy(tmp_path))
@@ -146,7 +146,7 @@ def check_producers(log: klog.Log, wanted: list[Mapping[str, Any]]) -> None:
 
 
 def check_reopened(cleaning: Cleaning, case: golden.LoaderCase) -> None:
-    """After an unclean stop, too, with all caches rebuilt from what is left."""
+    """Check the log again after an unclean stop, with all caches rebuilt from the files."""
     config = cleaning.config["config"]
     with klog.Log.open(cleaning.log.path, config=config, clean_shutdown=False, clock=cleaning.clock) as log:
         assert log.recovery.bytes_truncated == 0
@@ -156,7 +156,7 @@ def check_reopened(cleaning: Cleaning, case: golden.LoaderCase) -> None:
 
 
 @pytest.mark.parametrize("name", ["duplicates", "transactions-marker-life", "everything-map-full", "second-cleaning"])
-def test_each_round_on_the_way_is_kafkas(name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
+def test_each_round_matches_kafkas_round(name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
     case = cases[name]
     cleaning = Cleaning(case, case.copy(tmp_path))
     planned = iter(case.verdict["rounds"])
@@ -175,8 +175,8 @@ def test_each_round_on_the_way_is_kafkas(name: str, cases: dict[str, golden.Load
     assert next(planned, None) is None
 
 
-def test_a_damaged_batch_stops_the_cleaning_and_stays(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
-    """Kafka copies it on, or gives it a checksum that matches."""
+def test_a_damaged_batch_stops_the_cleaning_and_is_kept(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
+    """Kafka copies the batch or writes a new checksum that matches; klog raises."""
     case = cases["flipped-bit"]
     directory = case.copy(tmp_path)
     damage = {(p.path, p.position) for p in klog.verify(directory).problems if p.kind == "crc"}
@@ -189,7 +189,7 @@ def test_a_damaged_batch_stops_the_cleaning_and_stays(cases: dict[str, golden.Lo
     assert {path.name: path.read_bytes() for path in directory.glob("*.log*")} == before
 
 
-def test_the_range_is_that_of_kafkas_manager(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
+def test_the_cleanable_range_is_that_of_kafkas_manager(cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
     for name in ("min-compaction-lag", "transactions-open", "high-watermark", "active-not-rolled"):
         case = cases[name]
         (tmp_path / name).mkdir()

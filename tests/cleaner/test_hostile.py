@@ -1,5 +1,5 @@
-"""Batches whose checksum is right and whose content is not: named, at once. tests/property/test_hostile_cleaning.py draws
-them by the thousand."""
+"""Batches with a valid checksum and invalid content raise CorruptBatch at once. tests/property/test_hostile_cleaning.py
+generates thousands of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.cleaner.logs import NOW, append, open_log
 
 
 @pytest.mark.parametrize("purge", [False, True], ids=["compact", "purge"])
-def test_a_record_that_overruns_its_batch_is_named_without_reading_on(tmp_path: Path, purge: bool) -> None:
+def test_a_record_longer_than_its_batch_raises_without_reading_past_it(tmp_path: Path, purge: bool) -> None:
     bad = bytearray(record.encode([(b"key", b"v" * 50, NOW)], base_offset=0))
-    bad[61:63] = b"\xfe\x7f"  # it says that it is 8191 bytes long
+    bad[61:63] = b"\xfe\x7f"  # its length field: 8191 bytes
     bad[17:21] = google_crc32c.value(bytes(bad[21:])).to_bytes(4, "big")
     good = [record.encode([(b"key", bytes(4000), NOW)], base_offset=1 + number) for number in range(1000)]
     directory = tmp_path / "t-0"

@@ -1,4 +1,4 @@
-"""The map of keys against a dict; its hashes against what others say they are."""
+"""The map of keys compared with a dict, and its hashes with published vectors."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def test_every_key_is_found_at_its_offset(items: int, kernel: str) -> None:
     assert (len(found), found.latest_offset, found.utilization) == (items, items - 1, 0.5)
 
 
-def test_how_full_it_is_and_how_far_it_knows() -> None:
-    """OM2: size / slots behind each put, 0 at first; the latest offset moves without a key; what a round noted is gone
-    with its map: the next one's finds nothing."""
+def test_utilization_and_latest_offset() -> None:
+    """OM2: size / slots after each put, 0 at first; the latest offset moves without a key.
+
+    A new round's map finds nothing that an earlier round noted."""
     keys = [b"key-%d" % i for i in range(10)]
     found = KeyMap(20 * SLOT)
     assert (found.utilization, found.latest_offset) == (0.0, -1)
@@ -49,8 +50,8 @@ def test_how_full_it_is_and_how_far_it_knows() -> None:
     assert (cleared.get(keys), cleared.latest_offset, cleared.utilization) == ([-1] * 10, -1, 0.0)
 
 
-def test_what_a_full_map_does() -> None:
-    """OM3: a search for what is missing ends, nothing more goes in, known or not."""
+def test_a_full_map_stores_nothing_more() -> None:
+    """OM3: a lookup of a missing key ends, and put() stores nothing more, known key or not."""
     found = KeyMap(4 * SLOT, 1.0)
     assert found.put([b"a", b"b", b"c", b"d", b"e"], range(5)) == 4
     assert found.full
@@ -63,7 +64,7 @@ def test_what_a_full_map_does() -> None:
     ("slots", "load", "keys"), [(20, 0.9, 18), (3, 0.75, 2), (1, 0.9, 0), (1, 1.0, 1), (5000, 0.9, 4500)]
 )
 def test_keys_are_slots_times_the_load_factor(slots: int, load: float, keys: int) -> None:
-    """Kafka's number of keys, of which its rounds depend."""
+    """Kafka's number of keys, which decides the rounds."""
     found = KeyMap(slots * SLOT + 23, load)
     assert (found.slots, found.keys_max) == (slots, keys)
     names = [b"%d" % i for i in range(keys + 5)]
@@ -76,7 +77,7 @@ def test_keys_are_slots_times_the_load_factor(slots: int, load: float, keys: int
     st.integers(1, 400),
     st.sampled_from(kernels()),
 )
-def test_the_latest_offset_of_a_key_counts(puts: list[tuple[bytes, int]], slots: int, kernel: str) -> None:
+def test_the_map_keeps_the_latest_offset_of_a_key(puts: list[tuple[bytes, int]], slots: int, kernel: str) -> None:
     model: dict[bytes, int] = {}
     fits = 0
     found = KeyMap(SLOT * slots, 1.0, kernel=kernel)
@@ -91,7 +92,7 @@ def test_the_latest_offset_of_a_key_counts(puts: list[tuple[bytes, int]], slots:
     assert len(found) == len(model)
 
 
-def test_it_grows_many_times_and_loses_nothing() -> None:
+def test_growing_many_times_keeps_every_key() -> None:
     numbers = random.Random(11)
     found, model = KeyMap(SLOT * 300_001), {}
     for start in range(0, 260_000, 1000):
@@ -102,8 +103,8 @@ def test_it_grows_many_times_and_loses_nothing() -> None:
     assert found.get(names) == [model.get(name, -1) for name in names]
 
 
-def test_keys_that_collide_in_a_hash_without_a_secret_do_not_here() -> None:
-    """Blocks that any two of a checksum's keys could be swapped for: no two keys are one, whatever the secret."""
+def test_keys_that_collide_in_an_unkeyed_hash_do_not_collide() -> None:
+    """Blocks whose swap a linear checksum does not detect: no two keys collide, whatever the secret."""
     keys = [bytes(a) + bytes(b) for a in ([0] * 16, [1] * 16) for b in ([0] * n for n in range(40))]
     keys += [key + b"\x80" for key in keys]
     for _ in range(20):
@@ -113,15 +114,15 @@ def test_keys_that_collide_in_a_hash_without_a_secret_do_not_here() -> None:
 
 
 def colliding_keys(secret: bytes, count: int) -> list[bytes]:
-    """So many keys of two blocks that are one under CMAC with this secret: E(E(first) ^ second ^ K) is the same."""
+    """This many keys of two blocks that collide under CMAC with this secret: E(E(first) ^ second ^ K) is the same."""
     wanted = bytes(16)
     firsts = (number.to_bytes(16, "big") for number in range(count))
     return [first + xor(encrypt(secret, first), wanted) for first in firsts]
 
 
 @pytest.mark.skipif("aes-128-cmac" not in kernels(), reason="needs: AES instructions")
-def test_keys_made_to_collide_under_one_secret_are_many_under_another() -> None:
-    """Whoever knows the secret makes a thousand keys one, and loses all records but the last: so it is nobody's."""
+def test_keys_that_collide_under_one_secret_differ_under_another() -> None:
+    """An attacker who knows the secret could make a thousand keys collide: so the secret is random."""
     keys = colliding_keys(SECRET, 1000)
     known = KeyMap(SLOT * 2000, secret=SECRET, kernel=KERNELS[1])
     known.put(keys, range(1000))
@@ -132,7 +133,7 @@ def test_keys_made_to_collide_under_one_secret_are_many_under_another() -> None:
         assert found.get(keys) == list(range(1000))
 
 
-def test_the_model_of_aes_knows_the_vector_of_the_standard() -> None:
+def test_the_aes_model_matches_the_standards_vector() -> None:
     plain, key = bytes.fromhex("00112233445566778899aabbccddeeff"), bytes(range(16))
     assert encrypt(key, plain).hex() == "69c4e0d86a7b0430d8cdb78070b4c55a"
 
@@ -149,12 +150,12 @@ def test_each_map_has_a_secret_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 20, 31, 33, 64, 200])
-def test_siphash_is_what_it_is_elsewhere(size: int) -> None:
+def test_siphash_matches_the_model(size: int) -> None:
     key = bytes(i % 256 for i in range(size))
     assert hash_key(key, SECRET, KERNELS[0]) == siphash128(SECRET, key, 1, 3)
 
 
-def test_the_model_of_siphash_knows_the_authors_vectors() -> None:
+def test_the_siphash_model_matches_the_authors_vectors() -> None:
     assert siphash128(SECRET, b"", 2, 4).hex() == "a3817f04ba25a8e66df67214c7550293"
     assert siphash128(SECRET, bytes(range(8)), 2, 4).hex() == "3b62a9ba6258f5610f83e264f31497b4"
 
@@ -169,7 +170,7 @@ def test_the_model_of_siphash_knows_the_authors_vectors() -> None:
         (64, "51f0bebf7e3b9d92fc49741779363cfe"),
     ],
 )
-def test_cmac_is_that_of_rfc_4493(size: int, mac: str) -> None:
+def test_cmac_matches_rfc_4493(size: int, mac: str) -> None:
     message = bytes.fromhex(
         "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51"
         "30c81c46a35ce411e5fbc1191a0a52eff69f2445df4f9b17ad2b417be66c3710"

@@ -1,4 +1,4 @@
-"""Segments that a cleaner has replaced, for whoever reads in them: their own files, to the last moment, or an error."""
+"""Readers of segments that a cleaner has replaced read their own files to the end, or get an error."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from tests.cleaner.story import RETENTION_MS, Story
 DELAY_MS = 60_000
 
 
-class Watched(RealFiles):
-    """Tells of each change of a directory, before it and behind it."""
+class WatchedFiles(RealFiles):
+    """Calls a hook before and after each change of a directory."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tell: Callable[[], None] = lambda: None
+        self.notify: Callable[[], None] = lambda: None
 
     def rename(self, source: str, target: str) -> None:
-        self.tell()
+        self.notify()
         super().rename(source, target)
-        self.tell()
+        self.notify()
 
     def unlink(self, path: str) -> None:
-        self.tell()
+        self.notify()
         super().unlink(path)
-        self.tell()
+        self.notify()
 
     def fsync_dir(self, path: str) -> None:
-        self.tell()
+        self.notify()
         super().fsync_dir(path)
-        self.tell()
+        self.notify()
 
 
-class NoRoom(RealFiles):
-    """A disk that has no room for one more name of the next so many files that are put aside."""
+class FullDisk(RealFiles):
+    """A disk without free space: the next `full` renames to .deleted fail."""
 
     full = 0
 
@@ -57,16 +57,16 @@ class NoRoom(RealFiles):
 
 
 def fetch_all(log: klog.Log, written: dict[int, tuple[bytes | None, bytes | None]]) -> None:
-    """From every few offsets on: what comes is what was written there."""
+    """Fetch from every few offsets: each slice is what was written there."""
     for offset in range(log.log_start_offset, log.log_end_offset, 8):
         batches = list(decode(log.fetch(offset, 2000, isolation="log_end").memory()))
         assert batches[-1].last_offset >= offset
         assert all(written[record.offset] == (record.key, record.value) for batch in batches for record in batch)
 
 
-def test_who_looks_between_the_steps_of_a_swap_reads_the_old_segment_or_the_new_one(tmp_path: Path) -> None:
+def test_a_reader_during_a_swap_reads_the_old_segment_or_the_new_one(tmp_path: Path) -> None:
     """CM: also where an earlier segment of the same base waits to be unlinked, under the name that this one gets."""
-    files = Watched()
+    files = WatchedFiles()
     with open_log(tmp_path / "t-0", files=files, config={"file.delete.delay.ms": DELAY_MS}) as log:
         written: dict[int, tuple[bytes | None, bytes | None]] = {}
         failures: list[BaseException] = []
@@ -78,26 +78,26 @@ def test_who_looks_between_the_steps_of_a_swap_reads_the_old_segment_or_the_new_
             except BaseException as error:
                 failures.append(error)
 
-        def tell() -> None:
+        def notify() -> None:
             reader = threading.Thread(target=read)
             reader.start()
-            reader.join(0.01)  # it waits for the swap, or is through
+            reader.join(0.01)  # it waits for the swap, or has ended
             readers.append(reader)
 
         for _ in range(2):
             fill(log)
             written.update({record.offset: (record.key, record.value) for record in log.read(isolation="log_end")})
-            files.tell = tell
+            files.notify = notify
             assert log.compact(roll=True).rounds > 0
-            files.tell = lambda: None
-            for reader in readers:  # before more is written, which they know nothing of
+            files.notify = lambda: None
+            for reader in readers:  # before more is written: their expectations end here
                 reader.join()
         assert len(readers) > 20
         assert failures == []
 
 
-def test_a_range_of_replaced_segments_still_knows_what_was_aborted_in_them(tmp_path: Path) -> None:
-    """X1: the segments in their place forget a transaction when nothing of it is left, two cleanings later."""
+def test_a_slice_of_replaced_segments_keeps_their_aborted_transactions(tmp_path: Path) -> None:
+    """X1: two cleanings later the replacing segments have no entry of a transaction without records."""
     with Story(tmp_path, **{"file.delete.delay.ms": 10 * RETENTION_MS}) as story:
         story.put(1, 2)
         story.log.roll()
@@ -115,11 +115,11 @@ def test_a_range_of_replaced_segments_still_knows_what_was_aborted_in_them(tmp_p
         assert [record.key for batch in batches if not batch.is_control for record in batch] == [b"2", b"3"]
         assert [entry.producer_id for entry in old.aborted_transactions] == [7]
         with pytest.raises(CorruptBatch, match="compacted"):
-            held.slice(0)  # an earlier one of that base has gone when the next was put aside
+            held.slice(0)  # an earlier one of that base was unlinked when the next was renamed
 
 
-def test_nothing_keeps_the_bytes_of_a_segment_that_was_unlinked(tmp_path: Path) -> None:
-    """A descriptor that is kept for the next reader would: for good, where few segments are read."""
+def test_no_descriptor_keeps_the_bytes_of_an_unlinked_segment(tmp_path: Path) -> None:
+    """A descriptor cached for the next reader would keep them, for good where few segments are read."""
     clock = ManualClock(NOW)
     with open_log(tmp_path / "t-0", clock=clock, config={"file.delete.delay.ms": DELAY_MS}) as log:
         fill(log)
@@ -132,9 +132,9 @@ def test_nothing_keeps_the_bytes_of_a_segment_that_was_unlinked(tmp_path: Path) 
         assert [name for name in opened if name.startswith(str(tmp_path)) and "deleted" in name] == []
 
 
-def test_an_index_of_a_segment_that_has_left_goes_with_it(tmp_path: Path) -> None:
-    """One that was lost is worked out again for whoever still looks something up there: a file (LS10), which is
-    unlinked with the rest."""
+def test_an_index_rebuilt_for_a_replaced_segment_is_unlinked_with_it(tmp_path: Path) -> None:
+    """A lost index is rebuilt in a file for a reader that still looks up an offset there (LS10); that file is unlinked
+    with the rest."""
     clock = ManualClock(NOW)
     config = {"file.delete.delay.ms": DELAY_MS, "index.interval.bytes": 100}
     with open_log(tmp_path / "t-0", clock=clock, config=config) as log:
@@ -150,9 +150,9 @@ def test_an_index_of_a_segment_that_has_left_goes_with_it(tmp_path: Path) -> Non
         assert [name for name in os.listdir(tmp_path / "t-0") if name.endswith(".deleted")] == []
 
 
-def test_what_had_no_room_to_be_put_aside_is_not_unlinked_a_second_time(tmp_path: Path) -> None:
-    """By then the segment in its place has its names, and all that is left of the records."""
-    files, clock = NoRoom(), ManualClock(NOW)
+def test_a_segment_whose_rename_failed_is_not_unlinked_twice(tmp_path: Path) -> None:
+    """By then the new segment has its file names, and the only copy of the records."""
+    files, clock = FullDisk(), ManualClock(NOW)
     with open_log(tmp_path / "t-0", clock=clock, files=files, config={"file.delete.delay.ms": DELAY_MS}) as log:
         fill(log)
         files.full = 3
@@ -166,8 +166,8 @@ def test_what_had_no_room_to_be_put_aside_is_not_unlinked_a_second_time(tmp_path
         assert [(record.offset, record.value) for record in log.read()] == before
 
 
-def test_nor_is_what_was_truncated_and_written_anew(tmp_path: Path) -> None:
-    files, clock = NoRoom(), ManualClock(NOW)
+def test_a_truncated_and_rewritten_segment_is_not_unlinked(tmp_path: Path) -> None:
+    files, clock = FullDisk(), ManualClock(NOW)
     with open_log(tmp_path / "t-0", clock=clock, files=files, config={"file.delete.delay.ms": DELAY_MS}) as log:
         fill(log)
         base = log.segments[1].base_offset
@@ -182,8 +182,8 @@ def test_nor_is_what_was_truncated_and_written_anew(tmp_path: Path) -> None:
         assert [segment for segment in log.segments if not os.path.exists(segment.path)] == []
 
 
-def test_a_fifo_in_place_of_a_transaction_index_does_not_hold_up_what_goes(tmp_path: Path) -> None:
-    """Fault 28. It goes with its segment."""
+def test_a_fifo_in_place_of_a_transaction_index_does_not_block_deletion(tmp_path: Path) -> None:
+    """Fault 28: the fifo is unlinked with its segment."""
     with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete", "retention.bytes": 1}) as log:
         fill(log)
         os.mkfifo(Path(log.segments[0].path).with_suffix(".txnindex"))

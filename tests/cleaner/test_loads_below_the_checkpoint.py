@@ -1,4 +1,4 @@
-"""A load that ends below the cleaner's checkpoint takes it back, before anything is appended there."""
+"""A load that truncates the log below the cleaner's checkpoint lowers the checkpoint before the first append."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = (b"A", b"B", b"C", b"D")
 
 
 def cleaned(home: Path, clock: ManualClock, names: tuple[str, ...] = ("t",)) -> None:
-    """Logs of [0, 4), cleaned, and 4 in the active segment; then a crash before anything was synced."""
+    """Write logs with [0, 4) cleaned and offset 4 in the active segment; then crash with nothing synced."""
     with klog.open(home, create=True, clock=clock, **OPENED) as logs:
         for name in names:
             logs.create_topic(name, config=CONFIG)
@@ -37,7 +37,7 @@ def clean(log: klog.Log) -> None:
 
 
 def damage(home: Path, name: str = "t") -> None:
-    """A load cuts the log at 3."""
+    """Damage the log so that a load truncates it at 3."""
     path = home / f"{name}-0" / "00000000000000000000.log"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -49,7 +49,7 @@ def one(home: Path, clock: ManualClock, **how: Any) -> klog.Log:
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_a_deleted_key_stays_deleted_after_a_cut(tmp_path: Path, alone: bool) -> None:
+def test_a_deleted_key_stays_deleted_after_a_truncation(tmp_path: Path, alone: bool) -> None:
     clock = ManualClock(NOW)
     cleaned(tmp_path, clock)
     damage(tmp_path)
@@ -67,7 +67,7 @@ def test_a_deleted_key_stays_deleted_after_a_cut(tmp_path: Path, alone: bool) ->
         logs.close()
 
 
-def test_many_logs_of_one_start_are_cut(tmp_path: Path) -> None:
+def test_one_start_truncates_many_logs(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     names = tuple(f"t{number}" for number in range(8))
     cleaned(tmp_path, clock, names)
@@ -79,8 +79,8 @@ def test_many_logs_of_one_start_are_cut(tmp_path: Path) -> None:
         assert checkpoints(tmp_path) == {(name, 0): 3 if name in names[:6] else 4 for name in names}
 
 
-def test_a_log_that_was_cleaned_since_the_start_is_cut(tmp_path: Path) -> None:
-    """What the start has read of the checkpoint is old by then."""
+def test_a_log_cleaned_since_the_start_is_truncated(tmp_path: Path) -> None:
+    """The checkpoint file read at start is outdated by then."""
     clock = ManualClock(NOW)
     with klog.open(tmp_path, create=True, clock=clock, recovery="kafka", **OPENED) as logs:
         logs.create_topic("t", config=CONFIG)
@@ -95,7 +95,7 @@ def test_a_log_that_was_cleaned_since_the_start_is_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_every_segment_is_deleted(tmp_path: Path, alone: bool) -> None:
-    """The log start is beyond what damage has left, below what was clean."""
+    """Damage leaves nothing at or above the log start, which is below the checkpoint."""
     clock = ManualClock(NOW)
     cleaned(tmp_path, clock)
     path = tmp_path / "t-0" / "00000000000000000000.log"
@@ -110,7 +110,7 @@ def test_every_segment_is_deleted(tmp_path: Path, alone: bool) -> None:
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_nothing_is_written_where_nothing_is_cut(tmp_path: Path, alone: bool) -> None:
+def test_a_load_without_truncation_writes_nothing(tmp_path: Path, alone: bool) -> None:
     clock = ManualClock(NOW)
     cleaned(tmp_path, clock)
     before = os.stat(tmp_path / checkpoint.CLEANER)
@@ -122,7 +122,7 @@ def test_nothing_is_written_where_nothing_is_cut(tmp_path: Path, alone: bool) ->
     assert os.stat(tmp_path / checkpoint.CLEANER).st_ino == before.st_ino
 
 
-def test_a_reader_leaves_it_as_it_is(tmp_path: Path) -> None:
+def test_a_read_only_load_keeps_the_checkpoint(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     cleaned(tmp_path, clock)
     (tmp_path / "t-0" / "00000000000000000004.log").unlink()
@@ -136,10 +136,10 @@ def test_a_reader_leaves_it_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_a_crash_between_the_cut_and_the_checkpoint(
+def test_a_crash_between_the_truncation_and_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: bool
 ) -> None:
-    """The next load has nothing to cut any more, and takes it back nevertheless."""
+    """The next load truncates nothing and still lowers the checkpoint."""
     clock = ManualClock(NOW)
     cleaned(tmp_path, clock)
     damage(tmp_path)

@@ -1,4 +1,4 @@
-"""Segments that reach beyond their index, as cleaners of old Kafkas left them, met by a cleaning."""
+"""Segments whose offsets exceed their index's range, as cleaners of old Kafka versions left them, met by a cleaning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAR = [50, BEYOND + 60, 2 * BEYOND + 100]
 
 
 def batches(start: int, count: int, first_key: int = 0) -> bytes:
-    """Three records each, of keys that come again in every run of them."""
+    """Batches of three records whose keys come again in every run of batches."""
     return b"".join(
         klog.record.encode(
             [(b"k%d" % (first_key + 3 * n + i), b"%d" % (start + 3 * n + i), NOW) for i in range(3)],
@@ -38,7 +38,7 @@ def batches(start: int, count: int, first_key: int = 0) -> bytes:
 
 
 def overflowed(directory: Path, *, base: int = 50, active: bytes = b"") -> Path:
-    """One segment with three stretches far from each other, of more and more keys, between a sound one and the active one."""
+    """One segment with three runs far from each other, with more keys each, between a normal and the active segment."""
     directory.mkdir(parents=True)
     data = {0: batches(0, 2), base: b"".join(batches(start, 12 - 3 * n) for n, start in enumerate(FAR))}
     data[3 * BEYOND] = active or batches(3 * BEYOND, 1)
@@ -67,12 +67,13 @@ def offsets(log: klog.Log) -> list[int]:
 
 
 def survivors() -> list[int]:
-    """Keys 27 to 35 come once, 18 to 26 twice, those below three times and in the active segment, which does not count."""
+    """Keys 27 to 35 come once, 18 to 26 twice, lower ones three times and in the active segment (not counted)."""
     return [*range(50 + 27, 50 + 36), *range(FAR[1] + 18, FAR[1] + 27), *range(FAR[2], FAR[2] + 18)]
 
 
-def test_a_segment_out_of_its_reach_is_split_and_then_cleaned(tmp_path: Path) -> None:
-    """CL38: a load after a clean stop leaves it; the cleaning splits it, begins again, and every key is right."""
+def test_an_overflowed_segment_is_split_and_then_cleaned(tmp_path: Path) -> None:
+    """CL38: a load after a clean stop keeps the segment; the cleaning splits it, restarts, and keeps every key
+    right."""
     with opened(overflowed(tmp_path / "t-0")) as log:
         assert bases(log) == [0, 50, 3 * BEYOND]
         before, end = values(log), log.log_end_offset
@@ -97,27 +98,27 @@ def test_a_segment_out_of_its_reach_is_split_and_then_cleaned(tmp_path: Path) ->
         assert [p for p in klog.verify(tmp_path / "t-0").problems if p.kind not in ("checkpoint", "gap")] == []
 
 
-def test_the_split_alone_loses_nothing(tmp_path: Path) -> None:
-    """CL38: the cleaning that splits changes no record: a segment more for each stretch, and a dry run not even that."""
+def test_splitting_loses_no_record(tmp_path: Path) -> None:
+    """CL38: stopped after the split, which adds a segment for each run; a dry run adds none."""
     with opened(overflowed(tmp_path / "t-0")) as log:
         before = offsets(log)
         data = b"".join(Path(segment.path).read_bytes() for segment in log.segments)
         log.compact(dry_run=True)
         assert bases(log) == [0, 50, 3 * BEYOND]
 
-        def stop_behind_the_split(event: object) -> None:
+        def stop_after_the_split(event: object) -> None:
             if len(log.segments) > 3:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            log.compact(progress=stop_behind_the_split)
+            log.compact(progress=stop_after_the_split)
         assert bases(log) == [0, *FAR, 3 * BEYOND]
-        assert offsets(log) == before[6:]  # the segment before it has been cleaned by then
+        assert offsets(log) == before[6:]  # the segment before it has already been cleaned
         assert b"".join(Path(segment.path).read_bytes() for segment in log.segments) == data[len(batches(0, 2)) :]
 
 
-def test_where_what_stays_is_within_reach_nothing_is_split(tmp_path: Path) -> None:
-    """CL38: of the far stretches nothing is left."""
+def test_no_split_if_the_remaining_offsets_fit(tmp_path: Path) -> None:
+    """CL38: no record of the distant runs is left."""
     directory = tmp_path / "t-0"
     overflowed(directory)
     with opened(directory) as log:
@@ -127,8 +128,8 @@ def test_where_what_stays_is_within_reach_nothing_is_split(tmp_path: Path) -> No
         assert offsets(log) == [*range(50 + 27, 50 + 36), *range(3 * BEYOND + 3, 3 * BEYOND + 30)]
 
 
-def test_out_of_reach_of_all_its_batches(tmp_path: Path) -> None:
-    """CL38: the segment gets the name that its first batch asks for, and is split behind that where it must be."""
+def test_a_base_offset_too_far_below_all_batches(tmp_path: Path) -> None:
+    """CL38: the segment is renamed to its first batch's base offset, and split after that if needed."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     far = [FAR[1], FAR[2]]
@@ -145,8 +146,8 @@ def test_out_of_reach_of_all_its_batches(tmp_path: Path) -> None:
         assert values(log) == before
 
 
-def test_many_of_them(tmp_path: Path) -> None:
-    """CL38: one after the other is split by one call."""
+def test_many_overflowed_segments(tmp_path: Path) -> None:
+    """CL38: one call splits them one after the other."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     for n in range(11):
@@ -164,7 +165,7 @@ def test_many_of_them(tmp_path: Path) -> None:
 
 
 def test_transactions_survive_the_split(tmp_path: Path) -> None:
-    """CL38: aborted records stay invisible, their markers and the index as well."""
+    """CL38: aborted records stay invisible; their markers and index entries stay."""
     directory = tmp_path / "t-0"
     with open_log(directory, config={"segment.bytes": 1 << 20}) as log:
         append(log, [(b"first", b"1")])
@@ -185,8 +186,8 @@ def test_transactions_survive_the_split(tmp_path: Path) -> None:
         assert [entry.last_offset for entry in log.aborted_transactions()] == [2]
 
 
-def test_one_wrong_bit_is_no_reason_to_split(tmp_path: Path) -> None:
-    """The base offset is outside the checksum: damage, which stops the cleaning as any other does."""
+def test_a_flipped_bit_causes_no_split(tmp_path: Path) -> None:
+    """The base offset is outside the checksum: this is damage, which stops the cleaning."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     data = bytearray(batches(0, 5))
@@ -204,8 +205,8 @@ EVERY = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.de
 
 
 @EVERY
-def test_killed_anywhere_in_it(tmp_path: Path, step: int) -> None:
-    """CL38, W1, W3: whatever a kill leaves loads as all records or as the cleaned ones, with every key's last value."""
+def test_a_kill_anywhere_during_a_split(tmp_path: Path, step: int) -> None:
+    """CL38, W1, W3: after a kill a load finds all records or the cleaned ones, with every key's last value."""
     whole = CrashFiles()
     with opened(overflowed(tmp_path / "whole" / "t-0")) as log:
         expected, before = values(log), offsets(log)
@@ -230,8 +231,8 @@ def test_killed_anywhere_in_it(tmp_path: Path, step: int) -> None:
 
 
 @EVERY
-def test_a_power_cut_anywhere_in_it(tmp_path: Path, step: int) -> None:
-    """CL38, W1, W4: the same where names that were not synced come back, or their replacements never arrive."""
+def test_a_power_cut_anywhere_during_a_split(tmp_path: Path, step: int) -> None:
+    """CL38, W1, W4: the same if names that were not synced return, or their replacements are missing."""
     directory = overflowed(tmp_path / "original" / "t-0")
     with opened(directory) as log:
         expected, before = values(log), offsets(log)
@@ -251,19 +252,19 @@ def test_a_power_cut_anywhere_in_it(tmp_path: Path, step: int) -> None:
             log.compact()
         abandon(log)
         for state, root in files.states(place.parent, tmp_path / "states", stop_at, randoms=1):
-            said = stop_at, state, files.log[-3:]
+            note = stop_at, state, files.log[-3:]
             with klog.Log.open(root / "t-0", config=CONFIG, clean_shutdown=False, clock=ManualClock(NOW)) as log:
-                assert values(log) == expected, said
-                assert set(offsets(log)) <= set(before), said
+                assert values(log) == expected, note
+                assert set(offsets(log)) <= set(before), note
                 log.compact()
-                assert offsets(log) == [*survivors(), *range(3 * BEYOND, 3 * BEYOND + 3)], said
+                assert offsets(log) == [*survivors(), *range(3 * BEYOND, 3 * BEYOND + 3)], note
         shutil.rmtree(tmp_path / "states")
         shutil.rmtree(place.parent)
 
 
 @EVERY
-def test_a_full_disk_leaves_the_segment_whole(tmp_path: Path, step: int) -> None:
-    """F3: the parts go, the segment stays; once there is room it works."""
+def test_a_full_disk_keeps_the_original_segment(tmp_path: Path, step: int) -> None:
+    """F3: the parts are unlinked and the segment stays; with free space the cleaning succeeds."""
     for nth in range(1, 200, step):
         directory = overflowed(tmp_path / f"{nth}" / "t-0")
         files = FailingFiles(nth, errno.ENOSPC)
@@ -292,8 +293,8 @@ def test_a_full_disk_leaves_the_segment_whole(tmp_path: Path, step: int) -> None
 
 
 @pytest.mark.parametrize("base", [0, FAR[1]], ids=["renamed", "split"])
-def test_an_interrupt_at_any_line_leaves_old_or_new_segments(tmp_path: Path, base: int) -> None:
-    """A log in use has the segments that its directory has; else it is offline, and its next load finds every record."""
+def test_an_interrupt_at_any_line_keeps_log_and_directory_consistent(tmp_path: Path, base: int) -> None:
+    """A log in use has the same segments as its directory, or is offline and its next load finds every record."""
     original = tmp_path / "original" / "t-0"
     original.mkdir(parents=True)
     (original / f"{base:020d}.log").write_bytes(batches(FAR[1], 2) + batches(2 * FAR[2], 2))

@@ -1,4 +1,4 @@
-"""What a cleaning may touch, and which segments become one: tables."""
+"""What a cleaning may touch, and which segments are grouped into one: tables."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ LOG = segs(0, 10, 20, 30)
         (None, 0, 35, Cleanable(0, 30)),
         (15, 0, 35, Cleanable(15, 30)),
         (15, 0, 27, Cleanable(15, 27)),
-        (36, 0, 35, Cleanable(0, 30, reset=True)),  # CM3: beyond the log end
+        (36, 0, 35, Cleanable(0, 30, reset=True)),  # CM3: above the log end
         (5, 10, 35, Cleanable(10, 30, reset=True)),  # below the log start
-        (35, 0, 35, Cleanable(35, 35)),  # the log end itself is one of its offsets
+        (35, 0, 35, Cleanable(35, 35)),  # at the log end is valid
         (33, 0, 35, Cleanable(33, 33)),  # CM4: inside the active segment
-        (25, 0, 20, Cleanable(25, 25)),  # CM9: undecided from below
+        (25, 0, 20, Cleanable(25, 25)),  # CM9: an undecided transaction begins below
     ],
 )
-def test_the_range_ends_at_the_first_thing_in_its_way(
+def test_the_range_ends_at_the_lowest_bound(
     checkpoint: int | None, start: int, stable: int, expected: Cleanable
 ) -> None:
-    """CM3, CM8: the last stable offset, the active segment, or what has been cleaned."""
+    """CM3, CM8: the last stable offset, the active segment, or a segment that is too young."""
     assert cleanable(LOG, checkpoint, start, 35, stable, 0, 1000) == expected
 
 
@@ -62,8 +62,8 @@ def test_the_range_ends_at_the_first_thing_in_its_way(
     ("lag", "first", "end"),
     [(0, 0, 30), (1, 0, 30), (100, 0, 30), (101, 0, 20), (201, 0, 10), (9999, 0, 0), (201, 25, 30)],
 )
-def test_a_segment_younger_than_the_lag_ends_it(lag: int, first: int, end: int) -> None:
-    """CM8: by its largest timestamp, or by its file's age where there is none; clean segments are not asked."""
+def test_a_segment_younger_than_the_compaction_lag_ends_the_range(lag: int, first: int, end: int) -> None:
+    """CM8: by its largest timestamp, or by its file's mtime if there is none; clean segments do not count."""
     aged = cast(
         "tuple[Segment, ...]",
         (Seg(0, max_timestamp=700), Seg(10, max_timestamp=-1, modified_ms=800), Seg(20, max_timestamp=900), Seg(30)),
@@ -80,19 +80,23 @@ def test_a_segment_younger_than_the_lag_ends_it(lag: int, first: int, end: int) 
     [
         (0, 30, Dirt(0, 30, 0, 300)),
         (10, 30, Dirt(10, 30, 100, 200)),
-        (15, 30, Dirt(15, 30, 200, 200)),  # the segment that holds the dirty offset counts on both sides, as in Kafka
-        (0, 27, Dirt(0, 20, 0, 200)),  # an undecided transaction at 27: its segment is not touched
+        (
+            15,
+            30,
+            Dirt(15, 30, 200, 200),
+        ),  # the segment with the first dirty offset counts as clean and dirty, as in Kafka
+        (0, 27, Dirt(0, 20, 0, 200)),  # an undecided transaction at 27: its segment is excluded
         (0, 5, Dirt(0, 0, 0, 0)),
         (30, 30, Dirt(30, 30, 300, 0)),
         (33, 33, Dirt(33, 30, 400, 0)),
     ],
 )
-def test_how_much_there_is(first: int, end: int, expected: Dirt) -> None:
+def test_clean_and_dirty_bytes(first: int, end: int, expected: Dirt) -> None:
     assert dirt(LOG, Cleanable(first, end)) == expected
     assert expected.ratio == expected.cleanable_bytes / max(expected.clean_bytes + expected.cleanable_bytes, 1)
 
 
-def test_which_segments_are_noted_and_which_rewritten() -> None:
+def test_which_segments_are_mapped_and_which_rewritten() -> None:
     def bases(found: Any) -> list[int]:
         return [segment.base_offset for segment in found]
 
@@ -108,7 +112,7 @@ def test_which_segments_are_noted_and_which_rewritten() -> None:
     ("stamps", "lag", "expected"),
     [([], 10, 0), ([-1, 2**63 - 1], 10, 0), ([500, 400], 700, 0), ([500, 400], 600, 0), ([-1, 500, 400], 100, 500)],
 )
-def test_how_long_the_oldest_has_waited_beyond_the_lag(stamps: list[int], lag: int, expected: int) -> None:
+def test_delay_beyond_max_compaction_lag(stamps: list[int], lag: int, expected: int) -> None:
     assert compaction_delay(stamps, lag, 1000) == expected
 
 
@@ -117,7 +121,7 @@ def lengths(groups: list[range]) -> list[int]:
     return [len(part) for part in groups]
 
 
-def test_neighbours_join_while_every_size_allows_it() -> None:
+def test_neighbours_are_grouped_up_to_each_size_limit() -> None:
     """CL32: by bytes of the log and of either index."""
     ten = [Seg(10 * i, size=50, index_bytes=16, time_index_bytes=24) for i in range(10)]
     most = 2**40
@@ -130,8 +134,8 @@ def test_neighbours_join_while_every_size_allows_it() -> None:
     assert group([], most, most, 0) == []
 
 
-def test_a_group_reaches_as_far_as_a_relative_offset() -> None:
-    """CL33, CL34: counted to the next segment's base, whatever the last record's offset is."""
+def test_a_group_spans_at_most_a_relative_offset() -> None:
+    """CL33, CL34: counted to the next segment's base offset, not to the last record's."""
     most = 2**40
     assert lengths(group([Seg(0), Seg(10)], most, most, SPAN_MAX + 1)) == [2]
     assert lengths(group([Seg(0), Seg(10)], most, most, SPAN_MAX + 2)) == [1, 1]
@@ -141,5 +145,5 @@ def test_a_group_reaches_as_far_as_a_relative_offset() -> None:
     assert lengths(group(far, most, most, 3 * 2**31)) == [3]
 
 
-def test_an_empty_first_segment_takes_what_follows_by_the_same_rule() -> None:
+def test_an_empty_first_segment_is_grouped_by_the_same_rule() -> None:
     assert lengths(group([Seg(0, size=0), Seg(10), Seg(2**31 + 5)], 2**40, 2**40, 2**32)) == [1, 1, 1]

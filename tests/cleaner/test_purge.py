@@ -1,4 +1,4 @@
-"""Log.purge_key: the records of one key go, and nothing else does."""
+"""Log.purge_key removes the records of one key and no others."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def batches(log: klog.Log) -> dict[int, list[Any]]:
     return found
 
 
-def as_said(record: klog.Record) -> tuple[Any, ...]:
+def as_reported(record: klog.Record) -> tuple[Any, ...]:
     kind = max(record.timestamp_type, klog.TimestampType.CREATE_TIME)  # magic 0 has none, and is rewritten as magic 2
     return record.offset, record.key, record.value, record.timestamp, tuple(record.headers), kind
 
 
 def same_but_for(key: bytes, before: dict[int, list[Any]], after: dict[int, list[Any]], rewritten: set[int]) -> int:
-    """Every batch is there, of its records those of other keys; how many are gone."""
+    """Check that every batch is there with its records of other keys; return how many records are gone."""
     gone = 0
     assert list(before) == list(after)
     for base, batches_before in before.items():
@@ -57,7 +57,7 @@ def same_but_for(key: bytes, before: dict[int, list[Any]], after: dict[int, list
                 continue
             gone += was.count - len(kept)
             assert [getattr(was, name) for name in SAME] == [getattr(is_, name) for name in SAME]
-            assert [as_said(record) for record in is_] == [as_said(record) for record in kept]
+            assert [as_reported(record) for record in is_] == [as_reported(record) for record in kept]
             if kept:
                 assert (is_.compression, is_.delete_horizon_ms) == (was.compression, was.delete_horizon_ms)
             else:
@@ -66,7 +66,7 @@ def same_but_for(key: bytes, before: dict[int, list[Any]], after: dict[int, list
 
 
 def with_key(found: dict[int, list[Any]], key: bytes) -> dict[int, int]:
-    """{base offset of a segment: records of the key}, where there are any"""
+    """{base offset of a segment: records of the key}, without zeros"""
     counts = {
         base: sum(record.key == key for batch in them if not batch.is_control for record in batch)
         for base, them in found.items()
@@ -74,7 +74,7 @@ def with_key(found: dict[int, list[Any]], key: bytes) -> dict[int, int]:
     return {base: count for base, count in counts.items() if count}
 
 
-def test_the_key_is_gone_and_nothing_else(tmp_path: Path) -> None:
+def test_only_the_keys_records_are_removed(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         before = batches(log)
@@ -90,14 +90,14 @@ def test_the_key_is_gone_and_nothing_else(tmp_path: Path) -> None:
         assert log.log_end_offset == 137
 
 
-def test_roll_lets_the_active_segment_go_too(tmp_path: Path) -> None:
+def test_roll_includes_the_active_segment(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         stats = log.purge_key(b"key-1", roll=True)
         assert (stats.records_removed, stats.records_left) == (15, 0)
         assert [segment.base_offset for segment in log.segments] == [0, 45, 90, 135, 137]
         assert log.purge_key(b"key-2", roll=True).records_removed == 14
-        assert len(log.segments) == 5, "an active segment without the key is left alone"
+        assert len(log.segments) == 5, "an active segment without the key does not roll"
 
 
 def test_a_segment_without_the_key_keeps_its_file(tmp_path: Path) -> None:
@@ -113,27 +113,27 @@ def test_a_segment_without_the_key_keeps_its_file(tmp_path: Path) -> None:
         assert [Path(segment.path).stat().st_ino for segment in log.segments] == now
 
 
-def test_a_dry_run_says_it_and_does_nothing(tmp_path: Path) -> None:
-    """Of a log that somebody else may be writing to, too."""
+def test_a_dry_run_reports_and_changes_nothing(tmp_path: Path) -> None:
+    """Also on a log with another writer."""
     with open_log(tmp_path / "t-0") as log:
         fill(log)
     names = {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()}
     with open_log(tmp_path / "t-0", read_only=True) as log:
-        said = log.purge_key(b"key-1", dry_run=True, roll=True)
+        result = log.purge_key(b"key-1", dry_run=True, roll=True)
         with pytest.raises(ReadOnly):
             log.purge_key(b"key-1")
     assert {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()} == names
     assert read_audit(tmp_path) == []
     with open_log(tmp_path / "t-0") as log:
         done = log.purge_key(b"key-1", roll=True)
-        assert (said.records_removed, said.bytes_before, said.bytes_after) == (
+        assert (result.records_removed, result.bytes_before, result.bytes_after) == (
             done.records_removed, done.bytes_before, done.bytes_after,
         )  # fmt: skip
-        assert said.segments_rewritten == done.segments_rewritten == 4
+        assert result.segments_rewritten == done.segments_rewritten == 4
 
 
-def test_any_policy(tmp_path: Path) -> None:
-    """A log that is not compacted still has every offset: a crash behind a purge cuts nothing."""
+def test_purge_works_with_any_cleanup_policy(tmp_path: Path) -> None:
+    """A log that is not compacted keeps every offset: a crash after a purge truncates nothing."""
     with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
         append(log, [(b"a", b"1"), (None, b"kept"), (b"a", b"2"), (b"a", b"3")], batch=1)
         append(log, [(b"a", b"4")], batch=1)
@@ -146,12 +146,12 @@ def test_any_policy(tmp_path: Path) -> None:
         ]  # fmt: skip
         assert log.recovery.bytes_truncated == 0
     assert [problem for problem in klog.verify(tmp_path / "t-0").problems if problem.kind != "checkpoint"] == []
-    with klog.Log.open(tmp_path / "t-0") as log:  # a broker's: nobody has said how it is configured
+    with klog.Log.open(tmp_path / "t-0") as log:  # a broker's log: its config is unknown here
         assert log.purge_key(b"b", roll=True).records_removed == 1
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_codec_stays_what_it_is(tmp_path: Path, codec: str) -> None:
+def test_batches_keep_their_codec(tmp_path: Path, codec: str) -> None:
     with open_log(tmp_path / "t-0") as log:
         append(log, [(b"a", b"x" * 50), (b"b", b"y" * 50), (b"", b"z" * 50)] * 3, 9, compression=codec)
         log.roll()
@@ -160,9 +160,9 @@ def test_every_codec_stays_what_it_is(tmp_path: Path, codec: str) -> None:
         assert same_but_for(b"", before, batches(log), {0}) == 3
 
 
-def test_transactions_whatever_became_of_them(tmp_path: Path) -> None:
-    """Aborted data goes as well; markers, also one that has the key's own bytes, and sequences stay. What is undecided is
-    left, and counted."""
+def test_committed_aborted_and_open_transactions(tmp_path: Path) -> None:
+    """Removes aborted data too; keeps markers (also one whose key has the same bytes) and sequences. Keeps and counts
+    records of open transactions."""
     secret = control_key("abort")
     with open_log(tmp_path / "t-0") as log:
         for number, kind in enumerate(("abort", "commit")):
@@ -185,7 +185,7 @@ def test_transactions_whatever_became_of_them(tmp_path: Path) -> None:
 
 
 def test_old_formats(tmp_path: Path) -> None:
-    """A message that goes becomes an empty batch of today; what stays stays as it is."""
+    """A removed message becomes an empty batch of magic 2; the others stay unchanged."""
     with open_log(tmp_path / "t-0") as log:
         for at in (0, 2, 4):
             log.append_batches(old(1, at, at + 1, "gzip" if at == 2 else None), origin="replication")
@@ -200,8 +200,8 @@ def test_old_formats(tmp_path: Path) -> None:
         assert same_but_for(b"k", between, batches(log), {0}) == 7
 
 
-def test_what_waits_to_be_unlinked_goes_with_it(tmp_path: Path) -> None:
-    """A compaction's or retention's files may have the key, too."""
+def test_files_marked_for_deletion_are_unlinked(tmp_path: Path) -> None:
+    """Files that a compaction or retention left may hold the key too."""
     with open_log(tmp_path / "t-0") as log:
         append(log, [(b"secret-key", b"1")] * 4)
         log.compact(roll=True)
@@ -214,7 +214,7 @@ def test_what_waits_to_be_unlinked_goes_with_it(tmp_path: Path) -> None:
     assert b"secret-key" not in (tmp_path / "klog-audit.jsonl").read_bytes()
 
 
-def test_what_cannot_be_unlinked_is_named(tmp_path: Path) -> None:
+def test_files_that_cannot_be_unlinked_are_reported(tmp_path: Path) -> None:
     class Stuck(RealFiles):
         def unlink(self, path: str) -> None:
             if path.endswith(".log.deleted") and os.path.exists(path):
@@ -227,7 +227,7 @@ def test_what_cannot_be_unlinked_is_named(tmp_path: Path) -> None:
     assert read_audit(tmp_path)[-1]["leftovers"] == ["00000000000000000135.log.deleted"]
 
 
-def test_damage_stops_it_before_anything_is_written(tmp_path: Path) -> None:
+def test_damage_stops_the_purge_before_any_write(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         path = damage(log)
@@ -250,8 +250,8 @@ def test_progress_counts_the_bytes_of_both_passes(tmp_path: Path) -> None:
         assert (mine[-1].done, mine[-1].note) == (mine[-1].total, "t-0")
 
 
-def test_a_stop_in_the_middle_leaves_each_segment_whole(tmp_path: Path) -> None:
-    """From the oldest on (U4), and the audit does not say `done`."""
+def test_an_interrupted_purge_leaves_each_segment_old_or_purged(tmp_path: Path) -> None:
+    """The oldest segments are purged (U4), and the audit has no `done`."""
 
     def stop(event: Event) -> None:
         if event.stage == "purge" and event.done > 0.5 * (event.total or 0):
@@ -269,7 +269,7 @@ def test_a_stop_in_the_middle_leaves_each_segment_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", ["search", "purge"])
-def test_a_log_that_is_cut_meanwhile_is_searched_again(tmp_path: Path, stage: str) -> None:
+def test_a_log_truncated_during_the_purge_is_searched_again(tmp_path: Path, stage: str) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         cut: list[bool] = []
@@ -286,27 +286,27 @@ def test_a_log_that_is_cut_meanwhile_is_searched_again(tmp_path: Path, stage: st
 
 
 @pytest.mark.parametrize("stage", ["search", "purge"])
-def test_a_segment_that_is_cut_and_filled_again_to_the_same_byte_is_searched_again(tmp_path: Path, stage: str) -> None:
-    """It is the same object of the same size; that it was without the key once says nothing."""
+def test_a_segment_truncated_and_refilled_to_the_same_size_is_searched_again(tmp_path: Path, stage: str) -> None:
+    """It is the same object with the same size: that it had no record of the key before proves nothing."""
     with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
         for keys in ([b"aaaa", b"bbbb"], [b"KEY!"], [b"last"]):
             append(log, [(key, b"1") for key in keys], batch=1)
             log.roll()
         sizes, cut = [segment.size for segment in log.segments[:1]], []
 
-        def write_anew(event: Event) -> None:
+        def rewrite_tail(event: Event) -> None:
             if not cut and event.stage == stage:
                 cut.append(log.truncate_to(1))
                 append(log, [(b"KEY!", b"1")])
                 log.roll()
 
-        stats = log.purge_key(b"KEY!", progress=write_anew)
+        stats = log.purge_key(b"KEY!", progress=rewrite_tail)
         assert [segment.size for segment in log.segments][:1] < sizes
         assert (cut, stats.records_removed, stats.records_left) == ([True], 1, 0)
         assert with_key(batches(log), b"KEY!") == {}
 
 
-def test_a_segment_that_retention_takes_meanwhile_is_gone_with_its_records(tmp_path: Path) -> None:
+def test_retention_may_delete_a_segment_during_the_purge(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
         fill(log)
         taken: list[int] = []
@@ -321,8 +321,8 @@ def test_a_segment_that_retention_takes_meanwhile_is_gone_with_its_records(tmp_p
         assert with_key(batches(log), b"key-1") == {135: 1}
 
 
-def test_others_go_on_meanwhile(tmp_path: Path) -> None:
-    """An appender and a reader of all, beside purges of one key after the other."""
+def test_appends_and_reads_go_on_during_purges(tmp_path: Path) -> None:
+    """An appender and a full reader run while one key after the other is purged."""
     over, failed, appended = threading.Event(), [], 0
     with open_log(tmp_path / "t-0", config={"cleanup.policy": "delete"}) as log:
         fill(log)
@@ -351,7 +351,7 @@ def test_others_go_on_meanwhile(tmp_path: Path) -> None:
         assert others == [(b"last", b"in the active segment"), *((b"other", b"%d" % n) for n in range(appended))]
 
 
-def test_damage_is_told_by_a_dry_run_too(tmp_path: Path) -> None:
+def test_a_dry_run_reports_damage_too(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         damage(log)
@@ -359,7 +359,7 @@ def test_damage_is_told_by_a_dry_run_too(tmp_path: Path) -> None:
             log.purge_key(b"key-1", dry_run=True)
 
 
-def test_who_may_call_it_with_what(tmp_path: Path) -> None:
+def test_invalid_calls_raise(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         with pytest.raises(TypeError, match=r"encode\(\)"):
             log.purge_key("text")  # type: ignore[arg-type]
@@ -370,7 +370,7 @@ def test_who_may_call_it_with_what(tmp_path: Path) -> None:
 
 
 def sequences(log: klog.Log) -> dict[int, Any]:
-    """Producers but for their last timestamp, which a replay takes for the largest one of what is left of a batch."""
+    """Producers without their last timestamp: a replay takes the largest one left in the batch."""
     return {number: dataclasses.replace(state, timestamp=0) for number, state in log.producers.items()}
 
 
@@ -396,7 +396,7 @@ def purged_and_compared(seed: int, parent: Path) -> None:
         )
         key = chance.choice([*keys, b"nobody's"])
         roll = chance.random() < 0.5
-        said = log.purge_key(key, roll=roll, dry_run=True)
+        result = log.purge_key(key, roll=roll, dry_run=True)
         stats = log.purge_key(key, roll=roll)
         after = batches(log)
         rolled = [base for base in after if base not in before]
@@ -409,7 +409,7 @@ def purged_and_compared(seed: int, parent: Path) -> None:
         assert same_but_for(key, before, after, touched) == stats.records_removed == sum(held[b] for b in touched)
         assert stats.records_left == sum(count for base, count in held.items() if base not in touched)
         assert stats.segments_rewritten == len(touched)
-        assert (said.records_removed, said.bytes_after) == (stats.records_removed, stats.bytes_after)
+        assert (result.records_removed, result.bytes_after) == (stats.records_removed, stats.bytes_after)
         assert (log.producers, log.aborted_transactions()) == (producers, aborted)
     problems = klog.verify(directory).problems
     assert [problem for problem in problems if problem.kind not in ("checkpoint", "gap")] == []
@@ -422,12 +422,12 @@ def purged_and_compared(seed: int, parent: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [3, 8, 21])
-def test_random_logs_lose_the_key_alone(seed: int, tmp_path: Path) -> None:
+def test_random_logs_lose_only_the_keys_records(seed: int, tmp_path: Path) -> None:
     purged_and_compared(seed, tmp_path)
 
 
 @pytest.mark.deep
-def test_many_random_logs_lose_the_key_alone(tmp_path: Path) -> None:
+def test_many_random_logs_lose_only_the_keys_records(tmp_path: Path) -> None:
     for seed in range(400):
         (tmp_path / str(seed)).mkdir()
         try:

@@ -1,5 +1,5 @@
-"""A purge that is stopped anywhere leaves each segment as it was or purged, the oldest first, and an audit that says no
-more than what is true."""
+"""A purge stopped anywhere leaves each segment unchanged or purged, the oldest first, and its audit claims only what is
+true."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from tests.support.failing_files import FailingFiles
 from tests.support.faulty_io import FaultyIo
 
 KEY = b"key-1"
-Said = list[tuple[int, bytes | None, bytes | None]]
+Records = list[tuple[int, bytes | None, bytes | None]]
 
 
-def said(log: klog.Log) -> Said:
+def read_all(log: klog.Log) -> Records:
     return [(record.offset, record.key, record.value) for record in log.read(isolation="log_end")]
 
 
-def three_segments(directory: Path) -> Said:
+def three_segments(directory: Path) -> Records:
     with open_log(directory) as log:
         fill(log)
-        return said(log)
+        return read_all(log)
 
 
 def purge(directory: Path, files: CrashFiles) -> None:
     done_in(directory, lambda log: log.purge_key(KEY), files)
 
 
-def check(directory: Path, before: Said) -> None:
-    """It opens; segments from the oldest on have lost the key, and nothing else; the purge can be done again."""
+def check(directory: Path, before: Records) -> None:
+    """Open the log: the oldest segments have lost the key and nothing else; the purge can be repeated."""
     lines = [line["outcome"] for line in read_audit(directory.parent)]
     held = {base: [it for it in before if it[1] == KEY and base <= it[0] < base + 45] for base in (0, 45, 90)}
     with open_log(directory, clean_shutdown=False) as log:
-        found = said(log)
+        found = read_all(log)
         assert [it for it in found if it[1] != KEY] == [it for it in before if it[1] != KEY]
         left = [it for it in found if it[1] == KEY and it[0] < 135]
         assert left in ([it for base in them for it in held[base]] for them in ((0, 45, 90), (45, 90), (90,), ()))
@@ -55,7 +55,7 @@ def check(directory: Path, before: Said) -> None:
             assert not [path.name for path in directory.iterdir() if path.name.endswith(".log.deleted")]
         assert (log.log_start_offset, log.log_end_offset, log.recovery.bytes_truncated) == (0, 137, 0)
         assert log.purge_key(KEY).records_removed == len(left)
-        assert [it for it in said(log) if it[1] == KEY and it[0] < 135] == []
+        assert [it for it in read_all(log) if it[1] == KEY and it[0] < 135] == []
     assert read_audit(directory.parent)[-1]["outcome"] == "done"
     assert [path.name for path in directory.iterdir() if path.suffix in (".cleaned", ".swap")] == []
     assert [p for p in klog.verify(directory).problems if p.kind not in ("checkpoint", "leftover")] == []
@@ -89,7 +89,7 @@ def test_a_kill_anywhere(tmp_path: Path, every: int) -> None:
 
 @pytest.mark.deep
 def test_a_power_cut_anywhere(tmp_path: Path) -> None:
-    """A1, A3: what `done` speaks of is on disk before it."""
+    """A1, A3: all that an audit line `done` states is on disk before the line."""
     steps = steps_of(tmp_path / "whole" / "t-0")
     before = three_segments(tmp_path / "original" / "t-0")
     first = next(number for number, step in enumerate(steps) if "klog-audit" in step)
@@ -114,7 +114,7 @@ def test_a_power_cut_anywhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.deep)])
 def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
-    """ENOSPC at the Nth operation, the audit's included: before the first rename the log goes on as it was."""
+    """ENOSPC at the Nth operation, the audit's included: before the first rename the log goes on unchanged."""
     before = three_segments(tmp_path / "original" / "t-0")
     kept = [it for it in before if it[1] != KEY]
     for nth in range(1, 200, every):
@@ -133,9 +133,9 @@ def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
                 files.armed = False
                 log.close()
                 break
-            assert files.failed[0] in ("rename", "unlink")  # of what is replaced: it is unlinked at once, or named
+            assert files.failed[0] in ("rename", "unlink")  # of replaced files: they are unlinked at once, or reported
         files.armed = False
-        assert [it for it in said(log) if it[1] != KEY] == kept
+        assert [it for it in read_all(log) if it[1] != KEY] == kept
         if log.offline is None:
             append(log, [(b"key-2", b"newest")])
             log.truncate_to(137)
@@ -146,7 +146,7 @@ def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
         check(directory, before)
         shutil.rmtree(directory.parent)
     else:
-        pytest.fail("it never got through")
+        pytest.fail("no attempt succeeded")
     assert nth > 30
 
 
@@ -160,9 +160,9 @@ def test_a_disk_that_fails_anywhere(tmp_path: Path, every: int) -> None:
         ("fsync", errno.ENOSPC, True),
     ],
 )
-def test_a_disk_that_cannot_write_or_sync_is_broken(tmp_path: Path, call: str, number: int, final: bool) -> None:
-    """P6, S2, F17, F19: the nth call of the kernel's fails, of a .cleaned file or the audit: as in a compaction the log
-    goes offline, or goes on with nothing left over."""
+def test_write_and_sync_errors_count_as_in_a_compaction(tmp_path: Path, call: str, number: int, final: bool) -> None:
+    """P6, S2, F17, F19: the nth system call on a .cleaned file or the audit fails: as in a compaction the log goes
+    offline, or goes on without leftover files."""
     before = three_segments(tmp_path / "original" / "t-0")
     failed_in = set()
     with FaultyIo() as kernel:
@@ -170,15 +170,15 @@ def test_a_disk_that_cannot_write_or_sync_is_broken(tmp_path: Path, call: str, n
             directory = tmp_path / f"{nth}" / "t-0"
             shutil.copytree(tmp_path / "original", directory.parent)
             log = open_log(directory, files=RealFiles(kernel.table))
-            rule, told = kernel.rule(call, error=number, nth=nth, times=1), None
+            rule, raised = kernel.rule(call, error=number, nth=nth, times=1), None
             try:
                 log.purge_key(KEY)
             except OSError as error:
-                told = error
+                raised = error
                 failed_in.add(Path(error.filename).suffix)
             met = kernel.hits(rule) > 0
             kernel.heal()
-            assert (None if told is None else told.errno) == (number if met else None)
+            assert (None if raised is None else raised.errno) == (number if met else None)
             assert (log.offline is not None) == (met and final)
             if log.offline is None:
                 assert left_over(directory) == []
@@ -192,7 +192,7 @@ def test_a_disk_that_cannot_write_or_sync_is_broken(tmp_path: Path, call: str, n
             if not met:
                 break
         else:
-            pytest.fail("it never got through")
+            pytest.fail("no attempt succeeded")
     assert nth > 3
     assert ".cleaned" in failed_in
     assert failed_in == {".cleaned"} if call == "ftruncate" else failed_in >= {".jsonl"}
@@ -203,12 +203,12 @@ def left_over(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_reads_of_a_purge_that_fail_count_like_anybody_s(tmp_path: Path, dry_run: bool) -> None:
-    """P6, F20: each is told, and several in a row mean that the disk is broken."""
+def test_failed_reads_of_a_purge_count_as_any_failed_reads(tmp_path: Path, dry_run: bool) -> None:
+    """P6, F20: each is reported, and several in a row take the log offline."""
     before = three_segments(tmp_path / "t-0")
     with FaultyIo() as kernel:
         log = open_log(tmp_path / "t-0", files=RealFiles(kernel.table))
-        kernel.rule("preadv2", error=errno.EAGAIN)  # nothing is in the page cache
+        kernel.rule("preadv2", error=errno.EAGAIN)  # no page is in the page cache
         kernel.rule("pread", error=errno.EIO)
         for _ in range(READ_FAILURES_MAX):
             assert log.offline is None

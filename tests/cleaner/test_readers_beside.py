@@ -1,7 +1,7 @@
-"""Every way to read, beside a writer and a cleaner that never stops: in this process, through a manager that only reads,
-from another process, with slices that were fetched before their segment was replaced, copied, mapped and sent.
+"""Every way to read, concurrent with a writer and a cleaner that never stops: in this process, through a read-only
+manager, from another process, with slices that were fetched before their segment was replaced, copied, mapped and sent.
 
-A reader may miss a record only where compaction explains it: a later one of the same key is there, and it has seen it.
+A reader may miss a record only if compaction explains it: the reader has seen a later record of the same key.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LAST = b"the last one"
 
 
 def check_seen(seen: list[Row], written: dict[int, tuple[bytes, bytes]]) -> None:
-    """Offsets rise, each record is what was written there, and what is missing has a later one of its key."""
+    """Offsets rise, each record is what was written there, and each missing one has a later one of its key."""
     offsets = [offset for offset, _, _ in seen]
     assert offsets == sorted(set(offsets))
     assert {offset: (key, value) for offset, key, value in seen} == {offset: written[offset] for offset in offsets}
@@ -48,7 +48,7 @@ def check_seen(seen: list[Row], written: dict[int, tuple[bytes, bytes]]) -> None
 
 
 class Readers:
-    """Threads, each with what it has seen and what has gone wrong."""
+    """Threads, each with the records it has seen and its error."""
 
     def __init__(self, written: dict[int, tuple[bytes, bytes]]) -> None:
         self.written = written
@@ -68,7 +68,7 @@ class Readers:
         self.threads[-1].start()
 
     def follow(self, log: klog.Log) -> None:
-        """From the beginning to the last record, as they come."""
+        """Follow the log from the beginning to the last record."""
         seen: list[Row] = []
         for record in log.tail(0, timeout=PATIENCE):
             seen.append((record.offset, record.key, record.value))
@@ -77,8 +77,8 @@ class Readers:
         check_seen(seen, self.written)
 
     def fetch(self, log: klog.Log) -> None:
-        """Round after round, a slice at a time; each slice is used when several others have been fetched, some by a view
-        that was taken at once."""
+        """Fetch slices one at a time, in rounds. Each slice is used after several others have been fetched; some are
+        mapped when fetched."""
         held: deque[tuple[klog.FetchData, memoryview | None]] = deque()
         number = 0
         while not self.done.is_set():
@@ -152,7 +152,7 @@ def wait_for(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> None
 
 
 @pytest.mark.parametrize("delay_ms", [0, 60_000], ids=["unlinked at once", "unlinked later"])
-def test_whoever_reads_beside_a_cleaner_misses_nothing(tmp_path: Path, delay_ms: int) -> None:
+def test_readers_beside_a_cleaner_miss_no_record(tmp_path: Path, delay_ms: int) -> None:
     """CM: readers, tails, `cat -f`, fetched and mapped slices, in this process and in others."""
     data, output = tmp_path / "data", tmp_path / "out.jsonl"
     written: dict[int, tuple[bytes, bytes]] = {}
@@ -163,7 +163,7 @@ def test_whoever_reads_beside_a_cleaner_misses_nothing(tmp_path: Path, delay_ms:
 
         def put(pairs: list[tuple[bytes, bytes]]) -> None:
             end = log.log_end_offset
-            written.update({end + number: pair for number, pair in enumerate(pairs)})  # before anybody sees them
+            written.update({end + number: pair for number, pair in enumerate(pairs)})  # before any reader sees them
             assert log.append(pairs).first_offset == end
 
         put([(b"k0", b"first")])
@@ -183,7 +183,7 @@ def test_whoever_reads_beside_a_cleaner_misses_nothing(tmp_path: Path, delay_ms:
             readers.start(clean)
             try:
                 for number in range(BATCHES):
-                    due = cleanings + 1  # as of now: what rolls in this put may be clean before the next line
+                    due = cleanings + 1  # set now: segments that roll in this append may be clean before the next line
                     put([(b"k%d" % (number * i % KEYS), b"%d.%d" % (number, i) * 5) for i in range(PER_BATCH)])
                     if log.segments[-1].base_offset > base:  # the cleaner keeps pace
                         base = log.segments[-1].base_offset

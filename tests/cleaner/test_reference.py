@@ -1,4 +1,4 @@
-"""The model of a cleaning comes to what Kafka's own cleaner came to: it is trusted where klog is held against it."""
+"""The model of a cleaning agrees with the saved outcomes of Kafka's own cleaner."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from tests.support import cleaned, cleaner_reference, golden
 from tests.support.dirty_logs import Plan
 
-# Rounds behind the first begin with what the model has no bytes of; nothing is dirty in one; old formats get other
-# offsets; and a batch that fails its checksum cannot be read here.
+# Excluded: rounds after the first (the model lacks their input), one without dirty records, old formats (they get other
+# offsets), and a batch with an invalid checksum, which cannot be read here.
 ONE_ROUND = sorted(
     set(golden.cleaner_names())
     - {"everything", "everything-map-full", "flipped-bit", "legacy-v1", "log-append-time", "map-full"}
@@ -31,7 +31,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, golden.LoaderCa
 
 
 @pytest.mark.parametrize("name", ONE_ROUND)
-def test_the_model_comes_to_the_saved_verdict(name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
+def test_the_model_matches_the_saved_outcome(name: str, cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
     case = cases[name]
     given, verdict = case.config, case.verdict
     (verdict_round,) = verdict["rounds"]

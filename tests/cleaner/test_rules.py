@@ -1,4 +1,4 @@
-"""Rules of the cleaner that no statement speaks of: what a rewritten batch keeps, and what the log around it."""
+"""Rules of the cleaner outside the numbered statements: what a rewritten batch and the log around it keep."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.support.legacy_reference import Message, encode_message, wrap
 
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[Story]:
-    with Story(tmp_path) as told:
-        yield told
+    with Story(tmp_path) as opened_story:
+        yield opened_story
 
 
 def replicate(story: Story, *keys: bytes | None, epoch: int = 0, **fields: object) -> None:
-    """A batch as the leader stored it."""
+    """Append a batch as the leader stored it."""
     records = [klog.Record(key=key, value=b"v", timestamp=NOW, headers=[("h", b"1")]) for key in keys]
     batch = encode(records, base_offset=story.log.log_end_offset, leader_epoch=epoch, **fields)  # type: ignore[arg-type]
     story.log.append_batches(batch, origin="replication")
 
 
-def test_epochs_begin_where_they_began(story: Story) -> None:
-    """Also an epoch whose first batches are gone, and one that has none left, whatever the log is opened after."""
+def test_leader_epochs_keep_their_start_offsets(story: Story) -> None:
+    """Also an epoch whose first batches are gone, or all of them; after any kind of open."""
     for epoch, keys in ((0, (b"a", b"b")), (3, (b"a",)), (4, (b"a",)), (7, (b"a", b"c")), (7, (b"a",))):
         replicate(story, *keys, epoch=epoch)
     before = list(story.log.leader_epochs)
@@ -46,7 +46,7 @@ def test_epochs_begin_where_they_began(story: Story) -> None:
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_a_batch_keeps_its_codec_whatever_the_topics_is(tmp_path: Path, codec: str | None) -> None:
+def test_a_batch_keeps_its_codec_whatever_the_topic_config(tmp_path: Path, codec: str | None) -> None:
     with Story(tmp_path, **{"compression.type": "lz4" if codec == "zstd" else "zstd"}) as story:
         replicate(story, b"a", b"b", b"a", compression=codec)
         replicate(story, b"b", compression=codec)
@@ -66,8 +66,8 @@ def test_an_empty_key_is_a_key_and_an_empty_value_a_value(story: Story) -> None:
     assert batch.delete_horizon_ms is None
 
 
-def test_all_offsets_of_a_batch_stay_taken(story: Story) -> None:
-    """Base and last offset, producer and sequence: only what lies in between is less."""
+def test_a_batch_keeps_its_offset_range(story: Story) -> None:
+    """A rewritten batch keeps its base and last offset, producer and sequence, and loses only records."""
     story.produce(9, 1, 2, 3, 2)
     story.put(1, 2)
     story.clean()
@@ -77,8 +77,8 @@ def test_all_offsets_of_a_batch_stay_taken(story: Story) -> None:
     assert story.log.read(start=0).__iter__().__next__().offset == 2
 
 
-def test_times_of_the_log_stay_its_own(tmp_path: Path) -> None:
-    """LogAppendTime: type and stamp of the batch, and so of each record."""
+def test_log_append_time_is_kept(tmp_path: Path) -> None:
+    """LogAppendTime: type and timestamp of the batch, and so of each record."""
     with Story(tmp_path, **{"message.timestamp.type": "LogAppendTime"}) as story:
         story.log.append([(b"a", b"1", NOW - 5000), (b"b", b"1", NOW - 5000)])
         story.clock.advance(50)
@@ -91,8 +91,8 @@ def test_times_of_the_log_stay_its_own(tmp_path: Path) -> None:
         assert [batch.max_timestamp for batch in story.batches] == [NOW, NOW + 50]
 
 
-def test_times_are_found_as_before(story: Story) -> None:
-    """The largest timestamp of what is left is that of the segment, and an offset is found by it."""
+def test_lookups_by_timestamp_still_work(story: Story) -> None:
+    """The largest remaining timestamp is the segment's, and lookups by timestamp find its offset."""
     story.log.append([(b"a", b"1", NOW + 900), (b"b", b"1", NOW + 10)])
     story.log.append([(b"a", b"2", NOW + 20), (b"c", b"1", NOW + 30)])
     story.clean()
@@ -102,7 +102,7 @@ def test_times_are_found_as_before(story: Story) -> None:
 
 
 def test_a_log_that_begins_inside_a_segment(story: Story) -> None:
-    """What lies below the start is neither a key's latest record nor read; the rest is cleaned."""
+    """Records below the log start count for no key and are not read; the rest is cleaned."""
     story.put(1, 2, 3, 1, 2)
     assert story.log.maybe_increment_log_start_offset(3)
     stats = story.clean()
@@ -116,8 +116,8 @@ def test_a_log_that_begins_inside_a_segment(story: Story) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_an_old_batch_that_ends_a_round_leaves_an_empty_one_of_today(story: Story, magic: int) -> None:
-    """Old formats have no empty batches, and the end of the round must not be lost."""
+def test_an_old_batch_at_the_end_of_a_round_becomes_an_empty_magic_2_batch(story: Story, magic: int) -> None:
+    """Old formats have no empty batches, and the end of the round must be kept."""
     stamp = NOW if magic else -1
     story.log.append_batches(encode_message(Message(magic, 0, b"1", b"v", stamp)), origin="replication")
     inner = [encode_message(Message(magic, n if magic else 2 + n, None, b"v", stamp)) for n in range(3)]
@@ -130,10 +130,10 @@ def test_an_old_batch_that_ends_a_round_leaves_an_empty_one_of_today(story: Stor
     assert story.ends == [5]
 
 
-def test_the_page_of_deviations_names_tests_that_are_there() -> None:
+def test_docs_deviations_names_existing_tests() -> None:
     root = Path(__file__).parents[2]
-    _, _, told = (root / "docs" / "deviations.md").read_text().partition("\n## The cleaner\n")
-    lines = told.partition("\n## ")[0].split("\n- ")[1:]
+    _, _, section = (root / "docs" / "deviations.md").read_text().partition("\n## The cleaner\n")
+    lines = section.partition("\n## ")[0].split("\n- ")[1:]
     assert lines
     for line in lines:
         ((path, name),) = re.findall(r"\(`(tests/\S+\.py)::(\w+)`\)", line)

@@ -1,4 +1,4 @@
-"""What the cleaner leaves of producers and transactions, statement by statement."""
+"""What the cleaner keeps of producers and transactions, statement by statement."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.batches import marker
 
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[Story]:
-    with Story(tmp_path) as told:
-        yield told
+    with Story(tmp_path) as opened_story:
+        yield opened_story
 
 
-def test_a_batch_with_a_last_sequence_outlives_its_records(story: Story) -> None:
-    """CL15: B=[2, 5, 7], O=[1, 3, 6, 7], then B=[2, 5, 7, 8], O=[3, 6, 7, 8]; what was written before is known for a
-    duplicate with its old offsets, by a log that knows its files alone."""
+def test_the_batch_of_the_last_sequence_stays_without_records(story: Story) -> None:
+    """CL15: B=[2, 5, 7], O=[1, 3, 6, 7], then B=[2, 5, 7, 8], O=[3, 6, 7, 8]; a log that reloads from its files still
+    detects duplicates and returns their old offsets."""
     sent = {1: (1, 2, 3), 2: (3, 1, 4), 3: (1, 4)}
     for pid, keys in sent.items():
         story.produce(pid, *keys)
@@ -42,7 +42,7 @@ def test_a_batch_with_a_last_sequence_outlives_its_records(story: Story) -> None
     assert (info.is_duplicate, info.first_offset, info.last_offset) == (True, 0, 2)
 
 
-def test_the_last_batch_of_each_producer_stays_and_no_other(story: Story) -> None:
+def test_only_the_last_batch_of_each_producer_stays(story: Story) -> None:
     """CL16: of four batches with the same key, B=[1, 3, 4], O=[3, 4]."""
     story.put(0)
     story.produce(1, 0)
@@ -54,8 +54,8 @@ def test_the_last_batch_of_each_producer_stays_and_no_other(story: Story) -> Non
     assert story.last_sequences == {1: 0, 2: 1, 3: 0}
 
 
-def test_an_aborted_batch_keeps_the_last_sequence_until_a_later_one_has_it(story: Story) -> None:
-    """CL17: B=[2, 3], O=[3], last sequence 2; behind a new transaction B=[3, 5], O=[3, 4, 5], last sequence 4."""
+def test_an_aborted_batch_stays_until_a_later_batch_has_the_last_sequence(story: Story) -> None:
+    """CL17: B=[2, 3], O=[3], last sequence 2; after a new transaction B=[3, 5], O=[3, 4, 5], last sequence 4."""
     story.transact(1, 1)
     story.transact(1, 2, 3)
     story.abort(1)
@@ -66,7 +66,7 @@ def test_an_aborted_batch_keeps_the_last_sequence_until_a_later_one_has_it(story
     assert (story.ends, story.offsets, story.keys, story.last_sequences) == ([3, 5], [3, 4, 5], [1, 5], {1: 4})
 
 
-def test_a_coordinator_that_begins_with_sequence_0_again_and_again(story: Story) -> None:
+def test_a_coordinator_that_restarts_at_sequence_0(story: Story) -> None:
     """CL18: all but the last of its empty batches go, and their markers: B=[1, 2, 3, 4, 5], then B=[2, 3, 4, 5]."""
     for number, base in ((1, 0), (2, 2)):
         batch = encode(
@@ -86,8 +86,8 @@ def test_a_coordinator_that_begins_with_sequence_0_again_and_again(story: Story)
     assert (story.ends, story.offsets) == ([2, 3, 4, 5], [3, 4, 5])
 
 
-def test_transactions_of_two_producers_that_interleave(story: Story) -> None:
-    """CL19: O=[3, 6, 7, 8, 9], and the aborted one is found as before."""
+def test_interleaved_transactions_of_two_producers(story: Story) -> None:
+    """CL19: O=[3, 6, 7, 8, 9], and the aborted transaction is still found."""
     story.transact(1, 1, 2)
     story.transact(2, 2, 3)
     story.transact(1, 3, 4)
@@ -102,10 +102,10 @@ def test_transactions_of_two_producers_that_interleave(story: Story) -> None:
     assert story.log.aborted_transactions() == before
 
 
-def test_what_is_not_decided_yet_is_not_touched(story: Story) -> None:
-    """CL20: three transactions over two segments. Undecided, nothing happens; decided, but with the rest of their
-    records in the active segment, of the first segment the aborted go; at last the committed producer's keys, and
-    what came later, are all."""
+def test_open_transactions_are_not_cleaned(story: Story) -> None:
+    """CL20: three transactions over two segments. While they are open, nothing changes; once decided, with the rest of
+    their records in the active segment, the aborted records of the first segment go; at last the committed producer's
+    keys and later records are all that is left."""
     story.transact(1, 1, 2)
     story.transact(3, 2, 3)
     story.transact(2, 3, 4)
@@ -117,7 +117,7 @@ def test_what_is_not_decided_yet_is_not_touched(story: Story) -> None:
     story.abort(2)
     story.transact(3, 8, 9)
     story.commit(3)
-    assert story.clean(roll=False).rounds == 0  # one of them is open still
+    assert story.clean(roll=False).rounds == 0  # one of them is still open
     story.transact(1, 9, 10)
     story.abort(1)
     assert story.clean(roll=False).first_dirty_offset == 6
@@ -130,8 +130,9 @@ def test_what_is_not_decided_yet_is_not_touched(story: Story) -> None:
 
 
 def test_the_life_of_a_commit_marker(story: Story) -> None:
-    """CL21: kept while a record of it was seen, then timed, then gone: O=[0, 2, 3, 4, 5], O=[3, ..., 8] twice,
-    O=[4, ..., 8]."""
+    """CL21: kept while a record of its transaction was seen, then given a delete horizon, then removed: O=[0, 2, 3,
+    4, 5],
+    O=[3, ..., 8] twice, O=[4, ..., 8]."""
     story.transact(1, 1)
     story.transact(1, 2, 3)
     story.commit(1)
@@ -141,10 +142,10 @@ def test_the_life_of_a_commit_marker(story: Story) -> None:
     assert (story.keys, story.offsets) == ([1, 3, 2], [0, 2, 3, 4, 5])
     story.transact(1, 1, 3)
     story.commit(1)
-    story.clean()  # meets the records that it removes
+    story.clean()  # sees the records that it removes
     assert (story.keys, story.offsets) == ([2, 1, 3], [3, 4, 5, 6, 7, 8])
     assert {batch.delete_horizon_ms for batch in story.batches} == {None}
-    story.clean(afresh=True)  # meets none, and sets the horizon
+    story.clean(afresh=True)  # sees none, and sets the horizon
     assert (story.keys, story.offsets) == ([2, 1, 3], [3, 4, 5, 6, 7, 8])
     horizons = {batch.base_offset: batch.delete_horizon_ms for batch in story.batches}
     assert {offset for offset, horizon in horizons.items() if horizon} == {3}
@@ -169,7 +170,7 @@ def test_the_life_of_an_abort_marker(story: Story) -> None:
 
 
 def test_a_commit_marker_waits_for_the_empty_batch_of_its_transaction(story: Story) -> None:
-    """CL23: B=[1, 3, 4, 5, 6, 7] twice; behind a later batch of the producer B=[1, 4, ..., 9]; two passes later
+    """CL23: B=[1, 3, 4, 5, 6, 7] twice; after a later batch of the producer B=[1, 4, ..., 9]; two passes later
     B=[1, 5, ..., 9]."""
     story.transact(1, 2, 3)
     story.log.roll()
@@ -192,8 +193,9 @@ def test_a_commit_marker_waits_for_the_empty_batch_of_its_transaction(story: Sto
 
 
 def test_an_abort_marker_waits_for_the_empty_batch_of_its_transaction(story: Story) -> None:
-    """CL24: B=[1, 2] and its entry in the index through two passes; behind a later batch of the producer B=[2, 3] with
-    the entry; two passes later B=[3] without."""
+    """CL24: B=[1, 2] and its index entry stay for two passes; after a later batch of the producer B=[2, 3] with the
+    entry;
+    two passes later B=[3] without."""
     story.transact(1, 2, 3)
     story.abort(1)
     assert story.aborted == [(1, 0, 2)]
@@ -212,7 +214,7 @@ def test_an_abort_marker_waits_for_the_empty_batch_of_its_transaction(story: Sto
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_a_transaction_over_two_segments(story: Story, end: str) -> None:
-    """CL25: committed, record and marker stay, O=[0, 1]; aborted, an empty batch and the marker, B=[0, 1], whenever."""
+    """CL25: committed, record and marker stay, O=[0, 1]; aborted, an empty batch and the marker, B=[0, 1], always."""
     story.transact(1, 1)
     story.log.roll()
     story.log.append_batches(marker(1, 0, end), origin="coordinator")
@@ -223,9 +225,9 @@ def test_a_transaction_over_two_segments(story: Story, end: str) -> None:
     assert (story.offsets, story.ends) == ([0, 1] if end == "commit" else [1], [0, 1])
 
 
-def test_many_passes_of_a_small_map(tmp_path: Path) -> None:
-    """CL26: of four slots at load .75: dirty 4, 14, 20; the entries of aborted transactions go one pass after their
-    data, their markers at the horizon, and no producer is ever in a transaction."""
+def test_transactions_over_many_passes_of_a_small_map(tmp_path: Path) -> None:
+    """CL26: of four slots at load .75: dirty 4, 14, 20; entries of aborted transactions go one pass after their data,
+    their markers at the horizon, and no producer is ever in a transaction."""
     map_of_four = {"log.cleaner.dedupe.buffer.size": 4 * 24, "log.cleaner.io.buffer.load.factor": 0.75}
     with Story(tmp_path, **map_of_four) as story:
         for pid, *keys in ((1, 1, 2), (2, 2, 3), (1, 3, 4)):
@@ -258,8 +260,8 @@ def test_many_passes_of_a_small_map(tmp_path: Path) -> None:
                 assert stable == [11, 17]
 
 
-def test_an_empty_control_batch_is_cleaned_again(story: Story) -> None:
-    """CL27: B=[0, 1, 2], O=[1, 2], and once more."""
+def test_an_empty_control_batch_can_be_cleaned_again(story: Story) -> None:
+    """CL27: B=[0, 1, 2], O=[1, 2], and the same once more."""
     story.commit(1)
     story.put(2, 3)
     story.clean_twice()
@@ -268,7 +270,7 @@ def test_an_empty_control_batch_is_cleaned_again(story: Story) -> None:
     assert (story.keys, story.offsets, story.ends) == ([2, 3], [1, 2], [0, 1, 2])
 
 
-def test_a_key_with_the_bytes_of_a_markers(story: Story) -> None:
+def test_a_key_with_the_same_bytes_as_a_marker_key(story: Story) -> None:
     """CL28: B=O=[0, 1, 2, 3]: neither removes the other."""
     story.transact(1, 1)
     story.commit(1)
@@ -280,7 +282,7 @@ def test_a_key_with_the_bytes_of_a_markers(story: Story) -> None:
     assert story.ends == story.offsets == [0, 1, 2, 3]
 
 
-def test_aborted_data_before_all_that_stays(story: Story) -> None:
+def test_aborted_data_before_the_first_kept_record(story: Story) -> None:
     """CL29: O=[1, 3, 4]; two passes later O=[3, 4]."""
     story.transact(1, 1)
     story.abort(1)

@@ -1,4 +1,4 @@
-"""What the cleaner leaves of records, segments and files, statement by statement."""
+"""What the cleaner keeps of records, segments and files, statement by statement."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ SMALL = {"segment.bytes": 1024}
 
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[Story]:
-    with Story(tmp_path) as told:
-        yield told
+    with Story(tmp_path) as opened_story:
+        yield opened_story
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Story]:
-    with Story(tmp_path, **SMALL) as told:
-        yield told
+    with Story(tmp_path, **SMALL) as opened_story:
+        yield opened_story
 
 
 def map_beyond(keys: Iterable[int], latest: int) -> KeyMap:
-    """A map that knows of later records of these keys than a log has, and of no others up to an offset."""
+    """A map with later offsets of these keys than the log has, and no other keys, up to an offset."""
     found = KeyMap(24 * 1000)
     found.put(named := [key(number) for number in keys], [BEYOND] * len(named))
     found.latest_offset = latest
@@ -48,7 +48,7 @@ def map_beyond(keys: Iterable[int], latest: int) -> KeyMap:
 
 
 def clean_by(log: klog.Log, keys: KeyMap) -> RoundStats:
-    """Pass 2 alone, of all closed segments."""
+    """Run pass 2 alone over all closed segments."""
     end = log.segments[-1].base_offset
     return clean_round(log, Dirt(end, end, log.size - log.segments[-1].size, 0), keys, NOW)
 
@@ -56,21 +56,21 @@ def clean_by(log: klog.Log, keys: KeyMap) -> RoundStats:
 # ---- the basics ----------------------------------------------------------------------------------------------------
 
 
-def test_keys_that_the_map_knows_better_go(small: Story) -> None:
-    """CL1: 1, 3, 5, 7 and 9 of all, and every byte of the segments is read once."""
+def test_records_with_a_later_offset_in_the_map_are_removed(small: Story) -> None:
+    """CL1: the keys 1, 3, 5, 7 and 9 go, and every byte of the segments is read once."""
     small.write_segments(4)
     written, log = small.keys, small.log
     assert written == list(range(log.log_end_offset))
     sizes = sum(segment.size for segment in log.segments[:3])
     stats = clean_by(log, map_beyond([1, 3, 5, 7, 9], log.segments[-1].base_offset - 1))
     gone = {1, 3, 5, 7, 9}
-    # The map knows no other key, so that any offset of theirs is the latest.
+    # The map has no other key, so any offset of another key is its latest.
     assert small.keys == [number for number in written if number not in gone]
     assert (stats.bytes_read, stats.bytes_written) == (sizes, sum(s.size for s in log.segments[:-1]))
 
 
-def test_a_cleaned_segment_has_no_zeros_behind_its_records(tmp_path: Path) -> None:
-    """CL3: preallocate makes the active segment alone as long as it may become."""
+def test_a_cleaned_segment_has_no_preallocated_zeros(tmp_path: Path) -> None:
+    """CL3: preallocate extends only the active segment."""
     with Story(tmp_path, preallocate=True) as story:
         story.put(0, 1, 0, 1, 0)
         story.clean()
@@ -81,8 +81,8 @@ def test_a_cleaned_segment_has_no_zeros_behind_its_records(tmp_path: Path) -> No
         assert first.st_blocks * 512 < 65536 <= active.st_blocks * 512
 
 
-def test_deleted_keys_vanish(small: Story) -> None:
-    """CL4: every other one of many, over several segments; those that were not deleted keep their latest value."""
+def test_deleted_keys_are_removed(small: Story) -> None:
+    """CL4: every other key is deleted, over several segments; the rest keep their latest value."""
     small.write_segments(2)
     end = small.log.log_end_offset
     small.put(*range(0, end, 2), value=None)
@@ -94,7 +94,7 @@ def test_deleted_keys_vanish(small: Story) -> None:
     assert values(small.log) == before
 
 
-def test_what_a_round_counts(story: Story) -> None:
+def test_the_counters_of_a_round(story: Story) -> None:
     """CL5: of five records two stay: end 5, read 5, written 2, without a key 0, in the map 5."""
     story.put(0, 1, 0, 1, 0)
     story.log.roll()
@@ -106,8 +106,8 @@ def test_what_a_round_counts(story: Story) -> None:
     assert stats.map_utilization == 2 / 4
 
 
-def test_records_without_a_key_are_all_that_goes(tmp_path: Path) -> None:
-    """CL6: written while the policy was delete; what is left is as large as the batches with keys."""
+def test_only_records_without_a_key_are_removed(tmp_path: Path) -> None:
+    """CL6: written while the policy was delete; what is left has the size of the batches with keys."""
     with Story(tmp_path, **SMALL, **{"cleanup.policy": "delete"}) as story:
         while len(story.log.segments) < 2:
             append(story.log, [(None, b"%d" % story.log.log_end_offset)], batch=1)
@@ -119,7 +119,7 @@ def test_records_without_a_key_are_all_that_goes(tmp_path: Path) -> None:
         assert (stats.keyless, story.keys, story.log.size) == (count, keyed, total - without)
 
 
-def test_a_map_of_one_key_gets_on_by_one_key_a_round(tmp_path: Path) -> None:
+def test_a_map_of_one_key_cleans_one_key_a_round(tmp_path: Path) -> None:
     """CL7: keys 0, 1, 0, 1, 0, from offset 2 on: [1, 0, 1, 0], [0, 1, 0], [1, 0]."""
     one_key = {"log.cleaner.dedupe.buffer.size": 2 * 24, "log.cleaner.io.buffer.load.factor": 0.75}
     with Story(tmp_path, **one_key) as story:
@@ -131,9 +131,9 @@ def test_a_map_of_one_key_gets_on_by_one_key_a_round(tmp_path: Path) -> None:
             assert (story.keys, story.offsets) == (keys, list(range(5 - len(keys), 5)))
 
 
-def test_nothing_above_the_bound_counts(small: Story) -> None:
-    """CL8: an undecided transaction in the third segment of seven: that one and the ones behind it stay as they are,
-    and no record below goes because of one in there."""
+def test_records_above_the_last_stable_offset_do_not_count(small: Story) -> None:
+    """CL8: an open transaction in the third segment of seven: that one and the later ones stay unchanged, and their
+    records remove no record below."""
     log, numbers = small.log, iter(range(10**6))
     small.write_segments(3, (next(numbers) % 10 for _ in range(1000)))
     small.transact(1, 3)
@@ -155,12 +155,12 @@ def test_nothing_above_the_bound_counts(small: Story) -> None:
 
 
 class Stopped(Exception):
-    """Whoever watches the cleaning wants no more of it."""
+    """Raised by the hook to stop the cleaning."""
 
 
 @pytest.mark.parametrize("stage", ["index", "clean"])
-def test_a_cleaning_that_is_stopped_leaves_the_log_as_it_was(small: Story, stage: str) -> None:
-    """CL9: by the hook that is asked after each chunk, in either pass."""
+def test_a_stopped_cleaning_leaves_the_log_unchanged(small: Story, stage: str) -> None:
+    """CL9: by the hook that is called after each chunk, in either pass."""
     small.write_segments(4, [0] * 100)
     directory = Path(small.log.path)
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
@@ -175,7 +175,7 @@ def test_a_cleaning_that_is_stopped_leaves_the_log_as_it_was(small: Story, stage
     assert small.clean(roll=False).records_after == 2
 
 
-def test_where_all_keys_go_an_empty_batch_tells_the_end(tmp_path: Path) -> None:
+def test_an_empty_batch_keeps_the_end_if_all_records_go(tmp_path: Path) -> None:
     """CL10: of three segments one is left, with one batch that ends where the next segment begins."""
     with Story(tmp_path, **SMALL) as story:
         story.write_segments(4)
@@ -195,8 +195,8 @@ def check_emptied(story: Story, last: int) -> None:
     assert (log.segments[0].size, log.segments[0].next_offset) == (61, last + 1)
 
 
-def test_chunks_of_which_nothing_stays(tmp_path: Path) -> None:
-    """CL11: more than a chunk of aborted batches, between what stays: the cleaning gets on."""
+def test_chunks_without_kept_records(tmp_path: Path) -> None:
+    """CL11: more than a chunk of aborted batches lies between kept ones; the cleaning continues."""
     large = os.urandom(200_000)
     with Story(tmp_path, **{"segment.bytes": 1 << 23, "max.message.bytes": 1 << 20}) as story:
         story.put(1)
@@ -221,7 +221,7 @@ def test_chunks_of_which_nothing_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1 << 20, 5 << 20])
 def test_batches_larger_than_a_chunk(tmp_path: Path, size: int) -> None:
-    """CL12: and larger than max.message.bytes is by now."""
+    """CL12: and larger than max.message.bytes is now."""
     config = {"segment.bytes": 1 << 24, "max.message.bytes": 1 << 23}
     with Story(tmp_path, **config) as story:
         for number in (1, 2, 1):
@@ -232,8 +232,8 @@ def test_batches_larger_than_a_chunk(tmp_path: Path, size: int) -> None:
 
 
 @pytest.mark.parametrize("what", ["magic", "beyond the end", "cut", "negative", "nothing"])
-def test_a_size_that_cannot_be_ends_the_cleaning(tmp_path: Path, what: str) -> None:
-    """CL12: instead of memory for all that it promises; the log stays as it is, and says where."""
+def test_an_impossible_batch_size_ends_the_cleaning(tmp_path: Path, what: str) -> None:
+    """CL12: instead of allocating that much; the log stays unchanged, and the error names the position."""
     with Story(tmp_path, **{"segment.bytes": 1 << 21, "max.message.bytes": 1 << 21}) as story:
         append(story.log, [(b"a", bytes(1 << 20))])
         append(story.log, [(b"b", bytes(1000))])
@@ -257,7 +257,7 @@ def test_a_size_that_cannot_be_ends_the_cleaning(tmp_path: Path, what: str) -> N
 
 
 def wrapped(magic: int, inner_magic: int, offset: int, keys: Sequence[int]) -> bytes:
-    """As cleaners of old times left them: a wrapper around messages of another format. Values are the offsets."""
+    """As old cleaners left them: a wrapper around messages of another format. Values are the offsets."""
     inner = []
     for n, number in enumerate(keys):
         place = n if magic else offset + n
@@ -268,7 +268,7 @@ def wrapped(magic: int, inner_magic: int, offset: int, keys: Sequence[int]) -> b
 
 
 @pytest.mark.parametrize(("magic", "inner"), [(0, 0), (1, 1), (1, 0)])
-def test_old_sets_come_out_with_the_offsets_that_they_have(story: Story, magic: int, inner: int) -> None:
+def test_old_message_sets_keep_their_offsets(story: Story, magic: int, inner: int) -> None:
     """CL13: [25, 28] with keys twice, and [50, 51] without, also where the outer and the inner format differ."""
     story.log.append_batches(wrapped(magic, inner, 25, [0, 1, 0, 1]), origin="replication")
     story.log.append_batches(wrapped(magic, inner, 50, [3, 4]), origin="replication")
@@ -277,8 +277,8 @@ def test_old_sets_come_out_with_the_offsets_that_they_have(story: Story, magic: 
     assert found == [(2, offset, b"%d" % offset) for offset in (27, 28, 50, 51)]
 
 
-def test_the_next_round_begins_behind_gaps(tmp_path: Path) -> None:
-    """CL14: 0 to 9, the next segment at 11: 11. And over two gaps: where the active segment begins."""
+def test_the_next_round_begins_after_gaps(tmp_path: Path) -> None:
+    """CL14: 0 to 9, the next segment at 11: begins at 11. Over two gaps: where the active segment begins."""
     with Story(tmp_path / "one") as story:
         for offset in range(10):
             story.replicate(offset, offset)
@@ -299,8 +299,8 @@ def test_the_next_round_begins_behind_gaps(tmp_path: Path) -> None:
 # ---- tombstones ----------------------------------------------------------------------------------------------------
 
 
-def test_a_tombstone_lives_from_its_first_cleaning_on(tmp_path: Path) -> None:
-    """CL30: whatever its own timestamp says, and that of the data before it."""
+def test_a_tombstones_retention_begins_with_its_first_cleaning(tmp_path: Path) -> None:
+    """CL30: whatever its own timestamp, and that of the data before it."""
     with Story(tmp_path, **{"message.timestamp.after.max.ms": BEYOND}) as story:
         story.log.append([(b"0", b"0", NOW + RETENTION_MS + 10_000)])
         story.clean()
@@ -316,8 +316,8 @@ def test_a_tombstone_lives_from_its_first_cleaning_on(tmp_path: Path) -> None:
         assert story.ends == [2, 3]
 
 
-def test_a_horizon_is_set_once(story: Story) -> None:
-    """CL31: a later pass that rewrites the batch keeps it, and the timestamps of all its records."""
+def test_a_delete_horizon_is_set_once(story: Story) -> None:
+    """CL31: a later pass that rewrites the batch keeps the horizon, and the timestamps of all its records."""
     records = [(b"gone", None, NOW - 5000), (b"old", b"1", NOW + 77), (b"stays", b"2", NOW - 1)]
     story.log.append(records)
     story.clean()
@@ -338,7 +338,7 @@ def test_a_horizon_is_set_once(story: Story) -> None:
 
 
 def sources(log: klog.Log) -> list[Source]:
-    """Of all segments but the last."""
+    """All segments but the last."""
     limits = [segment.base_offset for segment in log.segments[1:]]
     return [Source.of(segment, limit) for segment, limit in zip(log.segments[:-1], limits, strict=True)]
 
@@ -349,7 +349,7 @@ def counts(log: klog.Log, size: int = MOST, index: int = MOST) -> list[int]:
     return [len(part) for part in groups]
 
 
-def test_segments_that_become_one(tmp_path: Path) -> None:
+def test_segment_groups(tmp_path: Path) -> None:
     """CL32: ten of them: all, none, three by three by size and by index."""
     with Story(tmp_path, **{"segment.bytes": 300, "index.interval.bytes": 1}) as story:
         while len(story.log.segments) < 11:
@@ -362,9 +362,9 @@ def test_segments_that_become_one(tmp_path: Path) -> None:
             assert counts(log, index=sum(s.index_bytes for s in sources(log)[:3]) + more) == [3, 3, 3, 1]
 
 
-def test_how_far_segments_of_few_records_reach(tmp_path: Path) -> None:
-    """CL33: to a last offset of 2^31 - 1 one group, one more record two; three that span 2^31 each stay three, until the
-    first two are empty, which then are one, and the next cleaning makes them so."""
+def test_sparse_segments_are_grouped_up_to_2_31_offsets(tmp_path: Path) -> None:
+    """CL33: up to a last offset of 2^31 - 1 one group, one record more makes two. Three segments that span 2^31 each
+    stay three until the first two are empty; then these are one group, and the next cleaning merges them."""
     with Story(tmp_path / "edge") as story:
         story.replicate(0, 1)
         story.log.roll()
@@ -396,8 +396,8 @@ def test_how_far_segments_of_few_records_reach(tmp_path: Path) -> None:
         assert story.offsets == [3 * 2**31 - 1, 3 * 2**31]
 
 
-def test_a_reach_is_not_read_from_an_empty_index(story: Story) -> None:
-    """CL34: two segments whose indexes have no entry, and together more than 2^31 offsets, are two groups."""
+def test_grouping_does_not_use_an_empty_index(story: Story) -> None:
+    """CL34: two segments whose indexes are empty, and together span more than 2^31 offsets, are two groups."""
     middle = 2**30
     story.replicate(0, 1)
     story.replicate(1, 1)
@@ -410,14 +410,14 @@ def test_a_reach_is_not_read_from_an_empty_index(story: Story) -> None:
 
 
 def survey(log: klog.Log, start: int, end: int, keys: KeyMap) -> RoundStats:
-    """Pass 1."""
+    """Run pass 1."""
     round_ = _Round(log, Dirt(start, end, 0, 0), keys, NOW, None, False, None)
     round_.note_keys(log.segments)
     return round_.stats
 
 
 def test_the_map_of_a_range(small: Story) -> None:
-    """CL35: the keys of [start, end) at their offsets and no others; it is known up to end - 1."""
+    """CL35: the keys of [start, end) at their offsets and no others; its latest offset is end - 1."""
     small.put(*range(500))
     small.log.roll()
     bases = [segment.base_offset for segment in small.log.segments]
@@ -432,8 +432,8 @@ def test_the_map_of_a_range(small: Story) -> None:
 
 @pytest.mark.parametrize("batch", [1, 5])
 def test_the_map_of_a_part_of_a_segment(story: Story, batch: int) -> None:
-    """CL36: of three slots at load .75 it takes two keys: from 2 on those at 2 and 3, and not the one at 4. Wherever
-    batches begin."""
+    """CL36: three slots at load .75 take two keys: from 2 on those at 2 and 3, and not the one at 4, wherever batches
+    begin."""
     append(story.log, [(key(number), b"v") for number in range(5)], batch=batch)
     story.log.roll()
     keys = KeyMap(3 * 24, 0.75)
@@ -443,7 +443,7 @@ def test_the_map_of_a_part_of_a_segment(story: Story, batch: int) -> None:
     assert stats.map_records_read <= 4
 
 
-def test_the_map_of_offsets_far_apart(story: Story) -> None:
+def test_the_map_of_distant_offsets(story: Story) -> None:
     """CL37: 0 and 7206178, in two segments."""
     story.replicate(0, 0)
     story.log.roll()
@@ -463,12 +463,12 @@ STATES = [
     ("one .swap, the rest .cleaned", True, lambda name: ".swap" if name.endswith(".log") else ".cleaned"),
     ("all .swap, the sources there", True, lambda name: ".swap"),
     ("all .swap, the sources .deleted", False, lambda name: ".swap"),
-    ("the time index alone .swap", False, lambda name: ".swap" if name.endswith(".timeindex") else ""),
-    ("done but for what is to be unlinked", False, lambda name: ""),
+    ("only the time index .swap", False, lambda name: ".swap" if name.endswith(".timeindex") else ""),
+    ("complete, sources not yet unlinked", False, lambda name: ""),
 ]
 
 
-def test_the_six_states_that_a_crash_can_leave(tmp_path: Path) -> None:
+def test_the_states_that_a_crash_can_leave(tmp_path: Path) -> None:
     """CL39: ten segments, odd keys gone from nine: states 1 and 2 load as all keys, the others as the cleaned ones; no
     file is left over, and the log can be used."""
     with Story(tmp_path / "original", **CRASHES) as story:
@@ -480,7 +480,7 @@ def test_the_six_states_that_a_crash_can_leave(tmp_path: Path) -> None:
         after = story.keys
         assert after == [number for number in before if number % 2 == 0 or number >= bases[-1]]
         cleaned = {segment.base_offset for segment in log.segments[:-1]}
-        assert len(cleaned) > 1  # odd and even leave more than one segment holds
+        assert len(cleaned) > 1  # what is left needs more than one segment
     for number, (state, sources_there, suffix_of) in enumerate(STATES):
         directory = tmp_path / f"{number}" / "t-0"
         shutil.copytree(tmp_path / "original" / "t-0", directory)

@@ -1,4 +1,4 @@
-"""The swap, stopped anywhere: what a load finds is the old log or the new one, for every key the same value."""
+"""The swap, stopped anywhere: a load finds the old log or the new one, with the same value for every key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEMPORARY = (".cleaned", ".swap", ".deleted")
 
 
 def three_segments(directory: Path, *, emptied: bool = False) -> tuple[dict[bytes, bytes], list[int]]:
-    """Made and closed. emptied: nothing of the first three is left by a cleaning, and each stays a segment."""
+    """Write and close a log. emptied: a cleaning removes every record of the first three segments, which stay."""
     with open_log(directory) as log:
         fill(log)
         if emptied:
@@ -42,7 +42,7 @@ def compact(directory: Path, files: CrashFiles | None, emptied: bool = False) ->
 
 
 def check(directory: Path, expected: dict[bytes, bytes], before: list[int], emptied: bool = False) -> None:
-    """It opens, says what it said, has nothing left over, and can be cleaned."""
+    """Open the log and check its records, leftovers and checkpoint; it can be cleaned again."""
     with open_log(directory, config=config(emptied), clean_shutdown=False) as log:
         assert values(log) == expected
         found = offsets(log)
@@ -88,7 +88,7 @@ def test_a_kill_anywhere_leaves_the_old_log_or_the_new_one(tmp_path: Path, empti
 
 @pytest.mark.parametrize("emptied", [False, True])
 def test_a_power_cut_anywhere_leaves_the_old_log_or_the_new_one(tmp_path: Path, emptied: bool) -> None:
-    """CL39, W1, W4: the same where names that were not synced come back, or their replacements never arrive."""
+    """CL39, W1, W4: the same if names that were not synced return, or their replacements are missing."""
     steps = steps_of(tmp_path / "whole" / "t-0", emptied)
     original = tmp_path / "original" / "t-0"
     expected, before = three_segments(original, emptied=emptied)
@@ -112,8 +112,8 @@ def test_a_power_cut_anywhere_leaves_the_old_log_or_the_new_one(tmp_path: Path, 
         shutil.rmtree(directory.parent)
 
 
-def test_both_syncs_of_the_directory_are_where_they_must_be(tmp_path: Path) -> None:
-    """W1: before anything of the sources goes, and behind the last name."""
+def test_the_directory_is_synced_before_and_after_the_renames(tmp_path: Path) -> None:
+    """W1: before any source is renamed, and after the last rename."""
     steps = steps_of(tmp_path / "t-0", False)
     swaps = [n for n, step in enumerate(steps) if step.startswith("rename") and step.endswith(".swap")]
     gone = [n for n, step in enumerate(steps) if step.startswith("rename") and step.endswith(".deleted")]
@@ -130,9 +130,9 @@ def test_both_syncs_of_the_directory_are_where_they_must_be(tmp_path: Path) -> N
 SUFFIXES = ("", ".cleaned", ".swap", ".deleted")
 
 
-def test_a_load_takes_every_mixture_of_names_for_one_log_or_the_other(tmp_path: Path) -> None:
-    """W2, W3: the sources, each there, going or gone, beside what replaces them at every stage: 3 x 27 directories, of
-    which those count that a cleaning can leave."""
+def test_a_load_resolves_every_mixture_of_names_to_the_old_or_new_log(tmp_path: Path) -> None:
+    """W2, W3: the sources, each present, marked for deletion or gone, beside their replacements at every stage: 3 x 27
+    directories, of which those count that a cleaning can leave."""
     original = tmp_path / "original" / "t-0"
     expected, before = three_segments(original)
     cleaned = tmp_path / "cleaned" / "t-0"
@@ -142,7 +142,7 @@ def test_a_load_takes_every_mixture_of_names_for_one_log_or_the_other(tmp_path: 
     for stage in (".cleaned", ".swap", "mixed"):
         for fates in itertools.product(("there", "going", "gone"), repeat=3):
             if stage != ".swap" and fates != ("there",) * 3:
-                continue  # nothing of the sources goes before all of the new one is .swap
+                continue  # sources go only after every new file is .swap
             directory = tmp_path / "case" / "t-0"
             shutil.copytree(original, directory)
             for base, fate in zip((0, 45, 90), fates, strict=True):
@@ -180,7 +180,7 @@ def test_a_swap_with_a_flipped_bit_or_a_torn_end_is_dropped(tmp_path: Path) -> N
 
 
 def test_a_disk_that_fails_anywhere_leaves_a_log_that_reads_and_opens(tmp_path: Path) -> None:
-    """Before the first rename the log goes on as it was; behind it, it is offline until it is opened again."""
+    """Before the first rename the log goes on unchanged; after it, it is offline until it is opened again."""
     original = tmp_path / "original" / "t-0"
     expected, before = three_segments(original)
     for nth in range(1, 200):
@@ -199,7 +199,7 @@ def test_a_disk_that_fails_anywhere_leaves_a_log_that_reads_and_opens(tmp_path: 
                 files.armed = False
                 log.close()
                 break
-            assert files.failed[0] in ("rename", "unlink")  # of what is replaced: it is unlinked at once
+            assert files.failed[0] in ("rename", "unlink")  # of replaced files: they are unlinked at once
         files.armed = False
         assert values(log) == expected
         if log.offline is None:
@@ -214,12 +214,12 @@ def test_a_disk_that_fails_anywhere_leaves_a_log_that_reads_and_opens(tmp_path: 
         check(directory, expected, before)
         shutil.rmtree(directory.parent)
     else:
-        pytest.fail("it never got through")
+        pytest.fail("no attempt succeeded")
     assert nth > 10
 
 
 class Interrupted(RealFiles):
-    """Ctrl-C, once, around the first rename to such a name, or behind the sync of a directory that has one."""
+    """Raises KeyboardInterrupt once, around the first rename to such a name, or after such a directory sync."""
 
     def __init__(self, step: str, suffix: str) -> None:
         super().__init__()
@@ -243,8 +243,8 @@ class Interrupted(RealFiles):
 
 @pytest.mark.parametrize("suffix", [".swap", ".deleted"])
 @pytest.mark.parametrize("step", ["before", "renamed", "synced"])
-def test_nothing_is_written_behind_a_swap_that_was_interrupted(tmp_path: Path, step: str, suffix: str) -> None:
-    """A load would take the side of what has been written by then, and records of later would be lost."""
+def test_an_interrupted_swap_refuses_further_writes(tmp_path: Path, step: str, suffix: str) -> None:
+    """A load would choose one side of the swap, and records appended since would be lost."""
     expected, before = three_segments(tmp_path / "t-0")
     with open_log(tmp_path / "t-0", files=Interrupted(step, suffix)) as log:
         with pytest.raises(KeyboardInterrupt):
@@ -255,8 +255,8 @@ def test_nothing_is_written_behind_a_swap_that_was_interrupted(tmp_path: Path, s
     check(tmp_path / "t-0", expected, before)
 
 
-def test_a_segment_that_retention_takes_meanwhile_ends_the_round_alone(tmp_path: Path) -> None:
-    """CL2: no error for the caller, its files renamed once, and the next attempt cleans what is left."""
+def test_retention_during_a_cleaning_ends_only_the_round(tmp_path: Path) -> None:
+    """CL2: the caller gets no error, the files are renamed once, and the next attempt cleans the rest."""
     with open_log(tmp_path / "t-0", config={"cleanup.policy": "compact,delete"}) as log:
         fill(log)
         expected = values(log)
@@ -274,7 +274,7 @@ def test_a_segment_that_retention_takes_meanwhile_ends_the_round_alone(tmp_path:
         assert len([p for p in (tmp_path / "t-0").iterdir() if p.name == f"{0:020d}.log.deleted"]) == 1
 
 
-def test_what_has_changed_is_not_swapped(tmp_path: Path) -> None:
+def test_changed_segments_are_not_swapped(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         sources = log.segments[:3]
@@ -289,7 +289,7 @@ def test_what_has_changed_is_not_swapped(tmp_path: Path) -> None:
             check_unchanged(log, log.path, sources, sizes)
 
 
-def test_a_log_that_was_cut_is_asked_anew_how_far_it_may_be_cleaned(tmp_path: Path) -> None:
+def test_a_truncated_log_gets_a_new_cleanable_range(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         range_ = Dirt(0, 135, 0, log.size)
@@ -298,7 +298,7 @@ def test_a_log_that_was_cut_is_asked_anew_how_far_it_may_be_cleaned(tmp_path: Pa
             clean_round(log, range_, KeyMap(24 * 100), 0)
 
 
-def test_a_truncation_in_the_middle_of_a_round_makes_it_begin_again(tmp_path: Path) -> None:
+def test_a_truncation_during_a_round_restarts_it(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         cut = []
@@ -316,8 +316,8 @@ def test_a_truncation_in_the_middle_of_a_round_makes_it_begin_again(tmp_path: Pa
 
 
 @pytest.mark.parametrize("suffix", [".cleaned", ".swap", ".deleted"])
-def test_a_directory_in_the_way_is_named_and_left_alone(tmp_path: Path, suffix: str) -> None:
-    """It is nobody's leftover, and no disk that has failed: the log stays in use, and opens again."""
+def test_a_directory_in_place_of_a_file_raises_and_stays(tmp_path: Path, suffix: str) -> None:
+    """It is neither a leftover file nor a failed disk: the log stays in use, and opens again."""
     with open_log(tmp_path / "t-0") as log:
         fill(log)
         count = log.count()

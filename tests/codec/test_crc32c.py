@@ -14,7 +14,7 @@ def test_check_value() -> None:
     assert crc32c(b"") == 0
 
 
-def test_the_table_is_always_there() -> None:
+def test_the_table_kernel_is_always_available() -> None:
     assert KERNELS[0] == "table"
 
 
@@ -37,7 +37,7 @@ def test_every_kernel_agrees_with_another_library(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_a_checksum_can_be_taken_in_pieces(kernel: str) -> None:
+def test_a_checksum_can_be_computed_in_pieces(kernel: str) -> None:
     data = random.Random(3).randbytes(40_000)
     whole = crc32c(data)
     for cut in (0, 1, 7, 767, 12_288, 39_999, 40_000):
@@ -46,7 +46,7 @@ def test_a_checksum_can_be_taken_in_pieces(kernel: str) -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_bit_counts(kernel: str) -> None:
-    """In each of the places that a kernel of blocks and registers can put a byte in."""
+    """In each of the positions that a kernel of blocks and registers can put a byte in."""
     size = 256 + 64 + 21
     blank = crc32c(bytes(size), kernel=kernel)
     seen = {blank}
@@ -60,7 +60,7 @@ def test_every_bit_counts(kernel: str) -> None:
 
 
 def test_kernels_are_numbered_from_slow_to_fast() -> None:
-    """The last one that the processor has is the one in use."""
+    """The last one that the processor supports is in use."""
     assert [name for name in ("table", "sse4.2", "vpclmul-256", "vpclmul-512") if name in KERNELS] == list(KERNELS)
 
 

@@ -59,13 +59,13 @@ def test_longer_encodings_are_read() -> None:
 
 @pytest.mark.parametrize("decode", [decode_varint, decode_varlong])
 @pytest.mark.parametrize("size", range(5))
-def test_a_varint_that_is_cut(decode, size: int) -> None:
+def test_a_truncated_varint(decode, size: int) -> None:
     with pytest.raises(CorruptBatch, match="end inside") as caught:
         decode(b"\x80" * size, 0)
     assert caught.value.position == 0
 
 
-def test_a_varint_without_end() -> None:
+def test_an_endless_varint() -> None:
     with pytest.raises(CorruptBatch, match="varint is too long"):
         decode_varint(b"\x80" * 5 + b"\x00")
     with pytest.raises(CorruptBatch, match="varint is too long"):

@@ -1,4 +1,4 @@
-"""docs/configuration.md says what the tables say."""
+"""docs/configuration.md matches the config tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from klog.config.table import REMOVED, SYNONYMS
 from tools import config_docs
 
 
-def test_the_document_is_that_of_the_tables() -> None:
+def test_the_document_matches_the_tables() -> None:
     assert config_docs.FILE.read_text() == config_docs.text(), "run python tools/config_docs.py"
 
 

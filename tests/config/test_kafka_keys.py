@@ -1,6 +1,6 @@
-"""klog's tables against Kafka's own list of keys (kafka_keys.tsv): names, types, defaults, bounds, synonyms.
+"""klog's config tables compared with Kafka's list of keys (kafka_keys.tsv): names, types, defaults, bounds, synonyms.
 
-Also the rows of 10.4: each test that checks one of its tables says so.
+Covers rows of 10.4: each test that checks one of its tables cites it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tests.support.kafka_keys import KafkaKey, kafka_keys, kafka_synonyms
 
 KAFKA = {(key.kind, key.name): key for key in kafka_keys()}
 TYPES = {"int": "INT", "long": "LONG", "double": "DOUBLE", "bool": "BOOLEAN", "list": "LIST", "string": "STRING"}
-# Beside the log, or another room's: classes to load, Kafka's metadata log. A server.properties may have them, with a warning.
+# Keys outside klog: classes to load, Kafka's metadata log. A server.properties may have them, with a warning.
 NOT_HERE = re.compile(r".*\.class\.(name|path)|.*\.listener\.name|replica\.(selector|socket).*|log\.dir\.failure.*")
-# Kafka 4.3 knows it; 4.1 does not.
+# Kafka 4.3 has it; 4.1 does not.
 LATER = {"remote.log.manager.follower.thread.pool.size"}
-# Kafka's type is a string with commas in it, here it is a list; klog takes segments of 14 bytes on.
+# Kafka's type is a string with commas, klog's a list; klog accepts segments of 14 bytes and more.
 LISTS = {"log.dir", "log.dirs"}
 WIDER = {"segment.bytes", "log.segment.bytes", "internal.segment.bytes"}
 
@@ -54,12 +54,12 @@ def check(mine: Key, kafka: KafkaKey) -> None:
 @pytest.mark.parametrize(
     "key", [key for key in TOPIC_KEYS.values() if not key.name.startswith("klog.")], ids=lambda key: key.name
 )
-def test_every_topic_key_is_kafka_s(key: Key) -> None:
+def test_every_topic_key_is_kafkas(key: Key) -> None:
     check(key, KAFKA["topic", key.name])
     assert [name for name, _ in key.synonyms] == kafka_synonyms().get(key.name, [])
 
 
-def test_every_topic_key_of_kafka_s_is_known() -> None:
+def test_every_topic_key_of_kafka_is_known() -> None:
     assert {name for kind, name in KAFKA if kind == "topic"} == {
         name for name in TOPIC_KEYS if not name.startswith("klog.")
     }
@@ -68,7 +68,7 @@ def test_every_topic_key_of_kafka_s_is_known() -> None:
 @pytest.mark.parametrize(
     "key", [key for key in BROKER_KEYS.values() if key.name not in LATER], ids=lambda key: key.name
 )
-def test_every_broker_key_is_kafka_s(key: Key) -> None:
+def test_every_broker_key_is_kafkas(key: Key) -> None:
     kafka = KAFKA["broker", key.name]
     if key.secret:
         assert kafka.type == "PASSWORD"
@@ -83,7 +83,7 @@ def test_every_broker_key_of_the_log_is_known(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("name", SYNONYMS)
-def test_every_synonym_has_kafka_s_type_and_bounds(name: str) -> None:
+def test_every_synonym_has_kafkas_type_and_bounds(name: str) -> None:
     mine, kafka = SYNONYMS[name].key, KAFKA["broker", name]
     assert TYPES[mine.type] == kafka.type
     low, _ = bounds(kafka)
@@ -95,7 +95,7 @@ def test_every_synonym_has_kafka_s_type_and_bounds(name: str) -> None:
 
 
 @pytest.mark.parametrize("key", [*TOPIC_KEYS.values(), *BROKER_KEYS.values()], ids=lambda key: key.name)
-def test_the_bounds_are_taken_and_what_lies_beyond_is_refused(key: Key) -> None:
+def test_bounds_are_accepted_and_values_beyond_raise(key: Key) -> None:
     """10.4: type and constraint of each row."""
     make = LogConfig if key.name in TOPIC_KEYS else ManagerConfig
     relations = {"min.compaction.lag.ms": {"max.compaction.lag.ms": LONG_MAX}, "local.retention.bytes": {}}
@@ -115,8 +115,8 @@ def test_the_bounds_are_taken_and_what_lies_beyond_is_refused(key: Key) -> None:
         make({key.name: object()})
 
 
-def test_every_one_letter_slip_is_understood() -> None:
-    """Unknown key -> rejected, with the key that was meant."""
+def test_every_one_letter_typo_is_understood() -> None:
+    """An unknown key raises, with the nearest known key."""
     for name in TOPIC_KEYS:
         for at in range(len(name)):
             typed = name[:at] + name[at + 1 :]

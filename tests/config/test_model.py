@@ -1,4 +1,4 @@
-"""LogConfig and ManagerConfig: both spellings, types, bounds, precedence, and helpful refusals."""
+"""LogConfig and ManagerConfig: both spellings, types, bounds, precedence, and helpful errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_topic_key_has_a_legal_default_and_two_spellings(key: Any) -> None
     assert LogConfig({key.name: key.default}) == LogConfig({key.field: key.default}) == config
     if key.default is not None:
         text = ",".join(key.default) if isinstance(key.default, tuple) else str(key.default)
-        assert LogConfig({key.name: text})[key.name] == key.default  # as a properties file gives it
+        assert LogConfig({key.name: text})[key.name] == key.default  # as text, from a properties file
 
 
 @pytest.mark.parametrize("key", BROKER_KEYS.values(), ids=lambda key: key.name)
@@ -30,7 +30,7 @@ def test_every_broker_key_has_a_legal_default(key: Any) -> None:
     assert ManagerConfig({key.name: key.default})[key.name] == getattr(ManagerConfig(), key.field) == key.default
 
 
-def test_kafka_s_defaults() -> None:
+def test_kafkas_defaults() -> None:
     config = LogConfig()
     assert (config.segment_bytes, config.segment_ms, config.index_interval_bytes) == (1 << 30, 604_800_000, 4096)
     assert (config.segment_index_bytes, config.max_message_bytes) == (10_485_760, 1_048_588)
@@ -81,7 +81,7 @@ def test_kafka_s_defaults() -> None:
         ({"log.cleaner.threads": 1}, r"belongs to the log directory: give it to klog.open\(config=...\)"),
     ],
 )
-def test_refusals_say_what_to_do(values: dict[Any, Any], match: str) -> None:
+def test_errors_say_what_to_do(values: dict[Any, Any], match: str) -> None:
     with pytest.raises(InvalidConfig, match=match) as caught:
         LogConfig(values)
     assert caught.value.code == 40
@@ -116,7 +116,7 @@ def test_keywords_and_dict_may_be_mixed() -> None:
     assert (config.segment_bytes, config.segment_ms) == (300, 5)
 
 
-def test_internal_segment_bytes_wins() -> None:
+def test_internal_segment_bytes_takes_precedence() -> None:
     assert LogConfig(segment_bytes=300).segment_size == 300
     assert LogConfig({"segment.bytes": 300, "internal.segment.bytes": 20}).segment_size == 20
 
@@ -139,7 +139,7 @@ def test_a_configuration_is_frozen_equal_by_value_hashable_and_pickles() -> None
     assert (again, again.topic_defaults) == (manager, manager.topic_defaults)
 
 
-def test_replacing_sets_and_takes_back() -> None:
+def test_replacing_sets_and_removes_keys() -> None:
     config = LogConfig({"segment.bytes": 300, "segment.ms": 5})
     assert dict(config.replace({"segment.bytes": 400}, segment_ms=None).given) == {"segment.bytes": 400}
     assert config.segment_bytes == 300
@@ -149,8 +149,8 @@ def test_replacing_sets_and_takes_back() -> None:
         config.replace(segment_bytes=1)
 
 
-def test_none_is_a_key_that_was_taken_back() -> None:
-    """10.4: a null value is removed."""
+def test_none_removes_a_key() -> None:
+    """10.4: a null value removes the key."""
     assert LogConfig({"segment.bytes": None, "retention_ms": None, "log.roll.hours": None}) == LogConfig()
     assert dict(LogConfig(segment_bytes=None).given) == {}
     assert ManagerConfig({"log.cleaner.threads": None, "log.roll.ms": None}) == ManagerConfig()
@@ -158,8 +158,8 @@ def test_none_is_a_key_that_was_taken_back() -> None:
         LogConfig({"segment.byte": None})
 
 
-def test_a_key_looked_up_by_mistake_names_the_nearest() -> None:
-    """In every place where a key may be named: item, attribute, argument; in either spelling."""
+def test_looking_up_an_unknown_key_names_the_nearest() -> None:
+    """Wherever a key may be named: item, attribute, argument; in either spelling."""
     config = LogConfig()
     assert config["segment_bytes"] == config["segment.bytes"]
     assert "segment_bytes" in config
@@ -176,8 +176,9 @@ def test_a_key_looked_up_by_mistake_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("name", REMOVED)
-def test_removed_keys_are_known_and_mean_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """10.4: deprecated, removed in 4.0: message.format.version, .downconversion.enable, .timestamp.difference.max.ms."""
+def test_removed_keys_are_accepted_and_ignored(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """10.4: deprecated, removed in 4.0: message.format.version, .downconversion.enable,
+    .timestamp.difference.max.ms."""
     with caplog.at_level(logging.WARNING, "klog.config"):
         assert LogConfig({name: "2.8"}) == LogConfig(**{name.replace(".", "_"): "x"}) == LogConfig()
         assert ManagerConfig({name: "2.8"}) == ManagerConfig()
@@ -188,7 +189,7 @@ def test_removed_keys_are_known_and_mean_nothing(name: str, caplog: pytest.LogCa
 
 
 def test_a_small_segment_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """10.4: segment.bytes below 1 MiB, which Kafka 4.0 refuses. Where it is given, and not wherever it is used."""
+    """10.4: segment.bytes below 1 MiB, which Kafka 4.0 refuses. It warns where it is set, not wherever it is used."""
 
     def warnings_of(make: Any) -> int:
         caplog.clear()
@@ -228,7 +229,7 @@ def test_a_small_segment_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFix
         ),
     ],
 )
-def test_what_a_tiered_topic_may_not_be(values: dict[str, Any], match: str) -> None:
+def test_invalid_configs_of_tiered_topics(values: dict[str, Any], match: str) -> None:
     """10.4: tiering with compact; copy disabled with unequal retentions."""
     LogConfig(values)
     with pytest.raises(InvalidConfig, match=match):
@@ -236,7 +237,7 @@ def test_what_a_tiered_topic_may_not_be(values: dict[str, Any], match: str) -> N
     assert LogConfig({"remote.storage.enable": True, "remote.log.copy.disable": True, "cleanup.policy": ""})
 
 
-def test_tiering_is_switched_on_and_off_with_the_system_s_leave() -> None:
+def test_tiering_needs_the_systems_permission() -> None:
     """10.4: tiering when the system is off; tiering switched off without delete.on.disable."""
     tiered, plain = LogConfig({"remote.storage.enable": True}), LogConfig()
     on, off = ManagerConfig({"remote.log.storage.system.enable": True}), ManagerConfig()
@@ -258,10 +259,10 @@ def test_precedence_topic_then_run_time_then_start_then_default() -> None:
     assert static.topic_config({}).retention_ms == 3_600_000
     assert now.topic_config({}).segment_bytes == 1 << 21
     assert ManagerConfig().topic_config({}).retention_ms == 604_800_000
-    assert static.topic_defaults["retention.ms"] == 3_600_000  # frozen: what altered() gave is another one
+    assert static.topic_defaults["retention.ms"] == 3_600_000  # frozen: altered() returned another object
 
 
-def test_what_may_change_at_run_time() -> None:
+def test_keys_that_may_change_at_run_time() -> None:
     """10.4, column Dynamic: hours and minutes never, threads by half or double."""
     config = ManagerConfig({"num.recovery.threads.per.data.dir": 4})
     for name in ("log.retention.hours", "log.roll.hours", "log.dirs", "log.retention.check.interval.ms"):
@@ -277,7 +278,7 @@ def test_what_may_change_at_run_time() -> None:
     assert config.altered({"log_cleaner_backoff_ms": 5, "retention.ms": 6}).topic_defaults["retention.ms"] == 6
 
 
-def test_equality_sees_the_defaults_of_topics() -> None:
+def test_equality_includes_topic_defaults() -> None:
     assert ManagerConfig({"log.segment.bytes": 1 << 21}) != ManagerConfig()
     assert ManagerConfig({"log.roll.hours": 1}) == ManagerConfig({"segment.ms": 3_600_000})
     assert hash(ManagerConfig({"log.roll.hours": 1})) == hash(ManagerConfig({"segment.ms": 3_600_000}))
@@ -299,7 +300,7 @@ def test_hours_and_minutes_are_32_bit_numbers() -> None:
     assert LogConfig({"log.roll.hours": 2**31 - 1}).segment_ms == (2**31 - 1) * 3_600_000
 
 
-def test_the_flusher_s_period_is_flush_ms_where_nothing_else_is() -> None:
+def test_flush_ms_defaults_to_the_flushers_period() -> None:
     """10.4: flush.ms falls back to log.flush.scheduler.interval.ms."""
     config = ManagerConfig({"log.flush.scheduler.interval.ms": 50})
     assert (config.log_flush_scheduler_interval_ms, config.topic_defaults["flush.ms"]) == (50, 50)
@@ -307,15 +308,15 @@ def test_the_flusher_s_period_is_flush_ms_where_nothing_else_is() -> None:
     assert (config.log_flush_scheduler_interval_ms, config.topic_defaults["flush.ms"]) == (50, 70)
 
 
-def test_replacing_wants_topic_keys() -> None:
-    """A broker's name of a key is no topic's: the answer must not be the question."""
+def test_replacing_needs_topic_keys() -> None:
+    """A broker key is not a topic key: the error must not suggest the same key."""
     with pytest.raises(
         InvalidConfig, match=r"unknown configuration key 'log.segment.bytes'; did you mean segment.bytes\?"
     ):
         LogConfig().replace({"log.segment.bytes": 300})
 
 
-def test_a_mixed_dict_is_sorted_out() -> None:
+def test_a_mixed_dict_is_split() -> None:
     log, manager = split_config({"segment.bytes": 300, "log.roll.ms": 5, "producer.id.expiration.ms": 9})
     assert (log.segment_bytes, log.segment_ms, manager.producer_id_expiration_ms) == (300, 5, 9)
     with pytest.raises(InvalidConfig, match="did you mean"):
@@ -335,9 +336,9 @@ def test_manager_config_keeps_topic_defaults_apart() -> None:
         _ = config.segment_bytes
 
 
-def test_no_name_means_two_things() -> None:
-    """A topic key is no broker key, and a broker key sets one thing: but for the flusher's period, which Kafka takes for
-    flush.ms, too, where log.flush.interval.ms is not set."""
+def test_no_key_has_two_meanings() -> None:
+    """A topic key is not a broker key, and a broker key sets one thing, except the flusher's period, which Kafka also
+    uses for flush.ms where log.flush.interval.ms is not set."""
     assert not set(TOPIC_KEYS) & set(BROKER_KEYS)
     assert set(SYNONYMS) & set(BROKER_KEYS) == {"log.flush.scheduler.interval.ms"}
     assert not set(REMOVED) & {*TOPIC_KEYS, *BROKER_KEYS, *SYNONYMS}
@@ -361,7 +362,7 @@ listeners=PLAINTEXT://:9092
 """
 
 
-def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_properties_file_is_read_as_in_java(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "server.properties"
     path.write_text(PROPERTIES)
     with caplog.at_level(logging.WARNING, "klog.config"):
@@ -373,13 +374,13 @@ def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path, caplog: pyte
         "segment.ms": 7_200_000,
         "index.interval.bytes": 7,
     }
-    assert "keys=listeners,zookeeper.connect" in caplog.text  # a broker's other keys: told, not refused
+    assert "keys=listeners,zookeeper.connect" in caplog.text  # a broker's other keys: logged, not refused
     manager = ManagerConfig.from_properties(str(path))
     assert manager.log_cleaner_threads == 2
     assert manager.topic_defaults["segment.bytes"] == 300
 
 
-def test_a_properties_file_with_a_bad_value_is_refused(tmp_path: Path) -> None:
+def test_a_properties_file_with_a_bad_value_raises(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text("segment.bytes=large\n")
     for read in (LogConfig.from_properties, ManagerConfig.from_properties):
@@ -390,8 +391,8 @@ def test_a_properties_file_with_a_bad_value_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b"segment.bytes=300\\", {"segment.bytes": 300}),  # the file ends where the line would go on
-        (b"# M\xfcller\nsegment.bytes=300", {"segment.bytes": 300}),  # Latin-1, as Java takes it
+        (b"segment.bytes=300\\", {"segment.bytes": 300}),  # the file ends at a line continuation
+        (b"# M\xfcller\nsegment.bytes=300", {"segment.bytes": 300}),  # Latin-1, as in Java
         (b"segment.bytes=300\r\nsegment.ms=5\r\n", {"segment.bytes": 300, "segment.ms": 5}),
         (b"segment.bytes=300\nsegment.bytes=400\n", {"segment.bytes": 400}),
         (b"", {}),

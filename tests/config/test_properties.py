@@ -1,4 +1,4 @@
-"""Properties files: Java's grammar, a server.properties as Kafka ships it, and every configuration there and back."""
+"""Properties files: Java's grammar, a server.properties as Kafka ships it, and round trips of every config."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from klog.config.properties import format_properties, parse_properties
 from klog.config.table import SYNONYMS, TOPIC_KEYS, Key
 from klog.errors import InvalidConfig
 
-# The settings of the server.properties that Kafka's distribution brings, its comments shortened.
+# The settings of the server.properties in Kafka's distribution, with shortened comments.
 SERVER = """\
 # Licensed to nobody in particular.
 
@@ -65,7 +65,7 @@ log.retention.check.interval.ms=300000
 """
 
 
-def test_the_server_properties_of_kafka_s_distribution(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_server_properties_of_kafkas_distribution(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "server.properties"
     path.write_text(SERVER)
     with caplog.at_level(logging.WARNING, "klog.config"):
@@ -73,7 +73,7 @@ def test_the_server_properties_of_kafka_s_distribution(tmp_path: Path, caplog: p
     assert broker.directories == broker.log_dirs == ("/tmp/kraft-combined-logs", "/second/disk")
     assert (broker.num_recovery_threads_per_data_dir, broker.socket_request_max_bytes) == (1, 104857600)
     assert dict(broker.topic_defaults) == {"retention.ms": 604_800_000, "segment.bytes": 1 << 30}
-    assert len(caplog.records) == 1  # all strangers in one line
+    assert len(caplog.records) == 1  # all unknown keys in one line
     assert "event=unknown_keys" in caplog.text
     assert "keys=advertised.listeners,controller.listener.names,controller.quorum" in caplog.text
     caplog.clear()
@@ -82,7 +82,7 @@ def test_the_server_properties_of_kafka_s_distribution(tmp_path: Path, caplog: p
     assert len(caplog.records) == 1
 
 
-def test_without_log_dirs_a_broker_takes_log_dir() -> None:
+def test_without_log_dirs_a_broker_uses_log_dir() -> None:
     assert ManagerConfig({"log.dir": "/a"}).directories == ("/a",)
     assert ManagerConfig({"log.dir": "/a", "log.dirs": "/b,/c"}).directories == ("/b", "/c")
     assert ManagerConfig().directories[0].endswith("kafka-logs")
@@ -112,12 +112,12 @@ def test_without_log_dirs_a_broker_takes_log_dir() -> None:
         ("a=\\u12", {"a": "u12"}),
     ],
 )
-def test_java_s_grammar(text: str, expected: dict[str, str]) -> None:
+def test_javas_grammar(text: str, expected: dict[str, str]) -> None:
     assert parse_properties(text) == expected
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_any_text_comes_back(values: dict[str, str]) -> None:
+def test_any_text_round_trips(values: dict[str, str]) -> None:
     text = format_properties(values)
     assert text.isascii()
     back = {name: _joined(value) for name, value in parse_properties(text).items()}
@@ -125,7 +125,7 @@ def test_any_text_comes_back(values: dict[str, str]) -> None:
 
 
 def _joined(text: str) -> str:
-    """Java's pairs of surrogates as the characters they are."""
+    """Join Java's surrogate pairs into characters."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
@@ -160,7 +160,7 @@ def made(kind: Any, values: dict[str, Any]) -> Any:
 
 
 @given(configs(TOPIC_KEYS))
-def test_from_properties_of_a_log_configuration_s_text_is_that_configuration(values: dict[str, Any]) -> None:
+def test_a_log_config_round_trips(values: dict[str, Any]) -> None:
     values.pop("remote.storage.enable", None)
     config = made(LogConfig, values)
     assert config_of(LogConfig, config) == config
@@ -172,7 +172,7 @@ PLAIN_SYNONYMS = {
 
 
 @given(configs(BROKER_KEYS), configs(PLAIN_SYNONYMS))
-def test_the_same_for_a_directory_s(broker: dict[str, Any], synonyms: dict[str, Any]) -> None:
+def test_a_manager_config_round_trips(broker: dict[str, Any], synonyms: dict[str, Any]) -> None:
     config = made(ManagerConfig, {**synonyms, **broker})
     again = config_of(ManagerConfig, config)
     assert again == config

@@ -1,9 +1,9 @@
-"""What a cleaning that was stopped anywhere must leave, and what a second one must make of that.
+"""What a cleaning stopped anywhere must leave, and what a second cleaning must make of that.
 
-The log is made once, and cleaned once without a stop. Of what a stop leaves then is asked: does it open, with the same
-value for each key, every record that a cleaning keeps, each where it was, the same producers and transactions; is nothing
-left over, nothing touched that was not to be cleaned, nothing wrong for verify; and does the next cleaning come out where
-the one without a stop has?
+The log is written once, and cleaned once without a stop. What a stop leaves must open, with the same value for each
+key, every record that a cleaning keeps at its offset, the same producers and transactions; no leftovers, no change
+outside the cleaned range, no problem for verify; and the next cleaning must have the same outcome as the one without a
+stop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from klog.clock import ManualClock
 from tests.support.batches import NOW, marker, produced, transactional
 
 TOPIC = "t"
-LATER = NOW + 10_000  # when what is looked at is cleaned: tombstones of the first cleaning are due
+LATER = NOW + 10_000  # time of the cleaning under test: tombstones of the first cleaning are due
 CONFIG: dict[str, Any] = {
     "cleanup.policy": "compact",
     "segment.bytes": 16_384,
@@ -70,8 +70,8 @@ class Way:
         files: Any = None,
         abandoned: bool = False,
     ) -> None:
-        """The whole life: open, compact, close. armed() is called before it, or, of a log by itself, before compact.
-        abandoned: what is raised is the end, and nothing is closed."""
+        """Open, compact, close. armed() is called first, or, for a log by itself, before compact. abandoned: on an
+        exception nothing is closed."""
         if self.managed:
             armed()
         opened = self.open(root, files=files)
@@ -91,21 +91,21 @@ class Way:
 
 @dataclass(frozen=True)
 class Found:
-    """What a log holds."""
+    """The content of a log."""
 
     records: dict[int, tuple[bytes | None, bytes | None, int]]
     committed: dict[int, tuple[bytes | None, bytes | None, int]]
     bytes: bytes
     bases: list[int]
-    untouched: bytes  # of the segments from dirty_end on
+    untouched: bytes  # bytes of the segments from dirty_end on
     producers: Any
-    aborted: list[tuple[int, int]]  # producer, last offset: where it begins is found out in more than one way
+    aborted: list[tuple[int, int]]  # producer, last offset: its first offset may legally differ
     epochs: Any
     span: tuple[int, int]
 
     @property
     def values(self) -> dict[bytes, bytes]:
-        """Of each key the last committed value, tombstones done; what has no key is not kept."""
+        """The last committed value of each key, with tombstones applied; records without a key are not included."""
         last = {key: value for key, value, _ in self.committed.values()}
         return {key: value for key, value in last.items() if key is not None and value is not None}
 
@@ -130,9 +130,9 @@ def look(log: klog.Log, dirty_end: int) -> Found:
 
 
 def three_segments(log: klog.Log) -> None:
-    """Three segments to clean and an active one: values again and again, tombstones, aborted and committed transactions,
-    a producer whose batches all go, compressed batches. A first cleaning has been over part of it, and has begun the
-    time of tombstones and markers."""
+    """Three segments to clean and an active one: repeated keys, tombstones, aborted and committed transactions, a
+    producer whose batches all go, compressed batches. A first cleaning has cleaned part of it, and has set the delete
+    horizons of tombstones and markers."""
     serial = 0
 
     def put(count: int, compression: str | None = None) -> None:
@@ -163,7 +163,7 @@ def three_segments(log: klog.Log) -> None:
 
 
 class Cleaning:
-    """A log to clean, made in a directory of its own, and what must be true of each copy of it that is cleaned."""
+    """A log to clean, in a directory of its own, and the checks of each cleaned copy."""
 
     def __init__(
         self, place: Path, way: Way, fill: Callable[[klog.Log], None] = three_segments, *, one_group: bool = True
@@ -191,14 +191,14 @@ class Cleaning:
         self.check(root)
 
     def copy(self) -> Path:
-        """A fresh one."""
+        """A new copy."""
         root = self.place / "copy"
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(self.original, root)
         return root
 
     def check(self, root: Path) -> None:
-        """All that a stop in the middle may leave."""
+        """Check everything that a stop in the middle may leave."""
         way = self.way
         with way.open(root) as opened:
             self.check_content(look(way.log(opened), self.dirty_end))
@@ -222,9 +222,9 @@ class Cleaning:
         assert found.untouched == before.untouched
 
     def check_outcome(self, found: Found) -> None:
-        """As one cleaning makes it; or as two, where the stop came between the swap and the checkpoint: to the second
-        a transaction has been empty before, and its marker gets its horizon. Of several groups each may be at its own
-        pass: then no more than one has left may be there."""
+        """The outcome of one cleaning; or of two, if the stop came between the swap and the checkpoint: in the second a
+        transaction is already empty, and its marker gets its horizon. Each of several groups may be at its own pass:
+        then no more than the outcome of one pass may be left."""
         if not self.one_group:
             assert found.values == self.before.values
             assert set(found.records) <= set(self.after.records)
@@ -242,7 +242,7 @@ def left_over(root: Path) -> list[str]:
 
 
 def problems(root: Path, way: Way) -> list[klog.inspect.Problem]:
-    """But for what a log by itself has none of, and holes between offsets, which are meant."""
+    """The problems of verify, except those of a log outside a log.dir, and intended offset gaps."""
     fine = ("gap",) if way.managed else ("gap", "checkpoint")
     found = klog.verify(root if way.managed else way.directory(root)).problems
     return [problem for problem in found if problem.kind not in fine]

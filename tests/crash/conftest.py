@@ -1,4 +1,4 @@
-"""The seed of crash states that are not always the same; Kafka, which is to take them over."""
+"""The seed of random crash states; Kafka, which loads them."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ __all__ = ["crash_seed", "judge", "kafka"]
 
 @pytest.fixture
 def crash_seed() -> int:
-    """KLOG_CRASH_SEED, or another one each time; a failure names it."""
+    """KLOG_CRASH_SEED, or a random one; a failure names it."""
     return int(os.environ.get("KLOG_CRASH_SEED") or random.randrange(1 << 32))

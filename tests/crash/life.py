@@ -1,7 +1,7 @@
-"""A log that is not only appended to: rolls, truncations, deletions. What may be left of it after a crash.
+"""A log with rolls, truncations and deletions besides appends, and what a crash may leave of it.
 
-The expectation lives outside the engine. A `Legal` says what one outcome looks like: a contiguous run of a timeline's
-values, which begins no later and ends no earlier than it says. While an operation is under way several may be legal.
+The expectation is kept outside the engine. A `Legal` describes one outcome: a contiguous run of a timeline's values,
+with bounds for its start and end. While an operation runs several may be legal.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ CONFIG = {
 
 @dataclasses.dataclass(frozen=True)
 class Legal:
-    """values by offset, all that this timeline ever had; the log begins at or below start, and ends at or below end, at
-    or above acknowledged if the process died, durable if the power went."""
+    """values by offset, all that this timeline ever had. The log begins at or below start. It ends at or below end, and
+    at or above acknowledged if the process died, or durable if the power was cut."""
 
     values: dict[int, bytes]
     start: int = 0
@@ -42,13 +42,13 @@ class Legal:
 
 
 class Life:
-    """Runs operations and keeps book: `legal` at any moment is what a crash there may leave."""
+    """Runs operations and tracks `legal`: what a crash at this moment may leave."""
 
     def __init__(self) -> None:
         self.now = Legal({})
         self.legal = [self.now]
         self.serial = 0
-        self.stops: list[int] = []  # log ends that the marker of a clean stop may speak of
+        self.stops: list[int] = []  # log ends at which a clean-shutdown file may exist
 
     def under_way(self, *legal: Legal) -> None:
         self.legal = list(legal)
@@ -115,9 +115,9 @@ class Life:
 
 
 def steps(path: Path, files: Files, life: Life) -> Iterator[None]:
-    """Truncation to the middle, to a segment's beginning, below the first segment; deletion of part, of all; new
-    beginnings; each followed by appends, some of them flushed. Of the lives after that one ends in the middle, and the
-    others with a stop that nothing has been flushed before."""
+    """Truncation to the middle, to a segment's base offset, below the first segment; deletion of part, of all; restarts
+    at an offset; each followed by appends, some of them flushed. Of the later lives one ends in the middle, the others
+    with a stop after unflushed appends."""
     for number, one in enumerate((_whole_life, _short_life, _short_life)):
         logs = open_logs(path, files)
         try:
@@ -193,7 +193,7 @@ def _whole_life(log: klog.Log, life: Life) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What klog has found, records as (offset, value); clean: with the marker of a clean stop."""
+    """What klog has found, records as (offset, value); clean: with a clean-shutdown file."""
 
     records: list[tuple[int, bytes | None]] = dataclasses.field(default_factory=list)
     start: int = 0
@@ -203,14 +203,14 @@ class Found:
 
 
 def look(path: Path, recovery: Policy = "strict") -> Found:
-    """Open what is there: a log without a hole, which works on."""
+    """Open the directory: a log without a gap that accepts appends."""
     point = recovery_point(path, TOPIC)
     with open_logs(path, recovery=recovery) as logs:
         clean = logs.clean_shutdown
         if TOPIC not in logs.topics():
             return Found(clean=clean, topic=False)
         log = logs.log(TOPIC)
-        assert log.log_end_offset >= point, "the recovery point lies beyond what was on disk"
+        assert log.log_end_offset >= point, "the recovery point is above the log end on disk"
         found = [(record.offset, record.value) for record in log.read()]
         start, end = log.log_start_offset, log.log_end_offset
         assert [offset for offset, _ in found] == list(range(start, end)), "a hole"
@@ -224,24 +224,24 @@ def look(path: Path, recovery: Policy = "strict") -> Found:
 
 
 def judge(found: Found, life: Life, *, power: bool) -> None:
-    """It is one of the legal logs."""
+    """The log is one of the legal ones."""
     if not found.topic:
-        assert any(max(one.acknowledged, one.durable) == 0 for one in life.legal), "the topic is gone"
+        assert any(max(one.acknowledged, one.durable) == 0 for one in life.legal), "the topic is missing"
         return
     why = [_against(one, found.records, found.start, found.end, power) for one in life.legal]
     assert None in why, f"[{found.start}, {found.end}): {why}"
     if found.clean:
-        assert found.end in life.stops, f"a marker of a clean stop, and a log that ends at {found.end}"
+        assert found.end in life.stops, f"a clean-shutdown file, but the log ends at {found.end}"
 
 
 def _against(one: Legal, found: list[tuple[int, bytes | None]], start: int, end: int, power: bool) -> str | None:
     if any(one.values.get(offset) != value for offset, value in found):
-        return "values that this timeline never had there"
+        return "values that this timeline never had at these offsets"
     least = one.durable if power else one.acknowledged
     if not least <= end <= one.end:
         return f"ends at {end}, legal is {least} to {one.end}"
     if start > max(one.start, 0):
-        return f"begins at {start}, behind {one.start}"
+        return f"begins at {start}, above {one.start}"
     return None
 
 
@@ -254,7 +254,7 @@ def cut_life(
     seed: int = 0,
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
 ) -> Tally:
-    """Power goes at every `stride`th operation of all lives."""
+    """Cut the power at every `stride`th operation of all lives."""
     life = Life()
 
     def live(root: Path, files: CrashFiles) -> None:

@@ -1,8 +1,7 @@
-"""Lives of a log that producers write to: idempotent, in transactions, under several leader epochs.
+"""A log with idempotent and transactional producers under several leader epochs, and what a crash may leave of it.
 
-Most lives end with appends that were not flushed: by a stop, or by the death of the process. What the log must be at
-each end that it may have is what it was, whole and in memory, when a rehearsal had come that far: records, producers,
-epochs and aborted transactions are functions of the batches (P4).
+Most lives end with unflushed appends: by a stop, or by the death of the process. The log at each legal end must equal a
+rehearsal's log at that end: records, producers, epochs and aborted transactions are functions of the batches (P4).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ENDINGS = ("close", "die", "flush and close", "close", "die", "roll and close", 
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """What a log is."""
+    """The observable state of a log."""
 
     records: tuple[tuple[Any, ...], ...] = ()
     producers: Any = None
@@ -47,10 +46,10 @@ def view(log: klog.Log) -> View:
 
 
 class Producing:
-    """The lives, one after the other, and what they have been promised so far.
+    """The lives, in sequence, and the promises so far.
 
-    views: by log end, of all ends that appends make. acknowledged, durable: log ends that append() has returned for, and
-    that flush() or close() has promised. stops: log ends that a clean-shutdown marker may speak of.
+    views: by log end, for each end of an append. acknowledged, durable: log ends for which append() has returned, and
+    that flush() or close() has promised. stops: log ends at which a clean-shutdown file may exist.
     """
 
     def __init__(self, endings: tuple[str, ...] = ENDINGS) -> None:
@@ -94,7 +93,7 @@ class Producing:
         self._append(log, transactional(8, 0, self._sequence(8, 2), 2, key=b"u"))
         self._append(log, batch([b"x" * (90 + 40 * life)] * 3))
         self._append(log, marker(8, 0, "commit" if life % 2 else "abort"), origin="coordinator")
-        self._append(log, transactional(9, 0, self._sequence(9, 1), 1))  # ended by the next life
+        self._append(log, transactional(9, 0, self._sequence(9, 1), 1))  # ended in the next life
         self._append(log, batch([b"last of life %d" % life]))
 
     def _sequence(self, pid: int, count: int) -> int:
@@ -114,7 +113,7 @@ class Producing:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What klog has found in a crash state; clean: it found the marker of a clean stop. end is None without the topic."""
+    """What klog has found in a crash state; clean: with a clean-shutdown file. end is None without the topic."""
 
     clean: bool = False
     end: int | None = None
@@ -122,14 +121,14 @@ class Found:
 
 
 def look(root: Path, recovery: Policy) -> Found:
-    """Open it, append, open it again."""
+    """Open the log, append, open it again."""
     point = recovery_point(root, TOPIC)
     with open_logs(root, recovery=recovery) as logs:
         clean = logs.clean_shutdown
         if TOPIC not in logs.topics():
             return Found(clean)
         log = logs.log(TOPIC)
-        assert log.log_end_offset >= point, "the recovery point lies beyond what was on disk"
+        assert log.log_end_offset >= point, "the recovery point is above the log end on disk"
         found = Found(clean, log.log_end_offset, view(log))
         assert [record[0] for record in found.view.records] == list(range(log.log_end_offset)), "a hole"
         log.append([(None, b"after", NOW)])
@@ -147,7 +146,7 @@ def judge(found: Found, promised: Producing, views: dict[int, View], *, only_die
     least = promised.acknowledged if only_died else promised.durable
     assert (found.end or 0) >= least, f"the log ends at {found.end}, {least} was promised"
     if found.clean:
-        assert (found.end or 0) in promised.stops, f"a marker of a clean stop, and a log that ends at {found.end}"
+        assert (found.end or 0) in promised.stops, f"a clean-shutdown file, but the log ends at {found.end}"
     if found.end is not None:
         assert found.end in views, f"the log ends at {found.end}, inside a batch"
         assert found.view == views[found.end]
@@ -161,7 +160,7 @@ def cut_producers(
     seed: int = 0,
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
 ) -> Tally:
-    """Power goes at every `stride`th operation of all lives."""
+    """Cut the power at every `stride`th operation of all lives."""
     rehearsal, producing = Producing(), Producing()
     rehearsal.run(place / "rehearsal")
     cuts = PowerCuts(

@@ -1,4 +1,4 @@
-"""A writer process is killed with SIGKILL while it appends. What it had acknowledged over a pipe is there."""
+"""SIGKILL of a writer process during appends: everything that it acknowledged over a pipe is there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ while True:
 
 
 def kill_writer(path: Path, acknowledgements: int) -> int:
-    """Run the writer until it has acknowledged so many appends, kill it; the last acknowledged log end."""
+    """Run the writer until it has acknowledged this many appends, kill it; return the last acknowledged log end."""
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
     try:
         assert writer.stdout is not None
@@ -48,7 +48,7 @@ def kill_writer(path: Path, acknowledgements: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nothing_acknowledged_is_lost_and_no_half_append_is_seen(tmp_path: Path, seed: int) -> None:
+def test_a_kill_loses_no_acknowledged_record_and_shows_no_partial_append(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     path = tmp_path / "data"
     for _ in range(3):
@@ -65,7 +65,7 @@ def test_nothing_acknowledged_is_lost_and_no_half_append_is_seen(tmp_path: Path,
             assert not klog.verify(path).problems
 
 
-def test_readers_go_on_while_the_writer_dies_and_comes_back(tmp_path: Path) -> None:
+def test_readers_continue_across_a_writers_kill_and_restart(tmp_path: Path) -> None:
     path = tmp_path / "data"
     first = kill_writer(path, 10)
     with klog.open(path, read_only=True) as logs:

@@ -1,8 +1,7 @@
-"""A started manager, whose cleaner works beside appends, is killed with SIGKILL at random times, again and again.
+"""SIGKILL of a manager with a running cleaner and appends, at random times, repeatedly.
 
-Every append says what it does before and when it is done. Of what is there after a kill each key has the value, or the
-tombstone, that was acknowledged last, or what was under way; and no key has an older value again, also one whose
-tombstone has been cleaned away.
+Every append is announced before and acknowledged after. After a kill each key has the last acknowledged value or
+tombstone, or the announced one; and no key has an older value again, even if its tombstone was cleaned away.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ while True:
 
 
 def kill_writer(data: Path, seed: int, number: int, seconds: float) -> list[list[str]]:
-    """What it said until it was killed, so long after it had begun."""
+    """The writer's output until it was killed, this long after its start."""
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(data), str(seed), str(number)], stdout=subprocess.PIPE, text=True
     )
@@ -53,17 +52,17 @@ def kill_writer(data: Path, seed: int, number: int, seconds: float) -> list[list
         assert writer.stdout.readline() == "started\n"
         timer = threading.Timer(seconds, os.kill, (writer.pid, signal.SIGKILL))
         timer.start()
-        said = writer.stdout.read()
+        output = writer.stdout.read()
         timer.join()
         assert writer.wait() == -signal.SIGKILL
     finally:
         writer.kill()
         writer.communicate()
-    return [line.split() for line in said.split("\n")[:-1]]
+    return [line.split() for line in output.split("\n")[:-1]]
 
 
 def run(data: Path, seed: int, lives: int) -> int:
-    """Lives, each killed; how many records compaction has taken."""
+    """Run lives, each killed; return how many records compaction has removed."""
     chance = random.Random(seed)
     state: dict[bytes, bytes] = {}
     number = 0
@@ -92,14 +91,14 @@ def run(data: Path, seed: int, lives: int) -> int:
     return gone
 
 
-def test_a_kill_beside_the_cleaner_loses_nothing_and_brings_nothing_back(tmp_path: Path) -> None:
-    """F1, CL39: P1 for what was acknowledged, P3 for what was deleted."""
+def test_a_kill_during_cleaning_loses_no_record_and_restores_none(tmp_path: Path) -> None:
+    """F1, CL39: P1 for acknowledged records, P3 for deleted ones."""
     assert run(tmp_path / "data", 1, 3) > 0
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(2, 6))
-def test_many_kills_beside_the_cleaner(tmp_path: Path, seed: int) -> None:
+def test_many_kills_during_cleaning(tmp_path: Path, seed: int) -> None:
     """F1, CL39"""
     assert run(tmp_path / "data", seed, 40) > 0

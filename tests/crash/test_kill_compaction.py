@@ -1,4 +1,4 @@
-"""SIGKILL at every system call of a cleaning: what is left is the old log or the new one, for each key the same value.
+"""SIGKILL at every system call of a cleaning leaves the old log or the new one, with the same value for each key.
 
 The ordinary run kills at a few of them, seeded; `deep` at all.
 """
@@ -25,14 +25,14 @@ SAMPLE = 8
 
 @pytest.fixture
 def quick_path(tmp_path: Path) -> Iterator[Path]:
-    """Where a sync costs nothing, if there is such a place."""
+    """A directory where a sync costs nothing, if there is one."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
         yield Path(path)
 
 
 def kill_and_check(cleaning: Cleaning, nth: int, *, tear: bool = False) -> bool:
-    """Was it killed, and not through before?"""
+    """Kill the cleaning at the nth call and check; return whether it was killed before its end."""
     root = cleaning.copy()
     end = killed_at(nth, lambda armed: cleaning.way.clean(root, armed), tear=tear)
     try:
@@ -44,7 +44,7 @@ def kill_and_check(cleaning: Cleaning, nth: int, *, tear: bool = False) -> bool:
 
 
 def calls_of(cleaning: Cleaning, *, tear: bool = False) -> list[str]:
-    """What an undisturbed cleaning calls."""
+    """The system calls of an undisturbed cleaning."""
     root = cleaning.copy()
     return killed_at(0, lambda armed: cleaning.way.clean(root, armed), tear=tear).calls
 
@@ -68,13 +68,13 @@ def test_a_kill_at_some_system_calls_of_a_cleaning(quick_path: Path, way: str) -
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_kill_at_every_system_call_of_a_cleaning(quick_path: Path, way: str) -> None:
-    """CL39, F1, F2, W1, W3, W5: for n = 1, 2, ... until it runs through; then the same in the middle of every write."""
+    """CL39, F1, F2, W1, W3, W5: for n = 1, 2, ... until a run has fewer calls; then in the middle of every write."""
     cleaning = Cleaning(quick_path, WAYS[way])
     for tear, least in ((False, 200), (True, 4)):
         nth = 1
         while kill_and_check(cleaning, nth, tear=tear):
             nth += 1
-            assert nth < 10_000, "it never got through"
+            assert nth < 10_000, "no attempt succeeded"
         assert nth > least
 
 
@@ -82,7 +82,7 @@ def test_a_kill_at_every_system_call_of_a_cleaning(quick_path: Path, way: str) -
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [0, 1, 2, 5, 7, 9, 10, 14, 17, 20, 29, 35])
 def test_a_kill_at_some_system_calls_of_larger_cleanings(quick_path: Path, seed: int) -> None:
-    """CL39: many segments, transactions, all codecs, compact,delete; maps of a few keys, which take many rounds."""
+    """CL39: many segments, transactions, all codecs, compact,delete; maps of a few keys, which need many rounds."""
     dirty = DirtyLog(seed)
 
     def fill(log: klog.Log) -> None:

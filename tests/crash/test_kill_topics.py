@@ -1,5 +1,5 @@
-"""SIGKILL at every operation on files while a topic is created, deleted or moved: whole or gone, in one place, nothing
-lost. The page cache survives; what a power cut takes is test_power_cut's."""
+"""SIGKILL at every file operation while a topic is created, deleted or moved: the topic is whole or gone, in one place,
+without loss. The page cache survives; test_power_cut covers its loss."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def opened(path: Path, files: FailingFiles | None = None) -> klog.LogManager:
 
 
 def killed(path: Path, nth: int, work: Work) -> bool:
-    """Let a child do the work until its Nth operation; was it killed there?"""
+    """Run the work in a child until its Nth operation; return whether it was killed there."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -58,7 +58,7 @@ def killed(path: Path, nth: int, work: Work) -> bool:
 
 
 def each_kill(tmp_path: Path, work: Work) -> Iterator[tuple[Path, bool]]:
-    """(directory, was it killed) for every operation of the work, up to the run that went through."""
+    """(directory, whether it was killed) for every operation of the work, up to the run that succeeds."""
     for nth in range(1, 1000):
         path = tmp_path / str(nth)
         was_killed = killed(path, nth, work)
@@ -74,7 +74,7 @@ def values(log: klog.Log) -> list[int]:
 
 
 def check_whole(logs: klog.LogManager, topics: dict[str, int]) -> None:
-    """Every topic with all its partitions and records, each partition once; no note of unfinished work."""
+    """Every topic with all its partitions and records, each partition once; no leftover of unfinished work."""
     assert {name: len(partitions) for name, partitions in logs.topics().items()} == topics
     for log in logs.logs():
         if log.topic != "new":
@@ -84,7 +84,7 @@ def check_whole(logs: klog.LogManager, topics: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
-def test_a_creation_is_whole_or_has_not_been(tmp_path: Path, again: bool) -> None:
+def test_a_killed_creation_is_whole_or_undone(tmp_path: Path, again: bool) -> None:
     def create(logs: klog.LogManager, _: Path) -> None:
         logs.create_topic("new", partitions=3)
 
@@ -99,7 +99,7 @@ def test_a_creation_is_whole_or_has_not_been(tmp_path: Path, again: bool) -> Non
                     logs.create_topic("new", partitions=3)
 
 
-def test_a_deletion_is_finished(tmp_path: Path) -> None:
+def test_a_killed_deletion_is_finished(tmp_path: Path) -> None:
     def delete(logs: klog.LogManager, _: Path) -> None:
         logs.delete_topic("t")
 
@@ -113,7 +113,7 @@ def test_a_deletion_is_finished(tmp_path: Path) -> None:
                 logs.create_topic("t")
 
 
-def test_a_move_leaves_the_partition_in_one_place(tmp_path: Path) -> None:
+def test_a_killed_move_leaves_the_partition_in_one_place(tmp_path: Path) -> None:
     def move(logs: klog.LogManager, path: Path) -> None:
         source = Path(logs.log("t", 1).path).parent
         logs.move("t", 1, path / ("b" if source.name == "a" else "a"))

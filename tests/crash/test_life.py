@@ -1,7 +1,7 @@
-"""Power goes, or an operation on files fails, at every point in the life of a log that is truncated and deleted from.
+"""A power cut, or a failing file operation, at every point in the life of a log with truncations and deletions.
 
-P3: what is left is a run without a hole, it holds what was promised, and nothing that a truncation took comes back once
-that has returned: neither at the end nor behind later appends.
+P3: the log is a run without a gap and holds what was promised, and no record that a returned truncation removed comes
+back, neither at the end nor after later appends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_a_power_cut_at_every_operation_leaves_a_legal_log(tmp_path: Path, crash
 
 @pytest.mark.parametrize("how", ["within a segment", "segments", "everything", "anew"])
 def test_a_truncation_is_on_disk_when_it_returns(tmp_path: Path, how: str) -> None:
-    """S8: before anything can be appended behind it."""
+    """S8: before anything can be appended after it."""
     files = CrashFiles(None)
     with open_logs(tmp_path / "data", files) as logs:
         logs.create_topic(TOPIC, config=CONFIG)

@@ -1,6 +1,6 @@
-"""The Nth operation on files fails, for N = 1, 2, ... until a run passes untouched: once, and from there on for good.
+"""The Nth file operation fails, for N = 1, 2, ... until a run has fewer operations: once, and permanently from then on.
 
-Whatever append() returned for is there after reopening; an append that raised is there whole or not at all; a failed
+Records whose append() returned are there after reopening; an append that raised is there whole or not at all; a failed
 fsync takes the log offline, a full disk does not.
 """
 
@@ -31,14 +31,14 @@ from tests.support.faulty_io import FaultyIo
 
 @pytest.fixture
 def quick_path(tmp_path: Path) -> Iterator[Path]:
-    """Where a sync costs nothing, if there is such a place."""
+    """A directory where a sync costs nothing, if there is one."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
         yield Path(path)
 
 
 def run(path: Path, files: FailingFiles) -> tuple[list[bytes], list[list[bytes]]]:
-    """(values acknowledged, groups whose append raised)"""
+    """(acknowledged values, groups whose append raised)"""
     acknowledged: list[bytes] = []
     refused: list[list[bytes]] = []
     logs = open_logs(path, files)
@@ -61,7 +61,7 @@ def run(path: Path, files: FailingFiles) -> tuple[list[bytes], list[list[bytes]]
                 refused.append(values)
                 assert log.log_end_offset == before
                 left = set(snapshot_offsets(log.path)) - {segment.base_offset for segment in log.segments}
-                assert log.offline or not left, f"producer snapshots of a roll that was taken back: {left}"
+                assert log.offline or not left, f"producer snapshots of a roll that was undone: {left}"
                 assert [record.value for record in log.read()] == acknowledged
             try:
                 if number % 4 == 3:
@@ -80,7 +80,7 @@ def run(path: Path, files: FailingFiles) -> tuple[list[bytes], list[list[bytes]]
 
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "for-good"])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
-def test_every_failure_leaves_what_was_acknowledged(quick_path: Path, error: int, forever: bool) -> None:
+def test_every_failure_keeps_acknowledged_records(quick_path: Path, error: int, forever: bool) -> None:
     fail_everywhere(quick_path, error, forever=forever)
 
 
@@ -95,10 +95,10 @@ def fail_everywhere(place: Path, error: int, *, forever: bool) -> None:
         if not files.failed:
             assert nth > 30
             return
-    raise AssertionError("no run went through untouched")
+    raise AssertionError("no run had fewer operations")
 
 
-def test_a_full_disk_refuses_the_append_and_takes_the_next_one(tmp_path: Path) -> None:
+def test_a_full_disk_fails_the_append_and_the_next_one_succeeds(tmp_path: Path) -> None:
     files = FailingFiles(1, errno.ENOSPC, torn=True, armed=False)
     with open_logs(tmp_path / "data", files) as logs:
         logs.create_topic(TOPIC)
@@ -132,14 +132,14 @@ def test_a_failed_fsync_is_final_until_the_log_is_opened_again(tmp_path: Path) -
         assert [record.value for record in again.log(TOPIC).read()] == [b"kept"]
 
 
-# ---- the Nth call of the kernel ---------------------------------------------------------------------------------------
+# ---- the Nth system call ----------------------------------------------------------------------------------------------
 
 _BEHIND = {"segment.bytes": 60_000, "klog.io.write.behind.bytes": 4096}
 _DIRECT = {"segment.bytes": 400_000, "klog.io.write": "direct"}
 
 
 class Way(NamedTuple):
-    """A policy that makes an append come by calls of its own, with appends that are large enough for it."""
+    """A write policy, and appends large enough for its system calls."""
 
     config: dict[str, object]
     value_bytes: int = 90
@@ -156,7 +156,7 @@ WAYS = {
     "direct": Way(_DIRECT, 70_000),
     "direct, behind, sync": Way({**_DIRECT, "klog.io.write.behind.bytes": 4096}, 70_000, "sync"),
 }
-REACHED = {  # what a life must come by, or its test would show nothing
+REACHED = {  # system calls that a run must make, or its test would show nothing
     *(("pwrite", way) for way in WAYS if way != "dontcache"),
     *(("fsync", way) for way in WAYS),
     ("fdatasync", "sync"),
@@ -170,8 +170,8 @@ ERRORS = {"ENOSPC": errno.ENOSPC, "EDQUOT": errno.EDQUOT, "EIO": errno.EIO, "EIN
 
 
 def life(path: Path, files: RealFiles, way: Way, arm: Callable[[], object]) -> tuple[list[bytes], list[bytes]]:
-    """What was acknowledged of appends that roll, flushes and a clean stop, on a disk that arm() makes fail; and the
-    values whose own sync failed: they may be there, whole, when the log is opened again."""
+    """Run appends that roll, flushes and a clean stop, on a disk that arm() makes fail. Return the acknowledged values,
+    and the values whose own sync failed: they may be there, whole, when the log is opened again."""
     acknowledged: list[bytes] = []
     in_doubt: list[bytes] = []
     logs = open_logs(path, files, durability=way.durability)
@@ -206,13 +206,13 @@ def life(path: Path, files: RealFiles, way: Way, arm: Callable[[], object]) -> t
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ERRORS)
 @pytest.mark.parametrize("call", CALLS)
-def test_the_nth_call_of_the_kernel_fails(quick_path: Path, tmp_path: Path, call: str, kind: str, way: str) -> None:
-    """F15, F19, F23: for N = 1, 2, ... until a life goes by untouched."""
+def test_the_nth_system_call_fails(quick_path: Path, tmp_path: Path, call: str, kind: str, way: str) -> None:
+    """F15, F19, F23: for N = 1, 2, ... until a run has fewer calls."""
     if kind == "short" and not call.startswith("pwrite"):
-        return  # only writes are cut short
-    on_disk = "klog.io.write" in WAYS[way].config  # memory knows no other way than one
+        return  # only writes can be short
+    on_disk = "klog.io.write" in WAYS[way].config  # tmpfs has only the default write path
     if on_disk and kind in ("EDQUOT", "EINTR"):
-        return  # twins of others, and a disk takes its time
+        return  # similar to others, and slow on a disk
     place, stride = (tmp_path, 3) if on_disk else (quick_path, 1)
     with FaultyIo() as kernel:
         for nth in range(1, 200, stride):
@@ -236,14 +236,14 @@ def test_the_nth_call_of_the_kernel_fails(quick_path: Path, tmp_path: Path, call
             if not met:
                 assert nth > 1 or (call, way) not in REACHED
                 return
-    raise AssertionError("no run went through untouched")
+    raise AssertionError("no run had fewer calls")
 
 
 # ---- encoded batches ----------------------------------------------------------------------------------------------------
 
 
 def send(log: klog.Log, number: int) -> list[bytes]:
-    """An append of encoded batches, each kind in turn: what a client sends, a transaction's data, its end, a fetch."""
+    """Append encoded batches of each kind: client data, transactional data, its marker, a replicated batch."""
     values = [b"%d.%d" % (number, i) + b"y" * 60 for i in range(1 + number % 3)]
     end, kind = log.log_end_offset, number % 4
     if kind == 0:
@@ -264,7 +264,7 @@ def send(log: klog.Log, number: int) -> list[bytes]:
 
 
 def run_encoded(path: Path, files: FailingFiles) -> list[bytes]:
-    """The values that were acknowledged; and those of an append whose transaction index failed, which are there."""
+    """The acknowledged values; and those of an append whose transaction index failed, which are there."""
     acknowledged: list[bytes] = []
     logs = open_logs(path, files)
     try:
@@ -280,7 +280,7 @@ def run_encoded(path: Path, files: FailingFiles) -> list[bytes]:
                 acknowledged += [record.value for record in log.read(before[0])]
                 break
             except InvalidProducerEpoch:
-                pass  # its transaction was refused by the disk
+                pass  # its transaction failed on the disk
             except OSError:
                 assert (log.log_end_offset, log.producers, log.aborted_transactions()) == before
                 if log.offline:
@@ -302,7 +302,7 @@ def test_every_failure_of_an_encoded_append(quick_path: Path, forever: bool) -> 
             log = logs.log(TOPIC)
             found = [record.value for record in log.read()]
             assert found[: len(acknowledged)] == acknowledged, f"nth={nth} failed={files.failed[:3]}"
-            # Whole leading batches may have come back of an append that could not be undone.
+            # Whole leading batches of an append that could not be undone may be there.
             assert len(found) == len(acknowledged) or files.failed[:2] == ["write", "truncate"]
             committed = [record.value for record in log.read(isolation="read_committed")]
             assert b"v1" not in committed
@@ -310,4 +310,4 @@ def test_every_failure_of_an_encoded_append(quick_path: Path, forever: bool) -> 
         if not files.failed:
             assert nth > 30
             return
-    raise AssertionError("no run went through untouched")
+    raise AssertionError("no run had fewer operations")

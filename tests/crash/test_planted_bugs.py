@@ -1,6 +1,6 @@
-"""The rig proves itself: each bug that is planted here is found, by a crash state that is not what was promised.
+"""The crash tests find each bug planted here, by a crash state that breaks a promise.
 
-Without the bug the same states are all well: so say test_power_cut.py and test_life.py.
+Without the bug the same states are valid: test_power_cut.py and test_life.py check that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.support.power_cuts import PowerCuts, Tally
 
 
 class Without:
-    """Files as they were, but for some calls that do nothing."""
+    """The given Files, with some calls doing nothing."""
 
     def __init__(self, files: Any, *calls: str) -> None:
         self._files = files
@@ -48,7 +48,7 @@ class Without:
 def without(
     owner: type, method: str, *calls: str, at: Callable[[Any], Any] = lambda it: it, name: str = "_files"
 ) -> Any:
-    """The method, while the Files of `at(self)`, which is called `name` there, leaves out some calls."""
+    """The method, while some calls of the Files at `at(self)`, stored there as `name`, do nothing."""
     plain = getattr(owner, method)
 
     def planted(self: Any, *args: Any, **more: Any) -> Any:
@@ -98,13 +98,18 @@ def life(place: Path) -> Tally:
 
 
 PLANTS: dict[str, tuple[Callable[[Path], Tally], Any, str, Any]] = {
-    "no directory fsync after the marker goes": (
+    "no directory fsync after the clean-shutdown file is removed": (
         producers,
         LogDirectory,
         "begin",
         without(LogDirectory, "begin", "fsync_dir"),
     ),
-    "the marker before the last flush": (producers, LogManager, "_stop", marker_before_the_flush(LogManager._stop)),
+    "the clean-shutdown file before the last flush": (
+        producers,
+        LogManager,
+        "_stop",
+        marker_before_the_flush(LogManager._stop),
+    ),
     "the recovery point before the flush": (
         producers,
         flush,
@@ -124,7 +129,7 @@ PLANTS: dict[str, tuple[Callable[[Path], Tally], Any, str, Any]] = {
         "truncate_to",
         without(Segment, "truncate_to", "fsync", "fdatasync", at=home, name="files"),
     ),
-    "what a recovery cuts is not synced": (
+    "a recovery's truncation is not synced": (
         life,
         Segment,
         "cut",
@@ -134,20 +139,20 @@ PLANTS: dict[str, tuple[Callable[[Path], Tally], Any, str, Any]] = {
 
 
 @pytest.mark.parametrize("plant", PLANTS)
-def test_a_power_cut_shows_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plant: str) -> None:
-    """By the same states as test_power_cut.py and test_life.py look at without it."""
+def test_a_power_cut_finds_the_planted_bug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plant: str) -> None:
+    """By the same states that test_power_cut.py and test_life.py check without the bug."""
     workload, *where = PLANTS[plant]
     monkeypatch.setattr(*where)
     with pytest.raises((AssertionError, KlogError)) as caught:
         workload(tmp_path)
-    assert "stop_at=" in caught.value.__notes__[-1], "the workload itself has failed, and no crash state"
+    assert "stop_at=" in caught.value.__notes__[-1], "the workload itself failed, not a crash state"
 
 
 # ---- a truncation while a flush is under way ----------------------------------------------------------------------------
 
 
 class TurnThatWaits:
-    """The turn of a log's syncs; after a sync it waits for a thread that has waited for that."""
+    """The lock of a log's syncs; after a sync it waits until another thread waits for it."""
 
     def __init__(self, log: Log, thread: threading.Thread) -> None:
         self._sync_lock, self._thread = log._sync_lock, thread
@@ -159,7 +164,7 @@ class TurnThatWaits:
 
 
 def cut_beside_a_truncation(place: Path) -> Tally:
-    """The disk is at work for a flush when another thread truncates."""
+    """Another thread truncates during a flush's sync."""
     expected = Life()
 
     def workload(root: Path, files: CrashFiles) -> None:
@@ -174,7 +179,7 @@ def cut_beside_a_truncation(place: Path) -> Tally:
             def fdatasync(file: LogFile) -> None:
                 synced(file)
                 if truncation.ident is None:
-                    truncation.start()  # it waits until the disk is not at work any more
+                    truncation.start()  # it waits until the sync has ended
 
             with (
                 mock.patch.object(files, "fdatasync", fdatasync),
@@ -199,9 +204,7 @@ def test_no_recovery_point_passes_a_truncation(tmp_path: Path) -> None:
     assert cut_beside_a_truncation(tmp_path).distinct > 30
 
 
-def test_a_power_cut_shows_that_the_generation_is_not_looked_at(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_power_cut_finds_an_ignored_generation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Log, "_generation", property(lambda _: 0, lambda _, __: None), raising=False)
     with pytest.raises(AssertionError, match="recovery point") as caught:
         cut_beside_a_truncation(tmp_path)
@@ -211,9 +214,7 @@ def test_a_power_cut_shows_that_the_generation_is_not_looked_at(
 # ---- failed operations ---------------------------------------------------------------------------------------------------
 
 
-def test_a_failure_shows_a_snapshot_that_a_failed_roll_has_left(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_failure_finds_a_snapshot_left_by_a_failed_roll(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Producers, "take_back_snapshot", lambda *_: None)
     with pytest.raises(AssertionError, match="snapshot"):
         fail_everywhere(tmp_path, errno.ENOSPC, forever=False)

@@ -1,10 +1,10 @@
-"""Power goes at every operation of a writer's life; the disk keeps any part of what was not synced; the log opens.
+"""A power cut at every operation of a writer; the disk keeps any part of the unsynced changes; the log opens.
 
-P1: what append() returned for survives when the page cache does (state "all": only the process died).
+P1: what append() returned for survives if the page cache does (state "all": only the process died).
 P2: what flush(), close() or durability="sync" promised survives every state.
-P3: what is left is a prefix, never with a hole.
+P3: a prefix is left, without a gap.
 P4: producers, epochs and aborted transactions are those of that prefix.
-S10: with the marker of a clean stop there is what that stop has left.
+S10: with a clean-shutdown file the log is as that stop left it.
 """
 
 from __future__ import annotations
@@ -27,32 +27,30 @@ POLICIES: dict[str, Policy] = {
         3000,
     ),
 }
-"""Ways to the disk beside the default, which the tests without a policy take, and how long the values are."""
+"""Write policies other than the default, which tests without a policy use, and the length of the values."""
 
 
 @pytest.mark.parametrize("durability", ["os", "sync"])
-def test_a_cut_at_a_sample_of_operations_leaves_a_prefix_with_all_that_was_promised(
-    tmp_path: Path, durability: str
-) -> None:
+def test_a_cut_at_a_sample_of_operations_leaves_the_promised_prefix(tmp_path: Path, durability: str) -> None:
     assert cut_writer(tmp_path, durability, stride=19, randoms=2).distinct > 50
 
 
 @pytest.mark.parametrize("durability", ["os", "sync"])
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
-def test_so_it_does_whichever_way_the_bytes_take(tmp_path: Path, durability: str, policy: Policy) -> None:
+def test_a_cut_at_a_sample_of_operations_under_each_write_policy(
+    tmp_path: Path, durability: str, policy: Policy
+) -> None:
     assert cut_writer(tmp_path, durability, stride=37, first=3, randoms=1, policy=policy).distinct > 15
 
 
-def test_what_producers_write_is_what_it_was_at_that_end(tmp_path: Path) -> None:
+def test_a_cut_at_a_sample_of_operations_keeps_producer_state(tmp_path: Path) -> None:
     assert cut_producers(tmp_path, stride=17, randoms=2).distinct > 100
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("durability", ["os", "sync"])
-def test_a_cut_at_every_operation_leaves_a_prefix_with_all_that_was_promised(
-    tmp_path: Path, durability: str, crash_seed: int
-) -> None:
+def test_a_cut_at_every_operation_leaves_the_promised_prefix(tmp_path: Path, durability: str, crash_seed: int) -> None:
     assert cut_writer(tmp_path, durability, stride=1, randoms=12, seed=crash_seed).distinct > 600
 
 
@@ -60,7 +58,7 @@ def test_a_cut_at_every_operation_leaves_a_prefix_with_all_that_was_promised(
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("durability", ["os", "sync"])
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
-def test_at_every_operation_it_does_whichever_way_the_bytes_take(
+def test_a_cut_at_every_operation_under_each_write_policy(
     tmp_path: Path, durability: str, policy: Policy, crash_seed: int
 ) -> None:
     tally = cut_writer(tmp_path, durability, stride=1, randoms=4, seed=crash_seed, policy=policy)
@@ -69,5 +67,5 @@ def test_at_every_operation_it_does_whichever_way_the_bytes_take(
 
 @pytest.mark.deep
 @pytest.mark.timeout(1200)
-def test_at_every_operation_what_producers_write_is_what_it_was_at_that_end(tmp_path: Path, crash_seed: int) -> None:
+def test_a_cut_at_every_operation_keeps_producer_state(tmp_path: Path, crash_seed: int) -> None:
     assert cut_producers(tmp_path, stride=1, randoms=8, seed=crash_seed).distinct > 1000

@@ -1,12 +1,12 @@
-"""Power goes at every operation of a whole cleaning of several rounds and groups, its checkpoint included; the disk keeps
-any part of what was not synced. The log opens as the old or the new one, group by group, and the next cleaning ends where
-an undisturbed one does.
+"""A power cut at every operation of a cleaning with several rounds and groups, its checkpoint included; the disk keeps
+any part of the unsynced changes. The log opens as the old or the new one, group by group, and the next cleaning has the
+same outcome as an undisturbed one.
 
-  W1  names that were synced are there, and what they replace is not gone before
-  W2  a .swap whose bytes are not all there does not win
-  W3  each of a segment's files has its own moment
-  W4  what was never synced leaves the old log and a .cleaned
-  W5  a .deleted name takes the place of nothing
+  W1  synced names exist, and what they replace is not removed before
+  W2  an incomplete .swap does not win
+  W3  each of a segment's files changes at its own moment
+  W4  without syncs the old log and a .cleaned remain
+  W5  a .deleted name replaces nothing
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAYS = {"log": Way(False, SMALL, ROUNDS), "manager": Way(True, SMALL, ROUNDS)}
 
 
 def long_log(log: klog.Log) -> None:
-    """Twice as many segments, the second half of which rolls by itself."""
+    """A log with twice as many segments; the second half rolls by itself."""
     three_segments(log)
     for number in range(30):
         log.append([(b"key-%d" % (number % 11), b"later-%d" % number * 5, None)])
@@ -41,7 +41,7 @@ def cleaning_of(place: Path, way: str) -> Cleaning:
 
 
 def cut(cleaning: Cleaning, *, stride: int, randoms: int, first: int = 0, seed: int = 0) -> tuple[Tally, list[str]]:
-    """Clean a copy; what was there before is durable. What came of it, and the operations."""
+    """Clean a copy whose earlier content is durable. Return the outcome, and the operations."""
 
     def clean(root: Path, files: CrashFiles) -> None:
         shutil.copytree(cleaning.original, root)
@@ -61,7 +61,7 @@ def cut(cleaning: Cleaning, *, stride: int, randoms: int, first: int = 0, seed: 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_power_goes_at_some_operations_of_a_cleaning(tmp_path: Path, way: str) -> None:
+def test_a_power_cut_at_some_operations_of_a_cleaning(tmp_path: Path, way: str) -> None:
     """CL39, W1-W5, F4, F5, F6"""
     tally, steps = cut(cleaning_of(tmp_path / "c", way), stride=60, first=random.Random(way).randrange(60), randoms=1)
     assert sum(step.startswith("rename") and step.endswith(" " + CHECKPOINT) for step in steps) > 1
@@ -72,7 +72,7 @@ def test_power_goes_at_some_operations_of_a_cleaning(tmp_path: Path, way: str) -
 @pytest.mark.deep
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("way", WAYS)
-def test_power_goes_at_every_operation_of_a_cleaning(tmp_path: Path, way: str, crash_seed: int) -> None:
+def test_a_power_cut_at_every_operation_of_a_cleaning(tmp_path: Path, way: str, crash_seed: int) -> None:
     """CL39, W1-W5, F4, F5, F6"""
     tally, _ = cut(cleaning_of(tmp_path / "c", way), stride=1, randoms=2, seed=crash_seed)
     assert tally.distinct > 300

@@ -1,6 +1,6 @@
-"""Limits that the machine itself sets, and not a table of calls: a small file system, few inodes, files that may not grow,
-no descriptor left, a directory that nobody may change. Each call raises a named error, nothing that was acknowledged is
-lost, and once there is room again the log goes on."""
+"""Limits of the real system instead of a function table: a small file system, few inodes, RLIMIT_FSIZE, no descriptor
+left, an immutable directory. Each call raises a KlogError or OSError, no acknowledged record is lost, and once the
+limit is lifted the log goes on."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ WORK = [sys.executable, "-m", "tests.support.limited"]
 def run(*command: str) -> dict[str, Any]:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, (done.returncode, done.stderr)
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def test_files_that_may_not_grow(tmp_path: Path) -> None:
-    """F15: RLIMIT_FSIZE is EFBIG and no signal."""
-    told = run(*WORK, "file size", str(tmp_path))
-    assert told["met"]["append"] == "EFBIG" and told["offline"] is None
+    """F15: RLIMIT_FSIZE gives EFBIG and no signal."""
+    report = run(*WORK, "file size", str(tmp_path))
+    assert report["met"]["append"] == "EFBIG" and report["offline"] is None
 
 
-def test_no_descriptor_is_left(tmp_path: Path) -> None:
-    """F21: RLIMIT_NOFILE passes, so nothing goes offline."""
-    told = run(*WORK, "descriptors", str(tmp_path))
-    assert "EMFILE" in told["met"].values() and told["offline"] is None
+def test_no_descriptor_available(tmp_path: Path) -> None:
+    """F21: EMFILE is temporary, so nothing goes offline."""
+    report = run(*WORK, "descriptors", str(tmp_path))
+    assert "EMFILE" in report["met"].values() and report["offline"] is None
 
 
 def mounted(path: Path, limit: str) -> dict[str, Any]:
@@ -48,23 +48,23 @@ def mounted(path: Path, limit: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("limit", ["space", "inodes"])
-def test_a_file_system_that_is_full(tmp_path: Path, limit: str) -> None:
-    """F15, F16: a tmpfs of 512 KiB, or of 30 inodes. To look at a hole of a mapped index there takes a page, and was a SIGBUS."""
-    told = mounted(tmp_path, limit)
-    assert told["met"]["append"] == told["met"]["roll"] == "ENOSPC" and told["offline"] is None
+def test_a_full_file_system(tmp_path: Path, limit: str) -> None:
+    """F15, F16: a tmpfs of 512 KiB, or of 30 inodes; reading a hole of a mapped index there allocates a page."""
+    report = mounted(tmp_path, limit)
+    assert report["met"]["append"] == report["met"]["roll"] == "ENOSPC" and report["offline"] is None
 
 
 @pytest.mark.deep
-def test_a_directory_that_nobody_may_change(tmp_path: Path) -> None:
-    """chattr +i: final for the log, and over once it is opened again."""
+def test_an_immutable_directory(tmp_path: Path) -> None:
+    """chattr +i: final for the log until it is opened again."""
     flag = tmp_path / "flag"
     flag.mkdir()
     if not shutil.which("chattr") or subprocess.run(["chattr", "+i", str(flag)], capture_output=True).returncode:
         pytest.skip("needs: chattr +i")
     subprocess.run(["chattr", "-i", str(flag)], check=True)
     try:
-        told = run(*WORK, "immutable", str(tmp_path))
+        report = run(*WORK, "immutable", str(tmp_path))
     finally:
         subprocess.run(["chattr", "-i", str(tmp_path / "t-0")], check=False)
-    met = told["met"]["append"], told["met"]["open"]  # an open asks for the right to write before it changes anything
-    assert met == ("EPERM", "EACCES") and "immutable" in told["offline"]
+    met = report["met"]["append"], report["met"]["open"]  # open checks write permission before it changes anything
+    assert met == ("EPERM", "EACCES") and "immutable" in report["offline"]

@@ -1,7 +1,7 @@
-"""After a power cut klog opens what is left, and stops or dies; what it leaves then, Kafka's own loader takes over.
+"""After a power cut klog opens the state, and stops or dies; Kafka's own loader then loads the directory.
 
-Kafka finds klog's log start and end, segments, records, producers, epochs and aborted transactions, whether it believes
-the marker of the stop or recovers the log.
+Kafka finds the same log start and end, segments, records, producers, epochs and aborted transactions as klog, both
+after a clean stop and when it recovers the log.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tests.support.power_cuts import Tally
 
 pytestmark = pytest.mark.java
 
-BATCH = 300  # directories that one request loads
+BATCH = 300  # directories per request
 
 
 class Takeover:
-    """Kafka loads what klog leaves of each state: after a stop, as that and as after a crash, and after a death."""
+    """Kafka loads the directory of each state: after a stop, as clean and as unclean, and after a death."""
 
     def __init__(self, judge: Judge, place: Path, topic: str, config: Mapping[str, Any]) -> None:
         self.loads = 0
@@ -42,7 +42,7 @@ class Takeover:
         self._found: list[str] = []
 
     def add(self, state: State, _: Path) -> None:
-        """A crash state that klog can open."""
+        """Add a crash state that klog can open."""
         for ending in ("stopped", "died"):
             root = state.lay_out(self._place / f"{len(self._waiting)}")
             try:
@@ -63,7 +63,7 @@ class Takeover:
             self.ask()
 
     def _left_by_klog(self, root: Path, ending: str, recovery: Policy) -> Verdict | None:
-        """What klog says that it has left; None where there is no topic."""
+        """klog's own view of the directory; None without a topic."""
         logs = open_logs(root, recovery=recovery)
         try:
             if self._topic not in logs.topics():
@@ -92,7 +92,7 @@ class Takeover:
         )
 
     def ask(self) -> None:
-        """Of all that wait."""
+        """Ask Kafka about all waiting directories."""
         verdicts = kafka_loads(self._judge, [given for _, given, _ in self._waiting])
         for (where, _, mine), verdict in zip(self._waiting, verdicts, strict=True):
             left_out = ("recovery_point", *(("leader_epochs",) if _forgets_last_epoch(verdict, mine) else ()))
@@ -126,11 +126,11 @@ def cut_os(place: Path, **how: Any) -> Tally:
 
 
 @pytest.mark.parametrize("kafka", ["4.3.1"], indirect=True)
-def test_kafka_takes_over_a_sample_of_crash_states(judge: Judge, tmp_path: Path) -> None:
+def test_kafka_loads_a_sample_of_crash_states(judge: Judge, tmp_path: Path) -> None:
     assert taken_over(judge, tmp_path, stride=250, randoms=0) > 60
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(1200)
-def test_kafka_takes_over_every_crash_state(judge: Judge, tmp_path: Path, crash_seed: int) -> None:
+def test_kafka_loads_every_crash_state(judge: Judge, tmp_path: Path, crash_seed: int) -> None:
     assert taken_over(judge, tmp_path, stride=1, randoms=4, seed=crash_seed) > 8000

@@ -1,6 +1,6 @@
-"""What the crash tests do to a log.dir, and what must be true of it afterwards.
+"""The workload of the crash tests on a log.dir, and the checks afterwards.
 
-The expectation lives outside the engine: the list of values in the order of append, how many of them append() has
+The expectation is kept outside the engine: the list of values in the order of append, how many of them append() has
 acknowledged, how many flush() or close() has promised to survive a power cut.
 """
 
@@ -26,8 +26,8 @@ CONFIG = {"segment.bytes": 700, "segment.index.bytes": 200, "index.interval.byte
 
 @dataclasses.dataclass
 class Expected:
-    """values: every value handed to append, in order. acknowledged, durable: how many of them append(), and flush() or
-    close() after it, have returned for. stops: how many there were when a stop began, which leaves a marker."""
+    """values: every value passed to append, in order. acknowledged, durable: for how many of them append(), and then
+    flush() or close(), have returned. stops: the numbers of values at clean stops."""
 
     values: list[bytes] = dataclasses.field(default_factory=list)
     acknowledged: int = 0
@@ -36,7 +36,7 @@ class Expected:
 
 
 class Ending(NamedTuple):
-    """How a life ends: each of these or not, in this order. One that is not closed is the death of the process."""
+    """How a life ends: each of these or not, in this order. Without close the process dies."""
 
     flush: bool
     roll: bool
@@ -59,7 +59,7 @@ def steps(
     value_bytes: int = 47,
 ) -> Iterator[None]:
     """A writer's lives, one operation per step: appends that roll, flushes, clean stops, deaths, starts. Most lives end
-    with appends that nothing has flushed.
+    with unflushed appends.
 
     policy: klog.io.* keys of the topic.
     """
@@ -97,13 +97,13 @@ def steps(
 
 
 def recovery_point(path: Path, topic: str) -> int:
-    """What the checkpoint of a log.dir says is on disk of a topic's only partition (S9); 0 without one."""
+    """The recovery point of a topic's only partition in the checkpoint (S9); 0 without one."""
     return checkpoint.read_offsets(str(path / checkpoint.RECOVERY_POINT)).get((topic, 0), 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What klog has found. clean: with the marker of a clean stop."""
+    """What klog has found. clean: with a clean-shutdown file."""
 
     values: list[bytes | None]
     clean: bool = False
@@ -111,14 +111,14 @@ class Found:
 
 
 def look(path: Path, recovery: Recovery = "strict") -> Found:
-    """Open what is there; then the log works on, and stops well."""
+    """Open the directory; the log accepts appends and stops cleanly."""
     point = recovery_point(path, TOPIC)
     with open_logs(path, recovery=recovery) as logs:
         clean = logs.clean_shutdown
         if TOPIC not in logs.topics():
             return Found([], clean, False)
         log = logs.log(TOPIC)
-        assert log.log_end_offset >= point, "the recovery point lies beyond what was on disk"
+        assert log.log_end_offset >= point, "the recovery point is above the log end on disk"
         found = [record.value for record in log.read()]
         assert log.count() == len(found) == log.log_end_offset
         for offset in range(0, len(found), 5):
@@ -133,17 +133,17 @@ def look(path: Path, recovery: Recovery = "strict") -> Found:
 
 
 def judge(found: Found, expected: Expected, at_least: int) -> None:
-    """A prefix of what was appended, batch by batch, that holds at least `at_least` values; with a marker only what a
-    stop has left."""
-    assert found.topic or at_least == 0, "the topic is gone"
+    """A prefix of the appended values, batch by batch, with at least `at_least` of them; with a clean-shutdown file,
+    one of the clean stops."""
+    assert found.topic or at_least == 0, "the topic is missing"
     assert found.values == expected.values[: len(found.values)], "not a prefix of what was appended"
     assert len(found.values) >= at_least, f"{len(found.values)} values left of {at_least} promised"
     if found.clean:
-        assert len(found.values) in expected.stops, f"a marker of a clean stop, and {len(found.values)} values"
+        assert len(found.values) in expected.stops, f"a clean-shutdown file, but {len(found.values)} values"
 
 
 Policy = tuple[dict[str, object], int]
-"""klog.io.* keys of the topic, and how long the values are."""
+"""klog.io.* keys of the topic, and the length of the values."""
 
 
 def cut_writer(
@@ -157,7 +157,7 @@ def cut_writer(
     policy: Policy = ({}, 47),
     opened: Callable[[State, Path], None] = lambda _state, _path: None,
 ) -> Tally:
-    """Power goes at every `stride`th operation of all lives."""
+    """Cut the power at every `stride`th operation of all lives."""
     expected = Expected()
 
     def write(root: Path, files: CrashFiles) -> None:
@@ -172,7 +172,7 @@ def cut_writer(
         first=first,
         randoms=randoms,
         seed=seed,
-        torn=policy[0].get("klog.io.write") == "direct",  # it goes out in several pieces, of which any may be lost
+        torn=policy[0].get("klog.io.write") == "direct",  # written in several pieces, each of which may be lost
         opened=opened,
     )
     tally = cuts.run(write)

@@ -1,4 +1,4 @@
-"""What the Spark step says where Spark cannot run: what is missing and how to get it."""
+"""What the Spark step prints where Spark cannot run: what is missing and how to install it."""
 
 from __future__ import annotations
 
@@ -11,37 +11,41 @@ from klog.demo.failure import DemoFailed
 
 @pytest.fixture
 def java(tmp_path, monkeypatch):
-    """Put a java on the PATH that reports the version given to the fixture, and hide the real one."""
+    """Put a java with the fixture's version on the PATH, and hide the real one."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(analytics, "find_spec", lambda name: object())
 
-    def install(says: str | None, *, home: bool = False) -> None:
+    def install(version_text: str | None, *, home: bool = False) -> None:
         folder = tmp_path / "bin"
         folder.mkdir()
         monkeypatch.setenv("PATH", "/nowhere" if home else str(folder))
         if home:
             monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-        if says is not None:
-            (folder / "java").write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+        if version_text is not None:
+            (folder / "java").write_text(f"#!/bin/sh\necho '{version_text}' >&2\n")
             (folder / "java").chmod(0o755)
 
     return install
 
 
-@pytest.mark.parametrize("says", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19', "strange"])
-def test_a_java_that_will_do(java, says):
-    java(says)
+@pytest.mark.parametrize(
+    "version_text", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19', "strange"]
+)
+def test_a_suitable_java(java, version_text):
+    java(version_text)
     assert analytics.missing() is None
 
 
-@pytest.mark.parametrize(("says", "version"), [('java version "1.8.0_402"', 8), ('openjdk version "11.0.2"', 11)])
-def test_an_old_java_is_named(java, says, version):
-    java(says)
+@pytest.mark.parametrize(
+    ("version_text", "version"), [('java version "1.8.0_402"', 8), ('openjdk version "11.0.2"', 11)]
+)
+def test_an_old_java_is_named(java, version_text, version):
+    java(version_text)
     assert f"is Java {version}" in analytics.missing()
     assert "apt install" in analytics.missing()
 
 
-def test_no_java_says_how_to_get_it(java):
+def test_without_java_the_text_says_how_to_install_it(java):
     java(None)
     assert "there is none on the PATH" in analytics.missing()
     assert "apt install" in analytics.missing()
@@ -52,12 +56,12 @@ def test_java_home_decides(java):
     assert analytics.missing() is None
 
 
-def test_no_pyspark_says_how_to_get_it(monkeypatch):
+def test_without_pyspark_the_text_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(analytics, "find_spec", lambda name: None)
     assert "pip install 'klog[demo]'" in analytics.missing()
 
 
-def test_a_job_that_fails_says_where_its_words_are(tmp_path, monkeypatch):
+def test_a_failed_job_names_its_output_file(tmp_path, monkeypatch):
     def no_such_job(module, *arguments, stderr):
         return python_module("klog.demo.no_such_job", *arguments, stderr=stderr)
 

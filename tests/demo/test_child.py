@@ -1,4 +1,4 @@
-"""Children of the demo end with their block, and what they started ends with them."""
+"""The demo's child processes end with their block, and so do the processes that they started."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.support.patience import PATIENCE
 
 
 def alive(pid: int) -> bool:
-    """True while the process runs; one that waits to be collected by its parent is not alive."""
+    """Whether the process runs; a zombie does not count."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):  # the latter where it ends between open and read
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between open and read
         return False
 
 
@@ -63,7 +63,7 @@ def test_the_group_ends_with_the_block(sleeper, error):
     assert all(map(gone, pids))
 
 
-def test_the_child_finds_the_same_klog(tmp_path, monkeypatch):
+def test_the_child_imports_the_same_klog(tmp_path, monkeypatch):
     import klog
 
     monkeypatch.delenv("PYTHONPATH", raising=False)

@@ -1,4 +1,4 @@
-"""`klog demo`: thin over klog.demo.run."""
+"""`klog demo`, a thin wrapper of klog.demo.run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from klog.progress import Event
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Replace the story by one line; what it was asked for is recorded."""
+    """Replace the story by one line; record the arguments."""
     calls = []
 
     def run(directory, *, spark, progress, out):
-        calls.append({"directory": str(directory), "spark": spark, "told": out is None})
+        calls.append({"directory": str(directory), "spark": spark, "to_stdout": out is None})
         progress(Event("import", 1, 2))
         return _Result()
 
@@ -36,17 +36,17 @@ class _Result:
 def test_defaults(asked):
     result = CliRunner().invoke(cli, ["demo"])
     assert result.exit_code == 0, result.output
-    assert asked == [{"directory": "klog-demo", "spark": True, "told": True}]
+    assert asked == [{"directory": "klog-demo", "spark": True, "to_stdout": True}]
 
 
 def test_json_is_the_only_output(asked, tmp_path):
     result = CliRunner().invoke(cli, ["demo", "--dir", str(tmp_path), "--no-spark", "--json", "--no-progress"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == {"events": 992_643}
-    assert asked == [{"directory": str(tmp_path), "spark": False, "told": False}]
+    assert asked == [{"directory": str(tmp_path), "spark": False, "to_stdout": False}]
 
 
-def test_a_foreign_directory_is_a_usage_error_and_stays(tmp_path):
+def test_a_foreign_directory_is_a_usage_error_and_is_kept(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     result = CliRunner().invoke(cli, ["demo", "--dir", str(tmp_path)])
     assert result.exit_code == 2
@@ -55,7 +55,7 @@ def test_a_foreign_directory_is_a_usage_error_and_stays(tmp_path):
 
 
 def test_one_bar_at_a_time(monkeypatch):
-    """A bar opens with its stage and is gone when the stage is whole, before the story goes on."""
+    """A bar opens with its stage and is removed when the stage is complete, before the story continues."""
     seen = []
 
     @contextlib.contextmanager
@@ -68,7 +68,7 @@ def test_one_bar_at_a_time(monkeypatch):
     bars = cli_demo.StageBars(True)
     for event in (Event("read", 0), Event("import", 1, 2), Event("import", 2, 2)):
         bars(event)
-    assert seen[-1] == "close", "before the story goes on, not with the next stage"
+    assert seen[-1] == "close", "before the story continues, not with the next stage"
     bars(Event("spark", 0))
     bars.close()
     assert seen == [

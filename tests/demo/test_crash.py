@@ -1,4 +1,4 @@
-"""The killed writer: what the step finds out, and that it would notice a broken promise."""
+"""The killed writer: what the step finds, and that it notices a broken promise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.patience import PATIENCE
 
 @pytest.fixture
 def directory(tmp_path):
-    """A demo directory with both topics and `found` telemetry records as the writer makes them."""
+    """A demo directory with both topics and `found` telemetry records as the writer appends them."""
     place.prepare(tmp_path)
     with klog.open(tmp_path) as logs:
         logs.create_topic(place.FLIGHTS)
@@ -35,15 +35,15 @@ def check(directory, acknowledged):
 
 def test_acknowledged_records_survive_a_real_kill(directory, monkeypatch):
     monkeypatch.setattr(crash, "APPENDS_BEFORE_KILL", 2)
-    heard = []
-    kill = crash.kill_writer(directory, heard.append)
+    events = []
+    kill = crash.kill_writer(directory, events.append)
     assert kill.exit_signal == 9
     assert kill.acknowledged >= 2 * writer.RECORDS_PER_APPEND
     result = check(directory, kill.acknowledged)
     assert result.found >= kill.acknowledged
     assert result.lost == 0
     assert result.segments_scanned > 0
-    assert heard[-1].done == heard[-1].total
+    assert events[-1].done == events[-1].total
 
 
 def test_records_beyond_the_acknowledged_are_counted(directory):
@@ -52,7 +52,7 @@ def test_records_beyond_the_acknowledged_are_counted(directory):
     assert (result.acknowledged, result.found, result.lost) == (7, 10, 0)
 
 
-def test_half_a_batch_is_cut_and_said(directory):
+def test_a_partial_batch_is_truncated_and_reported(directory):
     append(directory, [writer.report(offset) for offset in range(10)])
     append(directory, [writer.report(offset) for offset in range(10, 20)])
     (path,) = (directory / f"{place.TELEMETRY}-0").glob("*.log")
@@ -78,12 +78,12 @@ def test_a_changed_record_is_noticed(directory):
         check(directory, acknowledged=2)
 
 
-def test_a_writer_that_fails_by_itself_is_no_crash(directory):
+def test_a_writer_that_fails_by_itself_raises(directory):
     with klog.open(directory), pytest.raises(DemoFailed, match="AlreadyLocked"):
         crash.kill_writer(directory, None)
 
 
-def test_the_writer_ends_when_nobody_listens(directory):
+def test_the_writer_ends_when_its_pipe_closes(directory):
     with python_module(
         "klog.demo.writer", str(directory), place.TELEMETRY, "100000", stderr=subprocess.DEVNULL
     ) as process:

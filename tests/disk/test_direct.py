@@ -1,4 +1,4 @@
-"""Files written and read past the page cache: the same bytes as through it, whoever looks, however they were cut up."""
+"""Files written and read with O_DIRECT have the same bytes as through the page cache, for any reader and any splits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def kernel() -> Iterator[FaultyIo]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """Of a file on a file system that has O_DIRECT."""
+    """A file on a file system with O_DIRECT."""
     name = str(tmp_path / "a")
     try:
         os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_DIRECT))
@@ -48,7 +48,7 @@ def content(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
-def test_whole_pages_go_past_the_cache_and_the_rest_through_it(path: str) -> None:
+def test_whole_pages_bypass_the_cache_and_the_rest_uses_it(path: str) -> None:
     """The file ends where the write ends, to the byte."""
     file = opened(path)
     file.write(DATA[:100], 0)
@@ -66,10 +66,8 @@ def test_whole_pages_go_past_the_cache_and_the_rest_through_it(path: str) -> Non
     ),
     st.booleans(),
 )
-def test_any_sequence_of_appends_gives_the_bytes_that_a_plain_file_has(
-    path: str, sizes: list[int], gather: bool
-) -> None:
-    """D1, D2; read back at once by every way there is, between the writes."""
+def test_any_sequence_of_appends_equals_a_plain_file(path: str, sizes: list[int], gather: bool) -> None:
+    """D1, D2; each write is read back at once in every way."""
     Path(path).write_bytes(b"")
     file, reader, end = opened(path), RealFiles().open(path), 0
     for number, size in enumerate(sizes):
@@ -91,8 +89,8 @@ def test_any_sequence_of_appends_gives_the_bytes_that_a_plain_file_has(
 
 @pytest.mark.parametrize("position", [0, 1, PAGE - 1, PAGE, 100_001])
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 200_000, CHUNK, CHUNK + 1, 3 * CHUNK])
-def test_reads_are_those_of_a_plain_file(path: str, position: int, size: int) -> None:
-    """Unaligned, across the end, beyond it."""
+def test_reads_equal_those_of_a_plain_file(path: str, position: int, size: int) -> None:
+    """Unaligned, across the end, and beyond it."""
     Path(path).write_bytes(DATA[: 2 * CHUNK + 77])
     file = opened(path)
     assert bytes(file.read(position, size)) == DATA[: 2 * CHUNK + 77][position : position + size]
@@ -101,7 +99,7 @@ def test_reads_are_those_of_a_plain_file(path: str, position: int, size: int) ->
     assert (file.direct_bytes_read > 0) == (size >= 65_536)
 
 
-def test_a_direct_read_sees_what_is_only_in_the_cache_yet(path: str) -> None:
+def test_a_direct_read_sees_dirty_cached_pages(path: str) -> None:
     plain, file = RealFiles().open(path, write=True), opened(path)
     plain.write(DATA[:500_000], 0)
     assert bytes(file.read(3, 400_000)) == DATA[3:400_003]
@@ -109,8 +107,8 @@ def test_a_direct_read_sees_what_is_only_in_the_cache_yet(path: str) -> None:
     assert bytes(file.read(0, 100_000)) == DATA[:5] + b"new" * 10 + DATA[35:100_000]
 
 
-def test_a_view_of_what_was_there_stays_true_while_direct_writes_go_on(path: str) -> None:
-    """D1: the page of the old tail is the page of the next head, and never one of those that go past the cache."""
+def test_a_view_stays_valid_during_direct_writes(path: str) -> None:
+    """D1: the page of the old tail is the first page of the next write, and goes through the cache."""
     file = opened(path)
     file.write(DATA[:70_000], 0)
     view = view_of(RealFiles().open(path), 0, 70_000)
@@ -120,8 +118,8 @@ def test_a_view_of_what_was_there_stays_true_while_direct_writes_go_on(path: str
     assert view_of(RealFiles().open(path), 0, 900_000) == DATA[:900_000]
 
 
-def test_a_file_system_without_direct_access_takes_it_through_the_cache(tmp_path: Path, kernel: FaultyIo) -> None:
-    """Refused at the first write (EINVAL), once and for all, and said so."""
+def test_without_direct_access_writes_use_the_cache(tmp_path: Path, kernel: FaultyIo) -> None:
+    """The first write gets EINVAL; direct access is disabled from then on, and logged."""
     path = str(tmp_path / "a")
     file = opened(path, kernel.table)
     file.write(b"x" * PAGE, 0)
@@ -135,8 +133,8 @@ def test_a_file_system_without_direct_access_takes_it_through_the_cache(tmp_path
 
 
 @pytest.mark.parametrize("short", [1, 1000, PAGE, 10 * PAGE + 1])
-def test_interrupted_and_short_direct_calls_go_on(path: str, kernel: FaultyIo, short: int) -> None:
-    """A short count that ends inside a page goes on through the cache."""
+def test_interrupted_and_short_direct_calls_continue(path: str, kernel: FaultyIo, short: int) -> None:
+    """A short count that ends inside a page continues through the cache."""
     file = opened(path, kernel.table)
     kernel.rule("pwrite", error=errno.EINTR, times=2)
     kernel.rule("pwrite", at_most=short, nth=3, times=1)
@@ -149,8 +147,8 @@ def test_interrupted_and_short_direct_calls_go_on(path: str, kernel: FaultyIo, s
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG])
-def test_other_errors_are_errors_with_the_path(path: str, kernel: FaultyIo, code: int) -> None:
-    """F15, F19: not tried again through the cache."""
+def test_other_errors_raise_with_the_path(path: str, kernel: FaultyIo, code: int) -> None:
+    """F15, F19: no retry through the cache."""
     file = opened(path, kernel.table)
     kernel.rule("pwrite", error=code)
     with pytest.raises(OSError, match=os.strerror(code)) as caught:
@@ -164,10 +162,10 @@ def test_other_errors_are_errors_with_the_path(path: str, kernel: FaultyIo, code
 
 
 def descriptors(path: str) -> int:
-    """How many of this process's descriptors are of the file."""
+    """How many descriptors of this process refer to the file."""
     count = 0
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # that of the listing itself
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
             count += os.readlink(f"/proc/self/fd/{name}") == path
     return count
 
@@ -194,7 +192,7 @@ def test_both_descriptors_are_closed(path: str) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 1_500_000), st.booleans()), max_size=6))
-def test_a_writer_s_file_holds_what_it_was_given(path: str, pieces: list[tuple[int, bool]]) -> None:
+def test_a_writers_file_holds_what_was_written(path: str, pieces: list[tuple[int, bool]]) -> None:
     """Flushed or not in between; after flush() others see all of it."""
     expected = b""
     with DirectWriter(RealFiles(), path) as writer:
@@ -214,7 +212,7 @@ def test_a_writer_s_file_holds_what_it_was_given(path: str, pieces: list[tuple[i
         assert bytes(reader.read(10, 100_000)) == expected[10:100_010]
 
 
-def test_a_writer_begins_anew_and_an_exception_in_its_block_writes_nothing_more(path: str) -> None:
+def test_a_writer_truncates_the_file_and_stops_after_an_exception(path: str) -> None:
     Path(path).write_bytes(b"what was here before")
     with contextlib.suppress(KeyError), DirectWriter(RealFiles(), path) as writer:
         writer.write(b"not flushed")
@@ -228,7 +226,7 @@ def test_a_writer_begins_anew_and_an_exception_in_its_block_writes_nothing_more(
     assert content(path) == b"flushed"
 
 
-def test_a_writer_s_full_disk_is_an_error_and_its_files_are_closed(path: str, kernel: FaultyIo) -> None:
+def test_a_full_disk_raises_and_closes_the_writers_files(path: str, kernel: FaultyIo) -> None:
     """F15."""
     path = os.path.realpath(path)
     kernel.rule("pwrite", error=errno.ENOSPC, nth=2)
@@ -237,7 +235,7 @@ def test_a_writer_s_full_disk_is_an_error_and_its_files_are_closed(path: str, ke
     assert descriptors(path) == 0
 
 
-def test_where_there_is_no_direct_access_both_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_direct_access_reader_and_writer_report_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on tmpfs before Linux 6.6."""
     real = os.open
 

@@ -1,4 +1,4 @@
-"""What a scan brought into the page cache goes again behind it; what was there before stays."""
+"""A scan drops the pages that it brought into the page cache; pages cached before stay."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_cold_ranges_are_found_to_64_kib(path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", [SIZE, 11 * MIB])
-def test_a_scan_leaves_what_it_found(path: Path, stop: int) -> None:
+def test_a_scan_leaves_the_page_cache_as_it_was(path: Path, stop: int) -> None:
     """D1, also of a scan that stops half-way, behind the kernel's own read-ahead."""
     make_cold(path)
     make_hot(path, 5 * MIB, MIB)
@@ -55,13 +55,14 @@ def test_a_scan_leaves_what_it_found(path: Path, stop: int) -> None:
         for position in range(0, stop, MIB):
             file.read(position, MIB)
             behind.passed(position)
-        assert stop < SIZE or not any(resident_pages(path)[: MIB // 4096])  # it does not wait for the end
+        assert stop < SIZE or not any(resident_pages(path)[: MIB // 4096])  # dropping does not wait for the end
     assert_as_before(path, before)
 
 
 def assert_as_before(path: Path, before: list[bool]) -> None:
-    """But for what the kernel has evicted for want of memory meanwhile, which it notes; of advice it notes nothing. A
-    page that it took before the first look, and the scan brought back, lies beside others that were there: D1."""
+    """The pages are as before, except those that the kernel evicted for lack of memory, which it counts (drops by
+    advice are not counted). A page evicted before the first look and read again by the scan lies beside cached ones:
+    D1."""
     after = resident_pages(path)
     lost = sum(was and not now for was, now in zip(before, after, strict=True))
     come = [number for number, (was, now) in enumerate(zip(before, after, strict=True)) if now and not was]
@@ -69,8 +70,8 @@ def assert_as_before(path: Path, before: list[bool]) -> None:
     assert not [number for number in come if not any(before[number // 16 * 16 : number // 16 * 16 + 16])]
 
 
-def test_pages_that_are_on_their_way_go_too(path: Path) -> None:
-    """Advice leaves alone what is being read, and on a busy disk the kernel's read-ahead still is when a scan stops."""
+def test_pages_still_being_read_are_dropped_too(path: Path) -> None:
+    """The kernel ignores advice on pages still being read, and its read-ahead may still run when a scan stops."""
     make_cold(path)
     before = resident_pages(path)
     file = RealFiles().open(str(path))
@@ -80,7 +81,7 @@ def test_pages_that_are_on_their_way_go_too(path: Path) -> None:
         def _drop(self, start: int, stop: int) -> None:
             if advised:
                 super()._drop(start, stop)
-            advised.append((start, stop))  # the first time nothing goes, as if all of it was being read
+            advised.append((start, stop))  # the first call drops nothing, as if every page was being read
 
     with Busy(file, 0, SIZE) as behind:
         for position in range(0, 3 * MIB, MIB):
@@ -92,7 +93,7 @@ def test_pages_that_are_on_their_way_go_too(path: Path) -> None:
     assert_as_before(path, before)
 
 
-def test_nothing_is_dropped_where_nobody_says_what_is_there(path: Path, kernel: FaultyIo) -> None:
+def test_nothing_is_dropped_if_residency_is_unknown(path: Path, kernel: FaultyIo) -> None:
     """D2."""
     make_cold(path)
     kernel.rule("cachestat", error=errno.EPERM)
@@ -106,7 +107,7 @@ def test_nothing_is_dropped_where_nobody_says_what_is_there(path: Path, kernel: 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Five closed segments and an active one, all of it on the disk and in memory."""
+    """Five closed segments and an active one, all on disk and in the page cache."""
     config = {"segment.bytes": 4 * MIB, "retention.ms": -1}
     with klog.Log.open(tmp_path / "t-0", config=config) as log:
         for _ in range(22):
@@ -130,7 +131,7 @@ def test_a_cold_log_is_cold_after_verify(directory: Path) -> None:
     assert hot_bytes(directory) == {}
 
 
-def test_the_tail_stays_and_nothing_else_comes_with_a_scan(directory: Path) -> None:
+def test_a_scan_keeps_the_cached_tail_and_adds_nothing(directory: Path) -> None:
     with klog.Log.open(directory, read_only=True) as log:
         tail = Path(log.segments[-1].path)
         cool(directory)
@@ -141,17 +142,17 @@ def test_the_tail_stays_and_nothing_else_comes_with_a_scan(directory: Path) -> N
         after = {name: size for name, size in hot_bytes(directory).items() if name.endswith(".log")}
         assert after == before
         assert sum(columns.num_rows for columns in log.read().columns()) == 22_000
-        assert len(hot_bytes(directory)) > 5  # who reads without saying so keeps it all
+        assert len(hot_bytes(directory)) > 5  # a plain read keeps all pages
 
 
-def test_a_log_that_is_told_not_to_drop_keeps_what_it_scans(directory: Path) -> None:
+def test_without_drop_behind_scanned_pages_stay(directory: Path) -> None:
     with klog.Log.open(directory, read_only=True, config={"klog.io.scan.drop.behind": False}) as log:
         cool(directory)
         assert sum(1 for _ in log.read(scan=True).chunks()) > 5
         assert len(hot_bytes(directory)) > 5
 
 
-def test_recovery_leaves_the_newest_segment_in_memory_and_no_other(directory: Path) -> None:
+def test_recovery_keeps_only_the_newest_segment_cached(directory: Path) -> None:
     cool(directory)
     with klog.Log.open(directory, clean_shutdown=False, recovery_point=0) as log:
         assert log.recovery.segments_scanned == 6

@@ -1,4 +1,4 @@
-"""RealFiles: replacing whole files, and calls that name the path when they fail."""
+"""RealFiles: replacing whole files, and errors that name the path."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_replace_leaves_one_whole_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["checkpoint"]
 
 
-def test_replace_syncs_the_bytes_before_the_name_and_the_name_before_it_returns(tmp_path: Path) -> None:
+def test_replace_syncs_the_file_then_the_directory(tmp_path: Path) -> None:
     """S5: fsync(temporary), rename, fsync(directory); a power cut between any two leaves the old file or the new."""
     seen: list[tuple[str, str | None]] = []
     path = tmp_path / "checkpoint"
@@ -52,12 +52,12 @@ def test_a_replacement_that_fails_keeps_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         Full().replace(str(path), b"new")
     assert path.read_bytes() == b"old"
-    RealFiles().replace(str(path), b"newer")  # what the failure left behind is in nobody's way
+    RealFiles().replace(str(path), b"newer")  # the leftover temporary file does not matter
     assert path.read_bytes() == b"newer"
     assert os.listdir(tmp_path) == ["checkpoint"]
 
 
-def test_a_left_over_temporary_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
+def test_a_leftover_temporary_symlink_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     (tmp_path / "checkpoint.tmp").symlink_to(victim)
@@ -80,7 +80,7 @@ def test_truncate_sets_the_length(tmp_path: Path) -> None:
     files.fdatasync(file)
 
 
-def test_unlinking_what_is_gone_is_no_error(tmp_path: Path) -> None:
+def test_unlinking_a_missing_file_does_not_raise(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"x")
     files = RealFiles()
@@ -98,7 +98,7 @@ def test_rename_replaces(tmp_path: Path) -> None:
     assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} == {"b": b"a"}
 
 
-def test_failures_carry_the_path(tmp_path: Path) -> None:
+def test_errors_carry_the_path(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"x")
     files = RealFiles()
@@ -112,7 +112,7 @@ def test_failures_carry_the_path(tmp_path: Path) -> None:
 
 
 def test_an_error_with_a_next_step_keeps_no_frame_alive(tmp_path: Path) -> None:
-    """What lies in the frames it went through, memory of gigabytes maybe, goes when it has been caught."""
+    """Objects in the frames that it passed, maybe gigabytes, are freed once it has been caught."""
 
     class Held:
         pass

@@ -1,4 +1,4 @@
-"""Lru and HandleCache: few handles stay open, and none is closed under its user."""
+"""Lru and HandleCache: few handles stay open, and none is closed while in use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Handle:
         type(self).alive -= 1
 
 
-def test_what_is_kept_is_found_until_it_is_dropped() -> None:
+def test_an_entry_is_found_until_it_is_dropped() -> None:
     cache, first, second = Lru(8), Handle(), Handle()
     assert cache.find("a") is None
     assert cache.keep("a", first) is first
@@ -48,7 +48,7 @@ def test_at_most_limit_handles_are_held() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7])
-def test_the_one_used_longest_ago_leaves_first(limit: int) -> None:
+def test_the_least_recently_used_is_evicted_first(limit: int) -> None:
     chance, cache, expected = random.Random(limit), Lru(limit), OrderedDict[int, object]()
     for _ in range(2000):
         key = chance.randrange(10)
@@ -66,18 +66,18 @@ def test_the_one_used_longest_ago_leaves_first(limit: int) -> None:
     assert {key: cache.find(key) for key in range(10) if cache.find(key)} == dict(expected)
 
 
-def test_a_limit_below_one_is_refused() -> None:
+def test_a_limit_below_one_raises() -> None:
     with pytest.raises(ValueError, match="limit=0"):
         Lru(0)
 
 
-def test_the_first_of_two_that_race_for_a_key_is_kept() -> None:
+def test_of_two_racing_threads_the_first_entry_is_kept() -> None:
     cache, barrier = Lru(8), threading.Barrier(4)
     got: list[object] = []
 
     def race() -> None:
         handle = cache.find("a") or Handle()
-        barrier.wait(PATIENCE)  # everybody has missed before anybody keeps
+        barrier.wait(PATIENCE)  # every thread has missed before any adds
         got.append(cache.keep("a", handle))
 
     threads = [threading.Thread(target=race) for _ in range(4)]
@@ -89,7 +89,7 @@ def test_the_first_of_two_that_race_for_a_key_is_kept() -> None:
     assert len(set(map(id, got))) == 1
 
 
-def test_a_handle_in_use_outlives_its_place_in_the_cache(tmp_path: Path) -> None:
+def test_a_handle_in_use_survives_eviction(tmp_path: Path) -> None:
     files = RealFiles()
     for name in "abc":
         (tmp_path / name).write_bytes(name.encode())
@@ -107,7 +107,7 @@ def test_a_handle_in_use_outlives_its_place_in_the_cache(tmp_path: Path) -> None
         pass
 
 
-def test_files_take_a_share_of_the_descriptors_that_the_process_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_follows_rlimit_nofile(monkeypatch: pytest.MonkeyPatch) -> None:
     for allowed, held in ((256, 64), (20, 16), (1 << 20, 512), (-1, 512)):
         monkeypatch.setattr("resource.getrlimit", lambda _, allowed=allowed: (allowed, allowed))
         assert HandleCache().files.limit == held

@@ -1,4 +1,4 @@
-"""LogFile and AlignedBuffer: short reads, long lives of buffers, files that are no files."""
+"""LogFile and AlignedBuffer: short reads, lifetimes of buffers, paths that are not regular files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from klog.disk import AlignedBuffer, LogFile, RealFiles
 
 
 def address(buffer: AlignedBuffer) -> int:
-    """Where its bytes lie, by the C API: the first field of a Py_buffer."""
+    """The address of its bytes: the first field of a Py_buffer."""
     raw = (ctypes.c_ssize_t * 32)()
     get = ctypes.pythonapi.PyObject_GetBuffer
     get.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
@@ -40,8 +40,8 @@ def test_buffer_is_read_only_and_has_no_negative_size() -> None:
         AlignedBuffer(-1)
 
 
-def test_a_view_keeps_the_bytes_alive(tmp_path: Path) -> None:
-    """Freed buffers are used again for the next read: a view on the old one must not see its bytes."""
+def test_a_view_keeps_its_buffer(tmp_path: Path) -> None:
+    """Freed buffers are reused by the next read: a view of the old one must not see its bytes."""
     path = tmp_path / "f"
     path.write_bytes(b"a" * 5000 + b"b" * 5000)
     file = RealFiles().open(str(path))
@@ -51,7 +51,7 @@ def test_a_view_keeps_the_bytes_alive(tmp_path: Path) -> None:
     assert set(others) == {b"b" * 5000}
 
 
-def test_a_pooled_buffer_is_only_as_long_as_asked(tmp_path: Path) -> None:
+def test_a_pooled_buffer_has_the_requested_length(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"x" * 9000)
     file = RealFiles().open(str(path))
@@ -73,7 +73,7 @@ def test_short_read_at_the_end_of_the_file(tmp_path: Path, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 300_000])
-def test_write_puts_all_bytes_at_a_position(tmp_path: Path, size: int) -> None:
+def test_write_writes_all_bytes_at_a_position(tmp_path: Path, size: int) -> None:
     path = tmp_path / "f"
     file = RealFiles().open(str(path), write=True, create=True)
     data = os.urandom(size)
@@ -82,7 +82,7 @@ def test_write_puts_all_bytes_at_a_position(tmp_path: Path, size: int) -> None:
     assert path.read_bytes() == (b".." + data).ljust(4, b".")
 
 
-def test_writing_to_a_file_opened_for_reading_is_an_error_with_its_path(tmp_path: Path) -> None:
+def test_writing_to_a_read_only_file_raises_with_its_path(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"data")
     file = RealFiles().open(str(path))
@@ -91,7 +91,7 @@ def test_writing_to_a_file_opened_for_reading_is_an_error_with_its_path(tmp_path
     assert caught.value.filename == str(path)
 
 
-def test_closing_twice_is_no_error_and_use_after_it_names_the_file(tmp_path: Path) -> None:
+def test_closing_twice_is_allowed_and_later_use_raises_with_the_path(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"data")
     file = RealFiles().open(str(path), write=True)
@@ -116,7 +116,7 @@ def test_a_forgotten_file_is_closed(tmp_path: Path) -> None:
         os.fstat(fd)
 
 
-def test_preallocation_gives_blocks_and_keeps_the_length(tmp_path: Path) -> None:
+def test_preallocation_allocates_blocks_and_keeps_the_length(tmp_path: Path) -> None:
     path = tmp_path / "f"
     file = RealFiles().open(str(path), write=True, create=True)
     file.write(b"data", 0)
@@ -127,7 +127,7 @@ def test_preallocation_gives_blocks_and_keeps_the_length(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("write", [False, True])
 def test_only_regular_files_are_opened(tmp_path: Path, write: bool) -> None:
-    """A FIFO would block the open for good, a symbolic link would lead out of the log.dir."""
+    """Opening a FIFO would block for good; a symbolic link could lead out of the log.dir."""
     files = RealFiles()
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "directory").mkdir()

@@ -1,4 +1,4 @@
-"""Calls that the kernel interrupts, cuts short or refuses, through the table of functions that Files carries."""
+"""System calls that are interrupted, cut short or refused, through the function table that Files carries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kernel() -> Iterator[FaultyIo]:
         yield io
 
 
-def test_interrupted_and_short_writes_go_on_where_they_stopped(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_interrupted_and_short_writes_continue(tmp_path: Path, kernel: FaultyIo) -> None:
     files = RealFiles(kernel.table)
     file = files.open(str(tmp_path / "a"), write=True, create=True)
     interrupted = kernel.rule("pwrite", error=errno.EINTR, times=2)
@@ -33,7 +33,7 @@ def test_interrupted_and_short_writes_go_on_where_they_stopped(tmp_path: Path, k
     assert kernel.calls("pwrite") == 2 + 15
 
 
-def test_interrupted_and_short_reads_go_on_where_they_stopped(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_interrupted_and_short_reads_continue(tmp_path: Path, kernel: FaultyIo) -> None:
     (tmp_path / "a").write_bytes(bytes(range(100)))
     file = RealFiles(kernel.table).open(str(tmp_path / "a"))
     kernel.rule("preadv2", error=errno.EINTR, times=1)
@@ -46,7 +46,7 @@ def test_interrupted_and_short_reads_go_on_where_they_stopped(tmp_path: Path, ke
 
 
 @pytest.mark.parametrize("error", [errno.EAGAIN, errno.EOPNOTSUPP, errno.EIO])
-def test_a_read_that_the_page_cache_cannot_answer_asks_the_disk(tmp_path: Path, kernel: FaultyIo, error: int) -> None:
+def test_an_uncached_read_goes_to_the_disk(tmp_path: Path, kernel: FaultyIo, error: int) -> None:
     (tmp_path / "a").write_bytes(bytes(range(100)))
     file = RealFiles(kernel.table).open(str(tmp_path / "a"))
     kernel.rule("preadv2", error=error)
@@ -55,7 +55,7 @@ def test_a_read_that_the_page_cache_cannot_answer_asks_the_disk(tmp_path: Path, 
     assert kernel.calls("preadv2") == (1 if error == errno.EOPNOTSUPP else 3)
 
 
-def test_a_short_read_that_is_in_the_page_cache_is_one_call(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_a_short_cached_read_is_one_call(tmp_path: Path, kernel: FaultyIo) -> None:
     (tmp_path / "a").write_bytes(bytes(300_000))
     file = RealFiles(kernel.table).open(str(tmp_path / "a"))
     assert len(file.read(0, 262_144)) == 262_144
@@ -64,8 +64,8 @@ def test_a_short_read_that_is_in_the_page_cache_is_one_call(tmp_path: Path, kern
     assert (kernel.calls("preadv2"), kernel.calls("pread")) == (1, 1)
 
 
-def test_other_threads_run_while_a_cold_read_waits(tmp_path: Path, kernel: FaultyIo) -> None:
-    """D6: what the page cache has not is read without Python's lock, however short it is."""
+def test_other_threads_run_during_an_uncached_read(tmp_path: Path, kernel: FaultyIo) -> None:
+    """D6: uncached bytes are read without the GIL, however few they are."""
     (tmp_path / "a").write_bytes(bytes(100))
     file = RealFiles(kernel.table).open(str(tmp_path / "a"))
     kernel.rule("preadv2", error=errno.EAGAIN)
@@ -74,12 +74,12 @@ def test_other_threads_run_while_a_cold_read_waits(tmp_path: Path, kernel: Fault
     reader.start()
     while kernel.hits(rule) == 0:
         time.sleep(0.001)
-    assert reader.is_alive()  # it waits, and this thread runs
+    assert reader.is_alive()  # it waits while this thread runs
     kernel.release(rule)
     reader.join()
 
 
-def test_a_failed_sync_is_asked_once_and_names_its_file(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_a_failed_sync_is_not_retried_and_names_its_file(tmp_path: Path, kernel: FaultyIo) -> None:
     files = RealFiles(kernel.table)
     file = files.open(str(tmp_path / "a"), write=True, create=True)
     kernel.rule("fdatasync", error=errno.EIO, times=1)
@@ -89,7 +89,7 @@ def test_a_failed_sync_is_asked_once_and_names_its_file(tmp_path: Path, kernel: 
     assert kernel.calls("fdatasync") == 1
 
 
-def test_a_file_system_that_cannot_preallocate_is_no_failure(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_a_file_system_without_preallocation_is_accepted(tmp_path: Path, kernel: FaultyIo) -> None:
     file = RealFiles(kernel.table).open(str(tmp_path / "a"), write=True, create=True)
     kernel.rule("fallocate", error=errno.EOPNOTSUPP)
     file.preallocate(0, 1 << 20)

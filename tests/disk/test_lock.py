@@ -1,4 +1,4 @@
-"""DirectoryLock: one holder, known by name, and nobody locked out by a dead one or by a child."""
+"""DirectoryLock has one holder, named in errors; a dead holder or a forked child blocks no process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from klog.errors import AlreadyLocked
 from tests.support.child import in_child, living_child
 
 
-def test_a_second_lock_in_this_process_is_refused_and_names_it(tmp_path: Path) -> None:
+def test_a_second_lock_in_this_process_raises_naming_the_holder(tmp_path: Path) -> None:
     lock = DirectoryLock(str(tmp_path))
     with pytest.raises(AlreadyLocked, match=f"process {os.getpid()} .this one.") as caught:
         DirectoryLock(str(tmp_path))
@@ -29,7 +29,7 @@ def test_a_second_lock_in_this_process_is_refused_and_names_it(tmp_path: Path) -
     DirectoryLock(str(tmp_path)).release()
 
 
-def test_a_lock_in_another_process_is_refused_and_named_and_gone_with_it(tmp_path: Path) -> None:
+def test_another_processs_lock_raises_and_ends_with_the_process(tmp_path: Path) -> None:
     code = (
         "import sys, time; from klog.disk import DirectoryLock; l = DirectoryLock(sys.argv[1]); "
         "print('held', flush=True); time.sleep(60)"
@@ -44,12 +44,12 @@ def test_a_lock_in_another_process_is_refused_and_named_and_gone_with_it(tmp_pat
         child.send_signal(signal.SIGKILL)
         child.wait()
         child.stdout.close()
-    assert (tmp_path / ".lock").exists()  # a left-over file holds nobody up
+    assert (tmp_path / ".lock").exists()  # a leftover file blocks no process
     DirectoryLock(str(tmp_path)).release()
 
 
-def test_a_name_left_by_a_dead_holder_is_not_believed(tmp_path: Path) -> None:
-    """A broker writes no name: what an earlier klog wrote there is another process's."""
+def test_a_dead_holders_name_is_ignored(tmp_path: Path) -> None:
+    """A broker writes no name: one written by an earlier klog is another process's."""
     (tmp_path / ".lock").write_text(f"pid={os.getpid()} start=1\n")
     fd = os.open(tmp_path / ".lock", os.O_RDWR)
     fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
@@ -61,15 +61,15 @@ def test_a_name_left_by_a_dead_holder_is_not_believed(tmp_path: Path) -> None:
         os.close(fd)
 
 
-def test_closing_another_descriptor_of_the_file_does_not_lose_the_lock(tmp_path: Path) -> None:
-    """A POSIX lock would be gone here."""
+def test_closing_another_descriptor_of_the_file_keeps_the_lock(tmp_path: Path) -> None:
+    """A POSIX lock would be released here."""
     lock = DirectoryLock(str(tmp_path))
     (tmp_path / ".lock").read_bytes()
     assert in_child(lambda: DirectoryLock(str(tmp_path)))[0] == "AlreadyLocked"
     lock.release()
 
 
-def test_it_is_refused_while_a_jvm_would_hold_it(tmp_path: Path) -> None:
+def test_it_respects_a_jvms_lock(tmp_path: Path) -> None:
     """Java's FileChannel.lock is a POSIX record lock."""
     (tmp_path / ".lock").touch()
     code = (
@@ -88,7 +88,7 @@ def test_it_is_refused_while_a_jvm_would_hold_it(tmp_path: Path) -> None:
         child.stdout.close()
 
 
-def test_release_removes_the_file_and_works_twice(tmp_path: Path) -> None:
+def test_release_removes_the_file_and_may_be_repeated(tmp_path: Path) -> None:
     lock = DirectoryLock(str(tmp_path))
     assert (tmp_path / ".lock").exists()
     lock.release()
@@ -96,7 +96,7 @@ def test_release_removes_the_file_and_works_twice(tmp_path: Path) -> None:
     assert not (tmp_path / ".lock").exists()
 
 
-def test_shared_locks_stand_together_against_an_exclusive_one(tmp_path: Path) -> None:
+def test_shared_locks_exclude_an_exclusive_one(tmp_path: Path) -> None:
     first, second = DirectoryLock(str(tmp_path), shared=True), DirectoryLock(str(tmp_path), shared=True)
     with pytest.raises(AlreadyLocked):
         DirectoryLock(str(tmp_path))
@@ -112,12 +112,12 @@ def test_shared_locks_stand_together_against_an_exclusive_one(tmp_path: Path) ->
     DirectoryLock(str(tmp_path)).release()
 
 
-def test_a_shared_lock_of_this_process_is_named(tmp_path: Path) -> None:
+def test_a_shared_lock_of_this_process_is_named_in_the_error(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "t-0"), pytest.raises(AlreadyLocked, match=rf"Log\.open of process {os.getpid()} "):
         klog.open(tmp_path)
 
 
-def test_an_exclusive_lock_keeps_shared_ones_out(tmp_path: Path) -> None:
+def test_an_exclusive_lock_excludes_shared_ones(tmp_path: Path) -> None:
     lock = DirectoryLock(str(tmp_path))
     with pytest.raises(AlreadyLocked, match="this one"):
         DirectoryLock(str(tmp_path), shared=True)
@@ -137,11 +137,11 @@ def test_a_forked_child_neither_holds_nor_releases_its_parent_s_lock(tmp_path: P
         DirectoryLock(str(tmp_path))
 
     with living_child():
-        lock.abandon()  # as the parent's death would; release() would take the file away, too
+        lock.abandon()  # as if the parent died; release() would also remove the file
         DirectoryLock(str(tmp_path)).release()
 
 
-def test_a_lock_file_that_is_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+def test_a_symlink_as_lock_file_raises(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_bytes(b"precious")
     (tmp_path / ".lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic links"):

@@ -1,4 +1,4 @@
-"""/proc as a test has written it, and what the monitor makes of two looks at it."""
+"""What the monitor reads from /proc, and computes from two samples; /proc is written by the test."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_memory_and_limits_in_bytes(tmp_path: Path) -> None:
     assert proc.read_dirty_limits(root) == proc.DirtyLimits(20, 0, 10, 0, 3000, 500, 1000 * PAGE, 500 * PAGE)
 
 
-def test_this_machine_has_them() -> None:
+def test_this_machine_has_the_counters() -> None:
     memory, limits = proc.read_memory(), proc.read_dirty_limits()
     assert memory.total and memory.cached is not None and memory.dirty is not None
     assert limits.threshold and limits.background_threshold and limits.threshold >= limits.background_threshold
     assert {"pgpgin", "pgmajfault", "nr_written"} <= set(proc.read_vmstat())
 
 
-def test_a_proc_that_is_not_there_gives_no_number(tmp_path: Path) -> None:
+def test_a_missing_proc_file_gives_no_number(tmp_path: Path) -> None:
     root = str(tmp_path / "nothing")
     assert proc.read_vmstat(root) == proc.read_meminfo(root) == {}
     assert proc.read_memory(root) == proc.SystemMemory(*[None] * 6)
@@ -73,7 +73,7 @@ def test_a_proc_that_is_not_there_gives_no_number(tmp_path: Path) -> None:
         b"pgpgin -5",
         b"pgpgin 5.5",
         b"pgpgin 0x10",
-        b"pgpgin \xd9\xa3",  # a digit, though none of ASCII
+        b"pgpgin \xd9\xa3",  # a digit outside ASCII
         b"pgpgin " + b"9" * 5000,
         b"pgpgin 5 pages",
         b"pgpgin 5 kB more",
@@ -83,7 +83,7 @@ def test_a_proc_that_is_not_there_gives_no_number(tmp_path: Path) -> None:
         b"x" * (2 << 20),
     ],
 )
-def test_lines_of_another_kind_say_nothing(tmp_path: Path, line: bytes) -> None:
+def test_malformed_lines_are_ignored(tmp_path: Path, line: bytes) -> None:
     root = write(tmp_path)
     for name in ("vmstat", "meminfo", "sys/vm/dirty_ratio"):
         (tmp_path / name).write_bytes(line)
@@ -93,7 +93,7 @@ def test_lines_of_another_kind_say_nothing(tmp_path: Path, line: bytes) -> None:
     assert PageCacheMonitor(proc_root=root).sample().counts == {}
 
 
-def test_a_directory_or_a_fifo_in_its_place_says_nothing(tmp_path: Path) -> None:
+def test_a_directory_or_fifo_in_its_place_is_ignored(tmp_path: Path) -> None:
     import os
 
     (tmp_path / "vmstat").mkdir()
@@ -101,7 +101,7 @@ def test_a_directory_or_a_fifo_in_its_place_says_nothing(tmp_path: Path) -> None
     assert proc.read_vmstat(str(tmp_path)) == proc.read_meminfo(str(tmp_path)) == {}
 
 
-def test_counts_and_rates_between_two_looks(tmp_path: Path) -> None:
+def test_counts_and_rates_between_two_samples(tmp_path: Path) -> None:
     clock, root = ManualClock(), write(tmp_path)
     monitor = PageCacheMonitor(clock=clock, proc_root=root)
     write(tmp_path, pgpgin=5000, pgpgout=90, pgmajfault=25)
@@ -113,31 +113,31 @@ def test_counts_and_rates_between_two_looks(tmp_path: Path) -> None:
     assert activity.page_in_bytes == 4000 << 10
     assert activity.naive_hit_rate == 1 - 20 / 4000
     assert activity.limits.threshold == 1000 * PAGE and activity.memory.dirty == 56 << 10
-    write(tmp_path, pgpgin=4990, pgpgout=90, pgmajfault=25)  # a sum over processors, for a moment behind
+    write(tmp_path, pgpgin=4990, pgpgout=90, pgmajfault=25)  # a sum over CPUs may briefly decrease
     clock.advance(1000)
     again = monitor.sample()
     assert again.counts == {"pgpgin": 0, "pgpgout": 0, "pgmajfault": 0} and again.naive_hit_rate is None
 
 
-def test_no_time_no_rate(tmp_path: Path) -> None:
+def test_no_rate_without_elapsed_time(tmp_path: Path) -> None:
     monitor = PageCacheMonitor(clock=ManualClock(), proc_root=write(tmp_path))
     assert monitor.sample().rates == {}
 
 
-def test_the_naive_rate_is_no_hit_rate() -> None:
-    """A whole disk read by read(2), all of it missed, is 100 % to it; who misses nothing is nothing."""
+def test_the_naive_rate_is_not_a_hit_rate() -> None:
+    """It is 100 % for a whole disk read by read(2), all of it missed, and 0 without misses."""
     assert naive_hit_rate({"pgpgin": 1 << 20, "pgmajfault": 0}) == 1.0
     assert naive_hit_rate({"pgpgin": 0, "pgmajfault": 0}) is None
     assert naive_hit_rate({"pgpgin": 4, "pgmajfault": 8}) == 0.0
     assert naive_hit_rate({}) is None
 
 
-def test_every_counter_says_what_it_means() -> None:
+def test_every_counter_is_described() -> None:
     assert all(len(meaning) > 15 for meaning in COUNTERS.values())
     assert "never those of read(2)" in COUNTERS["pgmajfault"]
 
 
-def test_true_residency_stands_beside_the_counters(tmp_path: Path) -> None:
+def test_residency_is_reported_with_the_counters(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("a", "b", "gone")]
     for path in paths[:2]:
         Path(path).write_bytes(bytes(4 * PAGE))

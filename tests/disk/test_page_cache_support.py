@@ -1,4 +1,4 @@
-"""The support that makes files cold and hot does what it says: every test of the page cache leans on it."""
+"""The helpers that make files cold and hot work: every test of the page cache depends on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_gets_cold_and_hot(path: Path) -> None:
+def test_a_file_becomes_cold_and_hot(path: Path) -> None:
     assert resident_pages(path) == [True] * 41
     make_cold(path)
     assert resident_pages(path) == [False] * 41
@@ -24,7 +24,7 @@ def test_a_file_gets_cold_and_hot(path: Path) -> None:
     assert resident_pages(path) == [True] * 41
 
 
-def test_a_range_gets_hot_alone(path: Path) -> None:
+def test_only_the_given_range_becomes_hot(path: Path) -> None:
     make_cold(path)
     make_hot(path, 7 * PAGE, 2 * PAGE)
     assert [number for number, hot in enumerate(resident_pages(path)) if hot] == [7, 8]
@@ -37,7 +37,7 @@ def locked_bytes() -> int:
     return int(line.split()[1]) * 1024
 
 
-def test_what_is_kept_hot_stays_for_so_long(path: Path) -> None:
+def test_keep_hot_keeps_pages_until_it_ends(path: Path) -> None:
     make_cold(path)
     with kept_hot(path, 7 * PAGE, 2 * PAGE):
         assert [number for number, hot in enumerate(resident_pages(path)) if hot] == [7, 8]
@@ -49,12 +49,12 @@ def test_what_is_kept_hot_stays_for_so_long(path: Path) -> None:
     assert resident_pages(path) == [False] * 41
 
 
-def test_looking_warms_nothing(path: Path) -> None:
+def test_checking_residency_caches_nothing(path: Path) -> None:
     make_cold(path)
     assert resident_below(path.parent) == resident_below(path.parent) == {str(path): [False] * 41}
 
 
-def test_what_is_mapped_and_in_use_cannot_be_made_cold(path: Path) -> None:
+def test_mapped_pages_in_use_cannot_be_made_cold(path: Path) -> None:
     import mmap
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:

@@ -1,4 +1,4 @@
-"""What is asked for ahead of a reader in order: pages, in windows that grow, each once."""
+"""Read-ahead of a sequential reader: windows of pages that grow, each page once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KIB = 1024
 
 
 class Asked:
-    """A file that notes what it is told."""
+    """A file that records the advised ranges."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int]] = []
@@ -28,17 +28,17 @@ def ahead(end: int, bound: int) -> tuple[Asked, ReadAhead]:
     return asked, ReadAhead(cast(LogFile, asked), end, bound)
 
 
-def test_windows_grow_with_a_reader_in_order() -> None:
+def test_windows_grow_with_a_sequential_reader() -> None:
     asked, reader = ahead(1 << 30, 256 * KIB)
     for position in range(0, 2048 * KIB, 64 * KIB):
         reader.before(position, 64 * KIB)
     sizes = [size // KIB for _, size in asked.ranges]
     assert sizes[:4] == [64, 128, 256, 256]
     assert set(sizes[3:]) == {256}
-    assert asked.ranges[0][0] == 128 * KIB  # the second read is what says that there is an order
+    assert asked.ranges[0][0] == 128 * KIB  # the second read shows that reads are sequential
 
 
-def test_a_jump_begins_anew_and_says_nothing_by_itself() -> None:
+def test_a_jump_restarts_and_advises_nothing_by_itself() -> None:
     """A1."""
     asked, reader = ahead(1 << 30, 256 * KIB)
     for position in (0, 10 << 20, 5 << 20, 90 << 20):
@@ -53,9 +53,7 @@ def test_a_jump_begins_anew_and_says_nothing_by_itself() -> None:
     st.sampled_from([64 * KIB, 1 << 20]),
     st.lists(st.tuples(st.integers(1, 200 * KIB), st.floats(0, 0.9)), max_size=60),
 )
-def test_each_page_is_asked_for_once_and_none_behind_the_end(
-    end: int, bound: int, reads: list[tuple[int, float]]
-) -> None:
+def test_each_page_is_advised_once_and_none_after_the_end(end: int, bound: int, reads: list[tuple[int, float]]) -> None:
     """A2."""
     asked, reader = ahead(end, bound)
     position = 0

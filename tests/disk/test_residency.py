@@ -1,4 +1,4 @@
-"""What klog says of the page cache, beside mincore(2) as the tests ask it; and reads that are sampled."""
+"""What klog reports of the page cache, compared with mincore(2); and sampled reads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def opened(path: Path, table: int = 0) -> LogFile:
 # ---- residency -----------------------------------------------------------------------------------------------------
 
 
-def test_cached_pages_are_those_of_mincore_and_looking_brings_none_in(path: Path) -> None:
+def test_cached_pages_equal_mincores_and_checking_caches_none(path: Path) -> None:
     file = opened(path)
     assert residency(file).cached_bytes == 0 and residency(file).share == 0.0
     make_hot(path, 10 * PAGE, 3 * PAGE)
@@ -63,12 +63,12 @@ def test_ranges_count_the_pages_they_touch(path: Path) -> None:
     assert residency(file, 13 * PAGE, 1).cached_bytes == 0
     assert residency(file, 12 * PAGE + 4095, 2) == Residency(2, 2 * PAGE, PAGE)
     tail = residency(file, (PAGES - 1) * PAGE, 100 * PAGE)
-    assert (tail.size, tail.memory_bytes) == (PAGE - 100, PAGE)  # what is behind the end does not count
+    assert (tail.size, tail.memory_bytes) == (PAGE - 100, PAGE)  # bytes after the end do not count
 
 
 @pytest.mark.parametrize(("position", "size"), [(0, 0), (5, 0), (PAGES * PAGE, None), (1 << 40, 10)])
-def test_nothing_is_nothing_and_not_the_whole_file(path: Path, position: int, size: int | None) -> None:
-    """To the kernel, 0 bytes are all of them."""
+def test_an_empty_range_is_not_the_whole_file(path: Path, position: int, size: int | None) -> None:
+    """To the kernel, 0 bytes means up to the end of the file."""
     make_hot(path)
     assert residency(opened(path), position, size) == Residency()
     assert residency(opened(path), position, size).share == 1.0
@@ -80,7 +80,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
     assert heat(opened(tmp_path / "e"), 8) == []
 
 
-def test_negative_ranges_are_refused(path: Path) -> None:
+def test_negative_ranges_raise(path: Path) -> None:
     file = opened(path)
     for position, size in ((-1, 5), (0, -1)):
         with pytest.raises(ValueError, match="must not be negative"):
@@ -96,7 +96,7 @@ def test_negative_ranges_are_refused(path: Path) -> None:
 def test_dirty_pages_until_they_are_synced(tmp_path: Path) -> None:
     files = RealFiles()
     file = files.open(str(tmp_path / "d"), write=True, create=True)
-    for _ in range(5):  # the kernel may write it back at any moment, though hardly so soon five times
+    for _ in range(5):  # the kernel may write it back at any moment, but hardly five times
         file.write(bytes(8 * PAGE), 0)
         found = residency(file)
         if (found.dirty_bytes or 0) + (found.writeback_bytes or 0) == 8 * PAGE:
@@ -115,14 +115,14 @@ def test_hot_and_cold_ranges(path: Path) -> None:
     make_hot(path, 32 * PAGE, 8 * PAGE)
     assert heat(file, 4) == [1.0, 0.0, 0.5, 0.0]
     assert heat(file, 2, 32 * PAGE, 16 * PAGE) == [1.0, 0.0]
-    assert heat(file, 1000) == [1.0] * 16 + [0.0] * 16 + [1.0] * 8 + [0.0] * 24  # no part is less than a page
+    assert heat(file, 1000) == [1.0] * 16 + [0.0] * 16 + [1.0] * 8 + [0.0] * 24  # no bucket is smaller than a page
     assert len(heat(file, 7)) == 7
     with pytest.raises(ValueError, match="at least one"):
         heat(file, 0)
 
 
 @pytest.mark.parametrize("refusal", [errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM])
-def test_mincore_where_cachestat_is_missing(path: Path, kernel: FaultyIo, refusal: int) -> None:
+def test_mincore_is_used_without_cachestat(path: Path, kernel: FaultyIo, refusal: int) -> None:
     kernel.rule("cachestat", error=refusal)
     make_hot(path, 3 * PAGE, 2 * PAGE)
     pages = resident_pages(path)
@@ -149,10 +149,10 @@ def test_mincore_counts_over_several_windows(tmp_path: Path, kernel: FaultyIo) -
     assert kernel.calls("mincore") == 2
 
 
-def test_who_may_not_write_the_file_is_not_told_a_tale(
+def test_residency_raises_without_write_permission(
     path: Path, kernel: FaultyIo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To others mincore would call every page cached."""
+    """For other users mincore reports every page as cached."""
     kernel.rule("cachestat", error=errno.EPERM)
     monkeypatch.setattr(os, "geteuid", lambda: os.stat(path).st_uid + 1)
     file = opened(path, kernel.table)
@@ -175,7 +175,7 @@ def test_errors_of_the_disk_name_the_file(path: Path, kernel: FaultyIo, function
     assert caught.value.filename == str(path)
 
 
-def test_a_total_knows_what_all_of_its_parts_know() -> None:
+def test_a_total_has_the_numbers_that_all_parts_have() -> None:
     known, other = Residency(10, PAGE, PAGE, PAGE, 0, 5, 1), Residency(20, 2 * PAGE, PAGE, 0, PAGE, 2, 1)
     assert total([known, other]) == Residency(30, 3 * PAGE, 2 * PAGE, PAGE, PAGE, 7, 2)
     counted = Residency(1, PAGE, 0, None, None, None, None)
@@ -186,7 +186,7 @@ def test_a_total_knows_what_all_of_its_parts_know() -> None:
 
 # ---- sampled reads -------------------------------------------------------------------------------------------------
 
-READ = 80 * PAGE  # more than what a plain read asks the page cache for, before it lets go of the lock
+READ = 80 * PAGE  # more than a plain read tries from the page cache before it releases the GIL
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def sixteen(sampler: ReadSampler, file: LogFile, position: int, size: int) -> li
     return [bytes(sampler.read(file, position, size)) for _ in range(16)]
 
 
-def test_one_read_of_sixteen_is_counted_and_all_give_the_same_bytes(large: Path, kernel: FaultyIo) -> None:
+def test_one_read_in_sixteen_is_sampled_and_all_return_the_same_bytes(large: Path, kernel: FaultyIo) -> None:
     file, content = opened(large, kernel.table), large.read_bytes()
     sampler = ReadSampler()
     assert set(sixteen(sampler, file, 5, READ)) == {content[5 : 5 + READ]}
@@ -212,7 +212,7 @@ def test_one_read_of_sixteen_is_counted_and_all_give_the_same_bytes(large: Path,
     assert (sampler.sampled_bytes, sampler.cached_bytes) == (READ + 10, READ + 10)
 
 
-def test_what_is_not_in_memory_is_no_hit(large: Path) -> None:
+def test_an_uncached_read_is_a_miss(large: Path) -> None:
     content = large.read_bytes()
     file, sampler = opened(large), ReadSampler()
     for _ in range(15):
@@ -224,7 +224,7 @@ def test_what_is_not_in_memory_is_no_hit(large: Path) -> None:
     assert sampler.cached_bytes == 2 * PAGE
 
 
-def test_a_read_that_would_wait_goes_on_as_any_other(large: Path, kernel: FaultyIo) -> None:
+def test_a_read_that_would_block_continues_as_a_plain_read(large: Path, kernel: FaultyIo) -> None:
     content, file, sampler = large.read_bytes(), opened(large, kernel.table), ReadSampler()
     kernel.rule("preadv2", error=errno.EINTR, times=1)
     kernel.rule("preadv2", error=errno.EAGAIN, nth=2, times=1)
@@ -235,7 +235,7 @@ def test_a_read_that_would_wait_goes_on_as_any_other(large: Path, kernel: Faulty
     assert (sampler.sampled_bytes, sampler.cached_bytes) == (2 * READ, 100)
 
 
-def test_a_file_system_without_it_is_asked_once(large: Path, kernel: FaultyIo) -> None:
+def test_a_file_system_without_support_is_tried_once(large: Path, kernel: FaultyIo) -> None:
     content, file, sampler = large.read_bytes(), opened(large, kernel.table), ReadSampler()
     kernel.rule("preadv2", error=errno.EOPNOTSUPP)
     for _ in range(4):
@@ -244,7 +244,7 @@ def test_a_file_system_without_it_is_asked_once(large: Path, kernel: FaultyIo) -
     assert (sampler.sampled_bytes, sampler.cached_bytes) == (0, 0)
 
 
-def test_a_disks_error_is_the_plain_reads_to_tell(large: Path, kernel: FaultyIo) -> None:
+def test_a_disk_error_is_raised_by_the_plain_read(large: Path, kernel: FaultyIo) -> None:
     content, file, sampler = large.read_bytes(), opened(large, kernel.table), ReadSampler()
     kernel.rule("preadv2", error=errno.EIO, times=1)
     assert set(sixteen(sampler, file, 0, READ)) == {content[:READ]}
@@ -254,7 +254,7 @@ def test_a_disks_error_is_the_plain_reads_to_tell(large: Path, kernel: FaultyIo)
         sixteen(sampler, file, 0, READ)
 
 
-def test_a_slice_counts_as_its_first_byte_does(large: Path, kernel: FaultyIo) -> None:
+def test_a_slice_counts_as_its_first_byte(large: Path, kernel: FaultyIo) -> None:
     file, sampler = opened(large, kernel.table), ReadSampler()
     make_cold(large)
     make_hot(large, 5 * PAGE, PAGE)
@@ -263,7 +263,7 @@ def test_a_slice_counts_as_its_first_byte_does(large: Path, kernel: FaultyIo) ->
     assert (sampler.sampled_bytes, sampler.cached_bytes) == (1000, 1000)
     for _ in range(15):
         sampler.probe(file, 5 * PAGE, 500)
-    kernel.rule("preadv2", error=errno.EAGAIN)  # a real cold page may come in while it is asked for
+    kernel.rule("preadv2", error=errno.EAGAIN)  # a real cold page might be read in meanwhile
     sampler.probe(file, 40 * PAGE, 500)
     assert (sampler.sampled_bytes, sampler.cached_bytes) == (1500, 1000)
 

@@ -1,4 +1,4 @@
-"""A slice of a file to a socket, a pipe or a file: each way, and what goes wrong on it."""
+"""Sending a slice of a file to a socket, a pipe or a file: each method, and its failures."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def file(tmp_path: Path, kernel: FaultyIo) -> LogFile:
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, kernel: FaultyIo) -> str:
-    """The ways before this one are refused, each with another of the errors that say so."""
+    """Disable the methods before this one, each with a different errno that means unsupported."""
     name: str = request.param
     for function, error in zip(WAYS[name], (errno.EINVAL, errno.ENOSYS), strict=False):
         kernel.rule(function, error=error)
@@ -71,13 +71,13 @@ def sent_to_a_reader(file: LogFile, kind: str, counts: SendCounts, *slices: tupl
 
 
 @pytest.mark.parametrize("kind", ["tcp", "unix"])
-def test_each_way_sends_the_same_bytes_and_is_counted(file: LogFile, way: str, kind: str) -> None:
+def test_each_method_sends_the_same_bytes_and_is_counted(file: LogFile, way: str, kind: str) -> None:
     counts = SendCounts()
     assert sent_to_a_reader(file, kind, counts, (0, 10), (4097, SIZE - 4097)) == DATA[:10] + DATA[4097:]
     assert counted(counts) == only(way, SIZE - 4097 + 10)
 
 
-def test_a_way_that_is_refused_in_the_middle_is_followed_by_the_next(file: LogFile, kernel: FaultyIo) -> None:
+def test_a_method_refused_in_the_middle_is_replaced_by_the_next(file: LogFile, kernel: FaultyIo) -> None:
     counts = SendCounts()
     kernel.rule("sendfile", at_most=100_000, times=2)
     kernel.rule("sendfile", error=errno.EOPNOTSUPP)
@@ -87,7 +87,7 @@ def test_a_way_that_is_refused_in_the_middle_is_followed_by_the_next(file: LogFi
     assert counted(counts) == {"sendfile": 200_000, "splice": 100_000, "copied": SIZE - 1 - 300_000}
 
 
-def test_without_descriptors_for_a_pipe_it_is_copied(file: LogFile, kernel: FaultyIo) -> None:
+def test_without_descriptors_for_a_pipe_the_bytes_are_copied(file: LogFile, kernel: FaultyIo) -> None:
     import resource
 
     counts = SendCounts()
@@ -105,7 +105,7 @@ def test_without_descriptors_for_a_pipe_it_is_copied(file: LogFile, kernel: Faul
     assert counted(counts) == only("copied", SIZE)
 
 
-def test_no_descriptor_of_a_pipe_is_left_behind(file: LogFile, kernel: FaultyIo) -> None:
+def test_no_descriptor_of_a_pipe_leaks(file: LogFile, kernel: FaultyIo) -> None:
     kernel.rule("sendfile", error=errno.EINVAL)
     before = len(os.listdir("/proc/self/fd"))
     with pair("unix") as (ours, _):
@@ -118,7 +118,7 @@ def test_no_descriptor_of_a_pipe_is_left_behind(file: LogFile, kernel: FaultyIo)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_pipe_takes_a_slice(file: LogFile, way: str) -> None:
+def test_a_slice_to_a_pipe(file: LogFile, way: str) -> None:
     ours, counts = os.pipe(), SendCounts()
     got = bytearray()
     with open(ours[0], "rb", buffering=0) as end, open(ours[1], "wb", buffering=0) as target:
@@ -131,7 +131,7 @@ def test_a_pipe_takes_a_slice(file: LogFile, way: str) -> None:
     assert counted(counts) == only(way, SIZE - 5)
 
 
-def test_a_pipe_that_does_not_wait_takes_what_it_can(file: LogFile, way: str) -> None:
+def test_a_slice_to_a_nonblocking_pipe(file: LogFile, way: str) -> None:
     ours = os.pipe()
     os.set_blocking(ours[1], False)
     with open(ours[0], "rb", buffering=0) as end, open(ours[1], "wb", buffering=0) as target:
@@ -142,8 +142,8 @@ def test_a_pipe_that_does_not_wait_takes_what_it_can(file: LogFile, way: str) ->
 
 
 @pytest.mark.parametrize("mode", ["wb", "ab"])
-def test_a_file_takes_a_slice_where_it_stands(tmp_path: Path, file: LogFile, mode: str) -> None:
-    """No way without a copy leads into a file that is open for appending."""
+def test_a_slice_to_a_file_at_its_position(tmp_path: Path, file: LogFile, mode: str) -> None:
+    """No zero-copy method supports a file that is open for appending."""
     counts = SendCounts()
     (tmp_path / "b").write_bytes(b"old")
     with (tmp_path / "b").open(mode, buffering=0) as target:
@@ -153,7 +153,7 @@ def test_a_file_takes_a_slice_where_it_stands(tmp_path: Path, file: LogFile, mod
     assert counted(counts) == only("copied" if mode == "ab" else "sendfile", SIZE)
 
 
-def test_a_target_without_a_descriptor_is_refused(file: LogFile) -> None:
+def test_a_target_without_a_descriptor_raises(file: LogFile) -> None:
     with pytest.raises(TypeError, match=r"target=.* fileno\(\)"):
         send_slice(object(), file, 0, 1, SendCounts())  # type: ignore[arg-type]
     with open(os.devnull, "rb") as target, pytest.raises(OSError, match="Bad file descriptor") as caught:
@@ -161,10 +161,10 @@ def test_a_target_without_a_descriptor_is_refused(file: LogFile) -> None:
     assert caught.value.filename is None
 
 
-# ---- little by little ----------------------------------------------------------------------------------------------
+# ---- partial sends -------------------------------------------------------------------------------------------------
 
 
-def test_interrupted_calls_short_ones_and_full_sockets_go_on(file: LogFile, kernel: FaultyIo, way: str) -> None:
+def test_interrupted_and_short_calls_and_full_sockets_continue(file: LogFile, kernel: FaultyIo, way: str) -> None:
     """F23: EINTR, short counts, EAGAIN."""
     function = {"sendfile": "sendfile", "splice": "splice", "copied": "send"}[way]
     kernel.rule(function, at_most=777, times=1)
@@ -185,7 +185,7 @@ def test_interrupted_calls_short_ones_and_full_sockets_go_on(file: LogFile, kern
         assert kernel.hits(full) == 1
 
 
-def test_what_is_sent_bit_by_bit_to_a_socket_that_does_not_wait(file: LogFile, way: str) -> None:
+def test_partial_sends_to_a_nonblocking_socket(file: LogFile, way: str) -> None:
     counts, done, got = SendCounts(), 0, bytearray()
     with pair("tcp") as (ours, theirs):
         ours.setblocking(False)
@@ -198,8 +198,8 @@ def test_what_is_sent_bit_by_bit_to_a_socket_that_does_not_wait(file: LogFile, w
     assert counted(counts) == only(way, SIZE)
 
 
-def test_more_than_two_gib_in_a_slice_and_behind_it(tmp_path: Path, kernel: FaultyIo) -> None:
-    """A file with holes. The kernel says that it has sent what it was asked for: the bytes are no question here."""
+def test_more_than_two_gib_in_a_slice_and_after_it(tmp_path: Path, kernel: FaultyIo) -> None:
+    """A sparse file. The simulated kernel reports every requested byte as sent; the bytes are not checked."""
     size = 5 << 30
     path = tmp_path / "a"
     with path.open("wb") as sparse:
@@ -218,7 +218,7 @@ def test_more_than_two_gib_in_a_slice_and_behind_it(tmp_path: Path, kernel: Faul
 # ---- what goes wrong -----------------------------------------------------------------------------------------------
 
 
-def test_a_peer_that_vanishes_is_named_and_what_it_took_is_said(file: LogFile, way: str) -> None:
+def test_a_lost_peer_raises_with_the_number_of_bytes_sent(file: LogFile, way: str) -> None:
     counts = SendCounts()
     with pair("tcp") as (ours, theirs):
         ours.setblocking(False)
@@ -232,7 +232,7 @@ def test_a_peer_that_vanishes_is_named_and_what_it_took_is_said(file: LogFile, w
     assert counted(counts) == only(way, sum(sent) + caught.value.sent)
 
 
-def test_a_peer_that_vanishes_half_way(file: LogFile, kernel: FaultyIo, way: str) -> None:
+def test_a_peer_lost_half_way(file: LogFile, kernel: FaultyIo, way: str) -> None:
     function = {"sendfile": "sendfile", "splice": "splice", "copied": "send"}[way]
     kernel.rule(function, at_most=1000, times=2)
     kernel.rule(function, error=errno.ECONNRESET, nth=3)
@@ -242,8 +242,8 @@ def test_a_peer_that_vanishes_half_way(file: LogFile, kernel: FaultyIo, way: str
     assert counted(counts) == only(way, caught.value.sent)
 
 
-def test_no_sigpipe_even_where_the_process_would_die_of_it(tmp_path: Path) -> None:
-    """Beside one that was pending before, which stays."""
+def test_no_sigpipe_even_with_the_default_handler(tmp_path: Path) -> None:
+    """Also with a SIGPIPE that was pending before, which stays pending."""
     (tmp_path / "a").write_bytes(DATA[:5000])
     program = f"""
 import os, signal, socket
@@ -278,7 +278,7 @@ except PeerGone:
     assert (run.returncode, run.stdout) == (0, "gone set()\n" * 6 + "True\n"), run.stderr
 
 
-def test_a_peer_that_takes_nothing_is_waited_for_so_long(file: LogFile, way: str) -> None:
+def test_a_peer_that_reads_nothing_times_out(file: LogFile, way: str) -> None:
     counts = SendCounts()
     with pair("unix") as (ours, _):
         ours.settimeout(0.02)
@@ -298,7 +298,7 @@ def test_a_file_that_ends_before_the_slice(file: LogFile, kernel: FaultyIo, way:
         assert reader.finished() == DATA[10:]
 
 
-def test_a_disk_that_cannot_read_names_its_file(file: LogFile, kernel: FaultyIo, way: str) -> None:
+def test_a_disk_read_error_names_its_file(file: LogFile, kernel: FaultyIo, way: str) -> None:
     """F20: the error is the disk's, with its path, and what went before is counted."""
     function = {"sendfile": "sendfile", "splice": "splice", "copied": "pread"}[way]
     kernel.rule(function, error=errno.EIO, nth=3)
@@ -311,18 +311,18 @@ def test_a_disk_that_cannot_read_names_its_file(file: LogFile, kernel: FaultyIo,
     assert 0 < sum(counted(counts).values()) < SIZE // 2
 
 
-def test_a_signal_ends_a_send_that_a_peer_holds_up(file: LogFile, way: str) -> None:
+def test_a_signal_ends_a_blocked_send(file: LogFile, way: str) -> None:
     """G2."""
 
     class Enough(Exception):
         pass
 
     def enough(*_: object) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)  # once: the next could come behind the send
+        signal.setitimer(signal.ITIMER_REAL, 0)  # once: the next could come after the send
         raise Enough
 
     def send_under_a_timer(ours: socket.socket) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # again, if it came just before a call that waits
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)  # repeated, in case it came just before a blocking call
         send_slice(ours, file, 0, SIZE, SendCounts())
 
     before = signal.signal(signal.SIGALRM, enough)
@@ -337,7 +337,7 @@ def test_a_signal_ends_a_send_that_a_peer_holds_up(file: LogFile, way: str) -> N
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_closed_file_and_senseless_slices_are_refused(file: LogFile) -> None:
+def test_closed_files_and_invalid_slices_raise(file: LogFile) -> None:
     with pair("unix") as (ours, _):
         for position, size in ((-1, 1), (0, -1)):
             with pytest.raises(ValueError, match="negative"):
@@ -351,12 +351,12 @@ def test_a_closed_file_and_senseless_slices_are_refused(file: LogFile) -> None:
     ("size", "timeout", "error", "others_run"),
     [
         (65536, 0.0, 0, False),
-        (65536, 0.0, errno.ENOSYS, True),  # nobody knows whether the bytes are in memory
+        (65536, 0.0, errno.ENOSYS, True),  # residency is unknown
         (65537, 0.0, 0, True),
         (65536, 20.0, 0, True),
     ],
 )
-def test_other_threads_run_but_beside_a_short_send_from_memory(
+def test_the_gil_is_released_except_for_short_cached_sends(
     file: LogFile, kernel: FaultyIo, size: int, timeout: float, error: int, others_run: bool
 ) -> None:
     """G1."""
@@ -378,10 +378,10 @@ def test_other_threads_run_but_beside_a_short_send_from_memory(
         try:
             while count == 0:
                 time.sleep(0.001)
-            sys.setswitchinterval(100)  # nobody takes the lock from a thread that does not give it
-            time.sleep(0.02)  # nor does one that has waited for it since before that
+            sys.setswitchinterval(100)  # the GIL switches only when a thread releases it
+            time.sleep(0.02)  # nor does a thread that has waited since before that
             ran = False
-            for _ in range(200 if others_run else 1):  # one send may be over before the other thread has woken up
+            for _ in range(200 if others_run else 1):  # one send may end before the other thread wakes up
                 start = count
                 assert send_slice(ours, file, 0, size, SendCounts()) > 0
                 ran = count > start
@@ -407,7 +407,7 @@ def test_bytes_that_more_than_fill_a_socket(timeout: float | None) -> None:
         assert reader.finished() == DATA
 
 
-def test_bytes_to_a_peer_that_takes_nothing_or_is_gone() -> None:
+def test_bytes_to_a_blocked_or_lost_peer() -> None:
     with pair("tcp") as (ours, theirs):
         ours.settimeout(0.02)
         with pytest.raises(SendTimeout) as caught:
@@ -418,8 +418,8 @@ def test_bytes_to_a_peer_that_takes_nothing_or_is_gone() -> None:
             again_and_again(lambda: send_bytes(ours, memoryview(DATA), False))
 
 
-def test_no_sigpipe_either_where_the_call_had_moved_bytes(file: LogFile, way: str) -> None:
-    """The kernel answers with their number then, and sends the signal all the same. Here a thread does."""
+def test_no_sigpipe_after_a_partial_write(file: LogFile, way: str) -> None:
+    """The kernel then returns their number and still sends the signal. Here a thread does."""
     seen: list[int] = []
     before = signal.signal(signal.SIGPIPE, lambda number, _: seen.append(number))
     try:
@@ -427,7 +427,7 @@ def test_no_sigpipe_either_where_the_call_had_moved_bytes(file: LogFile, way: st
             sender = threading.get_ident()
 
             def read() -> None:
-                theirs.recv(1)  # it is under way, and cannot end before all is read
+                theirs.recv(1)  # it is running, and cannot end before all is read
                 signal.pthread_kill(sender, signal.SIGPIPE)
                 for _ in iter(lambda: theirs.recv(1 << 18), b""):
                     pass
@@ -442,8 +442,8 @@ def test_no_sigpipe_either_where_the_call_had_moved_bytes(file: LogFile, way: st
         signal.signal(signal.SIGPIPE, before)
 
 
-def test_a_target_that_fails_is_not_the_disk(file: LogFile, way: str) -> None:
-    """A terminal whose other end is closed gives the same EIO as a disk that cannot read."""
+def test_a_failing_target_is_not_a_disk_error(file: LogFile, way: str) -> None:
+    """A terminal whose other end is closed gives the same EIO as an unreadable disk."""
     terminal, end = os.openpty()
     tty.setraw(end)
     os.close(terminal)
@@ -455,14 +455,14 @@ def test_a_target_that_fails_is_not_the_disk(file: LogFile, way: str) -> None:
     assert caught.value.filename is None
 
 
-def test_an_exception_out_of_a_signal_handler_in_the_middle_of_a_tls_send(file: LogFile) -> None:
-    """W2: whoever goes on behind `sent` sends no byte twice."""
+def test_an_exception_from_a_signal_handler_during_a_tls_send(file: LogFile) -> None:
+    """W2: a caller that continues after `sent` sends no byte twice."""
 
     class Enough(Exception):
         pass
 
     def enough(*_: object) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)  # once: the next could come behind the send
+        signal.setitimer(signal.ITIMER_REAL, 0)  # once: the next could come after the send
         raise Enough
 
     counts, sent = SendCounts(), 0
@@ -472,7 +472,7 @@ def test_an_exception_out_of_a_signal_handler_in_the_middle_of_a_tls_send(file: 
         with ours, theirs:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-            first = send_slice(ours, file, 0, 100_001, counts)  # the buffers are not full where a piece ends
+            first = send_slice(ours, file, 0, 100_001, counts)  # at the end of a piece the buffers are not full
             signal.setitimer(signal.ITIMER_REAL, 0.3, 0.2)
             try:
                 with pytest.raises(Enough) as caught:

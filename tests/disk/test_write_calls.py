@@ -1,4 +1,4 @@
-"""Gathered writes, zeros and write-behind of a LogFile: all the bytes or an error, whatever the kernel makes of them."""
+"""Gathered writes, zeros and writeback of a LogFile: all bytes or an error, whatever the kernel returns."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def new_file(tmp_path: Path, kernel: FaultyIo) -> LogFile:
 
 @pytest.mark.parametrize("size", [1, 3000, 40_000])
 @pytest.mark.parametrize("count", [0, 1, 3, 1500])
-def test_parts_land_one_behind_the_other(tmp_path: Path, kernel: FaultyIo, size: int, count: int) -> None:
-    """More parts than one call takes, too; empty ones are no reason to stop."""
+def test_parts_are_written_in_sequence(tmp_path: Path, kernel: FaultyIo, size: int, count: int) -> None:
+    """Also more parts than one call accepts; empty parts do not end it."""
     parts = [os.urandom(size if number % 3 else 0) for number in range(count)]
     file = new_file(tmp_path, kernel)
     assert file.write_parts([bytearray(part) for part in parts], 5) == sum(map(len, parts))
@@ -35,7 +35,7 @@ def test_parts_land_one_behind_the_other(tmp_path: Path, kernel: FaultyIo, size:
     assert kernel.calls("pwritev2") <= 2
 
 
-def test_interrupted_and_short_gathered_writes_go_on_where_they_stopped(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_interrupted_and_short_gathered_writes_continue(tmp_path: Path, kernel: FaultyIo) -> None:
     kernel.rule("pwritev2", error=errno.EINTR, times=1)
     kernel.rule("pwritev2", at_most=7, nth=2)
     parts = [bytes(range(100)), b"", bytes(range(100, 150))]
@@ -43,10 +43,8 @@ def test_interrupted_and_short_gathered_writes_go_on_where_they_stopped(tmp_path
     assert (tmp_path / "a").read_bytes() == bytes(range(150))
 
 
-def test_a_full_disk_in_the_middle_of_a_gathered_write_is_an_error_with_its_path(
-    tmp_path: Path, kernel: FaultyIo
-) -> None:
-    """F15: the first part is there, the second is not; the caller knows the position it wrote to."""
+def test_a_full_disk_during_a_gathered_write_raises_with_the_path(tmp_path: Path, kernel: FaultyIo) -> None:
+    """F15: the first part is written, the second is not; the caller knows the position."""
     kernel.rule("pwritev2", at_most=10, times=1)
     kernel.rule("pwritev2", error=errno.ENOSPC, nth=2)
     with pytest.raises(OSError, match="No space") as caught:
@@ -55,16 +53,16 @@ def test_a_full_disk_in_the_middle_of_a_gathered_write_is_an_error_with_its_path
     assert (tmp_path / "a").read_bytes() == b"a" * 10
 
 
-def test_what_is_no_buffer_leaves_the_file_and_the_others_alone(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_a_non_buffer_raises_and_writes_nothing(tmp_path: Path, kernel: FaultyIo) -> None:
     good = bytearray(b"good")
     with pytest.raises(TypeError):
         new_file(tmp_path, kernel).write_parts([good, "text"], 0)  # type: ignore[list-item]
-    good.clear()  # no view of it is left
+    good.clear()  # no view of it remains
     assert (tmp_path / "a").read_bytes() == b""
 
 
 @pytest.mark.parametrize("size", [0, 1, 16 << 10, (16 << 10) + 1, (3 << 20) + 7])
-def test_zeros_are_written_and_make_the_file_that_long(tmp_path: Path, kernel: FaultyIo, size: int) -> None:
+def test_zeros_are_written_and_extend_the_file(tmp_path: Path, kernel: FaultyIo, size: int) -> None:
     file = new_file(tmp_path, kernel)
     file.write(b"data", 0)
     file.preallocate(4, size, zeros=True)
@@ -72,14 +70,14 @@ def test_zeros_are_written_and_make_the_file_that_long(tmp_path: Path, kernel: F
     assert kernel.calls("fallocate") == 0
 
 
-def test_zeros_that_do_not_fit_are_an_error(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_zeros_that_do_not_fit_raise(tmp_path: Path, kernel: FaultyIo) -> None:
     """F15."""
     kernel.rule("pwritev2", error=errno.ENOSPC, nth=2)
     with pytest.raises(OSError, match="No space"):
         new_file(tmp_path, kernel).preallocate(0, 3 << 20, zeros=True)
 
 
-def test_write_behind_tells_of_errors(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_writeback_raises_errors(tmp_path: Path, kernel: FaultyIo) -> None:
     """F19."""
     file = new_file(tmp_path, kernel)
     file.write(b"x" * 10_000, 0)
@@ -93,14 +91,14 @@ def test_write_behind_tells_of_errors(tmp_path: Path, kernel: FaultyIo) -> None:
     assert kernel.calls("sync_file_range") == 3  # S4: asked once
 
 
-def test_advice_that_is_refused_is_no_error(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_refused_advice_does_not_raise(tmp_path: Path, kernel: FaultyIo) -> None:
     file = new_file(tmp_path, kernel)
     kernel.rule("fadvise", error=errno.EINVAL)
     file.advise(0, 0, os.POSIX_FADV_DONTNEED)
     assert kernel.calls("fadvise") == 1
 
 
-def test_nothing_of_it_works_on_a_closed_file(tmp_path: Path, kernel: FaultyIo) -> None:
+def test_a_closed_file_refuses_every_call(tmp_path: Path, kernel: FaultyIo) -> None:
     file = new_file(tmp_path, kernel)
     file.close()
     with pytest.raises(ValueError, match="is closed"):

@@ -1,6 +1,6 @@
 /* A buffer of batches: header, framing, and the walk over each payload, record by record and as a whole.
  *
- * Checksums are not asked for: a fuzzer cannot guess them, and whoever means harm can compute them.
+ * Checksums are not required: a fuzzer cannot guess them, and an attacker can compute them.
  */
 #include "fuzz.h"
 
@@ -11,7 +11,7 @@ static int inside(const uint8_t *part, int32_t part_size, const uint8_t *at, siz
     return part_size < 0 ? part == NULL : part >= at && (size_t)(part - at) <= size && (size_t)part_size <= size - (size_t)(part - at);
 }
 
-/* Every record and header of a payload, until one is refused; answers how the walk ended. */
+/* Every record and header of a payload, until one is refused; returns the status of the walk. */
 static int walk(const uint8_t *payload, size_t size, int32_t count, int32_t *bad) {
     size_t at = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -43,7 +43,7 @@ static int walk(const uint8_t *payload, size_t size, int32_t count, int32_t *bad
 }
 
 static void payload(const uint8_t *at, size_t size, const kl_batch_t *b) {
-    /* What callers ask before the walk: no more records than bytes can hold. */
+    /* The check that callers make before the walk: no more records than the bytes can hold. */
     int32_t count = b->count;
     if ((size_t)count > size / KL_RECORD_MIN)
         return;

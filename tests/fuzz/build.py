@@ -1,12 +1,12 @@
-"""Builds and runs the fuzz targets: python -m tests.fuzz.build [--seconds N] [NAME ...]
+"""Build and run the fuzz targets: python -m tests.fuzz.build [--seconds N] [NAME ...]
 
     tests/fuzz/<name>_fuzz.c    over csrc, by libFuzzer with address and undefined sanitizers (clang)
-    tests/fuzz/face.py          over the Python face, by atheris: the codecs' framing and the text files are Python
-    tests/fuzz/kept/<name>/     inputs that once failed, and others worth keeping; each run begins with them
-    build/fuzz/                 programs, seeds made of tests/golden, and what runs add to them; findings too
+    tests/fuzz/face.py          over the Python API, by atheris: the codecs' framing and the text files are Python
+    tests/fuzz/kept/<name>/     inputs that once failed, and other useful ones; each run begins with them
+    build/fuzz/                 programs, seeds made from tests/golden, new inputs of runs, and findings
 
-A finding stops the run with its input in build/fuzz/found/: copy it to kept/<name>/, where replay.c and the suite read
-it from then on, with any compiler.
+A finding stops the run with its input in build/fuzz/found/: copy it to kept/<name>/, where replay.c and the suite then
+read it, with any compiler.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fno-omit-frame-pointer", "
 
 
 class Unavailable(Exception):
-    """Something this machine lacks; the text says what."""
+    """This machine lacks something; the text names it."""
 
 
 def _sources() -> list[str]:
@@ -58,7 +58,7 @@ def build_fuzzer(name: str) -> Path:
 
 
 def build_replay(name: str) -> Path:
-    """The same target with a main() of ours, by whatever C compiler there is."""
+    """The same target with its own main(), built by any C compiler."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
         raise Unavailable("a C compiler")
@@ -70,14 +70,14 @@ def kept(name: str) -> list[Path]:
 
 
 def seeds(name: str) -> Path:
-    """Directory of seeds for one target, made of the golden files."""
+    """A directory of seeds for one target, made from the golden files."""
     folder = WORK / "seeds" / name
     make_seeds(folder, name)
     return folder
 
 
 def run(name: str, seconds: int) -> subprocess.CompletedProcess[str]:
-    """Fuzz for that long; the exit status is libFuzzer's."""
+    """Fuzz for this long; returns libFuzzer's exit status."""
     corpus, found = WORK / "corpus" / name, WORK / "found"
     corpus.mkdir(parents=True, exist_ok=True)
     found.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
-/* What a compaction does with a batch: choices:16 payload.
+/* The compaction of a batch: choices:16 payload.
  *
  *   choices := attributes:u8 rules:u8 count:u16 base:u32 slots:u8 start:u8 spread:u16 latest:u16 delta:u16
  *   rules   := bit 0 everything stays, 1 stale offsets are tracked, 2 a key is purged, 3 a marker is done, 4 the horizon is
  *              over, 5 magic 1, 6 its tombstones stay
  *
- * Both passes accept where the walk accepts. The survivors are those of a plain model, record by record; what is written fits
- * where it was said to fit, and a reader finds it; a search finds a key as often as it is there.
+ * Both passes accept where the walk accepts. The survivors are those of a plain model, record by record; the written
+ * batch fits the announced size, and a reader finds it; a search finds a key as often as it occurs.
  */
 #include "fuzz.h"
 
@@ -28,7 +28,7 @@ static int same(const kl_record_t *a, const uint8_t *key, int32_t size) {
     return a->key != NULL && key != NULL && a->key_size == size && memcmp(a->key, key, (size_t)size) == 0;
 }
 
-/* What the map is to say of a key: the last offset that was put for it; -1 for none. */
+/* The expected value of the map for a key: the last offset put for it; -1 for none. */
 static int64_t last_put(const seen_t *seen, int32_t count, const kl_record_t *record, int64_t start, int64_t latest) {
     for (int32_t i = count; i-- > 0;) {
         if (seen[i].offset >= start && seen[i].offset <= latest && same(&seen[i].record, record->key, record->key_size))
@@ -45,7 +45,7 @@ static int rises(const seen_t *seen, int32_t count) {
     return 1;
 }
 
-/* The survivors that were written, against the records that they were chosen of: at each place the next that stays. */
+/* Compares the written survivors with the source records: at each place the next one that stays. */
 static void check_written(const kl_batch_t *b, const kl_cleaned_t *cleaned, const seen_t *seen, int32_t count,
                           const uint8_t *stays, const uint8_t *written, int64_t size) {
     const uint8_t *at = written, *end = written + size;
@@ -169,7 +169,7 @@ static void batch(kl_batch_t *b, const uint8_t *payload, size_t size, const uint
         }
     }
     CLAIM(latest >= -1 && map.size <= map.limit);
-    /* A map that was full in the middle knows the keys up to `latest`, as long as offsets rise. */
+    /* A map that became full holds the keys up to `latest`, as long as offsets rise. */
     if (status == KL_EFULL && !rises(seen, b->count))
         goto done;
     if (status == KL_OK)

@@ -1,4 +1,4 @@
-/* Batches to Arrow columns: choices:6 batch*; what is exported keeps Arrow's promises to a consumer who trusts it.
+/* Batches to Arrow columns: choices:6 batch*; the exported arrays are valid Arrow data.
  *
  *   choices := fields:u8 start:u8 stop:u8 hint:u8 views:u8 ...
  *                      a bit for each field that is left out; offsets relative to the first batch, 0 is all; views by bit 0
@@ -49,7 +49,7 @@ static void binary(const struct ArrowArray *a, int text) {
     }
 }
 
-/* What views point into, in exact blocks of their own: they are let go one by one, when the last share goes. */
+/* The buffers of views, in separate blocks of exact size: each is released with its last share. */
 static int pinned, let_go;
 
 static void let_go_of(void *payload) {
@@ -97,7 +97,7 @@ static void lists(const struct ArrowArray *a) {
     binary(items->children[1], 0);
 }
 
-/* Gives up the columns: the array alone has to keep what it shows. */
+/* Releases the columns: the array alone must keep its buffers. */
 static void exported(kl_columns_t *columns, const kl_column_t *kinds, int n, int views) {
     struct ArrowArray array;
     CLAIM(kl_columns_export(columns, &array) == KL_OK);
@@ -166,7 +166,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             return 0;
         }
         CLAIM(valid == KL_OK && kl_columns_rows(columns) - before <= b.count);
-        /* A record may say an offset behind its batch's last one, even 2^63-1, which no stop is behind. */
+        /* A record's offset may exceed its batch's last one, even 2^63-1, which no stop exceeds. */
         if (choices[1] == 0 && choices[2] == 0 && b.base_offset < INT64_MAX - INT32_MAX)
             CLAIM(kl_columns_rows(columns) - before == b.count);
         at += KL_BATCH_HEADER + payload_size;

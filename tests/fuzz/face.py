@@ -1,7 +1,7 @@
-"""The Python face under atheris: python -m tests.fuzz.face NAME [libFuzzer's options] [corpus ...]
+"""The Python API under atheris: python -m tests.fuzz.face NAME [libFuzzer's options] [corpus ...]
 
-Bytes from outside come out as values or as klog's own errors for bad bytes; anything else ends the run. Without atheris
-the targets can still be called: the suite replays kept inputs.
+Input bytes decode to values or raise klog's own errors for bad bytes; anything else ends the run. Without atheris the
+targets can still be called: the suite replays kept inputs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CONFIGS = tuple(
 
 
 def decode_target(data: bytes) -> None:
-    """A buffer of batches, through each of the doors, which agree. An odd first byte: with lengths and sums put right."""
+    """A buffer of batches, through each reader; all agree. An odd first byte: with recomputed lengths and checksums."""
     if not data:
         return
     data = reseal(data[1:]) if data[0] & 1 else data[1:]
@@ -66,7 +66,7 @@ def decode_target(data: bytes) -> None:
 
 
 def append_target(data: bytes) -> None:
-    """rules:u8 produced: a leader refuses it by name, or stores what a reader takes. An odd first byte as above."""
+    """rules:u8 produced: a leader raises a KlogError, or stores what a reader accepts. An odd first byte as above."""
     if not data:
         return
     config = _CONFIGS[data[0] >> 1 & 3]
@@ -84,7 +84,7 @@ def decompress_target(data: bytes) -> None:
 
 
 def segment_target(data: bytes) -> None:
-    """A .log file, scanned as recovery does; what it calls good is good. Sound messages of magic 0 and 1 stop it."""
+    """A .log file, scanned as recovery does; its valid prefix is valid. Valid messages of magic 0 and 1 stop it."""
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
@@ -102,7 +102,7 @@ def segment_target(data: bytes) -> None:
 
 
 class _Kept:
-    """What a rewriting writes."""
+    """Receives the batches that a rewriting keeps."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -113,7 +113,7 @@ class _Kept:
 
 
 def _compacted(data: bytes, start: int, latest_of: KeyMap, aborted: list[AbortedTransaction]) -> bytes:
-    """Both passes over a segment of the offsets [0, 2^31), as a round makes them; what it leaves."""
+    """Run both passes over a segment of the offsets [0, 2^31), as in a round; return what is left."""
     kept = _Kept()
     with tempfile.TemporaryFile() as file:
         file.write(data)
@@ -134,8 +134,8 @@ def _compacted(data: bytes, start: int, latest_of: KeyMap, aborted: list[Aborted
 
 
 def compact_target(data: bytes) -> None:
-    """rules:u8 start:u8 segment: CorruptBatch, or what a reader takes, all of it there before, none twice, and sound
-    enough to be compacted again. An odd first byte as above."""
+    """rules:u8 start:u8 segment: CorruptBatch, or a subset of the records, without duplicates, valid enough to be
+    compacted again. An odd first byte as above."""
     if len(data) < 2:
         return
     segment = reseal(data[2:]) if data[0] & 1 else data[2:]
@@ -179,7 +179,7 @@ def main() -> None:
     import atheris
 
     name = sys.argv.pop(1)
-    # What is Python in these rooms is watched for new paths; the native modules are libFuzzer's business in C.
+    # Coverage is measured for Python code of these packages; libFuzzer covers the native modules in C.
     for module in ("klog.codec.compress", "klog.log.directory.checkpoint", "klog.log.state.producers"):
         for item in vars(sys.modules[module]).values():
             if callable(item) and getattr(item, "__module__", "") == module and hasattr(item, "__code__"):

@@ -1,8 +1,8 @@
-/* What the fuzz targets share.  Each *_fuzz.c defines LLVMFuzzerTestOneInput over csrc; libFuzzer brings main(), or
- * replay.c where there is none.
+/* Shared by the fuzz targets.  Each *_fuzz.c defines LLVMFuzzerTestOneInput over csrc; libFuzzer provides main(), or
+ * replay.c without it.
  *
- * Inputs are copied to the end of a block of their own, so that the sanitizer sees a read of one byte too many. A claim
- * that does not hold ends the process, as a sanitizer's finding does.
+ * Inputs are copied to the end of a block of their own, so that the sanitizer detects a read past the end. A failed
+ * claim ends the process, as a sanitizer's finding does.
  */
 #ifndef KL_FUZZ_H
 #define KL_FUZZ_H
@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         }                                                                                                              \
     } while (0)
 
-/* Exactly these bytes in a block of their own; free() it. */
+/* Exactly these bytes in a separate block; free() it. */
 static inline uint8_t *fuzz_exact(const uint8_t *data, size_t size) {
     uint8_t *copy = malloc(size != 0 ? size : 1);
     if (copy == NULL)

@@ -1,4 +1,4 @@
-/* Index files that anyone may have written, and an indexer fed with any batches.
+/* Arbitrary index files, and an indexer with arbitrary batches.
  *
  *   input := choices:24 entry*      entries of 8 bytes for one index, of 12 for the other, over the same bytes
  */
@@ -14,7 +14,7 @@ static int32_t offset_of(const uint8_t *e, int32_t i) { return (int32_t)kl_load_
 static int32_t position_of(const uint8_t *e, int32_t i) { return (int32_t)kl_load_u32(e + 8 * i + 4); }
 static int64_t time_of(const uint8_t *e, int32_t i) { return (int64_t)kl_load_u64(e + 12 * i); }
 
-/* The searches against a walk from the front. */
+/* The searches compared with a walk from the front. */
 static void offsets(const uint8_t *data, size_t size, int32_t target) {
     uint8_t *e = fuzz_exact(data, size / 8 * 8);
     int32_t n = (int32_t)(size / 8);
@@ -29,7 +29,7 @@ static void offsets(const uint8_t *data, size_t size, int32_t target) {
         position++;
     CLAIM(kl_offset_index_floor(e, sound, target) == floor);
     CLAIM(kl_offset_index_position(e, sound, target) == position);
-    /* Entries in no order: any slot will do, a wild read will not. */
+    /* Entries in no order: any slot is a valid result, an out-of-bounds read is not. */
     floor = kl_offset_index_floor(e, n, target);
     position = kl_offset_index_position(e, n, target);
     CLAIM(floor >= -1 && floor < n && position >= 0 && position <= n);
@@ -50,7 +50,7 @@ static void times(const uint8_t *data, size_t size, int64_t target) {
     free(e);
 }
 
-/* Batches out of the input, as far as they fit; then the files hold what a reader takes for sound. */
+/* Batches from the input, as far as they fit; then a reader accepts the files. */
 static void indexer(const uint8_t *data, size_t size, const uint8_t *choices) {
     kl_indexer_t x;
     int64_t base = (int64_t)(kl_load_u64(choices) >> 1);

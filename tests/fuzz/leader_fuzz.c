@@ -1,8 +1,8 @@
-/* What a leader takes: choices:16 subject; a payload of magic 2, or a set of messages.
+/* The leader's validator: choices:16 subject; a payload of magic 2, or a set of messages.
  *
  *   choices := kind:u8 rules:u8 count:u16 offset:i64 spread:u32     kind: bit 0 a set, bit 1 its magic, bit 2 wrapped
  *
- * What is written anew is as long as was said beforehand, and a reader finds all of its records, in their order.
+ * Rewritten batches have the announced length, and a reader finds all of their records, in order.
  */
 #include "fuzz.h"
 
@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             .wrapped = choices[0] >> 2 & 1,
         };
         messages(&set, &rules);
-    } else if (count != 0 && count <= size / KL_RECORD_MIN) { /* no leader scans a batch of none */
+    } else if (count != 0 && count <= size / KL_RECORD_MIN) { /* no leader scans an empty batch */
         batch(exact, size, count, offset, &rules);
     }
     free(exact);

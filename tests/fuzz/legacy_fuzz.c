@@ -1,8 +1,8 @@
-/* Messages of magic 0 and 1 made into records: choices:12 message*; what comes out is what went in, and no larger.
+/* Messages of magic 0 and 1 made into records: choices:12 message*; the records equal the messages, and are no larger.
  *
  *   choices := kind:u8 attributes:u8 offset:i64 touch:u16     kind: bit 0 a wrapper, bit 1 its magic; bit 2 touches a byte
  *
- * Checksums are not asked for; that of a message is computed the plain way beside.
+ * Checksums are not required; a message's checksum is also computed by the plain implementation.
  */
 #include "fuzz.h"
 
@@ -26,7 +26,7 @@ static uint32_t plain_crc(const uint8_t *at, size_t size) {
     return ~crc;
 }
 
-/* As far as messages go: answers how many, and *end where they end. */
+/* Returns how many messages there are, and sets *end to their end. */
 static int32_t walk(const uint8_t *set, size_t size, size_t *end) {
     int32_t count = 0;
     kl_message_t m;
@@ -47,7 +47,7 @@ static int same(const uint8_t *a, int32_t a_size, const uint8_t *b, int32_t b_si
     return a_size == b_size && (a_size <= 0 || memcmp(a, b, (size_t)a_size) == 0);
 }
 
-/* Record by record what the messages say. */
+/* Compares the records with the messages, one by one. */
 static void compare(const uint8_t *set, size_t size, const kl_message_t *wrapper, const kl_legacy_t *shape,
                     const uint8_t *payload) {
     size_t at = 0, from = 0, used;
@@ -87,7 +87,7 @@ static void converted(uint8_t *set, size_t size, const kl_message_t *wrapper, in
     CLAIM(kl_legacy_write(set, size, wrapper, &shape, payload) == KL_OK);
     CLAIM(kl_payload_validate(payload, (size_t)shape.payload_size, shape.count, -1, &bad) == KL_OK);
     compare(set, size, wrapper, &shape, payload);
-    if (choices[0] & 4) { /* somebody writes to a mapping that is shared */
+    if (choices[0] & 4) { /* another process writes to a shared mapping */
         set[kl_load_u16(choices + 10) % size] ^= choices[1] | 1;
         status = kl_legacy_write(set, size, wrapper, &shape, payload);
         CLAIM(status == KL_OK || status == KL_ELENGTH);

@@ -1,4 +1,4 @@
-/* main() for a fuzz target without libFuzzer: run it over files, each named on the command line, and over every cut of
+/* main() for a fuzz target without libFuzzer: runs it over files named on the command line, and over every prefix of
  * those up to 1 KiB.  Any compiler with sanitizers will do. */
 #include "fuzz.h"
 

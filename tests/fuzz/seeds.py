@@ -1,4 +1,4 @@
-"""Small seeds for the fuzz targets, made of what Kafka wrote under tests/golden."""
+"""Small seeds for the fuzz targets, made from Kafka's files under tests/golden."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COUNT_MAX = 80
 
 
 def batches(data: bytes) -> Iterator[bytes]:
-    """The batches of a good .log file, by their lengths alone."""
+    """The batches of a valid .log file, by their lengths only."""
     at = 0
     while at + 61 <= len(data):
         size = struct.unpack_from(">i", data, at + 8)[0] + 12
@@ -28,7 +28,7 @@ def golden_batches() -> Iterator[bytes]:
 
 
 def legacy_messages() -> Iterator[bytes]:
-    """Messages of magic 1, some of them wrappers of gzip."""
+    """Messages of magic 1, some of them gzip wrappers."""
     for path in sorted(GOLDEN.glob("cleaner/legacy-v1/before/*/*.log")):
         data, at = path.read_bytes(), 0
         while at < len(data):
@@ -38,19 +38,19 @@ def legacy_messages() -> Iterator[bytes]:
 
 
 def _legacy() -> Iterator[bytes]:
-    """As they stand; and what is in a wrapper, behind the choices that say so: its kind, attributes and offset."""
+    """The messages as they are, and those inside a wrapper after bytes that select its kind, attributes and offset."""
     for message in legacy_messages():
         yield bytes(12) + message
         if message[17] & 7:
             yield b"\3\1" + message[:8] + bytes(2) + gzip.decompress(message[34:])
             yield b"\7\x08" + message[:8] + b"\0\x09" + gzip.decompress(message[34:])
-    # Magic 0 has no timestamp; its checksums nobody asks for.
+    # Magic 0 has no timestamp; its checksums are not checked.
     for message in legacy_messages():
         yield bytes(12) + message[:8] + struct.pack(">i", len(message) - 20) + message[12:16] + b"\0\0" + message[26:]
 
 
 def _leader() -> Iterator[bytes]:
-    """Payloads as producers send them, and messages of magic 0 and 1, bare and out of their wrappers."""
+    """Payloads as producers send them, and messages of magic 0 and 1, plain and without their wrappers."""
     for batch in golden_batches():
         attributes, count = struct.unpack_from(">h", batch, 21)[0], struct.unpack_from(">i", batch, 57)[0]
         if len(batch) <= _BYTES_MAX and not attributes & 7:
@@ -64,7 +64,7 @@ def _leader() -> Iterator[bytes]:
 
 
 def _clean() -> Iterator[bytes]:
-    """Plain payloads as golden batches have them, by each of some rules."""
+    """Uncompressed payloads of golden batches, by each of some rules."""
     for number, batch in enumerate(golden_batches()):
         attributes, delta = struct.unpack_from(">hi", batch, 21)
         count = struct.unpack_from(">i", batch, 57)[0]
@@ -83,7 +83,7 @@ def _decompress(data: bytes) -> bytes:
 
 
 def _segments() -> Iterator[bytes]:
-    """Whole small segments of Kafka's, to be cleaned: records, transactions, markers, several keys."""
+    """Whole small segments of Kafka, for cleaning: records, transactions, markers, several keys."""
     for path in sorted(GOLDEN.glob("*/logdir/*/*.log")):
         data = path.read_bytes()
         if 61 < len(data) <= 2 * _BYTES_MAX:
@@ -127,7 +127,7 @@ def _of(name: str) -> Iterator[bytes]:
 
 
 def make_seeds(folder: Path, name: str) -> None:
-    """One file each, named by its content; of many that are alike in size and first byte the first."""
+    """One file each, named by its content; of several with the same size and first byte only the first."""
     folder.mkdir(parents=True, exist_ok=True)
     met: set[tuple[int, bytes]] = set()
     for seed in _of(name):

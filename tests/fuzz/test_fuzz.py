@@ -14,7 +14,7 @@ SECONDS = int(os.environ.get("KLOG_FUZZ_SECONDS", "60"))
 
 
 @pytest.mark.parametrize("name", build.C_TARGETS)
-def test_c_targets_take_golden_bytes_and_every_input_that_was_kept(name: str) -> None:
+def test_c_targets_accept_golden_bytes_and_kept_inputs(name: str) -> None:
     try:
         program = build.build_replay(name)
     except build.Unavailable as missing:
@@ -27,7 +27,7 @@ def test_c_targets_take_golden_bytes_and_every_input_that_was_kept(name: str) ->
 
 
 @pytest.mark.parametrize("name", build.FACE_TARGETS)
-def test_the_python_face_takes_them_too(name: str) -> None:
+def test_python_targets_accept_golden_bytes_and_kept_inputs(name: str) -> None:
     inputs = [*sorted(build.seeds(name).iterdir()), *build.kept(name)]
     assert inputs
     for path in inputs:
@@ -39,7 +39,7 @@ def test_the_python_face_takes_them_too(name: str) -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(SECONDS + 900)
 @pytest.mark.parametrize("name", build.C_TARGETS + build.FACE_TARGETS)
-def test_a_search_finds_nothing(name: str) -> None:
+def test_fuzzing_finds_nothing(name: str) -> None:
     try:
         done = build.run(name, SECONDS)
     except build.Unavailable as missing:

@@ -1,4 +1,4 @@
-/* Varints, UTF-8 repair and the checksum: each against the plain way to do it. */
+/* Varints, UTF-8 repair and the checksum: each compared with a plain implementation. */
 #include "fuzz.h"
 
 #include "crc32c.h"
@@ -78,7 +78,7 @@ static void checksums(const uint8_t *at, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t *copy = fuzz_exact(data, size);
-    size_t from = size > 64 ? size - 64 : 0; /* each start near the end: a read past it is seen */
+    size_t from = size > 64 ? size - 64 : 0; /* each start near the end: a read past it is detected */
     for (size_t at = from; at <= size; at++)
         varints(copy + at, size - at);
     utf8(copy, size);

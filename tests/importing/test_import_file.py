@@ -1,4 +1,4 @@
-"""A file becomes a topic, or the topic stays as it was and the error names file and line."""
+"""A file becomes a topic, or the topic stays unchanged and the error names file and line."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_csv_rows_become_json_in_file_order(tmp_path: Path) -> None:
     assert (result.min_timestamp, result.max_timestamp) == (T, T + 7_200_000)
 
 
-def test_a_new_topic_keeps_its_history_unless_told(tmp_path: Path) -> None:
+def test_a_new_topic_keeps_all_records_by_default(tmp_path: Path) -> None:
     path, data = _file(tmp_path, "f.csv", CSV), tmp_path / "data"
     import_file(path, data, "kept", partitions=3, config={"segment.bytes": "1048576"})
     import_file(path, data, "eaten", config={"retention.ms": "5"})
@@ -184,36 +184,36 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "options", "line", "said"), BAD)
-def test_a_bad_row_names_file_and_line_and_nothing_happens(
-    name: str, content: bytes, options: dict[str, Any], line: int, said: str, tmp_path: Path
+@pytest.mark.parametrize(("name", "content", "options", "line", "expected"), BAD)
+def test_a_bad_row_raises_with_file_and_line_and_nothing_is_appended(
+    name: str, content: bytes, options: dict[str, Any], line: int, expected: str, tmp_path: Path
 ) -> None:
     path = _file(tmp_path, name, content)
-    with pytest.raises(RowError, match=said) as caught:
+    with pytest.raises(RowError, match=expected) as caught:
         import_file(path, tmp_path / "data", "t", **options)
     assert (caught.value.path, caught.value.line) == (str(path), line)
     assert str(caught.value).startswith(f"{path}, line {line}: ")
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize(("name", "content", "options", "line", "said"), BAD)
-def test_a_topic_that_exists_stays_as_it_was(
-    name: str, content: bytes, options: dict[str, Any], line: int, said: str, tmp_path: Path
+@pytest.mark.parametrize(("name", "content", "options", "line", "expected"), BAD)
+def test_an_existing_topic_stays_unchanged_on_an_error(
+    name: str, content: bytes, options: dict[str, Any], line: int, expected: str, tmp_path: Path
 ) -> None:
     with klog.open(tmp_path / "data", create=True) as logs:
         logs.create_topic("t", config=options.get("config"))
         logs.append("t", [(b"k", b"before")])
     before = _digests(tmp_path / "data")
-    with pytest.raises(RowError, match=said):
+    with pytest.raises(RowError, match=expected):
         import_file(_file(tmp_path, name, content), tmp_path / "data", "t", **options)
     assert _digests(tmp_path / "data") == before
-    with pytest.raises(RowError, match=said):
+    with pytest.raises(RowError, match=expected):
         import_file(_file(tmp_path, name, content), tmp_path / "data", "new", **options)
     with klog.open(tmp_path / "data", read_only=True) as logs:
         assert list(logs.topics()) == ["t"]
 
 
-def test_a_missing_column_is_named_with_the_nearest(tmp_path: Path) -> None:
+def test_a_missing_column_raises_with_the_nearest_name(tmp_path: Path) -> None:
     path = _file(tmp_path, "f.csv", CSV)
     for options in ({"key": "nmae"}, {"timestamp": "nmae"}):
         with pytest.raises(UnknownColumn, match=r"no column 'nmae'; did you mean 'name'\?.*id, name, price, when"):
@@ -223,7 +223,7 @@ def test_a_missing_column_is_named_with_the_nearest(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_wrong_settings_are_named_before_anything_happens(tmp_path: Path) -> None:
+def test_invalid_settings_raise_before_anything_is_created(tmp_path: Path) -> None:
     path, data = _file(tmp_path, "f.csv", CSV), tmp_path / "data"
     with pytest.raises(InvalidConfig, match=r"did you mean segment\.bytes"):
         import_file(path, data, "t", config={"segment.byts": "5"})
@@ -244,13 +244,13 @@ def test_wrong_settings_are_named_before_anything_happens(tmp_path: Path) -> Non
     assert import_file(path, data, "t", partitions=1, config={"retention.ms": "-1"}).partitions == {0: (3, 6)}
 
 
-def test_an_endless_line_is_refused_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "LINE_BYTES_MAX", 1 << 20)
     with pytest.raises(RowError, match="a line longer than 1 MiB"):
         import_file(_file(tmp_path, "f.jsonl", b"x" * (3 << 20)), tmp_path / "data", "t")
 
 
-def test_a_file_that_changes_between_the_passes_is_noticed(tmp_path: Path) -> None:
+def test_a_file_that_changes_between_the_passes_raises(tmp_path: Path) -> None:
     path = _file(tmp_path, "f.csv", CSV)
 
     def meddle(event: klog.progress.Event) -> None:
@@ -262,7 +262,7 @@ def test_a_file_that_changes_between_the_passes_is_noticed(tmp_path: Path) -> No
     assert caught.value.__notes__ == ["0 of 3 records were appended to t before that"]
 
 
-def test_keys_choose_partitions_as_kafkas_producer_does(tmp_path: Path) -> None:
+def test_keys_are_partitioned_as_by_kafkas_producer(tmp_path: Path) -> None:
     text = "k\n" + "".join(f"key{i % 7}\n" for i in range(700))
     result = import_file(_file(tmp_path, "f.csv", text), tmp_path / "data", "t", key="k", partitions=4)
     assert sum(stop - start for start, stop in result.partitions.values()) == 700
@@ -286,7 +286,7 @@ def test_progress_runs_over_both_passes_in_bytes(tmp_path: Path) -> None:
     assert [event.stage for event in events] == sorted((event.stage for event in events), reverse=True)
 
 
-def test_an_empty_file_makes_an_empty_topic(tmp_path: Path) -> None:
+def test_an_empty_file_creates_an_empty_topic(tmp_path: Path) -> None:
     assert import_file(_file(tmp_path, "f.csv", "a,b\n"), tmp_path / "data", "t").records == 0
     assert _records(tmp_path / "data") == []
 
@@ -297,7 +297,7 @@ def test_without_a_time_column_records_get_the_time_of_the_append(tmp_path: Path
     assert {record.timestamp for record in _records(tmp_path / "data")} == {1_700_000_000_123}
 
 
-def test_a_whole_log_manager_can_be_handed_in(tmp_path: Path) -> None:
+def test_a_log_manager_can_be_passed(tmp_path: Path) -> None:
     with klog.open(tmp_path / "data", create=True) as logs:
         assert import_file(_file(tmp_path, "f.csv", CSV), logs, "t").records == 3
         assert logs.log("t").log_end_offset == 3

@@ -1,4 +1,4 @@
-"""Cells become JSON, and times become milliseconds, by their text alone."""
+"""Cells become JSON, and times become milliseconds, from their text only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = 1360299600000  # 2013-02-08T05:00:00Z
         (".5", '".5"'),
         ("12e4", '"12e4"'),
         ("-", '"-"'),
-        ("\u0663", '"\u0663"'),  # a digit, but not of JSON
+        ("\u0663", '"\u0663"'),  # a digit, but not in JSON
         ("NA", '"NA"'),
         ("NaN", '"NaN"'),
         ("True", '"True"'),
@@ -45,7 +45,7 @@ T = 1360299600000  # 2013-02-08T05:00:00Z
         ("Zürich", '"Zürich"'),
     ],
 )
-def test_a_cell_is_what_its_text_says(cell: str, expected: str) -> None:
+def test_a_cells_type_follows_from_its_text(cell: str, expected: str) -> None:
     assert cell_to_json(cell) == expected
 
 
@@ -89,14 +89,14 @@ def test_a_date_is_its_midnight() -> None:
     assert milliseconds(datetime.date(2013, 2, 8)) == milliseconds("2013-02-08") == T - 5 * 3_600_000
 
 
-def test_milliseconds_are_cut_not_rounded() -> None:
+def test_milliseconds_are_truncated_not_rounded() -> None:
     assert milliseconds("2013-02-08T05:00:00.000999Z") == T
 
 
 @pytest.mark.parametrize(
     "value", [None, "", "UA", "5 o'clock", True, 1.5, "-5", -5, "1969-12-31", "9" * 30, b"x", [], "1e3"]
 )
-def test_what_is_no_time_is_refused(value: object) -> None:
+def test_invalid_times_raise(value: object) -> None:
     with pytest.raises(ValueError, match=r"time|1970|64 bits"):
         milliseconds(value)
 

@@ -1,4 +1,4 @@
-"""dump gives what Kafka's own reader found; ls what the manifests say. Both leave no trace."""
+"""dump returns what Kafka's own reader found; ls matches the manifests. Neither changes a file."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def _bytes(entry: dict[str, Any], name: str) -> bytes | None:
 
 
 @pytest.mark.parametrize("partition", golden.all_partitions(), ids=lambda partition: partition.id)
-def test_records_are_those_of_kafka(partition: golden.Partition) -> None:
+def test_records_match_kafkas(partition: golden.Partition) -> None:
     found = []
     for file in dump(partition.directory):
         assert file.leftover is None or file.leftover == "deleted"
         for entry in file.entries:
             json.dumps(entry)
             assert entry["type"] != "problem"
-            # metadata snapshots of KRaft are batches too, and count from 0: no part of the log
+            # metadata snapshots of KRaft are batches too, with offsets from 0: not part of the log
             if entry["type"] == "batch" and file.path.endswith(".log"):
                 assert entry["valid"]
                 assert len(entry["records"]) == entry["count"]
@@ -67,7 +67,7 @@ def test_records_are_those_of_kafka(partition: golden.Partition) -> None:
     assert got == expected
 
 
-def test_control_records_of_kraft_say_what_is_in_them() -> None:
+def test_control_records_of_kraft_are_decoded() -> None:
     found: dict[str, list[dict[str, Any]]] = {}
     for directory in sorted(golden.HOME.glob("*/logdir")):
         for file in dump(directory):
@@ -78,7 +78,7 @@ def test_control_records_of_kraft_say_what_is_in_them() -> None:
     kinds = {"leader_change", "snapshot_header", "snapshot_footer", "kraft_version", "kraft_voters"}
     assert set(found) == kinds
     assert {version["kraft_version"] for version in found["kraft_version"]} == {1}
-    assert {voter["endpoints"][0]["name"] for said in found["kraft_voters"] for voter in said["voters"]} == {
+    assert {voter["endpoints"][0]["name"] for voters in found["kraft_voters"] for voter in voters["voters"]} == {
         "CONTROLLER"
     }
     assert {change["leader_id"] for change in found["leader_change"]} == {1}
@@ -106,7 +106,7 @@ def test_every_kind_of_file_has_its_entries(tmp_path: Path) -> None:
     assert golden.file_tree(directory) == before
 
 
-def test_txn_index_entries_are_those_of_the_manifest() -> None:
+def test_txn_index_entries_match_the_manifest() -> None:
     for partition in golden.partitions("txn-v1"):
         found = [
             {name: value for name, value in entry.items() if name != "type"}
@@ -117,7 +117,7 @@ def test_txn_index_entries_are_those_of_the_manifest() -> None:
         assert found == list(partition.entry["aborted"])
 
 
-def test_damage_becomes_an_entry_and_dump_goes_on(tmp_path: Path) -> None:
+def test_damage_becomes_an_entry_and_dump_continues(tmp_path: Path) -> None:
     directory = golden.copy_logdir("plain", tmp_path) / "plain-0"
     path = directory / "00000000000000000000.log"
     data = bytearray(path.read_bytes())
@@ -136,7 +136,7 @@ def test_damage_becomes_an_entry_and_dump_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", golden.CASES)
-def test_ls_says_what_the_manifest_says(case: str, tmp_path: Path) -> None:
+def test_ls_matches_the_manifest(case: str, tmp_path: Path) -> None:
     directory = golden.copy_logdir(case, tmp_path)
     before = golden.file_tree(directory)
     found = {

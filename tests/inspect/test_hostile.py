@@ -1,4 +1,4 @@
-"""Whatever bytes a file has: a problem or an entry that says so, never an exception."""
+"""Any bytes in a file give a problem or an entry, never an exception."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _look(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["txn-v1", "unclean", "compacted"])
-def test_any_damage_to_any_file_is_survived(case: str, tmp_path: Path) -> None:
+def test_no_damage_to_any_file_raises(case: str, tmp_path: Path) -> None:
     seed = 20130208
     dice = random.Random(seed)
     directory = golden.copy_logdir(case, tmp_path)
@@ -52,7 +52,7 @@ def test_any_damage_to_any_file_is_survived(case: str, tmp_path: Path) -> None:
         path.write_bytes(content)
 
 
-def test_files_that_went_away_or_changed_places(tmp_path: Path) -> None:
+def test_missing_and_swapped_files(tmp_path: Path) -> None:
     directory = golden.copy_logdir("txn-v1", tmp_path) / "orders-0"
     names = sorted(path.name for path in directory.iterdir())
     for name in names:

@@ -1,4 +1,4 @@
-"""The grammar of the text files: what Kafka writes is read, everything else is named with its place."""
+"""The grammar of the text files: Kafka's files are read, anything else is reported with its position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_checkpoints_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "position", "said"),
+    ("data", "position", "message"),
     [
         (b"1\n0\n", 0, "version 1"),
         (b"x\n0\n", 0, "version 'x'"),
@@ -41,8 +41,8 @@ def test_checkpoints_are_read() -> None:
         (b"0\n1\na 0 " + b"9" * 5000 + b"\n", 4, "64-bit"),
     ],
 )
-def test_a_broken_checkpoint_is_named_with_its_place(data: bytes, position: int, said: str) -> None:
-    with pytest.raises(CorruptCheckpoint, match=said) as caught:
+def test_an_invalid_checkpoint_raises_with_its_line(data: bytes, position: int, message: str) -> None:
+    with pytest.raises(CorruptCheckpoint, match=message) as caught:
         parse_checkpoint(data, "file")
     assert (caught.value.path, caught.value.position, caught.value.kind) == ("file", position, "checkpoint")
 
@@ -64,14 +64,14 @@ def test_partition_metadata() -> None:
         b"version: 1\ntopic_id: " + ID.encode(),
         b"version: 0\ntopic_id: " + b"A" * 22,  # the zero id
         b"version: 0\ntopic_id: " + ID[:-1].encode(),
-        b"version: 0\ntopic_id: " + ID[:-1].encode() + b"x",  # bits that 16 bytes do not have
+        b"version: 0\ntopic_id: " + ID[:-1].encode() + b"x",  # non-zero bits beyond 16 bytes
         b"version: 0\ntopic_id: " + ID.encode() + b"\nmore",
     ):
         with pytest.raises(CorruptCheckpoint):
             parse_partition_metadata(broken)
 
 
-def test_meta_properties_and_the_stop_marker() -> None:
+def test_meta_properties_and_the_clean_shutdown_file() -> None:
     text = b"#\n#Sat Nov 21\nnode.id=1\nversion=1\ncluster.id=abc\n"
     assert parse_properties(text) == {"node.id": "1", "version": "1", "cluster.id": "abc"}
     for broken in (b"version=7\n", b"version=1\nnode.id=1\n", b"version=1\ncluster.id=a\nnode.id=x\n", b"words\n"):

@@ -1,6 +1,6 @@
-"""One flipped bit anywhere in a small log directory is found, but for the bytes that nothing else speaks of.
+"""verify finds one flipped bit anywhere in a small log directory, except in bytes that nothing else contradicts.
 
-The sweep takes every byte of every file except the insides of payloads, where it takes some: the checksum treats them
+The sweep takes every byte of every file except inside payloads, where it takes some: the checksum treats them all
 alike.
 """
 
@@ -16,7 +16,7 @@ import pytest
 from klog.inspect import verify
 from tests.support import golden
 
-# File: the bytes where a flip may go unseen (see the docstring of klog.inspect.verify).
+# File: the bytes where a flip may not be found (see the docstring of klog.inspect.verify).
 BLIND = {
     "replication-offset-checkpoint": lambda data: _digits(data),
     "meta.properties": lambda data: range(len(data)),
@@ -97,7 +97,7 @@ def test_every_flip_in_plain_batches_indexes_snapshots_and_texts_is_found(tmp_pa
 @pytest.mark.timeout(1800)
 def test_every_flip_in_transactions_is_found(tmp_path: Path) -> None:
     directory = _only(golden.copy_logdir("txn-v1", tmp_path), "orders-0")
-    # Where the first of two records with the batch's largest time is named instead of the batch's last record: as Kafka
+    # The first of two records with the batch's largest timestamp is named instead of the batch's last record, as Kafka
     # up to 3.7 wrote entries.
     first_of_equals = {"00000000000000000339.timeindex": [11], "00000000000000000405.timeindex": [35, 71]}
     assert _sweep(directory, (0,)) == first_of_equals

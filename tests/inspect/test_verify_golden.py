@@ -1,4 +1,4 @@
-"""What Kafka wrote is sound; what was damaged is found."""
+"""verify finds no problem in Kafka's directories, and finds damage."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import klog
 from klog.inspect import verify
 from tests.support import golden
 
-# Kafka leaves these behind on purpose (README.md of tests/golden, "Files").
-LEFT_BEHIND = {"internal": 40, "trimmed": 11}
+# Kafka keeps these on purpose (README.md of tests/golden, "Files").
+KEPT_BY_KAFKA = {"internal": 40, "trimmed": 11}
 
-# Damage that no other file contradicts when a partition directory is all there is: see the docstring of verify.
+# Damage that no other file of a single partition directory contradicts: see the docstring of verify.
 NOT_VISIBLE = {
-    "active-segment-missing-unclean": "no snapshot at the log end: nothing says that there was more",
+    "active-segment-missing-unclean": "no snapshot at the log end: nothing shows that there was more",
     "all-segments-missing": "an empty directory is a new partition",
-    "cut-boundary-unclean": "a whole batch less at the end, and neither snapshot nor time entry behind it",
+    "cut-boundary-unclean": "a whole batch is missing at the end, and neither snapshot nor time entry lies above",
     "first-segment-missing": "as retention leaves a log",
     "foreign-file": "Kafka ignores unknown names",
     "last-delta-wrong-good-crc": "fewer records than offsets: as compaction leaves a batch",
     "metadata-other-id": "another id of the right form",
-    "metadata-missing": "no meta.properties beside it: what Log.open writes has no topic id either",
+    "metadata-missing": "no meta.properties: logs of Log.open have no topic id either",
 }
-# What the loader was told, not what it found; or what Kafka writes itself.
+# Differences in the loader's arguments, not in the files; or files that Kafka writes itself.
 SOUND = (
     "none",
     "lookup",
@@ -44,11 +44,11 @@ SOUND = (
 
 
 @pytest.mark.parametrize("case", golden.CASES)
-def test_a_directory_of_kafka_is_sound(case: str, tmp_path: Path) -> None:
+def test_kafkas_directories_have_no_problem(case: str, tmp_path: Path) -> None:
     directory = golden.copy_logdir(case, tmp_path)
     report = verify(directory)
     assert not report.problems
-    assert len(report.notes) == LEFT_BEHIND.get(case, 0), report.notes
+    assert len(report.notes) == KEPT_BY_KAFKA.get(case, 0), report.notes
     entries = golden.manifest(case)["partitions"]
     assert report.partitions == len(entries)
     assert report.records == sum(segment["records"] for entry in entries for segment in entry["segments"])
@@ -57,8 +57,8 @@ def test_a_directory_of_kafka_is_sound(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("partition", golden.all_partitions(), ids=lambda partition: partition.id)
-def test_a_partition_directory_alone_is_sound_too(partition: golden.Partition, tmp_path: Path) -> None:
-    """No checkpoints around: less is known, and nothing may be suspected for it."""
+def test_single_partition_directories_have_no_problem(partition: golden.Partition, tmp_path: Path) -> None:
+    """Without checkpoints less is known, and nothing may be reported because of that."""
     copy = golden.copy_logdir(partition.case, tmp_path) / partition.name
     for path in copy.parent.iterdir():
         if path.is_file():
@@ -71,7 +71,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, golden.Loader
     return golden.unpack_loader_cases(tmp_path_factory.mktemp("loader"))
 
 
-def test_damage_is_found_and_soundness_is_not_suspected(damaged: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
+def test_damage_is_found_without_false_alarms(damaged: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
     wrong = {}
     for name, case in damaged.items():
         expected = not name.startswith(SOUND) and not name.startswith(tuple(NOT_VISIBLE))
@@ -113,7 +113,7 @@ def test_a_problem_has_its_kind(damaged: dict[str, golden.LoaderCase], name: str
     assert kind in {problem.kind for problem in problems}, problems
 
 
-def test_verify_leaves_no_trace(tmp_path: Path) -> None:
+def test_verify_changes_no_file(tmp_path: Path) -> None:
     for case in ("internal", "unclean"):
         directory = golden.copy_logdir(case, tmp_path)
         before = golden.file_tree(directory)
@@ -137,7 +137,7 @@ def test_a_log_verifies_itself(tmp_path: Path) -> None:
     assert klog.verify(tmp_path / "data").ok
 
 
-def test_no_directory_is_the_callers_mistake(tmp_path: Path) -> None:
+def test_a_missing_directory_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         verify(tmp_path / "nothing")
     (tmp_path / "file").write_bytes(b"")
@@ -145,7 +145,7 @@ def test_no_directory_is_the_callers_mistake(tmp_path: Path) -> None:
         verify(tmp_path / "file")
 
 
-def test_what_is_no_file_is_named_and_does_not_hang(tmp_path: Path) -> None:
+def test_a_fifo_or_directory_is_reported_without_blocking(tmp_path: Path) -> None:
     directory = golden.copy_logdir("plain", tmp_path) / "plain-0"
     os.mkfifo(directory / "00000000000000000400.txnindex")
     (directory / "leader-epoch-checkpoint").rename(tmp_path / "epochs")

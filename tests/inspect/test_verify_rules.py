@@ -1,4 +1,4 @@
-"""Rules that golden directories do not break by themselves: the root of a log.dir, indexes of others, live logs."""
+"""Rules that golden directories do not break: the root of a log.dir, foreign indexes, logs in use."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_what_klog_writes_is_sound_closed_and_open(compression: str | None, tmp_path: Path) -> None:
+def test_klogs_directories_have_no_problem_closed_or_open(compression: str | None, tmp_path: Path) -> None:
     with klog.open(tmp_path / "data", create=True) as logs:
         logs.create_topic("t", partitions=2, config=SMALL)
         assert verify(tmp_path / "data").problems == []
@@ -56,8 +56,8 @@ def test_what_klog_writes_is_sound_closed_and_open(compression: str | None, tmp_
     assert (report.problems, report.records, report.partitions) == ([], 400, 2)
 
 
-def test_a_killed_writer_leaves_a_sound_directory(tmp_path: Path) -> None:
-    """Untrimmed indexes, no marker, stale checkpoints: nothing of it is a problem."""
+def test_a_killed_writers_directory_has_no_problem(tmp_path: Path) -> None:
+    """Untrimmed indexes, no clean-shutdown file, stale checkpoints: none of these is a problem."""
     program = (
         "import klog, os, sys\n"
         "logs = klog.open(sys.argv[1], create=True)\n"
@@ -72,7 +72,7 @@ def test_a_killed_writer_leaves_a_sound_directory(tmp_path: Path) -> None:
     assert (report.problems, report.records) == ([], 200)
 
 
-def test_checkpoints_may_not_point_past_the_log_or_nowhere(data: Path) -> None:
+def test_checkpoints_must_be_inside_an_existing_log(data: Path) -> None:
     path = data / "recovery-point-offset-checkpoint"
     path.write_text("0\n1\nt 0 401\n")
     assert "t-0 at 401, but its log ends at 400" in _messages(data)
@@ -86,7 +86,7 @@ def test_checkpoints_may_not_point_past_the_log_or_nowhere(data: Path) -> None:
     assert _kinds(data) == ["checkpoint"]
 
 
-def test_an_untrimmed_index_after_a_clean_stop_is_a_trap_for_kafka(data: Path) -> None:
+def test_an_untrimmed_index_after_a_clean_stop_breaks_kafka(data: Path) -> None:
     path = sorted((data / "t-0").glob("*.index"))[-1]
     with path.open("ab") as file:
         file.write(bytes(80))
@@ -115,8 +115,8 @@ def test_a_topic_id_that_the_topics_file_contradicts(data: Path) -> None:
     assert "topic id AAECAwQFBgcICQoLDA0ODw, expected " in _messages(data)
 
 
-def test_who_must_have_a_topic_id(data: Path, tmp_path: Path) -> None:
-    """klog-topics.json knows one, a broker's directory must have one; a log that Log.open made alone has none."""
+def test_which_partitions_must_have_a_topic_id(data: Path, tmp_path: Path) -> None:
+    """klog-topics.json has one; a broker's directory must have one; a log that Log.open created has none."""
     (data / "t-0" / "partition.metadata").unlink()
     assert _kinds(data) == ["checkpoint"] and _kinds(data / "t-0") == ["checkpoint"]
     alone = tmp_path / "alone"
@@ -136,8 +136,8 @@ def test_a_missing_segment_is_a_gap(data: Path) -> None:
     assert _kinds(data) == ["gap"]
 
 
-def test_holes_of_a_first_cleaning_that_was_stopped(tmp_path: Path) -> None:
-    """It has no checkpoint yet; but klog-topics.json says that the log is compacted."""
+def test_gaps_of_an_interrupted_first_cleaning(tmp_path: Path) -> None:
+    """It has no checkpoint yet; but klog-topics.json states that the log is compacted."""
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t", config={**SMALL, "cleanup.policy": "compact"})
         log = logs.log("t")
@@ -155,14 +155,14 @@ def test_holes_of_a_first_cleaning_that_was_stopped(tmp_path: Path) -> None:
             log.compact(roll=True, progress=stop)
         assert 3 not in {record.offset for record in log.read()} and log.count() == 399
     with klog.open(tmp_path) as logs:
-        logs.log("t")  # what waited to be unlinked is
+        logs.log("t")  # unlinks the pending files
     assert verify(tmp_path).problems == []
     path = tmp_path / "klog-topics.json"
     path.write_text(path.read_text().replace("compact", "delete"))
     assert _kinds(tmp_path) == ["gap"]
 
 
-def test_time_entries_must_be_true_and_the_last_one_there(data: Path) -> None:
+def test_time_entries_must_be_correct_and_complete(data: Path) -> None:
     path = sorted((data / "t-0").glob("*.timeindex"))[1]
     content = path.read_bytes()
     path.write_bytes(content[:-12])
@@ -174,7 +174,7 @@ def test_time_entries_must_be_true_and_the_last_one_there(data: Path) -> None:
 
 
 def _foreign(tmp_path: Path, entries: list[tuple[int, int]]) -> Path:
-    """A partition of four batches of two records, 100 bytes each or so, with these index entries."""
+    """A partition of four batches of two records, about 100 bytes each, with these index entries."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     batches = [encode([(None, b"v" * 20, 5)] * 2, base_offset=2 * i, leader_epoch=0) for i in range(4)]
@@ -188,15 +188,15 @@ def _foreign(tmp_path: Path, entries: list[tuple[int, int]]) -> Path:
     return directory
 
 
-def test_entries_of_whole_appends_are_sound(tmp_path: Path) -> None:
-    """Kafka up to 3.9.0 named the last offset of an append of several batches."""
+def test_entries_of_whole_appends_are_valid(tmp_path: Path) -> None:
+    """Kafka up to 3.9.0 wrote the last offset of an append of several batches."""
     assert _kinds(_foreign(tmp_path, [(7, 1)])) == []
 
 
 @pytest.mark.parametrize(
-    ("entries", "said"),
+    ("entries", "message"),
     [
-        ([(3, 1), (7, 2)], "as all other entries' batches do"),  # the only one that does not name its own batch
+        ([(3, 1), (7, 2)], "as all other entries' batches do"),  # the only one with another batch's offset
         ([(4, 1)], "no batch near"),
         ([(2, 1)], "the batch at"),
         ([(3, 1), (3, 2)], "does not rise"),
@@ -204,13 +204,13 @@ def test_entries_of_whole_appends_are_sound(tmp_path: Path) -> None:
         ([(3, 9)], "but no batch begins there"),
     ],
 )
-def test_entries_that_lead_astray(entries: list[tuple[int, int]], said: str, tmp_path: Path) -> None:
+def test_invalid_index_entries(entries: list[tuple[int, int]], message: str, tmp_path: Path) -> None:
     directory = _foreign(tmp_path, entries)
     assert _kinds(directory) == ["index"]
-    assert said in _messages(directory)
+    assert message in _messages(directory)
 
 
-def test_epochs_never_fall_whatever_the_cache_says(tmp_path: Path) -> None:
+def test_falling_leader_epochs_are_reported(tmp_path: Path) -> None:
     directory = _foreign(tmp_path, [])
     batches = [encode([(None, b"v", 5)], base_offset=i, leader_epoch=epoch) for i, epoch in enumerate((3, 4, 3))]
     (directory / "00000000000000000000.log").write_bytes(b"".join(batches))
@@ -220,7 +220,7 @@ def test_epochs_never_fall_whatever_the_cache_says(tmp_path: Path) -> None:
     assert "leader epoch 3 after 4; epochs never fall" in _messages(directory)
 
 
-def test_a_lost_batch_is_said_once(tmp_path: Path) -> None:
+def test_a_lost_batch_is_reported_once(tmp_path: Path) -> None:
     directory = golden.copy_logdir("plain", tmp_path)
     path = directory / "plain-0" / "00000000000000000000.log"
     content = bytearray(path.read_bytes())
@@ -231,7 +231,7 @@ def test_a_lost_batch_is_said_once(tmp_path: Path) -> None:
     assert (problem.position, problem.path) == (size, str(path))
 
 
-def test_verify_beside_a_writer_never_cries_wolf(tmp_path: Path) -> None:
+def test_verify_beside_a_writer_gives_no_false_alarms(tmp_path: Path) -> None:
     with klog.open(tmp_path / "data", create=True) as logs:
         logs.create_topic("t", config=SMALL)
         for i in range(60):
@@ -239,8 +239,8 @@ def test_verify_beside_a_writer_never_cries_wolf(tmp_path: Path) -> None:
             assert verify(tmp_path / "data").problems == []
 
 
-def test_a_recovery_forgets_transactions_below_the_log_start(tmp_path: Path) -> None:
-    """Kafka does, too: what it kept of them would be of no use. It is no damage, but only where the log start is known."""
+def test_a_recovery_drops_transactions_below_the_log_start(tmp_path: Path) -> None:
+    """As in Kafka, which does not need their entries. No problem, but only if the log start is known."""
     directory = tmp_path / "t-0"
     with klog.Log.open(directory, clock=ManualClock(NOW)) as log:
         for sequence in (0, 1):  # one transaction within the first two segments, one from there into the third

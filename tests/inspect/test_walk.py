@@ -30,7 +30,7 @@ def _walk(path: Path, data: bytes) -> list[batches.Item]:
     return items
 
 
-def test_sound_batches_come_one_by_one(tmp_path: Path) -> None:
+def test_valid_batches_are_separate_items(tmp_path: Path) -> None:
     items = _walk(tmp_path / "log", _batch(0) + _batch(3) + _batch(6))
     assert [item.batch.base_offset for item in items if isinstance(item, Found)] == [0, 3, 6]
 
@@ -53,21 +53,21 @@ def test_a_wrong_payload_keeps_its_frame(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 11, 12, 17, 60, len(BATCH) - 1])
-def test_a_torn_tail_is_one(tmp_path: Path, size: int) -> None:
+def test_a_torn_tail_is_one_item(tmp_path: Path, size: int) -> None:
     items = _walk(tmp_path / "log", _batch(0) + _batch(3)[:size])
     assert [type(item) for item in items] == [Found, Broken]
     assert isinstance(items[1], Broken)
     assert items[1].torn
 
 
-def test_zeros_are_told_from_other_rubbish(tmp_path: Path) -> None:
+def test_zeros_are_distinguished_from_other_garbage(tmp_path: Path) -> None:
     items = _walk(tmp_path / "log", _batch(0) + bytes(5000))
     assert isinstance(items[1], Broken)
     assert items[1].zeros
 
 
-def test_a_hostile_length_is_not_believed(tmp_path: Path) -> None:
-    """F3: nothing is allocated by a length that the file does not have."""
+def test_a_hostile_length_is_ignored(tmp_path: Path) -> None:
+    """F3: nothing is allocated by a length larger than the file."""
     head = bytearray(_batch(3)[:61])
     head[8:12] = b"\x7f\xff\x00\x00"
     items = _walk(tmp_path / "log", _batch(0) + head)
@@ -84,8 +84,8 @@ def test_windows_may_cut_batches_anywhere(tmp_path: Path, monkeypatch: pytest.Mo
         assert [type(item) for item in _walk(tmp_path / "log", data)] == expected
 
 
-def test_a_file_of_false_starts_is_no_trap(tmp_path: Path) -> None:
-    """Headers that look well, each a byte behind the last, ask for a checksum each: the budget ends it."""
+def test_many_false_headers_take_bounded_time(tmp_path: Path) -> None:
+    """Many valid-looking headers, each one byte after the last, each need a checksum: a budget ends this."""
     head = _batch(0)[:61]
     lie = bytearray(head)
     lie[8:12] = (20_000).to_bytes(4, "big")
@@ -94,7 +94,7 @@ def test_a_file_of_false_starts_is_no_trap(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.one_of(st.binary(max_size=80), st.integers(0, 50).map(_batch), st.just(b"\x02" * 30)), max_size=8))
-def test_any_bytes_are_walked(parts: list[bytes]) -> None:
+def test_any_bytes_can_be_walked(parts: list[bytes]) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:

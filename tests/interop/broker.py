@@ -1,9 +1,9 @@
-"""A whole Kafka broker, from its jars: one node in combined KRaft mode, on a loopback address that this process has for itself: a port that
-was free there stays free until the broker takes it.
+"""A whole Kafka broker, from its jars: one node in combined KRaft mode, on a loopback address of this process only: a
+port that was free there stays free until the broker binds it.
 
-Its log.dir is what the tests are about, so it is kept between starts. What it logs goes to a file per start, and
-complaints() picks out what a sound directory gives no reason for. Every wait is bounded, and only the process that was
-started here is ended.
+Its log.dir is the subject of the tests, so it is kept between starts. Its log output goes to a file per start;
+complaints() picks out lines that a valid directory does not cause. Every wait is bounded, and only the process started
+here is killed.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from types import TracebackType
 from tests.interop.kafka import Kafka
 from tools import kafka_jars
 
-START_SECONDS = 600  # of waiting for what must come, on a machine however busy
+START_SECONDS = 600  # to wait for an event, even on a busy machine
 STOP_SECONDS = 300
 _HOST = f"127.{1 + (os.getpid() >> 16 & 63)}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 CLUSTER_ID = "kl0gKl0gKl0gKl0gKl0gKg"
 _JAVA = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
 _QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-# What a broker says of a directory only when something about it is wrong or unexpected.
+# What a broker logs only if something in a directory is wrong or unexpected.
 _TROUBLE = re.compile(
     r"^ERROR|^WARN (kafka\.log|kafka\.cluster|kafka\.server\.Replica|org\.apache\.kafka\.(storage|controller\.Rep))|"
     r"Recovering unflushed segment|Rebuilding (producer|index)|Truncat(ing|ed) (?!.*cleanOffsets)|corrupt|stray|"
     r"unclean election|UNCLEAN partition|as future|is offline|Deleting segment",
     re.MULTILINE,
 )
-# Its own metadata log it loads as after a crash, however it stopped (KafkaMetadataLog).
+# It always loads its own metadata log as after a crash (KafkaMetadataLog).
 _ALWAYS = "partition=__cluster_metadata-0"
 
 
@@ -45,7 +45,7 @@ def _free_port() -> int:
 
 
 class Broker:
-    """One log.dir and the broker that comes and goes on it. Use start(), stop() and kill(), or `with` for a run."""
+    """One log.dir and a broker on it. Use start(), stop() and kill(), or `with` for a run."""
 
     def __init__(self, kafka: Kafka, home: Path, **settings: object) -> None:
         self.kafka = kafka
@@ -101,7 +101,7 @@ class Broker:
         return f"{kafka_jars.logger()}:{self.kafka.lib}/*"
 
     def start(self) -> Broker:
-        """Returns once clients may come; AssertionError with the end of its log where it does not get so far."""
+        """Return once clients can connect; AssertionError with the end of its log if it does not start."""
         assert self._process is None
         self.starts += 1
         with self._log_path.open("wb") as log:
@@ -130,7 +130,7 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """The orderly way: it flushes, writes its checkpoints and its marker, and lets go of the lock."""
+        """A clean shutdown: it flushes, writes its checkpoints and clean-shutdown file, and releases the lock."""
         process = self._process
         assert process is not None
         process.send_signal(signal.SIGTERM)
@@ -142,14 +142,14 @@ class Broker:
         self._process = None
 
     def kill(self) -> None:
-        """SIGKILL of the process that start() started; nothing where it is gone."""
+        """SIGKILL the process that start() started; no effect if it has ended."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def complaints(self) -> list[str]:
-        """Lines of this start's log that a directory in good order gives no reason for."""
+        """Lines of this start's log that a valid directory does not cause."""
         return [line for line in self.log.splitlines() if _TROUBLE.search(line) and _ALWAYS not in line]
 
     def __enter__(self) -> Broker:

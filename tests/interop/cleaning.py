@@ -1,4 +1,4 @@
-"""Kafka's cleaner and klog's at work on copies of one directory."""
+"""Run Kafka's cleaner and klog's on copies of one directory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.support.dirty_logs import DirtyLog, Plan
 
 CHECKPOINT = "cleaner-offset-checkpoint"
 
-# A merged segment needs an index entry more than its sources had, each of which had none for its first batch. Where that
-# is more than segment.index.bytes, Kafka's cleaner fails, and the partition stays as it is.
+# A merged segment needs one more index entry than its sources, each of which had none for its first batch. If that is
+# more than segment.index.bytes, Kafka's cleaner fails, and the partition stays unchanged.
 KAFKA_FAILS = ("Attempt to append to a full time index", "Attempt to append to a full index")
 
 
 def copy_of(directory: Path, into: Path) -> Path:
-    """With the checkpoint beside it; modification times are kept."""
+    """Copy the directory with its checkpoint; modification times are kept."""
     into.mkdir()
     if (directory.parent / CHECKPOINT).exists():
         shutil.copy2(directory.parent / CHECKPOINT, into)
@@ -32,13 +32,13 @@ def checkpoint_of(directory: Path) -> str | None:
 
 
 def forget(directory: Path, plan: Plan) -> None:
-    """A plan may begin afresh: as if nobody had ever cleaned there."""
+    """Remove the checkpoint if a plan begins afresh."""
     if plan.afresh:
         (directory.parent / CHECKPOINT).unlink(missing_ok=True)
 
 
 def by_kafka(judge: Judge, directory: Path, plan: Plan, log: DirtyLog) -> list[Any] | None:
-    """The rounds that Kafka made of the plan over the directory; None where it cannot."""
+    """The rounds of Kafka's cleaner for the plan over the directory; None if it fails."""
     try:
         answer = judge.clean(
             directory,
@@ -63,6 +63,6 @@ def by_kafka(judge: Judge, directory: Path, plan: Plan, log: DirtyLog) -> list[A
 
 
 def by_klog(directory: Path, plan: Plan, log: DirtyLog) -> klog.cleaner.CompactionStats:
-    """klog goes over the directory as planned."""
+    """Clean the directory with klog as planned."""
     with cleaned.open_planned(directory, plan, log.config) as opened:
         return opened.compact(roll=plan.roll, rounds=1 if plan.once else None)

@@ -26,6 +26,6 @@ def judge(kafka: kafka_jars.Kafka) -> Iterator[kafka_jars.Judge]:
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
-    """Every directory of writers.py, written once. Nobody may open these for writing: copy first."""
+    """Every directory of writers.py, written once. Do not open these for writing: copy first."""
     root = tmp_path_factory.mktemp("written")
     return {name: writer(root / name) for name, writer in WRITERS.items()}

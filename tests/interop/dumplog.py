@@ -1,4 +1,4 @@
-"""What DumpLogSegments prints, as values.
+"""The output of DumpLogSegments, parsed.
 
     out     := ("Dumping " path  section)*
     .log    := "Log starting offset: N"  ("baseOffset: …" ("| offset: …")*)*  ["Found X invalid bytes at the end of …"]
@@ -6,7 +6,7 @@
     .timeindex := ("timestamp: T offset: O")*
     .snapshot, .txnindex := one line per entry
 
-Every line must be understood: one that no rule here knows is an error, so the tool cannot say something unheard.
+Every line must be understood: a line without a rule is an error, so no output of the tool is ignored.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DumpedBatch:
 
 @dataclass
 class Section:
-    """One file of the dump. Only the list that fits its suffix is filled."""
+    """One file of the dump. Only the list for its suffix is filled."""
 
     path: str
     starting_offset: int | None = None
@@ -108,7 +108,7 @@ def _line(section: Section, line: str) -> None:
     elif found := INVALID.fullmatch(line):
         section.invalid_bytes = int(found[1])
     elif line != f"{section.path} is empty." and not section.path.endswith((".snapshot", ".txnindex")):
-        raise ValueError(f"{section.path}: a line that no rule knows: {line!r}")
+        raise ValueError(f"{section.path}: no rule matches the line: {line!r}")
 
 
 def _batch(found: re.Match[str]) -> DumpedBatch:

@@ -1,4 +1,4 @@
-"""Apache Kafka as a judge: its dump tool as a program, its classes in one long-lived JVM (jars: tools/kafka_jars.py)."""
+"""Apache Kafka as a judge: its dump tool as a program, its classes in one JVM (jars: tools/kafka_jars.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["VERSIONS", "Judge", "Kafka", "Unavailable", "complaints", "get"]
 VERSIONS = ("4.1.0", "4.3.1")
 DUMP_CLASS = {"4.1.0": "kafka.tools.DumpLogSegments", "4.3.1": "org.apache.kafka.tools.DumpLogSegments"}
 
-# One JVM per call of the dump tool. A single argument may not pass 128 KiB on Linux.
+# One JVM per call of the dump tool. A single argument may not exceed 128 KiB on Linux.
 DUMP_ARGUMENT_BYTES = 100_000
 
 
@@ -50,7 +50,7 @@ class Kafka:
 
 
 class Judge:
-    """java/Judge.java: ask it things about files. Any thread may start it, one at a time may ask."""
+    """java/Judge.java: answers queries about files. Any thread may start it; one query at a time."""
 
     def __init__(self, kafka: Kafka) -> None:
         self.kafka = kafka
@@ -82,7 +82,7 @@ class Judge:
         return self.ask("records", path)
 
     def try_records(self, path: Path) -> Any:
-        """The same, or what Kafka raised, as "error"."""
+        """The same, or Kafka's exception as "error"."""
         return self._answer("records", path)
 
     def load(
@@ -108,7 +108,7 @@ class Judge:
         )
 
     def loads(self, cases: Sequence[Mapping[str, object]]) -> list[Any]:
-        """What Kafka's loader makes of many directories, in one request; loads.py has a face for it."""
+        """The outcome of Kafka's loader for many directories, in one request; loads.py wraps it."""
         answer = self.ask("loads", Path(), cases=list(cases))
         assert isinstance(answer["verdicts"], list)
         return answer["verdicts"]
@@ -116,7 +116,7 @@ class Judge:
     def append(
         self, directory: Path, files: Sequence[Path], *, now_ms: int, config: Mapping[str, object], topic_id: str | None
     ) -> int:
-        """Kafka writes a new partition directory from the batches in `files`; returns how many there were."""
+        """Kafka writes a new partition directory from the batches in `files`; returns their number."""
         answer = self.ask(
             "append",
             directory,
@@ -144,7 +144,7 @@ class Judge:
         io_buffer_size: int = 65536,
         **details: Any,
     ) -> Any:
-        """Kafka's own cleaner over the directory, round by round; java/Cleaning.java has the fields."""
+        """Run Kafka's own cleaner over the directory, round by round; java/Cleaning.java has the fields."""
         return self.ask(
             "clean",
             directory,
@@ -161,7 +161,7 @@ class Judge:
         )
 
     def validate(self, cases: Sequence[Mapping[str, object]]) -> list[Any]:
-        """What LogValidator makes of each produced buffer; java/Leader.java has the fields."""
+        """The result of LogValidator for each produced buffer; java/Leader.java has the fields."""
         answer = self.ask("validate", Path(), cases=list(cases))
         assert isinstance(answer["answers"], list)
         return answer["answers"]
@@ -199,13 +199,13 @@ def _properties(config: Mapping[str, object] | None) -> dict[str, str]:
 
 
 def get(version: str) -> Kafka:
-    """Jars and classes of one version, made if missing. Raises Unavailable where the machine cannot."""
+    """Jars and classes of one version, built if missing. Raises Unavailable if the machine cannot."""
     jars = kafka_jars.get(version)
     return Kafka(version, jars.lib, jars.compile(Path(__file__).parent / "java", "classes"))
 
 
 def complaints(version: str, stderr: str) -> list[str]:
-    """What the dump tool says on stderr, without its known false alarm.
+    """What the dump tool prints on stderr, without its known false alarm.
 
     The tool was rewritten for 4.3 and takes -1 for the offset before a file's first one, so every file whose base
     offset is above 0 gets "Non-consecutive offsets in FILE" and "-1 is followed by BASE".

@@ -3,7 +3,7 @@
     verdicts = kafka_loads(judge, [Given(directory, clean=False, now_ms=..., config={...}), ...])
     problems = differences(verdicts[0], klog_verdict(log))
 
-Kafka writes into the directories that it opens, and closes them as a broker that stops does: give it copies.
+Kafka writes into the directories that it opens, and closes them as a stopping broker does: pass copies.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.support import golden
 
 @dataclass(frozen=True)
 class Given:
-    """A partition directory, and what a broker would know of it from the checkpoints and the marker beside it."""
+    """A partition directory, and what a broker would know about it from checkpoints and the clean-shutdown file."""
 
     path: Path
     clean: bool
     now_ms: int
     recovery_point: int = 0
     log_start_offset: int = 0
-    config: Mapping[str, object] = field(default_factory=dict)  # keys of Kafka's topics, not klog's
+    config: Mapping[str, object] = field(default_factory=dict)  # Kafka's topic keys, not klog's
     producer_expiration_ms: int = 86_400_000
 
 
@@ -38,9 +38,10 @@ class Given:
 class Verdict:
     """A log as a loader opened it. `error`: it was refused, the rest is empty.
 
-    read_error: the offset at which reading met damage or a hole, None for none; records and digest are of what comes
-    before. aborted: (producer id, first offset, last offset, last stable offset); producers: golden.expected_producers. bad_indexes: index files that fail Kafka's
-    own checks, although its loader does not ask them; klog mends what it opens and has none.
+    read_error: the offset at which reading met damage or a gap, None for none; records and digest cover what comes
+    before. aborted: (producer id, first offset, last offset, last stable offset); producers: golden.expected_producers.
+    bad_indexes: index files that fail Kafka's own checks, although its loader does not run them; klog repairs what it
+    opens and has none.
     """
 
     error: str | None = None
@@ -76,7 +77,7 @@ def _case(given: Given) -> dict[str, object]:
 
 
 def _property(name: str, value: object) -> tuple[str, str]:
-    """Kafka takes a segment.bytes below 1 MiB under its inner name alone."""
+    """Kafka accepts a segment.bytes below 1 MiB only under its internal name."""
     small = name == "segment.bytes" and int(str(value)) < 1 << 20
     return "internal.segment.bytes" if small else name, str(value)
 
@@ -101,7 +102,7 @@ def _verdict(answer: Any) -> Verdict:
 
 
 def klog_verdict(log: klog.Log) -> Verdict:
-    """The same of a log that klog has opened."""
+    """The same fields of a log that klog has opened."""
     start, end = log.log_start_offset, log.log_end_offset
     undecided = [state[4] for state in golden.producer_tuples(log) if state[4] is not None]
     digest, count, read_error = hashlib.sha256(), 0, None

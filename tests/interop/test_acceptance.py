@@ -1,4 +1,4 @@
-"""Kafka's reader of files takes and refuses what the acceptance matrix says, row by row."""
+"""Kafka's file reader accepts and refuses what the acceptance matrix states, row by row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.java, pytest.mark.deep]
 
 @pytest.mark.parametrize("codec", range(5), ids=CODECS)
 @pytest.mark.parametrize("row", [*MATRIX, *SCANNER], ids=str)
-def test_kafka_takes_the_same(judge: Judge, row: Row, codec: int, tmp_path: Path) -> None:
+def test_kafka_agrees_with_the_matrix(judge: Judge, row: Row, codec: int, tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(row.data(codec))
     answer = judge.try_records(path)

@@ -1,7 +1,7 @@
-"""A real broker and klog take turns on one log.dir: each loads, serves and goes on with what the other has left.
+"""A real broker and klog alternate on one log.dir: each loads, serves and extends what the other has left.
 
-The broker is one node in combined KRaft mode, its clients are aiokafka's. A directory changes hands after an orderly
-stop, after the SIGKILL of the broker and after that of a klog writer.
+The broker is one node in combined KRaft mode, with aiokafka clients. A directory changes hands after a clean stop,
+after SIGKILL of the broker and after SIGKILL of a klog writer.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def produce(broker: Broker, topic: str, pairs: Sequence[Pair], **options: 
 
 
 async def transact(broker: Broker, topic: str, name: str, *rounds: tuple[Sequence[Pair], str]) -> None:
-    """Transactions one after the other, each ended as its second part says: commit, abort, or open for good."""
+    """Run transactions in sequence, each ended as its second element says: commit, abort, or left open."""
     from aiokafka import AIOKafkaProducer
 
     producer = AIOKafkaProducer(bootstrap_servers=broker.address, transactional_id=name)
@@ -94,7 +94,7 @@ async def transact(broker: Broker, topic: str, name: str, *rounds: tuple[Sequenc
             elif end == "abort":
                 await producer.abort_transaction()
     finally:
-        if not left_open:  # its stop() would abort what the broker shall die with
+        if not left_open:  # its stop() would abort the transaction that must stay open
             await producer.stop()
         else:
             await producer.client.close()
@@ -102,7 +102,7 @@ async def transact(broker: Broker, topic: str, name: str, *rounds: tuple[Sequenc
 
 
 async def consume(broker: Broker, topic: str, isolation: str = "read_uncommitted") -> list[tuple[int, Pair]]:
-    """(offset, (key, value)) of all that a consumer of this isolation gets."""
+    """(offset, (key, value)) of all records that a consumer of this isolation gets."""
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     consumer = AIOKafkaConsumer(bootstrap_servers=broker.address, isolation_level=isolation)
@@ -187,13 +187,13 @@ def first_life(broker: Broker) -> None:
         assert run(consume_some(broker, "plain", "readers", 100)) == list(range(100))
 
 
-def test_klog_and_the_broker_take_turns(broker: Broker) -> None:
+def test_klog_and_the_broker_alternate_on_one_directory(broker: Broker) -> None:
     first_life(broker)
     data = broker.log_dir
     stop_mark = Path(checkpoint.clean_shutdown_path(str(data)))
     epoch = stop_mark.read_bytes()
 
-    # A reader beside nobody: all of the broker's partitions, its own topics too.
+    # A reader alone: all of the broker's partitions, including its internal topics.
     with klog.open(data, read_only=True) as logs:
         assert logs.clean_shutdown and sorted(logs.topics()) == sorted([*TOPICS, *INTERNAL])
         assert all(logs.log(topic).log_end_offset > 0 for topic in logs.topics())
@@ -208,7 +208,7 @@ def test_klog_and_the_broker_take_turns(broker: Broker) -> None:
     assert stop_mark.read_bytes() == epoch
     assert_sound(data)
 
-    # klog goes on under the broker's topic ids.
+    # klog continues under the broker's topic ids.
     now = SystemClock().wall_ms()
     with klog.open(data) as logs:
         ids = {topic: logs.log(topic).topic_id for topic in TOPICS}
@@ -224,7 +224,7 @@ def test_klog_and_the_broker_take_turns(broker: Broker) -> None:
         logs.append("positions", [*pairs("klog", 100), (b"klog-1", None)])
         logs.append("payments", pairs("klog", 100))
         for topic in ("payments", "positions"):
-            # A producer that is klog's alone: two transactions, one of them of two segments.
+            # A producer that only klog has seen: two transactions, one over two segments.
             log = logs.log(topic)
             log.append_batches(transactional(9_000_000, 3, 0, 4, at=now))
             log.append_batches(transactional(9_000_000, 3, 4, 2, at=now))
@@ -233,16 +233,16 @@ def test_klog_and_the_broker_take_turns(broker: Broker) -> None:
             log.roll()
             log.append_batches(transactional(9_000_000, 3, 9, 3, at=now))
             log.append_batches(marker(9_000_000, 3, "abort", at=now), origin="coordinator")
-        reader = logs.reader("plain", "billing")  # a file of klog's own, which the broker must pass over
+        reader = logs.reader("plain", "billing")  # klog's own file, which the broker must ignore
         assert len(list(reader)) == logs.log("plain").log_end_offset
         reader.commit()
         there = everything(logs)
         assert len(there["payments"]["log_end"]) - len(there["payments"]["read_committed"]) == 20 + 6
     assert all(there[topic]["log_end"][-1][0] >= ends[topic] for topic in TOPICS)
-    assert stop_mark.read_bytes() == epoch, "a marker without the broker's epoch means an unclean election"
+    assert stop_mark.read_bytes() == epoch, "a clean-shutdown file without the broker's epoch means an unclean election"
     assert_sound(data)
 
-    # The broker starts on that, serves it all, and goes on.
+    # The broker starts on that, serves all of it, and appends.
     with broker:
         serves_what_is_there(broker, there)
         assert run(consume_some(broker, "plain", "readers", 250)) == list(range(100, 350))
@@ -272,7 +272,7 @@ def test_klog_and_the_broker_take_turns(broker: Broker) -> None:
     assert_sound(data)
 
 
-def test_klog_recovers_what_a_killed_broker_left(broker: Broker) -> None:
+def test_klog_recovers_the_log_of_a_killed_broker(broker: Broker) -> None:
     first_life(broker)
     broker.start()
     run(produce(broker, "plain", pairs("late", 500)))
@@ -287,19 +287,19 @@ def test_klog_recovers_what_a_killed_broker_left(broker: Broker) -> None:
         there = everything(logs)
         for topic in TOPICS:
             assert there[topic] == {"log_end": seen[topic], "read_committed": committed[topic]}, topic
-        # What is behind an open transaction is not committed yet.
+        # Records after the start of an open transaction are not committed yet.
         logs.append("payments", pairs("behind", 5))
         logs.append("plain", pairs("klog", 50), compression="lz4")
         assert content(stored(logs.log("payments"), "read_committed"))[-10:] == pairs("paid2", 10)
         for topic in INTERNAL:
-            logs.log(topic)  # recovered as well, so that the stop is a clean one for all
+            logs.log(topic)  # recovered too, so that all logs stop cleanly
         there = everything(logs)
     assert_sound(broker.log_dir)
 
     broker.start()
     for topic in TOPICS:
         assert run(consume(broker, topic)) == there[topic]["log_end"], topic
-    # The same transactional id comes back, which aborts what its last life left open; klog's records show then.
+    # The same transactional id initializes again, which aborts its open transaction; klog's records become visible.
     run(transact(broker, "payments", "p", (pairs("paid3", 3), "commit")))
     final = content(run(consume(broker, "payments", "read_committed")))
     broker.stop()
@@ -321,7 +321,7 @@ while True:
 """
 
 
-def test_the_broker_recovers_what_a_killed_klog_left(broker: Broker) -> None:
+def test_the_broker_recovers_the_log_of_a_killed_klog(broker: Broker) -> None:
     first_life(broker)
     writer = subprocess.Popen(
         [sys.executable, "-c", KILLED_WRITER, str(broker.log_dir)], stdout=subprocess.PIPE, text=True

@@ -21,20 +21,20 @@ from tests.support.dirty_logs import DirtyLog, Plan
 SEEDS = int(os.environ.get("KLOG_CLEANER_SEEDS", "60"))
 FIRST_SEED = int(os.environ.get("KLOG_CLEANER_FIRST_SEED", "0"))
 CLEANINGS = 4
-SECONDS = 300 + 30 * SEEDS  # a slow machine shall get through all of them
+SECONDS = 300 + 30 * SEEDS  # enough for all of them on a slow machine
 
 pytestmark = [pytest.mark.java, pytest.mark.deep, pytest.mark.timeout(SECONDS)]
 
 
 def ages(directory: Path) -> dict[str, int]:
-    """How old closed segments are: the last one is still written to."""
+    """The age of each closed segment; the last one is still being written."""
     logs = sorted(directory.glob("*.log"))
     return {path.name: path.stat().st_mtime_ns // 1_000_000 for path in logs[:-1]}
 
 
 def may_be_mistaken(before: Path, plan: Plan, rounds: list[Any]) -> bool:
-    """Could Kafka have taken committed records for aborted ones, or the reverse? FINDINGS.md: where a range begins inside
-    a segment, or the log behind a marker."""
+    """Whether Kafka could have taken committed records for aborted ones, or the reverse. FINDINGS.md: if a range begins
+    inside a segment, or the log begins after a marker."""
     ends = [entry[2] for path in before.glob("*.txnindex") for entry in cleaned.aborted_in(path)]
     bases = {int(path.stem) for path in before.glob("*.log")}
     for item in rounds:
@@ -45,7 +45,7 @@ def may_be_mistaken(before: Path, plan: Plan, rounds: list[Any]) -> bool:
 
 
 def mistaken(before: Path, plan: Plan, log: DirtyLog, rounds: list[Any]) -> bool:
-    """Was it? Of several rounds the model knows the first alone: then who may be, is."""
+    """Whether it did. Of several rounds the model covers only the first: later ones count as mistaken if possible."""
     if not may_be_mistaken(before, plan, rounds):
         return False
     task = cleaned.task(copy_of(before, before.parent / "asked"), plan, log.config)
@@ -70,8 +70,8 @@ def compare(
 
 
 def test_klog_and_kafka_agree(judge: Judge, tmp_path: Path) -> None:
-    """Both clean a copy of the same directory, and every file that they leave is the same. One of the two copies, by
-    turns, is what is written to next and cleaned again: each goes on over what the other one cleaned."""
+    """Both clean a copy of the same directory, and all files that they leave are equal. One of the two copies,
+    alternately, is written to next and cleaned again: each continues with what the other one cleaned."""
     found: list[str] = []
     counts: collections.Counter[str] = collections.Counter()
     for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
@@ -80,7 +80,7 @@ def test_klog_and_kafka_agree(judge: Judge, tmp_path: Path) -> None:
         mine.parent.mkdir()
         for number in range(CLEANINGS):
             log.write(mine)
-            # Whose codec makes a byte less groups other segments in the next round: then one round is all there is.
+            # A codec that saves one byte changes the groups of the next round: then only one round is compared.
             plan = log.plan(once=True if cleaned.has_codecs(mine) else None)
             forget(mine, plan)
             before = copy_of(mine, tmp_path / f"{seed}-{number}-before")

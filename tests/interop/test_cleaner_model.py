@@ -1,4 +1,4 @@
-"""Kafka's cleaner and the model of it over random logs: whatever klog is held against must be what Kafka does."""
+"""Kafka's cleaner and its model agree over random logs: klog is compared with the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.interop.cleaning import by_kafka, copy_of, forget
 from tests.interop.kafka import Judge
 from tests.interop.test_cleaner import CLEANINGS, FIRST_SEED, SECONDS, SEEDS
 from tests.support import cleaned, cleaner_reference, golden
-from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_behind_an_abort
+from tests.support.dirty_logs import DELETED, START_MS, DirtyLog, deletion_after_an_abort
 
 pytestmark = [pytest.mark.java, pytest.mark.deep, pytest.mark.timeout(SECONDS)]
 
@@ -45,10 +45,10 @@ def test_the_model_and_kafka_agree(judge: Judge, tmp_path: Path) -> None:
     assert seen > SEEDS
 
 
-def test_what_kafka_brings_back_to_life(judge: Judge, tmp_path: Path) -> None:
-    """Why the model has a way to be mistaken, and klog has none: FINDINGS.md."""
+def test_kafka_restores_deleted_records(judge: Judge, tmp_path: Path) -> None:
+    """Why the model has `mistaken`, and klog does not: FINDINGS.md."""
     directory = tmp_path / "dirty-0"
-    config = deletion_behind_an_abort(directory)
+    config = deletion_after_an_abort(directory)
     later = START_MS + 1001  # the tombstone's horizon has passed
     answer = judge.clean(
         directory,
@@ -65,4 +65,4 @@ def test_what_kafka_brings_back_to_life(judge: Judge, tmp_path: Path) -> None:
     assert [item["first_dirty_offset_after"] for item in answer["rounds"]] == [4, 6, 7]
     records = cleaned.keys_and_values(directory)
     assert (DELETED, None) not in records
-    assert (DELETED, b"old") in records, "Kafka has been mended: be mistaken no more"
+    assert (DELETED, b"old") in records, "Kafka has fixed this: remove `mistaken`"

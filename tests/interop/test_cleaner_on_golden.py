@@ -1,6 +1,6 @@
-"""The cleaner's judge is judged first: over the saved cases, java/Cleaning.java must come to what is in their verdicts.
+"""Check the judge of the cleaner first: over the saved cases, java/Cleaning.java must reproduce their verdicts.
 
-klog has no part in this.
+klog is not involved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.support import golden
 
 pytestmark = [pytest.mark.java, pytest.mark.deep]
 
-# What is told of a segment, and of a round.
+# The fields of a segment, and of a round.
 SEGMENT = ("base_offset", "size", "offset_index", "time_index")
 ROUND = (
     "now_ms", "first_dirty_offset", "first_uncleanable_offset", "clean_bytes", "cleanable_bytes",
@@ -32,14 +32,14 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, golden.LoaderCa
 
 
 def topic_config(case: golden.LoaderCase) -> dict[str, Any]:
-    """As the case was made: its segment.bytes went in as internal.segment.bytes."""
+    """The case's config: its segment.bytes was set as internal.segment.bytes."""
     config = dict(case.config["config"])
     config["internal.segment.bytes"] = config.pop("segment.bytes")
     return config
 
 
 def age(directory: Path, times: Mapping[str, int]) -> None:
-    """Give .log files the modification times they had: they decide how long old tombstones live."""
+    """Restore the modification times of .log files: they decide how long old tombstones live."""
     for base, time_ms in times.items():
         os.utime(directory / f"{int(base):020}.log", (time_ms / 1000, time_ms / 1000))
 
@@ -48,7 +48,9 @@ def segments(described: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: segment[name] for name in SEGMENT} for segment in described]
 
 
-def test_kafka_cleans_as_it_did(judge: Judge, cases: dict[str, golden.LoaderCase], tmp_path: Path) -> None:
+def test_kafka_reproduces_its_saved_cleanings(
+    judge: Judge, cases: dict[str, golden.LoaderCase], tmp_path: Path
+) -> None:
     differences = golden.Differences("Cleaner")
     for name, case in cases.items():
         given, verdict = case.config, case.verdict

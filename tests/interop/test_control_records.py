@@ -1,4 +1,4 @@
-"""Kafka's dump tool reads every kind of control record that klog writes, and finds in it what was put there."""
+"""Kafka's dump tool reads every kind of control record that klog writes, with the same fields."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LABELS = ("LeaderChange", "SnapshotHeader", "SnapshotFooter", "KRaftVersion", "K
 def lines(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     directory = tmp_path_factory.mktemp("control") / "t-0"
     directory.mkdir()
-    said = [*EXAMPLES, LeaderChange(2**31 - 1, tuple(range(300)), ())]
-    batches = [encode([(*one.record(), T)], is_control=True, base_offset=n) for n, one in enumerate(said)]
+    examples = [*EXAMPLES, LeaderChange(2**31 - 1, tuple(range(300)), ())]
+    batches = [encode([(*one.record(), T)], is_control=True, base_offset=n) for n, one in enumerate(examples)]
     for outcome in ("abort", "commit"):
         ends = {"is_control": True, "is_transactional": True, "producer_id": 9, "producer_epoch": 1}
         batches.append(encode([(*marker(outcome, 12), T)], base_offset=len(batches), **ends))
@@ -35,14 +35,14 @@ def lines(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [line for line in out.splitlines() if line.startswith("|")]
 
 
-def said_by_kafka(line: str) -> tuple[str, dict[str, object]]:
+def fields_from_kafka(line: str) -> tuple[str, dict[str, object]]:
     found = re.search(rf"({'|'.join(LABELS)}):? (\{{.*\}})$", line)
     assert found is not None, line
     return found[1], json.loads(found[2])
 
 
 def test_kafka_reads_every_field(lines: list[str]) -> None:
-    leader, header, footer, version, voters, many = map(said_by_kafka, lines[:6])
+    leader, header, footer, version, voters, many = map(fields_from_kafka, lines[:6])
     ids = [{"voterId": 1}, {"voterId": 2}]
     assert leader == ("LeaderChange", {"version": 0, "leaderId": 1, "voters": ids, "grantingVoters": ids[:1]})
     assert header == ("SnapshotHeader", {"version": 0, "lastContainedLogTimestamp": T})

@@ -1,4 +1,4 @@
-"""Kafka's own dump tool finds nothing wrong in what klog wrote, and every field it prints is klog's own.
+"""Kafka's own dump tool finds no problem in klog's files, and every field that it prints equals klog's.
 
 The rule of conformance: exit 0, nothing on stderr, `isvalid: true` on every batch, no invalid bytes at any end.
 """
@@ -33,7 +33,7 @@ def files_of(written: dict[str, Written]) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def sections(kafka: Kafka, written: dict[str, Written]) -> dict[Path, Section]:
-    """One run of the tool over all files. It would create a missing index, so only files that exist are named."""
+    """One run of the tool over all files. It would create a missing index, so only existing files are passed."""
     files = list(files_of(written))
     before = {path: path.read_bytes() for path in files}
     out, err = kafka.dump(files, "--deep-iteration")
@@ -45,7 +45,7 @@ def sections(kafka: Kafka, written: dict[str, Written]) -> dict[Path, Section]:
 
 
 def as_dumped(batch: RecordBatch) -> DumpedBatch:
-    """klog's view of a batch in the dump's words."""
+    """klog's view of a batch, with the dump's field names."""
     records = [
         dumplog.DumpedRecord(
             offset=record.offset,
@@ -96,11 +96,11 @@ def test_every_batch_and_record_is_printed_as_klog_sees_it(sections: dict[Path, 
         differences.equal_lists(name, mine, section.batches)
         batches += len(section.batches)
     differences.report()
-    assert batches > 500, "the writers made too little to mean anything"
+    assert batches > 500, "the writers made too few batches"
 
 
-def test_every_codec_rolled_segment_and_timestamp_type_was_judged(sections: dict[Path, Section]) -> None:
-    """Guards the writers: agreement over nothing but small plain batches would say little."""
+def test_every_codec_rolled_segment_and_timestamp_type_was_covered(sections: dict[Path, Section]) -> None:
+    """Guards the writers: agreement over only small plain batches would prove little."""
     dumped = [batch for section in sections.values() for batch in section.batches]
     assert {batch.codec for batch in dumped} == {"none", "gzip", "snappy", "lz4", "zstd"}
     assert {batch.timestamp_type for batch in dumped} == {"create", "append"}
@@ -109,7 +109,7 @@ def test_every_codec_rolled_segment_and_timestamp_type_was_judged(sections: dict
     assert sum(path.suffix == ".log" and int(path.stem) > 0 for path in sections) >= 25
 
 
-def test_offset_index_entries_are_the_files_own_and_meet_a_batch(sections: dict[Path, Section]) -> None:
+def test_offset_index_entries_equal_the_files_and_point_to_a_batch(sections: dict[Path, Section]) -> None:
     differences = golden.Differences("DumpLogSegments on .index")
     entries = 0
     for path, section in sections.items():
@@ -127,7 +127,7 @@ def test_offset_index_entries_are_the_files_own_and_meet_a_batch(sections: dict[
     assert entries > 300
 
 
-def test_time_index_entries_are_the_files_own_and_rise(sections: dict[Path, Section]) -> None:
+def test_time_index_entries_equal_the_files_and_rise(sections: dict[Path, Section]) -> None:
     differences = golden.Differences("DumpLogSegments on .timeindex")
     entries = 0
     for path, section in sections.items():
@@ -144,7 +144,7 @@ def test_time_index_entries_are_the_files_own_and_rise(sections: dict[Path, Sect
 
 
 def test_indexes_pass_kafkas_sanity_check(kafka: Kafka, written: dict[str, Written]) -> None:
-    """The check that a broker ran at every start in older versions; an exception fails it."""
+    """The check that older brokers ran at every start; an exception fails it."""
     files = [path for path in files_of(written) if path.suffix in {".index", ".timeindex"}]
     out, err = kafka.dump(files, "--index-sanity-check")
     assert err == ""
@@ -154,7 +154,7 @@ def test_indexes_pass_kafkas_sanity_check(kafka: Kafka, written: dict[str, Writt
 
 
 def test_snapshots_are_readable(kafka: Kafka, written: dict[str, Written]) -> None:
-    """klog's appends carry no producer id, so a snapshot is ten bytes and lists nobody."""
+    """klog's appends have no producer id, so a snapshot is ten bytes without entries."""
     files = [
         path
         for directory in written.values()

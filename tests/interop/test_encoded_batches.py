@@ -1,4 +1,4 @@
-"""Kafka's record classes read in klog.record's batches what klog.record says is in them."""
+"""Kafka's record classes read klog.record's batches with the same content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's record classes give back exactly what was handed to klog's append."""
+"""Kafka's record classes return exactly the records passed to klog's append."""
 
 from __future__ import annotations
 

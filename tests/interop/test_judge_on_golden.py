@@ -1,6 +1,6 @@
-"""The judge is judged first: over files that Kafka wrote, parser and Java programs must agree with the manifests.
+"""Check the judge first: over files that Kafka wrote, the parser and Java programs must agree with the manifests.
 
-klog has no part in these tests. They keep our own misreading of Kafka from looking like agreement.
+klog is not involved: a misreading of Kafka must not look like agreement.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def test_file_records_give_the_manifests_records(judge: Judge) -> None:
 def test_the_loader_gives_the_manifests_offsets_and_producers(judge: Judge, tmp_path: Path) -> None:
     differences = golden.Differences("UnifiedLog")
     for partition in golden.all_partitions():
-        # The loader writes, and asks for a directory whose name is a partition's.
+        # The loader writes, and needs a directory named like a partition.
         directory = Path(shutil.copytree(partition.directory, tmp_path / partition.case / partition.name))
         for path in directory.glob("*.log"):
-            if path.stat().st_size == 0:  # Kafka takes the modification time for the largest timestamp of no records
+            if path.stat().st_size == 0:  # without records Kafka uses the modification time as largest timestamp
                 os.utime(path, (EMPTIED_AT_MS / 1000, EMPTIED_AT_MS / 1000))
         entry = partition.entry
         answer = judge.load(
@@ -108,12 +108,12 @@ REPRODUCED = ("appendtime", "codecs", "flights", "idempotent", "large", "plain",
 
 
 def test_kafka_reproduces_its_own_directories(judge: Judge, tmp_path: Path) -> None:
-    """The ground under test_same_bytes_as_kafka.py: appended batch by batch, the broker's files come out again."""
+    """The basis of test_same_bytes_as_kafka.py: appended batch by batch, the broker's files are reproduced."""
     differences = golden.Differences("appendAsFollower")
     for case in REPRODUCED:
         for partition in golden.partitions(case):
             if not partition.records:
-                continue  # becoming leader entered an epoch at 0, which no append did
+                continue  # becoming leader added an epoch at 0, without an append
             again = tmp_path / partition.name
             judge.append(
                 again,

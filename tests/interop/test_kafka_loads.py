@@ -1,4 +1,4 @@
-"""Kafka's own loader opens klog's directories, as left by a clean close and as after a crash, and agrees with klog."""
+"""Kafka's own loader opens klog's directories, after a clean close and after a crash, and agrees with klog."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.support.batches import NOW, marker, produced, transactional
 
 pytestmark = [pytest.mark.java, pytest.mark.deep]
 
-# What only klog reads from a topic's settings, or Kafka takes from the broker.
+# Topic settings that only klog reads, or that Kafka takes from the broker.
 NOT_FOR_KAFKA = {"retention.ms"}
 
 
 def queries(written: Written, topic: str) -> list[int]:
-    """Times on, just before and just after records, and outside all of them. Below 0 Kafka has names, not times."""
+    """Timestamps at, just before and just after records, and outside all of them. Kafka reserves negative ones."""
     times = sorted({record.timestamp for record in written.topics[topic] if record.timestamp is not None})
     chosen = times[:: max(1, len(times) // 25)]
     around = [time + step for time in chosen for step in (-1, 0, 1) if time + step >= 0]
@@ -35,7 +35,7 @@ def copy_of(partition: Path, into: Path) -> Path:
 
 
 def compare(answer: Any, log: klog.Log, where: str, times: list[int]) -> list[str]:
-    """Kafka's view of its copy against klog's view of its own."""
+    """Compare Kafka's view of its copy with klog's view of its own."""
     differences = golden.Differences(where)
     equal = differences.equal
     equal("log_start_offset", answer["log_start_offset"], log.log_start_offset)
@@ -43,7 +43,7 @@ def compare(answer: Any, log: klog.Log, where: str, times: list[int]) -> list[st
     got = [(item["base_offset"], item["size"]) for item in answer["segments"]]
     equal("segments", got, [(segment.base_offset, segment.size) for segment in log.segments])
     for item, segment in zip(answer["segments"], log.segments, strict=False):
-        if item["size"]:  # Kafka takes the file's modification time where there is no record
+        if item["size"]:  # without a record Kafka uses the file's modification time
             equal(f"max_timestamp of {item['base_offset']}", item["max_timestamp"], segment.max_timestamp)
     equal("leader_epochs", [tuple(item) for item in answer["leader_epochs"]], [tuple(it) for it in log.leader_epochs])
     equal("producers", golden.expected_producers(answer["producers"]), golden.producer_tuples(log))
@@ -64,7 +64,9 @@ def stored_indexes(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
-def test_kafka_loads_what_klog_closed(judge: Judge, written: dict[str, Written], clean: bool, tmp_path: Path) -> None:
+def test_kafka_loads_a_log_closed_by_klog(
+    judge: Judge, written: dict[str, Written], clean: bool, tmp_path: Path
+) -> None:
     found: list[str] = []
     for name, directory in written.items():
         for topic in directory.topics:
@@ -94,7 +96,7 @@ def test_kafka_loads_what_klog_closed(judge: Judge, written: dict[str, Written],
                 found += compare(answer, log, where, times)
             finally:
                 log.close()
-            # Both have closed their copy: the sparse indexes were kept (clean) or rebuilt (unclean) alike.
+            # Both have closed their copy: both kept (clean) or rebuilt (unclean) the sparse indexes.
             if stored_indexes(mine) != stored_indexes(theirs):
                 odd = sorted(
                     file
@@ -109,7 +111,7 @@ def answer_end(written: Written, topic: str) -> int:
     return len(written.topics[topic])
 
 
-def test_klog_goes_on_where_kafka_stopped(judge: Judge, written: dict[str, Written], tmp_path: Path) -> None:
+def test_klog_continues_after_kafka(judge: Judge, written: dict[str, Written], tmp_path: Path) -> None:
     """Kafka loads and closes the directory, klog opens that, appends and closes, Kafka loads it again."""
     directory = written["segments"]
     for topic in ("by-size", "every-batch", "index-full"):
@@ -133,7 +135,7 @@ def test_klog_goes_on_where_kafka_stopped(judge: Judge, written: dict[str, Writt
 
 
 def test_kafka_and_klog_recover_the_same_from_a_killed_writer(judge: Judge, tmp_path: Path) -> None:
-    """The bare leavings of SIGKILL, which neither has touched: untrimmed indexes, no marker."""
+    """The untouched files after SIGKILL: untrimmed indexes, no clean-shutdown file."""
     acknowledged = run_until_killed(tmp_path / "live", after_appends=60)
     theirs = copy_of(tmp_path / "live" / "killed-0", tmp_path / "kafka")
     mine = copy_of(tmp_path / "live" / "killed-0", tmp_path / "klog")
@@ -152,7 +154,7 @@ def test_kafka_and_klog_recover_the_same_from_a_killed_writer(judge: Judge, tmp_
 
 
 def with_producers(path: Path, seed: int) -> list[int]:
-    """A log of several segments, epochs, producers and transactions; the segments' bases and the log end."""
+    """A log of several segments, epochs, producers and transactions; returns base offsets and the log end."""
     pick, sequences, begun = random.Random(seed), dict.fromkeys((1, 2, 7, 8, 9), 0), set()
     path.parent.mkdir(parents=True)
     with klog.Log.open(path, clock=ManualClock(NOW), config={"segment.bytes": 500}) as log:
@@ -172,11 +174,11 @@ def with_producers(path: Path, seed: int) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("snapshots", [True, False])
-def test_epochs_and_producers_from_any_log_start_on(judge: Judge, tmp_path: Path, snapshots: bool, seed: int) -> None:
-    """Whatever the log start, the recovery point and the snapshots: klog knows the epochs and producers that Kafka does.
+def test_epochs_and_producers_after_any_log_start(judge: Judge, tmp_path: Path, snapshots: bool, seed: int) -> None:
+    """For every log start, recovery point and set of snapshots klog has the same epochs and producers as Kafka.
 
-    Two exceptions (docs/deviations.md): without any snapshot after a clean stop Kafka knows no producer, and the epoch
-    of a log without records is forgotten by Kafka where its checkpoint says so already.
+    Two exceptions (docs/deviations.md): without any snapshot after a clean stop Kafka has no producer, and Kafka drops
+    the epoch of a log without records if its checkpoint has done so already.
     """
     source = tmp_path / "source" / "t-0"
     *bases, end = with_producers(source, seed)
@@ -184,7 +186,7 @@ def test_epochs_and_producers_from_any_log_start_on(judge: Judge, tmp_path: Path
     for start in range(0, end + 1, 3):
         for clean, point in ((True, end), (False, 0), (False, bases[2]), (False, end)):
             where = f"start={start} clean={clean} recovery_point={point}"
-            copies = [copy_of(source, tmp_path / who / where) for who in ("kafka", "klog")]
+            copies = [copy_of(source, tmp_path / side / where) for side in ("kafka", "klog")]
             for path in (path for copy in copies for path in copy.glob("*.snapshot")):
                 if not snapshots or (not clean and int(path.stem) == end):
                     path.unlink()

@@ -1,4 +1,4 @@
-"""Kafka's LogValidator and klog.record.validate_append make the same of the same produced buffers."""
+"""Kafka's LogValidator and klog.record.validate_append give the same result for the same produced buffers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def allowed(case: Produced, mine: ValidatedBatch | KlogError, answer: dict[str, 
 
 def compare(case: Produced, mine: ValidatedBatch | KlogError, answer: dict[str, Any]) -> list[str]:
     if isinstance(mine, ValidatedBatch) != ("bytes" in answer):
-        return [f"Kafka says {answer.get('exception', 'yes')}, klog {mine!r}"]
+        return [f"Kafka: {answer.get('exception', 'accepted')}, klog: {mine!r}"]
     differences = []
 
     def equal(name: str, got: object, kafkas: object) -> None:
@@ -74,10 +74,10 @@ def compare(case: Produced, mine: ValidatedBatch | KlogError, answer: dict[str, 
             differences.append(f"{name}: Kafka {kafkas!r}, klog {got!r}")
 
     if isinstance(mine, ValidatedBatch):
-        theirs = base64.b64decode(answer["bytes"])[: len(mine)]  # without what is cut short behind it
+        theirs = base64.b64decode(answer["bytes"])[: len(mine)]  # without a truncated batch after it
         if mine.compression == "none" or not mine.message_size_maybe_changed:
             equal("bytes", bytes(mine), theirs)
-        for at, end in ((0, 8), (12, 17), (21, 61)):  # all of the header but length and checksum
+        for at, end in ((0, 8), (12, 17), (21, 61)):  # the header except length and checksum
             equal(f"header {at}", bytes(mine)[at:end], theirs[at:end])
         (batch,) = answer["batches"]
         kafkas = [golden.golden_record(line) for line in batch.get("records", ())]
@@ -88,7 +88,7 @@ def compare(case: Produced, mine: ValidatedBatch | KlogError, answer: dict[str, 
         equal("max_timestamp", mine.max_timestamp, answer["max_timestamp"])
         equal("next offset", mine.last_offset + 1, answer["next_offset"])
         more = mine.temporary_memory_bytes - answer["temporary"]
-        if not 0 <= more <= 3 * mine.count:  # numbers longer than need be
+        if not 0 <= more <= 3 * mine.count:  # overlong varints
             equal("temporary", mine.temporary_memory_bytes, answer["temporary"])
         return differences
     equal("class", type(mine), CLASSES.get(answer["exception"], answer["exception"]))
@@ -96,11 +96,11 @@ def compare(case: Produced, mine: ValidatedBatch | KlogError, answer: dict[str, 
         "errors", [e.batch_index for e in getattr(mine, "record_errors", ())], [i for i, _ in answer["record_errors"]]
     )
     if answer["record_errors"] or "NoKeyCompactedTopicRecordsPerSec" not in answer["meters"]:
-        equal("meters", dict(mine.meters), answer["meters"])  # what marks and then meets broken bytes has marked
+        equal("meters", dict(mine.meters), answer["meters"])  # metrics counted before an error stay counted
     return differences
 
 
-def test_the_same_verdict_and_the_same_bytes(judge: Judge) -> None:
+def test_same_verdict_and_same_bytes(judge: Judge) -> None:
     cases = [produced(seed) for seed in range(SEEDS)]
     outcomes: collections.Counter[str] = collections.Counter()
     report = []
@@ -116,8 +116,8 @@ def test_the_same_verdict_and_the_same_bytes(judge: Judge) -> None:
     assert min(outcomes[name] for name in ("InvalidRecord", "InvalidTimestamp", "CorruptBatch")) > 100
 
 
-def test_header_keys_that_are_no_text(judge: Judge) -> None:
-    """Kafka makes text of them and writes U+FFFD; klog keeps the bytes."""
+def test_header_keys_with_invalid_utf8(judge: Judge) -> None:
+    """Kafka decodes them and writes U+FFFD; klog keeps the bytes."""
     data = batch_of([ReferenceRecord(b"k", b"v", NOW, (("\udcff", b"x"),), 0)])
     case = Produced(data, "gzip")
     (answer,) = judge.validate([asked(case)])
@@ -127,8 +127,8 @@ def test_header_keys_that_are_no_text(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_where_klog_is_stricter(judge: Judge, codec: int) -> None:
-    """Pinned, so that a Kafka that changes its mind is noticed."""
+def test_known_cases_where_klog_is_stricter(judge: Judge, codec: int) -> None:
+    """Pinned, so that a change in Kafka is noticed."""
 
     def records(*deltas: int) -> list[ReferenceRecord]:
         return [ReferenceRecord(b"k", b"v", NOW, (), delta) for delta in deltas]
@@ -139,6 +139,6 @@ def test_where_klog_is_stricter(judge: Judge, codec: int) -> None:
     header = Produced(override(batch_of(records(0, 1), codec=codec), (LAST_OFFSET_DELTA, 9)), origin="coordinator")
     cases = [disorder, elsewhere, stamped, header]
     kafkas = [answer.get("exception") for answer in judge.validate([asked(case) for case in cases])]
-    # A compressed batch whose offsets are out of order trips Kafka: it has not kept what it would write anew.
+    # Kafka fails on a compressed batch with offsets out of order: it has not kept the records to rewrite.
     assert kafkas == ["UnsupportedOperationException" if codec else None, None, None, None]
     assert [type(klogs(case)) for case in cases] == [InvalidRecord, InvalidRecord, InvalidTimestamp, InvalidRecord]

@@ -1,4 +1,4 @@
-"""The lock of a log directory holds between klog and a live JVM, in both directions."""
+"""The lock of a log directory works between klog and a live JVM, in both directions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.interop.kafka import Judge
 pytestmark = [pytest.mark.java, pytest.mark.deep]
 
 
-def test_a_broker_keeps_klog_out(judge: Judge, tmp_path: Path) -> None:
+def test_a_brokers_lock_excludes_klog(judge: Judge, tmp_path: Path) -> None:
     klog.open(tmp_path, create=True).close()
     lock = tmp_path / ".lock"
     assert judge.try_lock(lock)
@@ -26,7 +26,7 @@ def test_a_broker_keeps_klog_out(judge: Judge, tmp_path: Path) -> None:
     klog.open(tmp_path).close()
 
 
-def test_klog_keeps_a_broker_out(judge: Judge, tmp_path: Path) -> None:
+def test_klogs_lock_excludes_a_broker(judge: Judge, tmp_path: Path) -> None:
     lock = tmp_path / ".lock"
     with klog.open(tmp_path, create=True) as logs:
         assert not judge.try_lock(lock)
@@ -37,8 +37,8 @@ def test_klog_keeps_a_broker_out(judge: Judge, tmp_path: Path) -> None:
     judge.unlock(lock)
 
 
-def test_a_second_refused_open_does_not_drop_the_first_ones_lock(judge: Judge, tmp_path: Path) -> None:
-    """A POSIX record lock would be lost as soon as any descriptor of the file is closed."""
+def test_a_refused_second_open_keeps_the_first_lock(judge: Judge, tmp_path: Path) -> None:
+    """A POSIX record lock would be lost when any descriptor of the file is closed."""
     lock = tmp_path / ".lock"
     with klog.open(tmp_path, create=True):
         with pytest.raises(AlreadyLocked):

@@ -1,4 +1,4 @@
-"""Kafka's dump tool over directories that a key was purged from: every batch valid, the empty ones too, every index sound."""
+"""Kafka's dump tool over directories with a purged key: every batch is valid, empty ones too, and every index."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.support import golden
 
 pytestmark = [pytest.mark.java, pytest.mark.deep]
 
-# What the tool says of every log in which records are missing within a batch, compacted ones too.
+# What the tool prints for every log with gaps inside a batch, compacted ones too.
 _MISSING = re.compile(r"Non-consecutive offsets in|^ *-?[0-9]+ is followed by [0-9]+$")
 CASES = ("codecs", "compacted", "idempotent", "medley", "segments", "txn")
 
 
-def test_kafka_reads_what_is_left(kafka: Kafka, tmp_path: Path) -> None:
+def test_kafka_reads_the_remaining_records(kafka: Kafka, tmp_path: Path) -> None:
     files = []
     for case in CASES:
         directory = golden.copy_logdir(case, tmp_path)

@@ -1,7 +1,7 @@
 """Kafka, given klog's batches one after the other, writes the same directory: same names, same bytes.
 
-This is the strictest thing Kafka can say about segment rolls, sparse index entries, the closing time index entry,
-trimmed sizes, snapshots and the epoch file at once.
+This is the strictest test by Kafka of segment rolls, sparse index entries, the closing time index entry, trimmed sizes,
+snapshots and the epoch file at once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tests.support import golden
 
 pytestmark = [pytest.mark.java, pytest.mark.deep]
 
-# Writers whose roll decisions do not depend on how many batches one append call carried, and that never reopened
-# (a reopened segment counts its index interval from the start again).
+# Writers whose rolls do not depend on how many batches one append call carried, and that never reopened (a reopened
+# segment counts its index interval from 0 again).
 WRITERS = ("codecs", "levels", "segments", "append_time")
 
 

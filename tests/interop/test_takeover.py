@@ -1,6 +1,6 @@
-"""What klog leaves behind, Kafka's own loader takes over: the same log end, records, producers, aborted transactions.
+"""Kafka's own loader loads klog's directories: the same log end, records, producers, aborted transactions.
 
-Each directory is left in three ways: closed, and loaded by Kafka as after a clean stop; closed, but loaded as after a
+Each directory is tested in three ways: closed, and loaded by Kafka as after a clean stop; closed, but loaded as after a
 crash; and as a killed process leaves it.
 """
 
@@ -35,10 +35,10 @@ class Left:
     how: str  # "closed", "closed, no marker" or "killed"
     given: Given
     klog: Verdict
-    committed: tuple[tuple[int, int], ...]  # (offset, producer id) of what a read_committed reader got
+    committed: tuple[tuple[int, int], ...]  # (offset, producer id) of records that a read_committed reader got
 
     def problems(self, verdict: Verdict) -> dict[str, str]:
-        """By field what Kafka finds otherwise."""
+        """The fields in which Kafka differs, with both values."""
         found = {text.partition(":")[0]: text for text in differences(verdict, self.klog)}
         for pid, first, last, _ in verdict.aborted:
             shown = [offset for offset, of in self.committed if of == pid and first <= offset <= last]
@@ -57,7 +57,7 @@ def leave(
     policy: Policy,
     **given: Any,
 ) -> Iterator[Left]:
-    """Open it, look at it, leave it in each way; nothing where the policy refuses."""
+    """Open the log, inspect it, and leave it in each way; nothing if the recovery policy refuses."""
     options = {**config, "producer.id.expiration.ms": expiration_ms}
     try:
         log = klog.Log.open(directory, config=options, recovery=policy, clock=ManualClock(now_ms), **given)
@@ -79,7 +79,7 @@ def leave(
             clean=clean,
             now_ms=now_ms,
             recovery_point=verdict.log_end_offset if clean else point,
-            log_start_offset=start if start > base else 0,  # what the log-start checkpoint says then
+            log_start_offset=start if start > base else 0,  # as the log-start checkpoint then has it
             config=config,
             producer_expiration_ms=expiration_ms,
         )
@@ -91,7 +91,7 @@ def copy(directory: Path, name: str) -> Path:
 
 
 def read_committed(log: klog.Log) -> Iterator[tuple[int, int]]:
-    """What a reader gets that goes on past damage, offset by offset."""
+    """The records of a reader that continues past damage, offset by offset."""
     start = log.log_start_offset
     while start < log.log_end_offset:
         try:
@@ -139,11 +139,11 @@ def given(case: golden.LoaderCase, directory: Path) -> Given:
 
 
 @pytest.mark.deep
-def test_kafka_loads_is_what_the_loader_cases_were_written_by(
+def test_kafka_loads_reproduces_the_loader_cases(
     judge: Judge, cases: dict[str, golden.LoaderCase], tmp_path: Path
 ) -> None:
     if judge.kafka.version != "4.1.0":
-        pytest.skip("needs: the version that wrote the cases down")
+        pytest.skip("needs: the version that wrote the cases")
     chosen = [case for case in cases.values() if not case.name.startswith("metadata-")]
     verdicts = kafka_loads(judge, [given(case, case.copy(tmp_path / case.name)) for case in chosen])
     found = []
@@ -167,7 +167,7 @@ CRASH = WAYS[1:]
 ALL = frozenset(Verdict.__dataclass_fields__)
 TAIL = frozenset({"log_end_offset", "first_undecided_offset", "segments", "producers", "aborted", "read_error"})
 
-# What Kafka finds otherwise, and why: (case, how it was left) -> the fields.
+# Where Kafka differs, and why: (case, how it was left) -> the fields.
 OTHERWISE: dict[tuple[str, str], frozenset[str]] = {}
 
 
@@ -178,14 +178,14 @@ def otherwise(reason: str, names: str, ways: tuple[str, ...], fields: frozenset[
 
 
 otherwise(
-    "after a crash Kafka cuts at the first bad batch; klog, told of a clean stop, has kept it for its readers to meet",
+    "after a crash Kafka truncates at the first bad batch; klog, after a clean stop, has kept it for its readers",
     "flip-first-body-of-active-clean flip-last-crc-clean fuzz-05-clean fuzz-09-clean fuzz-12-clean fuzz-13-clean "
     "fuzz-14-clean zero-block-active-clean",
     CRASH,
     TAIL,
 )
 wrong_offset = (
-    "a base offset is wrong, which no checksum covers: klog's readers get the right one, the file stays as it is"
+    "a base offset, outside the checksum, is wrong: klog's readers get the right one, the file stays unchanged"
 )
 otherwise(wrong_offset, "fuzz-06-clean fuzz-08-clean fuzz-08-unclean", CRASH, ALL)
 otherwise(
@@ -195,35 +195,35 @@ otherwise(
     frozenset({"records", "digest", "read_error"}),
 )
 otherwise(
-    "Kafka's recovery believes a leader epoch that one wrong bit gives a batch; klog, with its checkpoint, does not",
+    "Kafka's recovery accepts a leader epoch with a flipped bit; klog compares it with its checkpoint",
     "flip-leader-epoch-field-clean flip-leader-epoch-field-unclean",
     CRASH,
     frozenset({"leader_epochs"}),
 )
 otherwise(
-    "Kafka refuses what is called abc.log; klog touches no file that is not its own",
+    "Kafka refuses a file named abc.log; klog ignores files that are not its own",
     "foreign-log-name-clean foreign-log-name-unclean",
     WAYS,
     ALL,
 )
 otherwise(
-    "Kafka rebuilds producers from the log start on, and forgets older ones",
+    "Kafka rebuilds producers from the log start on, and drops older ones",
     "lso-active-clean",
     CRASH,
     frozenset({"first_undecided_offset", "producers", "aborted"}),
 )
-otherwise("split by recovery alone, in klog too", "offset-overflow-clean", CRASH, frozenset({"segments"}))
+otherwise("split only by recovery, in klog too", "offset-overflow-clean", CRASH, frozenset({"segments"}))
 otherwise(
-    "a snapshot of good form that lies is believed after a clean stop, in klog too",
+    "a well-formed snapshot with wrong content is used after a clean stop, in klog too",
     "snapshot-lies-clean",
     CRASH,
     frozenset({"first_undecided_offset", "producers"}),
 )
-otherwise("an index of a closed segment, which no load asks", "fuzz-09-clean", WAYS, frozenset({"bad_indexes"}))
+otherwise("an index of a closed segment, which no load checks", "fuzz-09-clean", WAYS, frozenset({"bad_indexes"}))
 
 
 def check(judge: Judge, lefts: list[Left]) -> None:
-    """Kafka finds what klog has left, but for what the table says."""
+    """Kafka agrees with klog, except as the table states."""
     found, left_over = [], {(left.name, left.how) for left in lefts} & OTHERWISE.keys()
     for left, verdict in zip(lefts, kafka_loads(judge, [left.given for left in lefts]), strict=True):
         known = OTHERWISE.get((left.name, left.how), frozenset())
@@ -231,7 +231,7 @@ def check(judge: Judge, lefts: list[Left]) -> None:
         if problems.keys() & known:
             left_over.discard((left.name, left.how))
         found += [f"{left.name}, {left.how}: {text}" for field, text in problems.items() if field not in known]
-    found += [f"{name}, {how}: Kafka finds it all as it is" for name, how in left_over]
+    found += [f"{name}, {how}: Kafka agrees; remove the row" for name, how in left_over]
     assert not found, "\n".join(found)
 
 
@@ -239,7 +239,7 @@ SAMPLE = ("none", "cut-mid-records", "cut-half-segment", "crash-copy-called", "s
 
 
 @pytest.mark.parametrize("part", ["sample", pytest.param("all", marks=pytest.mark.deep)])
-def test_kafka_takes_over_every_loader_case(
+def test_kafka_loads_every_loader_case_after_klog(
     judge: Judge, cases: dict[str, golden.LoaderCase], tmp_path: Path, part: str
 ) -> None:
     lefts: list[Left] = []
@@ -251,10 +251,10 @@ def test_kafka_takes_over_every_loader_case(
     check(judge, lefts)
 
 
-def test_kafka_takes_over_a_swap_beside_any_cleaned(
+def test_kafka_loads_a_swap_beside_any_cleaned_files(
     judge: Judge, cases: dict[str, golden.LoaderCase], tmp_path: Path
 ) -> None:
-    """Originals put aside come back; none of what Kafka keeps is lost."""
+    """Originals renamed to .deleted are restored; no record that Kafka keeps is lost."""
     lefts: list[Left] = []
     for base in (0, 47, 91, 131, 172, 205):
         for policy in ("strict", "kafka"):
@@ -274,8 +274,8 @@ def test_kafka_takes_over_a_swap_beside_any_cleaned(
     check(judge, lefts)
 
 
-def test_kafka_takes_over_a_torn_tail(judge: Judge, tmp_path: Path) -> None:
-    """A log with an entry per batch, cut at any byte of its last three batches, opened as after a clean stop."""
+def test_kafka_loads_a_torn_tail_after_klog(judge: Judge, tmp_path: Path) -> None:
+    """A log with an index entry per batch, cut at any byte of its last three batches, opened as after a clean stop."""
     config, original = {"index.interval.bytes": 0}, tmp_path / "original" / "t-0"
     original.parent.mkdir()
     with klog.Log.open(original, config=config, clock=ManualClock(NOW)) as log:

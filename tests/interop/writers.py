@@ -1,7 +1,7 @@
-"""Log directories that klog writes for Kafka to judge, with every record that went in.
+"""Log directories that klog writes for Kafka to check, with every record that was appended.
 
 Each writer takes an empty directory and returns what it appended, per topic, in order. All are small and seeded: the
-same bytes in every run, apart from `killed`, whose log ends wherever the signal met it.
+same bytes in every run, except `killed`, whose log ends where the signal occurred.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ HEADER_NAMES = ("trace", "", "Grüße", "0", "a header name of some length, so t
 
 @dataclass
 class Written:
-    """One log.dir: `topics` maps a topic to the records given to partition 0, `config` to its settings."""
+    """One log.dir: `topics` maps a topic to the records appended to partition 0, `config` to its settings."""
 
     directory: Path
     topics: dict[str, list[Record]] = field(default_factory=dict)
     config: dict[str, dict[str, object]] = field(default_factory=dict)
-    stamped: set[str] = field(default_factory=set)  # topics whose timestamps are the log's own
+    stamped: set[str] = field(default_factory=set)  # topics with LogAppendTime
     now_ms: int = START_MS
 
     def partition(self, topic: str) -> Path:
@@ -39,7 +39,7 @@ class Written:
 
 
 def records_of_every_shape(count: int, seed: int, *, value_bytes: int = 120) -> list[Record]:
-    """Null, empty, binary and text keys and values; no to five headers; times equal, back, far ahead, zero, none."""
+    """Null, empty, binary and text keys and values; 0 to 5 headers; timestamps equal, falling, ahead, zero, none."""
     pick = random.Random(seed)
     made = []
     for number in range(count):
@@ -86,7 +86,7 @@ def codecs(directory: Path) -> Written:
 
 
 def levels(directory: Path) -> Written:
-    """The lowest and the highest level of each codec that has levels, over bytes that do and do not compress."""
+    """The lowest and the highest level of each codec with levels, over compressible and incompressible bytes."""
     written = Written(directory)
     with klog.open(directory, create=True, clock=ManualClock(START_MS)) as logs:
         settings: dict[str, object] = {"retention.ms": -1}
@@ -127,7 +127,7 @@ def segments(directory: Path) -> Written:
 
 
 def append_time(directory: Path) -> Written:
-    """The log's own time, with and without codecs."""
+    """LogAppendTime, with and without codecs."""
     written = Written(directory)
     clock = ManualClock(START_MS)
     settings: dict[str, object] = {
@@ -148,7 +148,7 @@ def append_time(directory: Path) -> Written:
 
 
 def big(directory: Path) -> Written:
-    """Values of a megabyte and more, alone in a batch and beside small ones; a segment smaller than one append."""
+    """Values of a megabyte and more, alone in a batch and with small ones; a segment smaller than one append."""
     written = Written(directory)
     pick = random.Random(4)
     settings: dict[str, object] = {
@@ -167,7 +167,7 @@ def big(directory: Path) -> Written:
 
 
 def sessions(directory: Path) -> Written:
-    """Opened, appended to and closed five times; an empty topic, and one that only ever was flushed and rolled."""
+    """Opened, appended to and closed five times; an empty topic, and one that only was flushed and rolled."""
     written = Written(directory)
     settings: dict[str, object] = {"internal.segment.bytes": 8192, "index.interval.bytes": 256, "retention.ms": -1}
     clock = ManualClock(START_MS)
@@ -205,7 +205,7 @@ KILLED_SETTINGS: dict[str, object] = {"internal.segment.bytes": 65536, "index.in
 
 
 def run_until_killed(directory: Path, after_appends: int) -> int:
-    """A process appends without end; SIGKILL after so many acknowledgements. Returns the last offset acknowledged."""
+    """A process appends without end; SIGKILL after this many acknowledgements. Returns the last acknowledged offset."""
     root = Path(__file__).resolve().parents[2]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(
@@ -230,13 +230,13 @@ def run_until_killed(directory: Path, after_appends: int) -> int:
 
 
 def killed(directory: Path) -> Written:
-    """A writer met SIGKILL, klog reopened the directory (recovering it) and closed it."""
+    """A writer gets SIGKILL, klog reopens the directory (recovering it) and closes it."""
     acknowledged = run_until_killed(directory, after_appends=120)
     written = Written(directory)
     written.config["killed"] = KILLED_SETTINGS
     with klog.open(directory, clock=ManualClock(START_MS)) as logs:
         end = logs.log("killed").log_end_offset
-        assert end > acknowledged, "an acknowledged record is gone"
+        assert end > acknowledged, "an acknowledged record is missing"
         everything = [record for part in range(end // 25) for record in records_of_every_shape(25, part)]
         assert end % 25 == 0, "half an append is visible although each was one batch"
         written.topics["killed"] = everything

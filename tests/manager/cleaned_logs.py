@@ -1,4 +1,4 @@
-"""Topics for a cleaner in the background, small, by a clock that stands still, and what must be true of them."""
+"""Small topics for the background cleaner, under a manual clock, and checks of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def topic(logs: klog.LogManager, name: str, **config: Any) -> klog.Log:
 
 
 def dirty(log: klog.Log, *, rounds: int = 4, keys: int = 5, value: bytes = b"v") -> None:
-    """A closed segment of the same keys again and again, and something behind it in the active one."""
+    """Write a closed segment with repeated keys, and something after it in the active segment."""
     for number in range(rounds):
         log.append([(b"key-%d" % key, b"%s-%d" % (value, number)) for key in range(keys)])
     log.roll()
@@ -53,7 +53,7 @@ def checkpoints(directory: Path) -> dict[tuple[str, int], int]:
 
 
 def is_clean(log: klog.Log) -> bool:
-    """Is each key of the closed segments there once?"""
+    """Whether each key of the closed segments occurs once."""
     end = log.segments[-1].base_offset
     keys = [record.key for record in log.read(isolation="log_end") if record.offset < end]
     return len(keys) == len(set(keys))

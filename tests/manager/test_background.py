@@ -1,4 +1,4 @@
-"""What a LogManager does on its own, under a clock that is moved by hand, and in a thread of its own."""
+"""Background work of a LogManager, under a manual clock and in a real thread."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ten_segments(logs: klog.LogManager, clock: ManualClock, topic: str, **config
 
 
 class ByHand:
-    """A clock that is no ManualClock: its moves do not run what is due."""
+    """A clock that does not run scheduled tasks when it moves, unlike ManualClock."""
 
     def __init__(self) -> None:
         self.ms = 0
@@ -66,8 +66,8 @@ WRITES: dict[str, Callable[[klog.Log, int], object]] = {
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_without_a_thread_whoever_writes_does_what_is_due(tmp_path: Path, name: str) -> None:
-    """Once some ms have passed since the last look; it is not looked at each append."""
+def test_without_a_thread_appends_run_due_tasks(tmp_path: Path, name: str) -> None:
+    """If enough ms have passed since the last check; not at each append."""
     clock = ByHand()
     with klog.Log.open(tmp_path / "t-0", config={"file.delete.delay.ms": 1000}, clock=clock) as log:
         log.append_batches(batch(2))
@@ -88,7 +88,7 @@ def test_without_a_thread_whoever_writes_does_what_is_due(tmp_path: Path, name: 
         assert not waiting()
 
 
-def test_an_append_to_a_topic_does_what_is_due(tmp_path: Path) -> None:
+def test_an_append_to_a_topic_runs_due_tasks(tmp_path: Path) -> None:
     clock, ran = ByHand(), []
     with klog.open(tmp_path, create=True, clock=clock) as logs:
         logs.create_topic("t")
@@ -103,8 +103,8 @@ def test_an_append_to_a_topic_does_what_is_due(tmp_path: Path) -> None:
 # ---- retention -----------------------------------------------------------------------------------------------------------
 
 
-def test_retention_by_time_leaves_one_segment_and_deletes_the_files_after_their_delay(tmp_path: Path) -> None:
-    """LM4: time retention; reading below the log start afterwards is out of range."""
+def test_retention_by_time_leaves_one_segment(tmp_path: Path) -> None:
+    """LM4: retention by time; a read below the log start is then out of range."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         log = ten_segments(logs, clock, "t", **{"retention.ms": 600_000})
@@ -123,12 +123,12 @@ def test_retention_by_time_leaves_one_segment_and_deletes_the_files_after_their_
 
 
 def test_the_files_of_deleted_segments_stay_for_their_delay(tmp_path: Path) -> None:
-    """LM4: deleted, and gone only after file.delete.delay.ms."""
+    """LM4: marked for deletion, and unlinked only after file.delete.delay.ms."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock, {"log.segment.delete.delay.ms": 700}) as logs:
         ten_segments(logs, clock, "t", **{"retention.bytes": 300})
         logs.start()
-        clock.advance(1)  # at its beginning the first round
+        clock.advance(1)  # the first round begins
         left = len(list((tmp_path / "t-0").glob("*.log.deleted")))
         assert left > 0
         clock.advance(698)
@@ -138,7 +138,7 @@ def test_the_files_of_deleted_segments_stay_for_their_delay(tmp_path: Path) -> N
 
 
 def test_retention_by_size(tmp_path: Path) -> None:
-    """LM4: size retention leaves what the size allows, and the active segment."""
+    """LM4: retention by size leaves the segments that fit, and the active one."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         log = ten_segments(logs, clock, "t")
@@ -152,8 +152,8 @@ def test_retention_by_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
-def test_compacted_logs_are_left_to_the_cleaner(tmp_path: Path, policy: str) -> None:
-    """LM4: retention passes compacted logs over."""
+def test_retention_skips_compacted_logs(tmp_path: Path, policy: str) -> None:
+    """LM4: retention skips compacted logs."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock, {"log.cleaner.enable": False}) as logs:
         log = ten_segments(logs, clock, "t", **{"cleanup.policy": policy, "retention.ms": 1, "retention.bytes": 1})
@@ -180,7 +180,7 @@ def test_a_log_of_unknown_configuration_keeps_everything(tmp_path: Path) -> None
 
 
 def test_the_flusher_flushes_when_flush_ms_has_passed(tmp_path: Path) -> None:
-    """LM5: flush.ms elapsed: the last flush time moves."""
+    """LM5: after flush.ms the last flush time moves."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock, {"log.flush.scheduler.interval.ms": 100, "log.flush.interval.ms": 2**62}) as logs:
         logs.create_topic("t", config={"flush.ms": 1000})
@@ -208,7 +208,7 @@ def test_durability_interval_flushes_within_a_second_also_without_start(tmp_path
         clock.advance(1600)
         assert log.recovery_point == 1
     with opened(tmp_path, clock, {"log.flush.interval.messages": 5}, durability="interval") as logs:
-        assert logs.log("t").config.flush_ms == 2**63 - 1  # the configuration says when to flush
+        assert logs.log("t").config.flush_ms == 2**63 - 1  # the config does not flush by time
     with opened(tmp_path, clock, durability="interval") as logs:
         logs.alter_topic("t", {"flush.ms": 77})
         assert logs.log("t").config.flush_ms == 77
@@ -218,7 +218,7 @@ def test_durability_interval_flushes_within_a_second_also_without_start(tmp_path
         assert log.config.flush_ms == 2**63 - 1
 
 
-def test_durability_interval_has_a_thread_and_the_stop_ends_it(tmp_path: Path) -> None:
+def test_durability_interval_runs_a_thread_until_close(tmp_path: Path) -> None:
     def threads() -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread.name.startswith("klog")]
 
@@ -245,8 +245,8 @@ def read(path: Path, name: str) -> dict[tuple[str, int], int]:
     return checkpoint.read_offsets(str(path / name))
 
 
-def test_the_recovery_points_are_written_on_schedule(tmp_path: Path) -> None:
-    """LM5: the recovery-point checkpoint equals the recovery points."""
+def test_recovery_points_are_written_on_schedule(tmp_path: Path) -> None:
+    """LM5: the checkpoint equals the recovery points."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         logs.create_topic("t", partitions=3)
@@ -259,12 +259,12 @@ def test_the_recovery_points_are_written_on_schedule(tmp_path: Path) -> None:
         assert read(tmp_path, checkpoint.RECOVERY_POINT) == {("t", 0): 1, ("t", 1): 2, ("t", 2): 3}
 
 
-def test_flushes_share_a_write_of_the_recovery_points_where_a_thread_can_do_it(tmp_path: Path) -> None:
-    """The file names every log of its directory: thousands of rolls must not write thousands of lines each."""
+def test_with_a_thread_flushes_share_one_write_of_the_recovery_points(tmp_path: Path) -> None:
+    """The file lists every log of its directory: thousands of rolls must not write thousands of lines each."""
     clock, path = ManualClock(NOW), tmp_path / checkpoint.RECOVERY_POINT
     with opened(tmp_path, clock) as logs:
         logs.create_topic("t", partitions=3)
-        logs._scheduler._thread = threading.current_thread()  # which is what runs what is due
+        logs._scheduler._thread = threading.current_thread()  # as if this were the scheduler's thread
         for round in (1, 2):
             for number in (0, 2):
                 logs.log("t", number).append([(b"k", b"v")])
@@ -274,12 +274,12 @@ def test_flushes_share_a_write_of_the_recovery_points_where_a_thread_can_do_it(t
             assert round == 2 or not path.exists()
             clock.advance(1)
             assert read(tmp_path, checkpoint.RECOVERY_POINT) == {("t", 0): round, ("t", 2): round}
-        logs.log("t", 0).truncate_to(1)  # but what is no longer so is taken back at once
+        logs.log("t", 0).truncate_to(1)  # a truncation is written at once
         assert read(tmp_path, checkpoint.RECOVERY_POINT) == {("t", 0): 1, ("t", 2): 2}
 
 
-def test_log_starts_are_written_while_they_are_inside_the_first_segment(tmp_path: Path) -> None:
-    """LM12: stored while the start is above the first segment's base, dropped once the segments are deleted."""
+def test_log_start_offsets_inside_the_first_segment_are_written(tmp_path: Path) -> None:
+    """LM12: written while above the first segment's base offset, dropped once the segments below are deleted."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock, {"log.retention.check.interval.ms": 10_000_000}) as logs:
         logs.create_topic("t", config={"segment.bytes": 300})
@@ -300,8 +300,8 @@ def test_log_starts_are_written_while_they_are_inside_the_first_segment(tmp_path
         assert read(tmp_path, checkpoint.LOG_START) == {}
 
 
-def test_high_watermarks_that_somebody_manages_are_written_every_five_seconds(tmp_path: Path) -> None:
-    """10.2: the HW checkpoint; single copies are not in it, so that readers see what is there."""
+def test_managed_high_watermarks_are_written_every_five_seconds(tmp_path: Path) -> None:
+    """10.2: the high-watermark checkpoint; single copies are not in it, so that readers see their records."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         logs.create_topic("t", partitions=2)
@@ -348,7 +348,7 @@ def test_one_log_s_error_does_not_stop_the_others(
         assert len(first.segments) == 1
 
 
-def test_an_error_of_the_disk_in_a_task_takes_the_directory_offline(tmp_path: Path) -> None:
+def test_a_disk_error_in_a_task_takes_the_directory_offline(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     files = FailingFiles()
     paths = [tmp_path / "a", tmp_path / "b"]
@@ -373,7 +373,7 @@ def test_only_a_writer_has_background_work(tmp_path: Path) -> None:
         logs.start()
 
 
-def test_producers_are_forgotten_on_schedule(tmp_path: Path) -> None:
+def test_producers_expire_on_schedule(tmp_path: Path) -> None:
     """10.2: producer expiry, per log, at producer.id.expiration.check.interval.ms."""
     clock = ManualClock(NOW)
     batch = klog.record.encode([(b"k", b"v", NOW)], producer_id=9, producer_epoch=3, base_sequence=0, leader_epoch=0)
@@ -393,16 +393,16 @@ def test_producers_are_forgotten_on_schedule(tmp_path: Path) -> None:
         assert 9 not in log.producers
 
 
-def test_periods_beyond_reckoning_are_none(tmp_path: Path) -> None:
-    """log.flush.scheduler.interval.ms is 2^63-1 unless told."""
+def test_a_period_of_2_63_1_ms_is_never(tmp_path: Path) -> None:
+    """log.flush.scheduler.interval.ms defaults to 2^63-1."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         logs.start()
         assert all((task[2]._period_ms or 0) < background._NEVER_MS for task in logs._scheduler._heap)
 
 
-def test_a_round_that_finds_nothing_new_writes_nothing(tmp_path: Path) -> None:
-    """A file that somebody took away is written again all the same."""
+def test_a_round_without_changes_writes_nothing(tmp_path: Path) -> None:
+    """A file that was removed is still written again."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         logs.create_topic("t")

@@ -1,4 +1,4 @@
-"""What the cleaner's gauges and its reconfiguration must be, statement by statement."""
+"""The cleaner's gauges and its reconfiguration, statement by statement."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ GAUGES = {
 }
 
 
-def test_gauges_are_there_while_it_runs(tmp_path: Path) -> None:
-    """CL40: neither before nor behind; 0 while nothing has been cleaned; a reconfiguration leaves them; of several
-    threads the largest value counts."""
+def test_gauges_exist_while_the_cleaner_runs(tmp_path: Path) -> None:
+    """CL40: absent before and after; 0 while nothing has been cleaned; a reconfiguration keeps them; of several threads
+    the largest value counts."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         assert not GAUGES & set(logs.metrics())
@@ -51,7 +51,7 @@ def test_gauges_are_there_while_it_runs(tmp_path: Path) -> None:
 
 
 def slowest(logs: klog.LogManager, seconds: list[float]) -> None:
-    """As if so many threads had taken so long."""
+    """Pretend that as many threads took these times."""
     from klog.manager.cleaner_threads import _Worker
 
     workers = [_Worker() for _ in seconds]
@@ -64,13 +64,13 @@ def wait_until_clean(logs: list[klog.Log]) -> None:
     stop_at = time.monotonic() + PATIENCE
     while not all(map(is_clean, logs)):
         if time.monotonic() > stop_at:
-            pytest.fail("nobody cleans")
+            pytest.fail("no thread cleans")
         time.sleep(0.005)
 
 
-def test_a_buffer_of_one_byte_holds_nothing_up(tmp_path: Path) -> None:
-    """CL45: Kafka gets nowhere with it. Here chunks are what they are; a reconfiguration to more bytes and two threads
-    ends one thread and begins two, and what gets dirty then is cleaned."""
+def test_an_io_buffer_of_one_byte_does_not_block_cleaning(tmp_path: Path) -> None:
+    """CL45: Kafka makes no progress with it; klog's chunks do not depend on it. A reconfiguration to more bytes and two
+    threads ends one thread and starts two, and records that become dirty afterwards are cleaned."""
     few: dict[str, Any] = {
         "log.cleaner.io.buffer.size": 1,
         "log.cleaner.threads": 1,

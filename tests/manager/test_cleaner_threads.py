@@ -1,4 +1,4 @@
-"""The cleaner's threads: who ends them, what they count, and everything else that goes on beside them."""
+"""The cleaner's threads: what ends them, what they count, and what runs concurrently with them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OFTEN = {"log.cleaner.backoff.ms": 5}
 
 
 def until(true: Callable[[], object]) -> None:
-    """Other threads have come so far."""
+    """Wait until the condition holds."""
     passed = threading.Event()
     for _ in range(6000):
         if true():
@@ -47,7 +47,7 @@ def cleaners() -> list[threading.Thread]:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A cleaning waits for the throttle at its first chunk, for as long as nobody ends it."""
+    """A cleaning waits for the throttle at its first chunk, until it is ended."""
     monkeypatch.setattr(Throttle, "count", lambda _throttle, _size: float("inf"))
     yield
     monkeypatch.undo()
@@ -68,7 +68,7 @@ def test_threads_clean_and_end(tmp_path: Path) -> None:
     assert cleaners() == []
 
 
-def test_a_manager_that_is_forgotten_is_missed(tmp_path: Path) -> None:
+def test_a_manager_that_was_never_closed_warns(tmp_path: Path) -> None:
     logs = [opened(tmp_path, SystemClock(), OFTEN)]
     dirty(topic(logs[0], "t"))
     logs[0].start()
@@ -85,9 +85,9 @@ def test_a_manager_that_is_forgotten_is_missed(tmp_path: Path) -> None:
 # ---- metrics -----------------------------------------------------------------------------------------------------------
 
 
-def test_gauges_live_as_long_as_the_cleaner(tmp_path: Path) -> None:
-    """CL40: there while it runs, after a reconfiguration, too; gone before and behind that; 0 while nothing was to do,
-    and then of the last cleaning the largest over the threads."""
+def test_gauges_exist_as_long_as_the_cleaner(tmp_path: Path) -> None:
+    """CL40: present while it runs, also after a reconfiguration; absent before and after; 0 while nothing was cleaned,
+    then the largest value of the last cleaning over the threads."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         assert GAUGES.isdisjoint(logs.metrics())
@@ -111,7 +111,7 @@ def test_gauges_live_as_long_as_the_cleaner(tmp_path: Path) -> None:
 
 
 def test_gauges_of_several_threads(tmp_path: Path) -> None:
-    """CL40: the largest of all, a share over all."""
+    """CL40: the maximum of all, or a ratio over all."""
     with opened(tmp_path, SystemClock(), {"log.cleaner.threads": 3}) as logs:
         logs.start()
         until(lambda: len(logs._cleaner._workers) == 3)
@@ -128,7 +128,7 @@ def test_gauges_of_several_threads(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_threads_that_die_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CL44: each of them; their log is nobody's any more, and a reconfiguration makes new ones."""
+    """CL44: each dead thread; its log becomes free, and a reconfiguration starts new threads."""
     with opened(tmp_path, SystemClock(), {**OFTEN, "log.cleaner.threads": 2}) as logs:
         several = [topic(logs, f"t{n}") for n in range(2)]
         from klog.manager import cleaner_threads
@@ -156,7 +156,7 @@ def test_threads_that_die_are_counted(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_rate_changes_in_place(tmp_path: Path) -> None:
-    """CL41: the threads go on, by the new rate."""
+    """CL41: the threads go on, with the new rate."""
     with opened(tmp_path, SystemClock(), {"log.cleaner.io.max.bytes.per.second": 10e6}) as logs:
         logs.start()
         before, throttle = cleaners(), logs._cleaner.throttle
@@ -167,7 +167,7 @@ def test_the_rate_changes_in_place(tmp_path: Path) -> None:
         assert cleaners() == before
 
 
-def test_a_new_rate_wakes_who_waits_for_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_rate_wakes_threads_that_wait_for_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = {**OFTEN, "log.cleaner.io.max.bytes.per.second": 1.0}
     with opened(tmp_path, SystemClock(), config) as logs:
         log = topic(logs, "t")
@@ -181,11 +181,11 @@ def test_a_new_rate_wakes_who_waits_for_the_old_one(tmp_path: Path, monkeypatch:
         until(lambda: is_clean(log))
 
 
-def test_other_threads_with_other_memory(tmp_path: Path) -> None:
-    """CL45: from one thread with hardly any memory to two with more, and cleaning comes to its end.
+def test_reconfiguring_threads_and_memory(tmp_path: Path) -> None:
+    """CL45: from one thread with hardly any memory to two with more; cleaning completes.
 
-    Kafka's test makes no progress with log.cleaner.io.buffer.size=1. Chunks here do not depend on that: they have a
-    size of their own and grow with the largest batch, so that cleaning goes on with it.
+    Kafka's test makes no progress with log.cleaner.io.buffer.size=1. klog's chunks do not depend on it: they have their
+    own size and grow with the largest batch.
     """
     config = {**OFTEN, "log.cleaner.io.buffer.size": 1, "log.cleaner.dedupe.buffer.size": 24 * 3}
     with opened(tmp_path, SystemClock(), config) as logs:
@@ -212,7 +212,7 @@ def test_other_threads_with_other_memory(tmp_path: Path) -> None:
 
 
 def held_log(logs: klog.LogManager) -> klog.Log:
-    """A log that is being cleaned, and stays so until somebody ends that."""
+    """A log that is being cleaned until the cleaning is ended."""
     log = topic(logs, "t", **{"min.cleanable.dirty.ratio": 0.0})
     dirty(log)
     logs.start()
@@ -226,7 +226,7 @@ ENDS: dict[str, Callable[[klog.LogManager, klog.Log], object]] = {
     "close": lambda _logs, log: log.close(),
     "delete": lambda logs, _log: logs.delete_topic("t"),
     "not compacted": lambda logs, _log: logs.alter_topic("t", {"cleanup.policy": "delete"}),
-    "none is, by default": lambda logs, _log: logs.alter_config({"log.cleanup.policy": "delete"}),
+    "not compacted by default": lambda logs, _log: logs.alter_config({"log.cleanup.policy": "delete"}),
     "reconfigure": lambda logs, _log: logs.alter_config({"log.cleaner.dedupe.buffer.size": 1 << 21}),
     "close all": lambda logs, _log: logs.close(),
 }
@@ -234,13 +234,13 @@ ENDS: dict[str, Callable[[klog.LogManager, klog.Log], object]] = {
 
 @pytest.mark.usefixtures("held")
 @pytest.mark.parametrize("name", ENDS)
-def test_a_cleaning_is_ended(tmp_path: Path, name: str) -> None:
-    """CM7: truncation, deletion and whatever else needs the segments do not wait for it; in the end nobody is at them."""
+def test_calls_that_end_a_cleaning(tmp_path: Path, name: str) -> None:
+    """CM7: truncation, deletion and other calls that need the segments end it; then no thread is cleaning."""
     broker = {"log.cleaner.backoff.ms": 3_600_000}
-    if name == "none is, by default":
+    if name == "not compacted by default":
         broker["log.cleanup.policy"] = "compact"
     with opened(tmp_path, SystemClock(), broker) as logs:
-        if name == "none is, by default":
+        if name == "not compacted by default":
             logs.create_topic("t", config={"segment.bytes": 16384, "min.cleanable.dirty.ratio": 0.0})
             log = logs.log("t")
             dirty(log)
@@ -258,7 +258,7 @@ def test_a_cleaning_is_ended(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.usefixtures("held")
-def test_a_move_ends_it(tmp_path: Path) -> None:
+def test_a_move_ends_a_cleaning(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     with klog.open([a, b], create=True, config={"log.cleaner.backoff.ms": 3_600_000}) as logs:
         logs.create_topic("t", config={"cleanup.policy": "compact"}, directory=a)
@@ -273,8 +273,8 @@ def test_a_move_ends_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("held")
-def test_by_hand_comes_before_the_background(tmp_path: Path) -> None:
-    """compact() of a log that is being cleaned ends that, does it itself, and leaves nothing to the other."""
+def test_compact_ends_a_background_cleaning(tmp_path: Path) -> None:
+    """compact() of a log that is being cleaned ends that cleaning and does all of the work itself."""
     with opened(tmp_path, SystemClock(), OFTEN) as logs:
         log = held_log(logs)
         assert log.compact().rounds == 1
@@ -282,8 +282,8 @@ def test_by_hand_comes_before_the_background(tmp_path: Path) -> None:
         assert first_dirty(log) == 20
 
 
-def test_two_by_hand_at_once(tmp_path: Path) -> None:
-    """One after the other: neither finds the files of the other, or loses what it has done."""
+def test_two_concurrent_compact_calls(tmp_path: Path) -> None:
+    """They run one after the other: neither finds the other's files or loses its results."""
     with opened(tmp_path, SystemClock()) as logs:
         log, failures = topic(logs, "t"), []
         for number in range(3):
@@ -312,7 +312,7 @@ def test_two_by_hand_at_once(tmp_path: Path) -> None:
 
 
 class Life:
-    """One topic's owner: what it does to its log, and what must be in there. Nobody else writes to it."""
+    """The single writer of a topic: what it does to its log, and what the log must hold."""
 
     def __init__(self, logs: klog.LogManager, name: str, seed: int) -> None:
         self.logs, self.name = logs, name
@@ -354,7 +354,7 @@ class Life:
             self.create()
 
     def truncate(self, log: klog.Log, offset: int) -> None:
-        """What compaction took because of a record that goes now is gone, as with Kafka: the model forgets it, too."""
+        """Records that compaction removed for a record that is now truncated stay removed, as in Kafka."""
         log.truncate_to(offset)
         there = {record.offset for record in log.read(isolation="log_end")}
         self.written = [entry for entry in self.written if entry[0] in there]
@@ -372,7 +372,7 @@ class Life:
 
 
 def live(directory: Path, seed: int, steps: int) -> None:
-    """Owners of topics at work, each in a thread, beside two cleaner threads and the scheduler."""
+    """Writers of topics, each in a thread, beside two cleaner threads and the scheduler."""
     config = {
         **OFTEN,
         "log.cleaner.threads": 2,
@@ -407,21 +407,21 @@ def live(directory: Path, seed: int, steps: int) -> None:
         assert logs.uncleanable == {}
         assert logs.offline_directories == {}
         assert logs.metrics()["DeadThreadCount"] == {"": 0}
-        assert logs.metrics()["cleaner-recopy-percent"][""] > 0  # the background did something, too
+        assert logs.metrics()["cleaner-recopy-percent"][""] > 0  # the background cleaned too
         for life in lives:
             life.check()
             assert logs.log(life.name)._cleaning.pauses == 0
 
 
-def test_everything_at_once(tmp_path: Path) -> None:
-    """CM7: appends, cuts, retention, policies, deletions, cleanings by hand: what is left is what was written last."""
+def test_all_operations_concurrently(tmp_path: Path) -> None:
+    """CM7: appends, truncations, retention, policies, deletions, cleanings by hand keep the latest values."""
     live(tmp_path, 1, 1000)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(2, 12))
-def test_everything_at_once_for_longer(tmp_path: Path, seed: int) -> None:
-    """CM7: the same, other seeds, and more of it."""
+def test_all_operations_concurrently_for_longer(tmp_path: Path, seed: int) -> None:
+    """CM7: as above, with other seeds and more steps."""
     try:
         live(tmp_path, seed, 5000)
     except KlogError as error:

@@ -1,4 +1,4 @@
-"""The cleaner in the background: which logs it takes and leaves, under a clock that stands still between steps."""
+"""The background cleaner: which logs it cleans and which it skips, under a manual clock."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from tests.support.faulty_io import FaultyIo
 NEVER = {"min.cleanable.dirty.ratio": 1.0}
 
 
-def test_it_cleans_what_is_dirty_until_nothing_is(tmp_path: Path) -> None:
-    """Started, it takes every eligible log in one go of the backoff; what is active stays, and so does what is read."""
+def test_dirty_logs_are_cleaned_until_none_is_left(tmp_path: Path) -> None:
+    """Once started, it cleans every eligible log in one wakeup; it keeps active segments, and files in use."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         several = [topic(logs, f"t{n}") for n in range(3)]
@@ -58,21 +58,21 @@ def test_it_cleans_what_is_dirty_until_nothing_is(tmp_path: Path) -> None:
         assert is_clean(several[0])
 
 
-def test_each_cleaning_has_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_cleaning_logs_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs, caplog.at_level("INFO", "klog.cleaner"):
         dirty(topic(logs, "t"))
         logs.start()
         pass_time(clock, 2)
         (line,) = [message for message in caplog.messages if message.startswith("event=log_cleaned ")]
-        said = dict(word.split("=", 1) for word in line.split())
+        fields = dict(word.split("=", 1) for word in line.split())
         wanted = {"log": "t-0", "first_dirty": "0", "end": "20", "keys": "5", "records": "20", "records_left": "5"}
-        assert {name: said[name] for name in wanted} == wanted
-        assert int(said["left"]) < int(said["bytes"]) == int(said["indexed_bytes"])
-        assert {"seconds", "bytes_per_second", "map_utilization"} <= set(said)
+        assert {name: fields[name] for name in wanted} == wanted
+        assert int(fields["left"]) < int(fields["bytes"]) == int(fields["indexed_bytes"])
+        assert {"seconds", "bytes_per_second", "map_utilization"} <= set(fields)
 
 
-def test_a_map_that_is_too_small_takes_several_rounds(tmp_path: Path) -> None:
+def test_a_small_map_takes_several_rounds(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
     with opened(tmp_path, clock, {"log.cleaner.dedupe.buffer.size": 24 * 3}) as logs:
         log = topic(logs, "t", **{"min.cleanable.dirty.ratio": 0.0})
@@ -83,8 +83,8 @@ def test_a_map_that_is_too_small_takes_several_rounds(tmp_path: Path) -> None:
         assert first_dirty(log) == 21
 
 
-def test_a_start_needs_memory_for_two_keys(tmp_path: Path) -> None:
-    """slots x load factor <= 1 fails, for each thread; a reconfiguration to that is refused, and changes nothing."""
+def test_starting_needs_memory_for_two_keys(tmp_path: Path) -> None:
+    """slots x load factor <= 1 raises, for each thread; a reconfiguration to that is refused and changes nothing."""
     config = {"log.cleaner.dedupe.buffer.size": 24 * 5, "log.cleaner.threads": 4}
     with opened(tmp_path, ManualClock(NOW), config) as logs, pytest.raises(InvalidConfig, match="dedupe"):
         logs.start()
@@ -98,7 +98,7 @@ def test_a_start_needs_memory_for_two_keys(tmp_path: Path) -> None:
         assert logs.config.log_cleaner_threads == 1
 
 
-def test_switched_off_it_does_not_run(tmp_path: Path) -> None:
+def test_the_cleaner_can_be_disabled(tmp_path: Path) -> None:
     for number, config in enumerate(({"log.cleaner.enable": False}, {"log.cleaner.threads": 0})):
         clock = ManualClock(NOW)
         with opened(tmp_path / str(number), clock, config) as logs:
@@ -114,7 +114,7 @@ def test_switched_off_it_does_not_run(tmp_path: Path) -> None:
 
 
 def shares(logs: klog.LogManager, percents: dict[str, int]) -> dict[str, klog.Log]:
-    """Logs with so much of a hundred batches dirty."""
+    """Logs with the given share of a hundred batches dirty."""
     made = {}
     for name, percent in percents.items():
         log = made[name] = topic(logs, name, **{"min.cleanable.dirty.ratio": 0.1})
@@ -128,7 +128,7 @@ def shares(logs: klog.LogManager, percents: dict[str, int]) -> dict[str, klog.Lo
 
 
 def order(logs: klog.LogManager, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The logs that one go of the background cleans, in order."""
+    """The logs that one wakeup of the background cleaner cleans, in order."""
     from klog.manager import cleaner_threads
 
     taken: list[str] = []
@@ -143,7 +143,7 @@ def order(logs: klog.LogManager, clock: ManualClock, monkeypatch: pytest.MonkeyP
     return taken
 
 
-def test_the_filthiest_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dirtiest_log_is_cleaned_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CM2: of logs with 20, 25 and 30 percent the one with 30."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
@@ -152,9 +152,9 @@ def test_the_filthiest_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert order(logs, clock, monkeypatch) == ["c", "b", "a"]
 
 
-def test_one_look_around_does_for_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of very many logs the eligible ones are cleaned one after the other, the filthiest first, and then looked for
-    again."""
+def test_one_survey_serves_many_cleanings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of very many logs the eligible ones are cleaned one after the other, the dirtiest first, before the next
+    survey."""
     from klog.manager import cleaner_threads
 
     clock, looks = ManualClock(NOW), []
@@ -170,8 +170,8 @@ def test_one_look_around_does_for_many(tmp_path: Path, monkeypatch: pytest.Monke
         assert order(logs, clock, monkeypatch)[:1] == ["a"]
 
 
-def test_who_is_uncleanable_or_taken_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CM2: the next one; with none left, none."""
+def test_uncleanable_and_paused_logs_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CM2: it takes the next one; if none is left, none."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         made = shares(logs, {"a": 20, "c": 30, "b": 25})
@@ -184,7 +184,7 @@ def test_who_is_uncleanable_or_taken_is_passed_over(tmp_path: Path, monkeypatch:
         assert order(logs, clock, monkeypatch) == ["b"]
 
 
-def test_exactly_at_the_ratio_is_not_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dirty_ratio_must_exceed_the_minimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         made = shares(logs, {"a": 25})
@@ -197,8 +197,8 @@ def test_exactly_at_the_ratio_is_not_enough(tmp_path: Path, monkeypatch: pytest.
         assert is_clean(made["a"])
 
 
-def test_what_nobody_has_configured_stays(tmp_path: Path) -> None:
-    """A broker's topic, whose configuration klog does not know; once it is told, it goes on."""
+def test_logs_without_a_known_config_are_skipped(tmp_path: Path) -> None:
+    """A broker's topic, whose config klog does not know; once it is set, the topic is cleaned."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         dirty(topic(logs, "t"))
@@ -212,8 +212,8 @@ def test_what_nobody_has_configured_stays(tmp_path: Path) -> None:
         assert is_clean(logs.log("t"))
 
 
-def test_what_cannot_be_looked_at_is_uncleanable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CM1: and named, with the reason; the others go on."""
+def test_a_log_whose_survey_fails_is_uncleanable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CM1: it is named with the reason; the others are cleaned."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         bad, good = (topic(logs, name, **{"max.compaction.lag.ms": 1000}) for name in ("bad", "good"))
@@ -239,9 +239,9 @@ def test_what_cannot_be_looked_at_is_uncleanable(tmp_path: Path, monkeypatch: py
 # ---- checkpoints -------------------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_that_names_no_offset_is_put_right(tmp_path: Path) -> None:
-    """CM3, CM12: beyond the log end and below the log start, also of logs that are not dirty and not chosen; one in
-    range stays."""
+def test_an_invalid_checkpoint_is_corrected(tmp_path: Path) -> None:
+    """CM3, CM12: above the log end and below the log start, also of logs that are not dirty and not chosen; a valid one
+    stays."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         made = {name: topic(logs, name, **NEVER) for name in ("beyond", "below", "inside")}
@@ -255,8 +255,8 @@ def test_a_checkpoint_that_names_no_offset_is_put_right(tmp_path: Path) -> None:
         assert checkpoints(tmp_path) == {("beyond", 0): 0, ("below", 0): 15, ("inside", 0): 7}
 
 
-def test_a_log_start_in_the_active_segment_leaves_nothing_to_clean(tmp_path: Path) -> None:
-    """CM4: nor does a checkpoint there."""
+def test_nothing_is_cleanable_if_the_log_start_is_in_the_active_segment(tmp_path: Path) -> None:
+    """CM4: also with a checkpoint there."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         for name in ("start", "checkpoint"):
@@ -269,9 +269,8 @@ def test_a_log_start_in_the_active_segment_leaves_nothing_to_clean(tmp_path: Pat
         assert logs.metrics()["cleaner-recopy-percent"] == {"": 0.0}
 
 
-def test_checkpoints_come_and_go(tmp_path: Path) -> None:
-    """CM11: set, set anew, forgotten, which a second time is fine; only ever lowered by a cut; moved to another
-    directory."""
+def test_checkpoints_are_set_lowered_removed_and_moved(tmp_path: Path) -> None:
+    """CM11: set, replaced, removed, also twice; a truncation only lowers it; it moves to another directory."""
     files, a, b = RealFiles(), tmp_path / "a", tmp_path / "b"
     for directory in (a, b):
         directory.mkdir()
@@ -287,12 +286,12 @@ def test_checkpoints_come_and_go(tmp_path: Path) -> None:
     for _ in range(2):
         cleaner_offsets.forget(files, str(a), lambda key: key == ("t", 0))
     assert checkpoints(a) == {("u", 1): 5}
-    cleaner_offsets.move(files, str(a), str(b), ("t", 0))  # it has none: nor has its new place
+    cleaner_offsets.move(files, str(a), str(b), ("t", 0))  # no checkpoint to move
     assert checkpoints(b) == {}
 
 
-def test_a_moved_log_takes_its_checkpoint_along(tmp_path: Path) -> None:
-    """CM11: and the cleaner goes on from there, in the new directory."""
+def test_a_moved_log_keeps_its_checkpoint(tmp_path: Path) -> None:
+    """CM11: and the cleaner continues from there in the new directory."""
     clock = ManualClock(NOW)
     a, b = tmp_path / "a", tmp_path / "b"
     with klog.open([a, b], create=True, clock=clock) as logs:
@@ -311,8 +310,8 @@ def test_a_moved_log_takes_its_checkpoint_along(tmp_path: Path) -> None:
         assert checkpoints(b)["t", 0] > 20
 
 
-def test_a_directory_that_fails_takes_only_its_own_along(tmp_path: Path) -> None:
-    """CM11: logs of the other directory are cleaned and noted as before."""
+def test_a_failing_directory_affects_only_its_own_logs(tmp_path: Path) -> None:
+    """CM11: logs of the other directory are cleaned and checkpointed as before."""
     clock = ManualClock(NOW)
     a, b = tmp_path / "a", tmp_path / "b"
     logs = klog.open([a, b], create=True, clock=clock)
@@ -331,9 +330,9 @@ def test_a_directory_that_fails_takes_only_its_own_along(tmp_path: Path) -> None
 # ---- how far -----------------------------------------------------------------------------------------------------------
 
 
-def test_lags(tmp_path: Path) -> None:
-    """CL43, CM8: with a ratio of 1 nothing goes before max.compaction.lag.ms; what is younger than min.compaction.lag.ms
-    stays; without either, all up to the active segment goes."""
+def test_compaction_lags(tmp_path: Path) -> None:
+    """CL43, CM8: with a ratio of 1 nothing goes before max.compaction.lag.ms; records younger than
+    min.compaction.lag.ms stay; without either, all up to the active segment is cleaned."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         late = topic(logs, "late", **NEVER, **{"max.compaction.lag.ms": 3_600_000})
@@ -348,13 +347,13 @@ def test_lags(tmp_path: Path) -> None:
             dirty(log, value=b"w")
         clock.advance(1_800_000 + BACKOFF_MS)
         assert is_clean(late)
-        assert first_dirty(young) == 20  # of the first lot, and no more
+        assert first_dirty(young) == 20  # only the first records
         assert not is_clean(young)
         clock.advance(1_800_000 + BACKOFF_MS)
         assert is_clean(young)
 
 
-def test_first_timestamps_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_timestamps_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, read = ManualClock(NOW), []
     with opened(tmp_path, clock) as logs:
         log = topic(logs, "t", **NEVER, **{"max.compaction.lag.ms": 86_400_000})
@@ -368,16 +367,16 @@ def test_first_timestamps_are_read_once(tmp_path: Path, monkeypatch: pytest.Monk
         assert len(read) == 1
         dirty(log)
         pass_time(clock, 3)
-        assert len(read) == 2  # the one that has been closed since
+        assert len(read) == 2  # the one closed since then
         log.truncate_to(10)
         dirty(log)
         pass_time(clock, 2)
         assert len(read) > 2
 
 
-def test_an_undecided_transaction_is_the_limit(tmp_path: Path) -> None:
-    """CM9: nothing is cleaned from where it begins; once it is aborted and the high watermark beyond, all that lies
-    below the active segment is, min.compaction.lag.ms later."""
+def test_cleaning_stops_at_an_open_transaction(tmp_path: Path) -> None:
+    """CM9: cleaning stops where it begins; once it is aborted and the high watermark is above it, all below the active
+    segment is cleaned, min.compaction.lag.ms later."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         log = topic(logs, "t", **{"min.cleanable.dirty.ratio": 0.0, "min.compaction.lag.ms": 60_000})
@@ -402,9 +401,9 @@ def test_an_undecided_transaction_is_the_limit(tmp_path: Path) -> None:
 # ---- delete beside compact -----------------------------------------------------------------------------------------------
 
 
-def test_the_cleaner_deletes_in_compacted_logs(tmp_path: Path) -> None:
-    """CM5: of compact,delete what has expired, of compact what lies below the log start; nothing of an uncleanable one,
-    or of one that somebody is at."""
+def test_the_cleaner_deletes_segments_of_compacted_logs(tmp_path: Path) -> None:
+    """CM5: expired segments of compact,delete logs, segments below the log start of compact logs; none of an
+    uncleanable log, or of one in use by another thread."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         made = {}
@@ -422,7 +421,7 @@ def test_the_cleaner_deletes_in_compacted_logs(tmp_path: Path) -> None:
 
 
 def test_compact_becomes_compact_and_delete(tmp_path: Path) -> None:
-    """CL44: the old segments go then: the log starts where it ends, in one segment."""
+    """CL44: the old segments are deleted; the log starts where it ends, in one segment."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         log = topic(logs, "t", **{"retention.ms": 60_000})
@@ -438,8 +437,8 @@ def test_compact_becomes_compact_and_delete(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec(tmp_path: Path, codec: str) -> None:
-    """CL44: what is left is a map's replay."""
+def test_cleaning_with_every_codec(tmp_path: Path, codec: str) -> None:
+    """CL44: the rest equals the replay of a map."""
     clock, model = ManualClock(NOW), {}
     with opened(tmp_path, clock) as logs:
         log = topic(logs, "t")
@@ -455,9 +454,9 @@ def test_every_codec(tmp_path: Path, codec: str) -> None:
         assert len(values(log)) == len(model)
 
 
-def test_retention_keeps_cleanings_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CM6: a log whose retention is under way is not picked, though its policy has become compact; and one that is
-    being cleaned is left out of retention until that is over."""
+def test_retention_and_cleaning_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CM6: a log under retention is not picked, though its policy has become compact; retention skips a log that is
+    being cleaned until that ends."""
     clock, seen = ManualClock(NOW), []
     with opened(tmp_path, clock) as logs:
         log = topic(logs, "t", **{"cleanup.policy": "delete", "retention.ms": 1000})
@@ -486,7 +485,7 @@ def test_retention_keeps_cleanings_away(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def flip(log: klog.Log) -> None:
-    """A bit of a value in the first segment."""
+    """Flip a bit of a value in the first segment."""
     path = Path(log.segments[0].path)
     data = bytearray(path.read_bytes())
     data[100] ^= 1
@@ -494,8 +493,8 @@ def flip(log: klog.Log) -> None:
 
 
 def test_damage_makes_a_log_uncleanable(tmp_path: Path) -> None:
-    """CL42: two of three; named with file, position and offset, counted and measured; not tried again; what is deleted is
-    not counted any more, nor what was compacted by hand at last."""
+    """CL42: two of three logs; reported with file, position and offset, counted and measured; not retried. Deleted logs
+    and those compacted by hand later no longer count."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         bad, worse, good = (topic(logs, name) for name in ("bad", "worse", "good"))
@@ -527,8 +526,8 @@ def test_damage_makes_a_log_uncleanable(tmp_path: Path) -> None:
         assert logs.metrics()["uncleanable-partitions-count"] == {str(tmp_path): 0}
 
 
-def test_a_full_disk_puts_a_cleaning_off(tmp_path: Path) -> None:
-    """F17: the log stays as it was, and is cleaned when there is room again."""
+def test_a_full_disk_postpones_a_cleaning(tmp_path: Path) -> None:
+    """F17: the log stays unchanged, and is cleaned when there is free space again."""
     clock = ManualClock(NOW)
     with FaultyIo() as io, opened(tmp_path, clock, files=RealFiles(io.table)) as logs:
         log = topic(logs, "t")
@@ -565,8 +564,8 @@ def test_a_broken_disk_takes_the_directory_offline(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_compacting_by_hand_ends_with_the_policy(tmp_path: Path, whole: bool) -> None:
-    """alter_topic, or alter_config, ends the round that is under way; the next one does not come. By another thread."""
+def test_a_new_policy_ends_compact(tmp_path: Path, whole: bool) -> None:
+    """alter_topic or alter_config from another thread ends the current round; no further round starts."""
     with opened(tmp_path, ManualClock(NOW)) as logs:
         log = topic(logs, "t")
         if whole:
@@ -595,7 +594,7 @@ def test_compacting_by_hand_ends_with_the_policy(tmp_path: Path, whole: bool) ->
         assert known == [before] and values(log) == before
 
 
-def test_compacting_by_hand_ends_with_a_policy_of_its_own_thread(tmp_path: Path) -> None:
+def test_a_new_policy_from_the_same_thread_ends_compact(tmp_path: Path) -> None:
     with opened(tmp_path, ManualClock(NOW)) as logs:
         log = topic(logs, "t")
         dirty(log)
@@ -605,8 +604,8 @@ def test_compacting_by_hand_ends_with_a_policy_of_its_own_thread(tmp_path: Path)
         assert values(log) == before
 
 
-def test_cleaning_inside_a_pause_of_the_same_thread(tmp_path: Path) -> None:
-    """Y1: what a signal's handler would do; nothing has happened, a roll neither."""
+def test_compact_raises_while_the_same_thread_has_paused_cleaning(tmp_path: Path) -> None:
+    """Y1: as a signal handler would; nothing happens, not even a roll."""
     with opened(tmp_path, ManualClock(NOW)) as logs:
         log = topic(logs, "t")
         dirty(log)
@@ -622,10 +621,10 @@ def test_cleaning_inside_a_pause_of_the_same_thread(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
-def test_a_checkpoint_that_cannot_be_read_concerns_its_directory_alone(
+def test_an_unreadable_checkpoint_affects_only_its_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Offline where the disk is broken, put off where something has run out; the others are cleaned."""
+    """Offline if the disk is broken, postponed if a resource is exhausted; the others are cleaned."""
     clock, read, fails = ManualClock(NOW), cleaner_offsets.read, [True]
     with klog.open([tmp_path / "a", tmp_path / "b"], create=True, clock=clock) as logs:
         there = [topic(logs, name) for name in "tuvw"]
@@ -657,8 +656,8 @@ def test_a_checkpoint_that_cannot_be_read_concerns_its_directory_alone(
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_uncleanable_ends_with_the_damage(tmp_path: Path, whole: bool) -> None:
-    """Once that is cut off: with all records, or by hand, where nothing may be left to clean."""
+def test_a_repaired_log_is_cleanable_again(tmp_path: Path, whole: bool) -> None:
+    """Once the damage is truncated: with all records, or by hand, where nothing may be left to clean."""
     with opened(tmp_path, ManualClock(NOW)) as logs:
         log = topic(logs, "t")
         dirty(log)
@@ -673,7 +672,7 @@ def test_uncleanable_ends_with_the_damage(tmp_path: Path, whole: bool) -> None:
         assert logs.uncleanable == {}
 
 
-def test_a_rate_of_nothing_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rate_of_zero_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rate = "log.cleaner.io.max.bytes.per.second"
     with opened(tmp_path, ManualClock(NOW), {rate: 0}) as logs:
         logs.start()

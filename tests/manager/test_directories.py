@@ -1,4 +1,4 @@
-"""A LogManager over several log directories: where logs go, what an unusable or failing directory does to the others."""
+"""A LogManager over several log directories: where logs go, and what a failing directory does to the others."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def homes(logs: klog.LogManager, topic: str) -> list[str]:
 # ---- which directories -------------------------------------------------------------------------------------------------
 
 
-def test_a_list_of_directories(tmp_path: Path) -> None:
+def test_opening_a_list_of_directories(tmp_path: Path) -> None:
     paths = three(tmp_path)
     with opened(paths) as logs:
         assert logs.paths == tuple(map(str, paths))
@@ -59,8 +59,8 @@ def test_a_list_of_directories(tmp_path: Path) -> None:
     assert all((path / MARKER).exists() and not (path / ".lock").exists() for path in paths)
 
 
-def test_a_directory_is_given_once(tmp_path: Path) -> None:
-    """10.1: duplicates are refused, also by another name."""
+def test_duplicate_directories_raise(tmp_path: Path) -> None:
+    """10.1: duplicates raise, also under another name."""
     (tmp_path / "link").symlink_to(tmp_path / "a")
     for second in (tmp_path / "a", tmp_path / "link", f"{tmp_path}/./a/", tmp_path / "b" / ".." / "a"):
         with pytest.raises(ValueError, match="is given twice"):
@@ -70,7 +70,7 @@ def test_a_directory_is_given_once(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-def test_names_with_a_slash_behind_or_relative_are_the_same_directory(
+def test_trailing_slashes_and_relative_names_are_the_same_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LM5: the recovery-point checkpoint is right also with a trailing slash, or a relative name."""
@@ -88,10 +88,10 @@ def test_names_with_a_slash_behind_or_relative_are_the_same_directory(
 
 
 @pytest.mark.parametrize("spoil", ["file", "below a file", "lock is a directory", "missing"])
-def test_a_directory_that_cannot_be_used_is_offline_and_the_others_go_on(
+def test_an_unusable_directory_is_offline_and_the_others_work(
     tmp_path: Path, spoil: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """LM3: a broken directory at start is offline, others work; one that cannot be written does not stop the start."""
+    """LM3: a broken directory at start is offline and others work; an unwritable one does not stop the start."""
     paths = three(tmp_path)
     for path in paths:
         path.mkdir()
@@ -119,16 +119,16 @@ def test_a_directory_that_cannot_be_used_is_offline_and_the_others_go_on(
     assert not broken.is_dir() or not (broken / MARKER).exists()
 
 
-def test_without_any_usable_directory_nothing_opens(tmp_path: Path) -> None:
-    """LM3: all broken."""
+def test_without_a_usable_directory_open_raises(tmp_path: Path) -> None:
+    """LM3: all are broken."""
     (tmp_path / "a").write_bytes(b"")
     (tmp_path / "b").write_bytes(b"")
     with pytest.raises(StorageOffline, match="none of the log directories can be used: .*a is a file.*b is a file"):
         klog.open([tmp_path / "a", tmp_path / "b"], create=True)
 
 
-def test_a_directory_that_somebody_holds_is_refused_with_all_others_let_go(tmp_path: Path) -> None:
-    """LM7: a second manager on the same directory; the lock file goes at the stop."""
+def test_a_locked_directory_raises_and_releases_the_others(tmp_path: Path) -> None:
+    """LM7: a second manager on the same directory; closing removes the lock file."""
     paths = three(tmp_path)
     with klog.open(paths[2], create=True), pytest.raises(AlreadyLocked, match="c is held by process"):
         opened(paths)
@@ -163,14 +163,14 @@ def test_partitions_are_spread_evenly(tmp_path: Path, count: int) -> None:
         assert sum(counts) == 20
         assert max(counts) - min(counts) <= 1
         assert counts == sorted(counts, reverse=True)
-    with opened(paths) as logs:  # found again, wherever it is
+    with opened(paths) as logs:  # found wherever it is
         assert sum(len(partitions) for partitions in logs.topics().values()) == 20
         for log in logs.logs():
             log.append([(None, b"x")])
 
 
 def test_the_preferred_directory_by_path_or_id(tmp_path: Path) -> None:
-    """LM1: a preferred directory is honoured; a reserved id (UNASSIGNED, LOST) is no choice."""
+    """LM1: a preferred directory is used; a reserved id (UNASSIGNED, LOST) is not a choice."""
     paths = three(tmp_path)
     ids = [uuid.uuid4() for _ in paths]
     for path, directory_id in zip(paths, ids, strict=True):
@@ -191,8 +191,8 @@ def test_the_preferred_directory_by_path_or_id(tmp_path: Path) -> None:
         assert "four" not in logs.topics()
 
 
-def test_asking_for_a_log_creates_none(tmp_path: Path) -> None:
-    """LM1: a created log has its directory and partition.metadata, and takes appends; an unknown one stays unknown."""
+def test_log_creates_no_log(tmp_path: Path) -> None:
+    """LM1: a created log has its directory and partition.metadata, and accepts appends; others stay unknown."""
     with opened(three(tmp_path)) as logs:
         logs.create_topic("t")
         log = logs.log("t")
@@ -204,8 +204,8 @@ def test_asking_for_a_log_creates_none(tmp_path: Path) -> None:
         assert tree(tmp_path) == before
 
 
-def test_creation_falls_over_a_broken_directory_and_leaves_one_copy(tmp_path: Path) -> None:
-    """LM3: creation goes on in the next directory; exactly one copy of each partition is left."""
+def test_creation_skips_a_broken_directory_and_leaves_one_copy(tmp_path: Path) -> None:
+    """LM3: creation continues in the next directory; exactly one copy of each partition is left."""
     paths = three(tmp_path)
     with opened(paths):
         pass
@@ -225,8 +225,8 @@ def test_creation_falls_over_a_broken_directory_and_leaves_one_copy(tmp_path: Pa
         assert sorted(path.name for path in tmp_path.glob("*/*-*/")) == ["t-0", "t-1", "t-2", "t-3"]
 
 
-def test_a_full_directory_is_passed_over_and_stays_in_use(tmp_path: Path) -> None:
-    """ENOSPC is no failure of a disk."""
+def test_creation_skips_a_full_directory_which_stays_in_use(tmp_path: Path) -> None:
+    """ENOSPC is not a disk failure."""
     paths = three(tmp_path)[:2]
     files = FailingFiles(error=28)
     with opened(paths, files=files) as logs:
@@ -244,9 +244,9 @@ def test_a_full_directory_is_passed_over_and_stays_in_use(tmp_path: Path) -> Non
 # ---- a directory fails at work -------------------------------------------------------------------------------------------
 
 
-def test_a_directory_that_fails_goes_offline_as_a_whole_and_the_others_go_on(tmp_path: Path) -> None:
-    """UL85, LM2: behind the first error append and read raise for every log of the directory; it gets no marker and its
-    checkpoints are not written, the others' are."""
+def test_a_failing_directory_goes_offline_and_the_others_work(tmp_path: Path) -> None:
+    """UL85, LM2: after the first error append and read raise for every log of the directory; it gets no clean- shutdown
+    file and its checkpoints are not written; the others' are."""
     paths = three(tmp_path)[:2]
     files = FailingFiles()
     logs = opened(paths, files=files)
@@ -276,7 +276,7 @@ def test_a_directory_that_fails_goes_offline_as_a_whole_and_the_others_go_on(tmp
     for number in (1, 3):
         assert held[number].append([(None, b"on")]).first_offset == 1
         assert [record.value for record in held[number].read()] == [b"kept", b"on"]
-    assert logs.topics() == {"t": [0, 1, 2, 3]}  # partitioning goes by all of them
+    assert logs.topics() == {"t": [0, 1, 2, 3]}  # the partitioner uses all of them
     with pytest.raises(StorageOffline):
         list(logs.read("t"))
     before = tree(paths[0])
@@ -292,7 +292,7 @@ def test_a_directory_that_fails_goes_offline_as_a_whole_and_the_others_go_on(tmp
         assert [log.count() for log in logs.logs()] == [1, 2, 1, 2]
 
 
-def test_of_the_last_directory_the_readers_go_on(tmp_path: Path) -> None:
+def test_reads_work_while_the_last_directory_is_offline(tmp_path: Path) -> None:
     """Kafka stops the broker; klog stops the appends (P6)."""
     files = FailingFiles()
     logs = opened([tmp_path / "a"], files=files)
@@ -313,8 +313,8 @@ def test_of_the_last_directory_the_readers_go_on(tmp_path: Path) -> None:
     assert not (tmp_path / "a" / MARKER).exists()
 
 
-def test_a_partition_of_a_directory_that_is_offline_is_not_unknown(tmp_path: Path) -> None:
-    """10.1: isNew=false while a directory is offline: the log may live there."""
+def test_a_partition_of_an_offline_directory_is_not_unknown(tmp_path: Path) -> None:
+    """10.1: isNew=false while a directory is offline: the log may be there."""
     paths = three(tmp_path)[:2]
     with opened(paths) as logs:
         logs.create_topic("t", partitions=2)
@@ -334,11 +334,11 @@ def test_a_partition_of_a_directory_that_is_offline_is_not_unknown(tmp_path: Pat
         assert [log.count() for log in logs.logs()] == [1, 1]
 
 
-# ---- markers ---------------------------------------------------------------------------------------------------------------
+# ---- clean-shutdown files --------------------------------------------------------------------------------------------------
 
 
-def test_the_markers_of_a_broker_keep_its_epoch(tmp_path: Path) -> None:
-    """LM2: markers carry the broker epoch; the directories must agree on it, and one that is unreadable says none."""
+def test_clean_shutdown_files_keep_the_broker_epoch(tmp_path: Path) -> None:
+    """LM2: the files carry the broker epoch; the directories must agree on it; an unreadable file has none."""
     paths = three(tmp_path)[:2]
     opened(paths).close()
     for path in paths:
@@ -357,15 +357,15 @@ def test_the_markers_of_a_broker_keep_its_epoch(tmp_path: Path) -> None:
             assert logs.broker_epoch is None
 
 
-def test_a_stop_before_all_is_loaded_leaves_no_marker_where_the_last_stop_left_none(tmp_path: Path) -> None:
-    """LM2: shutdown before load completed writes none."""
+def test_closing_before_all_logs_are_loaded_keeps_an_unclean_directory_unclean(tmp_path: Path) -> None:
+    """LM2: closing before loading completed writes none."""
     paths = three(tmp_path)[:2]
     with opened(paths) as logs:
         logs.create_topic("t", partitions=4)
         logs.append("t", [(b"%d" % i, b"x") for i in range(40)])
     (paths[0] / MARKER).unlink()
     with opened(paths) as logs:
-        logs.log("t", 0)  # of 0 and 2
+        logs.log("t", 0)  # loads 1 of 2 logs
     assert not (paths[0] / MARKER).exists()
     assert (paths[1] / MARKER).exists()
     with opened(paths) as logs:
@@ -380,20 +380,20 @@ def topics_of(path: Path) -> Any:
     return json.loads((path / "klog-topics.json").read_text())
 
 
-def test_every_directory_has_the_topics_and_the_newest_copy_counts(tmp_path: Path) -> None:
+def test_every_directory_has_the_topics_file_and_the_newest_copy_counts(tmp_path: Path) -> None:
     paths = three(tmp_path)
     with opened(paths) as logs:
         logs.create_topic("t", partitions=3, config={"retention.ms": 5})
         old = (paths[2] / "klog-topics.json").read_text()
         logs.alter_topic("t", {"retention.ms": 6})
         assert topics_of(paths[0]) == topics_of(paths[1]) == topics_of(paths[2])
-    (paths[2] / "klog-topics.json").write_text(old)  # it was offline when that was altered
+    (paths[2] / "klog-topics.json").write_text(old)  # as if it was offline during the alteration
     (paths[0] / "klog-topics.json").unlink()
     with opened(list(reversed(paths))) as logs:
         assert logs.topic_config("t").retention_ms == 6
         assert topics_of(paths[0]) == topics_of(paths[1]) == topics_of(paths[2])
     (paths[1] / "klog-topics.json").write_text("{")
-    with opened(paths) as logs:  # a broken copy counts for nothing beside a good one
+    with opened(paths) as logs:  # a broken copy is ignored if there is a valid one
         assert logs.topic_config("t").retention_ms == 6
     for path in paths:
         (path / "klog-topics.json").write_text("{")
@@ -404,7 +404,7 @@ def test_every_directory_has_the_topics_and_the_newest_copy_counts(tmp_path: Pat
         opened(paths)
 
 
-def test_a_copy_of_before_there_were_generations_is_read(tmp_path: Path) -> None:
+def test_a_topics_file_without_generation_is_read(tmp_path: Path) -> None:
     with opened([tmp_path]) as logs:
         logs.create_topic("t", config={"retention.ms": 5})
     document = topics_of(tmp_path)
@@ -418,12 +418,12 @@ def test_a_copy_of_before_there_were_generations_is_read(tmp_path: Path) -> None
 
 
 def put(path: Path, name: str, topic_id: uuid.UUID | None, records: int = 1) -> None:
-    """A partition directory as a broker could have left it."""
+    """Write a partition directory as a broker could have left it."""
     with klog.Log.open(path / name, topic_id=topic_id, clock=ManualClock(NOW)) as log:
         log.append([(None, b"%d" % number) for number in range(records)])
 
 
-def test_one_partition_in_two_directories_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_partition_in_two_directories_raises(tmp_path: Path) -> None:
     """4.1: a duplicate live log in one broker."""
     paths = three(tmp_path)[:2]
     for path in paths:
@@ -436,7 +436,7 @@ def test_one_partition_in_two_directories_is_refused_by_name(tmp_path: Path) -> 
     assert not (paths[0] / ".lock").exists()
 
 
-def test_of_two_the_one_with_the_topic_s_id_is_known_and_the_other_a_stray(tmp_path: Path) -> None:
+def test_of_two_copies_the_one_with_another_topic_id_is_stray(tmp_path: Path) -> None:
     """LM13: another topic id -> renamed -stray; known -> kept."""
     paths = three(tmp_path)[:2]
     with opened(paths) as logs:
@@ -448,14 +448,14 @@ def test_of_two_the_one_with_the_topic_s_id_is_known_and_the_other_a_stray(tmp_p
         strays = [path.name for path in paths[1].iterdir() if path.name.endswith("-stray")]
         assert len(strays) == 1
         assert strays[0].startswith("t-0.")
-        assert (paths[1] / strays[0] / "00000000000000000000.log").stat().st_size > 0  # kept for people to look at
+        assert (paths[1] / strays[0] / "00000000000000000000.log").stat().st_size > 0  # kept for inspection
     with opened(paths) as logs:
         assert (paths[1] / strays[0]).is_dir()
         assert logs.topics() == {"t": [0]}
 
 
-def test_a_topic_deleted_while_a_directory_was_offline_does_not_come_back(tmp_path: Path) -> None:
-    """LM13: a replica that is unknown, since its topic is gone -> renamed -stray."""
+def test_a_topic_deleted_while_a_directory_was_offline_stays_deleted(tmp_path: Path) -> None:
+    """LM13: a replica whose topic was deleted -> renamed -stray."""
     paths = three(tmp_path)[:2]
     with opened(paths) as logs:
         logs.create_topic("t", partitions=2)
@@ -479,8 +479,8 @@ def test_a_topic_deleted_while_a_directory_was_offline_does_not_come_back(tmp_pa
         assert "deleted" not in topics_of(paths[0])
 
 
-def test_an_id_that_merely_differs_is_left_for_people_to_judge(tmp_path: Path) -> None:
-    """LM13: a broker may have made the topic anew; klog's file does not know better, so nothing is renamed."""
+def test_a_different_topic_id_alone_renames_nothing(tmp_path: Path) -> None:
+    """LM13: a broker may have recreated the topic; klog's file is not authoritative, so nothing is renamed."""
     with opened([tmp_path]) as logs:
         logs.create_topic("t")
     (tmp_path / "t-0" / "partition.metadata").unlink()
@@ -492,8 +492,8 @@ def test_an_id_that_merely_differs_is_left_for_people_to_judge(tmp_path: Path) -
     assert (tmp_path / "t-0").is_dir()
 
 
-def test_what_else_lies_in_a_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """LM13: the remote index cache is skipped; a KRaft node's own log is not started; strangers are left, with a warning."""
+def test_other_entries_of_a_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """LM13: skips the remote index cache and a KRaft node's own log; keeps unknown entries with a warning."""
     for name in (
         "remote-log-index-cache",
         "lost+found",
@@ -516,7 +516,7 @@ def test_what_else_lies_in_a_directory(tmp_path: Path, caplog: pytest.LogCapture
 
 
 class CountingFiles(FailingFiles):
-    """How often each file was replaced."""
+    """Counts how often each file was replaced."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -528,7 +528,7 @@ class CountingFiles(FailingFiles):
 
 
 def test_many_logs_are_flushed_stopped_and_deleted_with_one_checkpoint(tmp_path: Path) -> None:
-    """What is done to all logs writes each file of the directory once, and not once a log."""
+    """An operation on all logs writes each file of the directory once, not once a log."""
     files, clock = CountingFiles(), ManualClock(NOW)
     config = {"log.flush.scheduler.interval.ms": 1000, "log.initial.task.delay.ms": 1000}
     logs = klog.open(tmp_path / "a", create=True, clock=clock, files=files, config=config)
@@ -540,7 +540,7 @@ def test_many_logs_are_flushed_stopped_and_deleted_with_one_checkpoint(tmp_path:
     files.replaced.clear()
     clock.advance(1000)
     assert all(log.recovery_point == 1 for log in logs.logs())
-    assert files.replaced["recovery-point-offset-checkpoint"] == 1  # the task beside the flusher finds nothing new
+    assert files.replaced["recovery-point-offset-checkpoint"] == 1  # the task after the flusher finds no change
     files.replaced.clear()
     logs.delete_topic("u")
     assert files.replaced == {"klog-topics.json": 2, "recovery-point-offset-checkpoint": 1}
@@ -552,7 +552,7 @@ def test_many_logs_are_flushed_stopped_and_deleted_with_one_checkpoint(tmp_path:
     assert (tmp_path / "a" / "recovery-point-offset-checkpoint").read_text().splitlines()[1] == "20"
 
 
-def test_metrics_of_each_log_once(tmp_path: Path) -> None:
+def test_each_log_has_its_metrics_once(tmp_path: Path) -> None:
     with opened(three(tmp_path)) as logs:
         logs.create_topic("t", partitions=2, config={"segment.bytes": 300})
         log = logs.log("t", 1)

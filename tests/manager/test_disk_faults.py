@@ -1,8 +1,8 @@
-"""A disk of two that fails: what each error does to the directory on it, and that the other one goes on.
+"""One of two disks fails: what each error does to the directory on it; the other directory works.
 
-offline     the directory takes and gives nothing more until the next start; the partitions elsewhere go on
+offline     the directory accepts no call until the next start; the partitions elsewhere work
 refused     that call failed, the directory stays in use
-went on     nothing was seen of it
+went on     no effect
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ FAILS = {
 
 
 def expected(operation: str, error: int) -> str:
-    if operation in ("flush", "truncate"):  # S2: of a sync nothing is passing; nor of what must not stop half-way
+    if operation in ("flush", "truncate"):  # S2: a sync error is final, as is a failure half-way through a truncation
         return "offline"
-    if operation == "retention":  # which is what makes room: where there is none to rename, it unlinks
+    if operation == "retention":  # frees space: if a rename gets ENOSPC, it unlinks
         return "went on" if error in (errno.ENOSPC, errno.EDQUOT) else "offline"
     return "offline" if error in BROKEN else "refused"
 
 
 @pytest.mark.parametrize("error", [*RAN_OUT, *BROKEN], ids=errno.errorcode.get)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_the_other_directory_goes_on(tmp_path: Path, operation: str, error: int) -> None:
+def test_the_other_directory_works(tmp_path: Path, operation: str, error: int) -> None:
     """F15, F18, F19, F21, F29."""
     paths = [tmp_path / "a", tmp_path / "b"]
     files = FailingFiles(error=error)

@@ -41,7 +41,7 @@ def opened(paths: list[Path], **config: Any) -> klog.LogManager:
 
 
 @pytest.mark.parametrize("threads", [1, 3, 50])
-def test_every_job_is_done_whatever_becomes_of_the_others(threads: int) -> None:
+def test_every_job_runs_even_if_others_fail(threads: int) -> None:
     """LM13: waitForAllToComplete evaluates every job even after a failure."""
     done: list[int] = []
 
@@ -56,7 +56,7 @@ def test_every_job_is_done_whatever_becomes_of_the_others(threads: int) -> None:
     assert run_all([], threads) == []
 
 
-def test_so_many_threads_work_and_no_more() -> None:
+def test_the_number_of_threads_is_limited() -> None:
     barrier, names = threading.Barrier(3), set()
 
     def job() -> None:
@@ -70,7 +70,7 @@ def test_so_many_threads_work_and_no_more() -> None:
 # ---- all logs ------------------------------------------------------------------------------------------------------------
 
 
-def test_all_logs_are_loaded_and_progress_is_told(tmp_path: Path) -> None:
+def test_all_logs_are_loaded_and_progress_is_reported(tmp_path: Path) -> None:
     seen: list[Event] = []
     with opened(made(tmp_path)) as logs:
         one = logs.log("t", 0)
@@ -84,8 +84,8 @@ def test_all_logs_are_loaded_and_progress_is_told(tmp_path: Path) -> None:
         assert [log.recovery.clean_shutdown for log in logs.logs()] == [True] * 6
 
 
-def test_the_marker_is_read_then_removed_and_a_second_load_is_unclean(tmp_path: Path) -> None:
-    """LC1: the loader is told that the stop was clean; the marker is gone then; a second load is an unclean one."""
+def test_the_clean_shutdown_file_is_removed_and_a_second_load_is_unclean(tmp_path: Path) -> None:
+    """LC1: the loader gets the clean-shutdown state; the file is then removed; a second load is unclean."""
     paths = made(tmp_path)
     logs = opened(paths)
     assert not any((path / MARKER).exists() for path in paths)
@@ -95,9 +95,7 @@ def test_the_marker_is_read_then_removed_and_a_second_load_is_unclean(tmp_path: 
         assert not any(log.recovery.clean_shutdown for log in logs.logs())
 
 
-def test_directories_of_an_unclean_stop_come_first_each_with_its_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unclean_directories_load_first_each_with_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """4.1: num.recovery.threads.per.data.dir threads for each directory."""
     paths = made(tmp_path)
     (paths[1] / MARKER).unlink()
@@ -118,8 +116,8 @@ def test_directories_of_an_unclean_stop_come_first_each_with_its_threads(
         assert logs.log("t", 0).recovery.clean_shutdown
 
 
-def test_the_gauges_count_down_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LM10: remaining logs per directory and remaining segments per thread fall to 0, and are removed after the load."""
+def test_the_gauges_count_down_and_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LM10: remaining logs per directory and segments per thread fall to 0, and are removed after the load."""
     paths = made(tmp_path)
     for path in paths:
         (path / MARKER).unlink()
@@ -138,7 +136,7 @@ def test_the_gauges_count_down_and_go(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setattr(loading.Loading, "_segments_left", spy)
         logs.load_all()
         assert max(segments_left) == len(logs.log("t").segments) >= 2
-        assert segments_left.count(0) == 6  # each log ends with none
+        assert segments_left.count(0) == 6  # each log ends with 0
         for values in logs_left.values():
             assert values == sorted(values, reverse=True)
             assert (values[0], values[-1]) == (3, 1)
@@ -147,7 +145,7 @@ def test_the_gauges_count_down_and_go(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def broken_load(monkeypatch: pytest.MonkeyPatch, names: dict[str, BaseException]) -> list[str]:
-    """Loading these logs fails so. Which logs were tried."""
+    """Make loading these logs fail with this error. Returns the names of the logs that were tried."""
     real, tried = loading.Log, []
 
     def load(path: str, options: Any) -> klog.Log:
@@ -160,7 +158,7 @@ def broken_load(monkeypatch: pytest.MonkeyPatch, names: dict[str, BaseException]
     return tried
 
 
-def test_a_mistake_while_loading_is_raised_and_takes_nothing_offline(
+def test_a_programming_error_while_loading_is_raised_and_takes_nothing_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LC2: RuntimeException propagates and the directory stays online; a storage error without a cause propagates."""
@@ -172,23 +170,23 @@ def test_a_mistake_while_loading_is_raised_and_takes_nothing_offline(
                 with pytest.raises(type(error)):
                     logs.load_all()
                 assert logs.offline_directories == {}
-                assert sorted(tried) == [f"t-{number}" for number in range(6)]  # every job is heard out
+                assert sorted(tried) == [f"t-{number}" for number in range(6)]  # every job runs
         assert all((path / MARKER).exists() for path in paths)
 
 
-def test_an_error_of_the_disk_while_loading_takes_the_directory_offline_and_the_others_go_on(
+def test_a_disk_error_while_loading_takes_only_its_directory_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LC2: IOException is swallowed and the directory goes offline; a storage error with an I/O cause is swallowed; the
-    next load is unclean although a marker had been written before."""
-    reported = StorageOffline("already told")
+    next load is unclean although a clean-shutdown file had been written before."""
+    reported = StorageOffline("already reported")
     reported.__cause__ = OSError(errno.EIO, "cause")
     paths = made(tmp_path)
     tried = broken_load(monkeypatch, {"t-0": OSError(errno.EIO, "no disk"), "t-1": reported})
     logs = opened(paths, num_recovery_threads_per_data_dir=1)
     logs.load_all()
     assert list(logs.offline_directories) == [str(paths[0])]
-    assert "t-2" not in tried  # nothing more of that directory
+    assert "t-2" not in tried  # no further log of that directory
     assert logs.log("t", 3).count() == 5
     with pytest.raises(StorageOffline):
         logs.log("t", 0)
@@ -214,7 +212,7 @@ def ask(logs: klog.LogManager, found: list[klog.Log]) -> None:
     found.append(logs.log("t"))
 
 
-def test_many_threads_that_ask_for_one_log_get_the_same(tmp_path: Path) -> None:
+def test_concurrent_calls_for_one_log_get_the_same(tmp_path: Path) -> None:
     paths = made(tmp_path, partitions=1)
     for _ in range(20):
         with opened(paths) as logs:

@@ -1,4 +1,4 @@
-"""LogManager and klog.open: topics, configuration, what a stop leaves behind, and what a start makes of it."""
+"""LogManager and klog.open: topics, configuration, close, and the next open."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MARKER = ".kafka_cleanshutdown"
 # ---- opening ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_directory_is_made_only_when_asked(tmp_path: Path) -> None:
+def test_a_directory_is_created_only_on_request(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"create=True\) creates a new log.dir"):
         klog.open(tmp_path / "a")
     with pytest.raises(ValueError, match="create=True, read_only=True"):
@@ -53,14 +53,14 @@ def test_a_directory_is_made_only_when_asked(tmp_path: Path) -> None:
         assert logs.topics() == {}
 
 
-def test_a_file_is_no_directory(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_directory_raises(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"")
     with pytest.raises(NotADirectoryError, match="a log.dir is a directory"):
         klog.open(tmp_path / "f", create=True)
 
 
 @pytest.mark.parametrize("options", [{"recovery": "hope"}, {"durability": "often"}, {"durability": None}])
-def test_choices_are_named(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_an_invalid_choice_raises_with_the_choices(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError), match="(recovery|durability)=.* '(kafka|sync)'"):
         klog.open(tmp_path, **options)
     if options.get("durability", "") is not None:
@@ -69,7 +69,7 @@ def test_choices_are_named(tmp_path: Path, options: dict[str, Any]) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_open_names_the_holder(tmp_path: Path) -> None:
+def test_a_second_open_raises_naming_the_holder(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs:
         logs.create_topic("events")
         with pytest.raises(AlreadyLocked, match=f"process {os.getpid()} .this one."):
@@ -82,7 +82,7 @@ def test_a_second_open_names_the_holder(tmp_path: Path) -> None:
     klog.open(tmp_path).close()
 
 
-def test_a_failed_open_lets_go_of_the_lock(tmp_path: Path) -> None:
+def test_a_failed_open_releases_the_lock(tmp_path: Path) -> None:
     (tmp_path / "klog-topics.json").write_text("{}")
     with pytest.raises(CorruptCheckpoint):
         klog.open(tmp_path)
@@ -94,7 +94,7 @@ def test_a_failed_open_lets_go_of_the_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "x" * 249, "...", "-", "a-1"])
-def test_topic_names_kafka_takes(tmp_path: Path, name: str) -> None:
+def test_topic_names_kafka_accepts(tmp_path: Path, name: str) -> None:
     with klog.open(tmp_path) as logs:
         logs.create_topic(name, partitions=2)
         logs.log(name, 1).append([(None, b"x")])
@@ -112,7 +112,7 @@ def test_topic_names_kafka_refuses(tmp_path: Path, name: str) -> None:
             logs.log(name)
 
 
-def test_a_topic_name_is_text(tmp_path: Path) -> None:
+def test_a_topic_name_must_be_a_str(tmp_path: Path) -> None:
     with (
         klog.open(tmp_path) as logs,
         pytest.raises(TypeError, match="name=b'events': a topic's name, a str, expected, not bytes"),
@@ -121,14 +121,14 @@ def test_a_topic_name_is_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("partitions", [0, -1, 1.0, True, "2", None])
-def test_partitions_are_counted_from_one(tmp_path: Path, partitions: Any) -> None:
+def test_a_topic_needs_at_least_one_partition(tmp_path: Path, partitions: Any) -> None:
     with klog.open(tmp_path) as logs:
         with pytest.raises(ValueError if partitions in (0, -1) else TypeError, match="partitions="):
             logs.create_topic("events", partitions=partitions)
         assert logs.topics() == {}
 
 
-def test_a_topic_is_created_once(tmp_path: Path) -> None:
+def test_creating_an_existing_topic_raises(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs:
         logs.create_topic("events")
         with pytest.raises(TopicExists, match=r"logs.log\('events', 0\) opens it") as caught:
@@ -137,7 +137,7 @@ def test_a_topic_is_created_once(tmp_path: Path) -> None:
         assert logs.topics() == {"events": [0]}
 
 
-def test_a_bad_configuration_creates_nothing(tmp_path: Path) -> None:
+def test_an_invalid_config_creates_nothing(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs:
         with pytest.raises(InvalidConfig, match="did you mean segment.bytes"):
             logs.create_topic("events", config={"segment.byte": 1})
@@ -145,7 +145,7 @@ def test_a_bad_configuration_creates_nothing(tmp_path: Path) -> None:
         logs.create_topic("events")
 
 
-def test_an_unknown_topic_lists_those_that_are_there(tmp_path: Path) -> None:
+def test_an_unknown_topic_raises_with_the_known_ones(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs:
         with pytest.raises(UnknownTopicOrPartition, match=r"none yet: logs.create_topic\(name\) creates one"):
             logs.log("events")
@@ -165,7 +165,7 @@ def test_an_unknown_topic_lists_those_that_are_there(tmp_path: Path) -> None:
                 logs.log("events", partition)
 
 
-def test_foreign_entries_are_no_topics(tmp_path: Path) -> None:
+def test_foreign_entries_are_not_topics(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs:
         logs.create_topic("events")
         for name in (
@@ -212,7 +212,7 @@ def test_configuration_comes_from_topic_then_directory_then_default(tmp_path: Pa
         assert (config.segment_bytes, config.segment_ms, config["segment.index.bytes"]) == (300, 777, 10_485_760)
         assert config.cleanup_policy == ("compact", "delete")
         assert logs.config.log_cleaner_threads == 3
-    with klog.open(tmp_path) as logs:  # the topic's own is kept, the directory's is given anew
+    with klog.open(tmp_path) as logs:  # the topic's config is stored, the directory's is passed at each open
         config = logs.topic_config("events")
         assert (config.segment_bytes, config.segment_ms) == (300, 604_800_000)
 
@@ -246,7 +246,7 @@ def test_the_directory_s_configuration_changes_while_it_is_open(tmp_path: Path) 
         assert logs.config.num_recovery_threads_per_data_dir == 4
 
 
-def test_tiering_is_the_directory_s_to_allow(tmp_path: Path) -> None:
+def test_tiering_must_be_enabled_for_the_directory(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs, pytest.raises(InvalidConfig, match="remote.log.storage.system.enable=true first"):
         logs.create_topic("events", config={"remote.storage.enable": True})
     with klog.open(tmp_path, config={"remote.log.storage.system.enable": True}) as logs:
@@ -256,7 +256,7 @@ def test_tiering_is_the_directory_s_to_allow(tmp_path: Path) -> None:
         logs.alter_topic("events", {"remote.storage.enable": False, "remote.log.delete.on.disable": True})
 
 
-def test_a_broker_s_topic_gets_its_configuration_by_altering(tmp_path: Path) -> None:
+def test_alter_topic_sets_the_config_of_a_brokers_topic(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         wanted = log.topic_id
     (tmp_path / "klog-topics.json").unlink()
@@ -286,7 +286,7 @@ def test_a_broker_s_topic_gets_its_configuration_by_altering(tmp_path: Path) -> 
     ],
 )
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_broken_topic_file_is_refused_by_name(tmp_path: Path, text: str, read_only: bool) -> None:
+def test_a_broken_topics_file_raises(tmp_path: Path, text: str, read_only: bool) -> None:
     path = tmp_path / "klog-topics.json"
     path.write_text(text)
     with pytest.raises(CorruptCheckpoint, match="move the file away") as caught:
@@ -295,7 +295,7 @@ def test_a_broken_topic_file_is_refused_by_name(tmp_path: Path, text: str, read_
     assert path.read_text() == text
 
 
-def test_a_newer_topic_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_newer_topics_file_raises(tmp_path: Path) -> None:
     path = tmp_path / "klog-topics.json"
     path.write_text('{"version": 2, "topics": {}, "new": 1}')
     with pytest.raises(NewerFormat, match="klog-topics.json has version 2, this klog reads 1: upgrade klog"):
@@ -303,7 +303,7 @@ def test_a_newer_topic_file_is_refused_by_name(tmp_path: Path) -> None:
     assert "new" in path.read_text()
 
 
-def test_a_configuration_that_no_longer_holds_names_file_and_topic(tmp_path: Path) -> None:
+def test_an_invalid_stored_config_raises_with_file_and_topic(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs:
         logs.create_topic("events")
     path = tmp_path / "klog-topics.json"
@@ -318,7 +318,7 @@ def test_a_configuration_that_no_longer_holds_names_file_and_topic(tmp_path: Pat
 # ---- whole topics ----------------------------------------------------------------------------------------------------
 
 
-def test_keys_go_where_kafka_s_partitioner_puts_them(tmp_path: Path) -> None:
+def test_keys_are_partitioned_as_in_kafka(tmp_path: Path) -> None:
     partitioner = pytest.importorskip("kafka.partitioner.default", reason="needs: kafka-python")
     keys = [b"key-%d" % i for i in range(200)] + [b"", b"\xff" * 33]
     with klog.open(tmp_path) as logs:
@@ -345,7 +345,7 @@ def test_records_without_a_key_stay_together(tmp_path: Path) -> None:
 # ---- closing ---------------------------------------------------------------------------------------------------------
 
 
-def test_after_close_everything_says_so(tmp_path: Path) -> None:
+def test_calls_after_close_raise(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs:
         logs.create_topic("events")
         log = logs.log("events")
@@ -379,7 +379,7 @@ def test_after_close_everything_says_so(tmp_path: Path) -> None:
     assert (log.log_end_offset, log.closed) == (1, True)
 
 
-def test_a_closed_log_is_opened_again_by_its_manager(tmp_path: Path) -> None:
+def test_the_manager_reopens_a_closed_log(tmp_path: Path) -> None:
     with klog.open(tmp_path) as logs:
         logs.create_topic("events")
         log = logs.log("events")
@@ -401,14 +401,14 @@ def forget(opened: list[Any]) -> None:
     gc.collect()
 
 
-def test_a_forgotten_manager_warns_and_leaves_an_unclean_directory(tmp_path: Path) -> None:
+def test_an_unclosed_manager_warns_and_leaves_an_unclean_directory(tmp_path: Path) -> None:
     opened = [klog.open(tmp_path, create=True)]
     opened[0].create_topic("events")
     opened[0].log("events").append([(None, b"x")])
     with pytest.warns(ResourceWarning, match="was never closed: use `with`, or call close"):
         forget(opened)
     assert not (tmp_path / MARKER).exists()
-    with klog.open(tmp_path) as again:  # its lock is free
+    with klog.open(tmp_path) as again:  # the lock is free
         log = again.log("events")
         assert not log.recovery.clean_shutdown
         assert log.recovery.reason == "no clean shutdown"
@@ -416,7 +416,7 @@ def test_a_forgotten_manager_warns_and_leaves_an_unclean_directory(tmp_path: Pat
         assert values(log) == [b"x"]
 
 
-def test_a_forgotten_log_warns(tmp_path: Path) -> None:
+def test_an_unclosed_log_warns(tmp_path: Path) -> None:
     opened = [klog.Log.open(tmp_path / "t-0")]
     opened[0].append([(None, b"x")])
     with pytest.warns(ResourceWarning, match="t-0.*was never closed"):
@@ -426,7 +426,7 @@ def test_a_forgotten_log_warns(tmp_path: Path) -> None:
         assert values(again) == [b"x"]
 
 
-def test_an_unclean_open_scans_from_the_recovery_point_only(tmp_path: Path) -> None:
+def test_an_unclean_open_scans_only_from_the_recovery_point(tmp_path: Path) -> None:
     logs = klog.open(tmp_path, create=True)
     logs.create_topic("events")
     log = logs.log("events")
@@ -458,7 +458,7 @@ def test_an_unclean_open_scans_from_the_recovery_point_only(tmp_path: Path) -> N
         b"0\n1\nevents 0 " + b"9" * 30 + b"\n",
     ],
 )
-def test_a_lost_or_broken_checkpoint_costs_nothing_but_time(tmp_path: Path, name: str, data: bytes | None) -> None:
+def test_a_lost_or_broken_checkpoint_only_costs_time(tmp_path: Path, name: str, data: bytes | None) -> None:
     logs = klog.open(tmp_path, create=True)
     logs.create_topic("events")
     log = logs.log("events")
@@ -477,7 +477,7 @@ def test_a_lost_or_broken_checkpoint_costs_nothing_but_time(tmp_path: Path, name
         assert (tmp_path / file).read_text() == "0\n1\nevents 0 3\n"
 
 
-def test_numbers_beyond_the_log_end_are_not_believed(tmp_path: Path) -> None:
+def test_checkpoints_above_the_log_end_are_ignored(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         log.append([(None, b"x")] * 3)
     (tmp_path / MARKER).unlink()
@@ -490,7 +490,7 @@ def test_numbers_beyond_the_log_end_are_not_believed(tmp_path: Path) -> None:
         assert (log.log_end_offset, log.recovery_point, log.high_watermark) == (3, 3, 3)
 
 
-def test_a_log_start_above_the_log_end_is_refused_under_strict(tmp_path: Path) -> None:
+def test_a_log_start_above_the_log_end_raises_in_strict_mode(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         log.append([(None, b"x")] * 3)
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nevents 0 50\n")
@@ -502,10 +502,10 @@ def test_a_log_start_above_the_log_end_is_refused_under_strict(tmp_path: Path) -
         assert (log.log_start_offset, log.log_end_offset, [s.base_offset for s in log.segments]) == (50, 50, [50])
 
 
-# ---- the marker ------------------------------------------------------------------------------------------------------
+# ---- the clean-shutdown file -----------------------------------------------------------------------------------------
 
 
-def test_the_marker_is_there_exactly_while_nobody_writes(tmp_path: Path) -> None:
+def test_the_clean_shutdown_file_exists_only_while_no_writer_is_open(tmp_path: Path) -> None:
     logs = klog.open(tmp_path, create=True)
     assert not (tmp_path / MARKER).exists()
     logs.create_topic("events")
@@ -518,8 +518,8 @@ def test_the_marker_is_there_exactly_while_nobody_writes(tmp_path: Path) -> None
     assert (tmp_path / MARKER).exists()
 
 
-def test_a_partition_that_was_never_opened_keeps_its_state(tmp_path: Path) -> None:
-    """Clean stays clean, and what a crash has left stays to be recovered, however often others come and go."""
+def test_an_unopened_partition_keeps_its_state(tmp_path: Path) -> None:
+    """Clean stays clean, and an unclean partition stays to be recovered, however often others are opened and closed."""
     with klog.open(tmp_path, create=True) as logs:
         for topic in ("a", "b"):
             logs.create_topic(topic)
@@ -532,7 +532,7 @@ def test_a_partition_that_was_never_opened_keeps_its_state(tmp_path: Path) -> No
     abandon(logs)
     with klog.open(tmp_path) as logs:
         logs.log("a")
-    assert not (tmp_path / MARKER).exists()  # b was not looked at
+    assert not (tmp_path / MARKER).exists()  # b was not opened
     with klog.open(tmp_path) as logs:
         assert not logs.log("b").recovery.clean_shutdown
         assert values(logs.log("b")) == [b"x", b"y"]
@@ -542,14 +542,14 @@ def test_a_partition_that_was_never_opened_keeps_its_state(tmp_path: Path) -> No
         assert [log.recovery.clean_shutdown for log in logs.logs()] == [True, True]
 
 
-def test_topics_that_were_created_and_never_opened_do_not_spoil_the_marker(tmp_path: Path) -> None:
+def test_created_but_unopened_topics_do_not_prevent_a_clean_shutdown(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("events", partitions=3)
         logs.log("events", 1).append([(None, b"x")])
     assert (tmp_path / MARKER).exists()
 
 
-def test_log_open_puts_the_marker_back_if_it_was_there(tmp_path: Path) -> None:
+def test_log_open_restores_the_clean_shutdown_file(tmp_path: Path) -> None:
     with one_log(tmp_path) as log:
         log.append([(None, b"x")])
     log = klog.Log.open(tmp_path / "events-0")
@@ -562,7 +562,7 @@ def test_log_open_puts_the_marker_back_if_it_was_there(tmp_path: Path) -> None:
         assert values(logs.log("events")) == [b"x", b"y"]
 
 
-def test_log_open_makes_no_marker_of_its_own(tmp_path: Path) -> None:
+def test_log_open_creates_no_clean_shutdown_file(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "t-0") as log:
         log.append([(None, b"x")])
     assert not (tmp_path / MARKER).exists()
@@ -573,7 +573,7 @@ def test_log_open_makes_no_marker_of_its_own(tmp_path: Path) -> None:
         assert log.recovery.clean_shutdown
 
 
-def test_a_crash_of_log_open_leaves_the_whole_directory_unclean(tmp_path: Path) -> None:
+def test_a_crash_after_log_open_leaves_the_directory_unclean(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs:
         for topic in ("a", "b"):
             logs.create_topic(topic)
@@ -584,7 +584,7 @@ def test_a_crash_of_log_open_leaves_the_whole_directory_unclean(tmp_path: Path) 
     assert not (tmp_path / MARKER).exists()
 
 
-def test_several_partitions_are_open_beside_each_other(tmp_path: Path) -> None:
+def test_log_open_opens_several_partitions(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("t", partitions=3)
         for log in logs.logs():
@@ -603,7 +603,7 @@ def test_several_partitions_are_open_beside_each_other(tmp_path: Path) -> None:
         assert [log.recovery_point for log in logs.logs()] == [2, 2, 2]
 
 
-def test_one_that_died_beside_it_keeps_the_marker_away(tmp_path: Path) -> None:
+def test_a_crashed_log_keeps_the_directory_unclean(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs:
         for topic in ("a", "b"):
             logs.create_topic(topic)
@@ -617,7 +617,7 @@ def test_one_that_died_beside_it_keeps_the_marker_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nodash", "t-x", "t-01", "-0"])
-def test_log_open_wants_a_partition_directory(tmp_path: Path, name: str) -> None:
+def test_log_open_needs_a_partition_directory(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidTopic, match="its name must be <topic>-<number>"):
         klog.Log.open(tmp_path / name)
     with pytest.raises(UnknownTopicOrPartition, match="does not exist"):
@@ -679,7 +679,7 @@ def test_reading_changes_nothing_on_disk(tmp_path: Path, clean: bool) -> None:
 # ---- forks -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_forked_child_has_no_part_in_what_its_parent_writes(tmp_path: Path) -> None:
+def test_a_forked_child_cannot_use_its_parents_manager(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("events")
         log = logs.log("events")
@@ -701,7 +701,7 @@ def test_a_forked_child_has_no_part_in_what_its_parent_writes(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["Log.open", "klog.open"])
-def test_a_child_that_lives_on_holds_no_lock(tmp_path: Path, alone: bool) -> None:
+def test_a_running_child_holds_no_lock(tmp_path: Path, alone: bool) -> None:
     with one_log(tmp_path):
         pass
     holder: Any = klog.Log.open(tmp_path / "events-0") if alone else klog.open(tmp_path)
@@ -736,11 +736,11 @@ def test_a_child_that_outlives_its_parent_holds_no_lock(tmp_path: Path, how: str
             pass
     finally:
         parent.stdin.close()
-        assert parent.stdout.read() == ""  # the child has gone, too
+        assert parent.stdout.read() == ""  # the child has ended too
         parent.stdout.close()
 
 
-def test_a_killed_writer_s_directory_opens_at_once(tmp_path: Path) -> None:
+def test_a_killed_writers_directory_opens_at_once(tmp_path: Path) -> None:
     code = (
         "import sys, time, klog\n"
         "logs = klog.open(sys.argv[1], create=True); logs.create_topic('events')\n"

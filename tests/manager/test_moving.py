@@ -1,4 +1,4 @@
-"""A partition moves between log directories: nothing is lost, nothing is there twice, whoever uses the log goes on."""
+"""A partition moves between log directories: nothing is lost or duplicated, and users of the log continue."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def values(log: klog.Log) -> list[int]:
 
 
 def directories(tmp_path: Path) -> list[str]:
-    """Every partition directory, live and on its way, with the end of its name."""
+    """Every partition directory, live or future, with its suffix."""
     return sorted(f"{path.parent.name}/{path.name.split('.')[0]}{path.name[-7:] if '.' in path.name else ''}"
                   for path in tmp_path.glob("*/*/"))  # fmt: skip
 
 
-def test_a_partition_moves_with_all_that_is_known_of_it(tmp_path: Path) -> None:
+def test_a_partition_moves_with_its_state(tmp_path: Path) -> None:
     """10.3: replaceCurrentWithFutureLog."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
@@ -66,7 +66,7 @@ def test_a_partition_moves_with_all_that_is_known_of_it(tmp_path: Path) -> None:
         assert (log.topic_id, log.leader_epochs) == (topic_id, epochs)
         assert [int(record.value or b"") for record in early] == list(
             range(1, 60)
-        )  # in the old place, while it is there
+        )  # in the old directory, while it exists
         assert seen
         assert all(event.stage == "move" and 0 < event.done <= (event.total or 0) for event in seen)
         log.append([(b"k", b"60")])
@@ -83,10 +83,10 @@ def test_a_partition_moves_with_all_that_is_known_of_it(tmp_path: Path) -> None:
         log = logs.log("t")
         assert log.recovery.clean_shutdown
         assert values(log) == list(range(61))
-        logs.move("t", 0, tmp_path / "a")  # and back, under the names of before
+        logs.move("t", 0, tmp_path / "a")  # and back, under the former names
         assert values(log) == list(range(61))
         assert next(iter(log.read(30))).value == b"30"
-        logs.move("t", 0, tmp_path / "a")  # where it is already
+        logs.move("t", 0, tmp_path / "a")  # where it already is
         assert log.append([(None, b"61")]).first_offset == 61
 
 
@@ -100,7 +100,7 @@ def test_producers_and_a_log_start_inside_a_segment_move_too(tmp_path: Path) -> 
         base_sequence=0,
         leader_epoch=0,
     )
-    (tmp_path / "a" / "t-0" / "00000000000000000000.log").write_bytes(batch)  # as a broker's producer had it written
+    (tmp_path / "a" / "t-0" / "00000000000000000000.log").write_bytes(batch)  # as written for a broker's producer
     (tmp_path / "a" / ".kafka_cleanshutdown").unlink()
     with opened(tmp_path) as logs:
         log = logs.log("t")
@@ -115,7 +115,7 @@ def test_producers_and_a_log_start_inside_a_segment_move_too(tmp_path: Path) -> 
         abandon(logs)
     with opened(tmp_path) as logs:
         log = logs.log("t")
-        assert log.log_start_offset == 17  # known before the move was through
+        assert log.log_start_offset == 17  # known before the move ended
         assert values(log) == list(range(17, 61))
         assert log.producers == producers
 
@@ -131,16 +131,16 @@ def test_a_managed_high_watermark_moves_too(tmp_path: Path) -> None:
         assert log.high_watermark == 40
 
 
-def test_what_a_log_has_counted_and_who_listens_stay(tmp_path: Path) -> None:
+def test_metrics_and_listeners_survive_a_move(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         log = filled(logs)
-        heard: list[int] = []
-        log._offsets_listener = heard.append
+        notified: list[int] = []
+        log._offsets_listener = notified.append
         before = log.metrics()["MessagesInPerSec"]
         logs.move("t", 0, tmp_path / "b")
         log.append([(b"k", b"60")])
         assert log.metrics()["MessagesInPerSec"] == before + 1
-        assert heard[-1] == 61
+        assert notified[-1] == 61
 
 
 def test_appends_and_reads_go_on_during_a_move(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_appends_and_reads_go_on_during_a_move(tmp_path: Path) -> None:
         assert len(found) > 60
 
 
-def test_retention_and_truncation_during_the_copy_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retention_and_truncation_during_the_copy_are_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = moving._catch_up
     with opened(tmp_path) as logs:
         log = filled(logs)
@@ -202,7 +202,7 @@ def test_retention_and_truncation_during_the_copy_are_seen(tmp_path: Path, monke
         assert not klog.verify(tmp_path / "b").problems
 
 
-def test_what_cannot_be_moved(tmp_path: Path) -> None:
+def test_invalid_moves_raise(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         filled(logs, 3)
         with pytest.raises(ValueError, match="directory=.* is not a log.dir of this LogManager: choose from"):
@@ -220,8 +220,8 @@ def test_what_cannot_be_moved(tmp_path: Path) -> None:
         logs.move("t", 0, tmp_path / "b")
 
 
-def test_metrics_are_there_once_behind_a_move(tmp_path: Path) -> None:
-    """LM11: after the swap of future and current."""
+def test_metrics_exist_once_after_a_move(tmp_path: Path) -> None:
+    """LM11: after the swap of current and future log."""
     with opened(tmp_path) as logs:
         log = filled(logs)
         logs.move("t", 0, tmp_path / "b")
@@ -254,7 +254,7 @@ def note(path: Path, *, ready: bool, source: Path, key: tuple[str, int] = ("t", 
 
 
 def split_up(tmp_path: Path) -> tuple[Path, Path]:
-    """A partition in a, and a whole copy of it on its way in b."""
+    """A partition in a, and a whole future copy of it in b."""
     with opened(tmp_path) as logs:
         filled(logs)
     live, copy = tmp_path / "a" / "t-0", tmp_path / "b" / f"t-0.{uuid.uuid4().hex}-future"
@@ -264,7 +264,7 @@ def split_up(tmp_path: Path) -> tuple[Path, Path]:
     return live, copy
 
 
-def test_a_copy_beside_the_live_log_is_removed(tmp_path: Path) -> None:
+def test_a_future_copy_beside_the_live_log_is_removed(tmp_path: Path) -> None:
     for ready in (False, True):
         live, copy = split_up(tmp_path / str(ready))
         note(copy, ready=ready, source=live.parent)
@@ -273,7 +273,7 @@ def test_a_copy_beside_the_live_log_is_removed(tmp_path: Path) -> None:
             assert values(logs.log("t")) == list(range(60))
 
 
-def test_a_copy_that_is_ready_takes_the_place_of_a_log_that_has_gone(tmp_path: Path) -> None:
+def test_a_complete_future_copy_replaces_a_missing_log(tmp_path: Path) -> None:
     live, copy = split_up(tmp_path)
     note(copy, ready=True, source=live.parent)
     live.rename(live.parent / f"t-0.{uuid.uuid4().hex}-delete")
@@ -283,7 +283,7 @@ def test_a_copy_that_is_ready_takes_the_place_of_a_log_that_has_gone(tmp_path: P
         assert not (tmp_path / "b" / "t-0" / moving.NOTE).exists()
 
 
-def test_a_copy_waits_while_the_log_s_own_directory_is_offline(tmp_path: Path) -> None:
+def test_a_future_copy_waits_while_the_logs_directory_is_offline(tmp_path: Path) -> None:
     live, copy = split_up(tmp_path)
     note(copy, ready=True, source=live.parent)
     hidden = live.parent.rename(tmp_path / "unmounted")
@@ -300,7 +300,7 @@ def test_a_copy_waits_while_the_log_s_own_directory_is_offline(tmp_path: Path) -
         assert values(logs.log("t")) == list(range(60))
 
 
-def test_a_broker_s_copy_is_left_alone(tmp_path: Path) -> None:
+def test_a_brokers_future_copy_is_kept(tmp_path: Path) -> None:
     _, copy = split_up(tmp_path)
     with opened(tmp_path):
         pass
@@ -308,7 +308,7 @@ def test_a_broker_s_copy_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"version": 1}', "[1]", '{"version": 1, "topic": "t", "partition": "x"}'])
-def test_a_broken_note_is_that_of_a_copy_that_is_not_ready(tmp_path: Path, text: str) -> None:
+def test_an_invalid_move_file_means_an_incomplete_copy(tmp_path: Path, text: str) -> None:
     live, copy = split_up(tmp_path)
     (copy / moving.NOTE).write_text(text)
     with opened(tmp_path):
@@ -346,11 +346,11 @@ def test_a_move_that_fails_anywhere_leaves_the_log_in_one_place(tmp_path: Path, 
             assert moved
             assert nth > 20
             return
-    raise AssertionError("no move went through untouched")
+    raise AssertionError("no attempt succeeded")
 
 
 def outcome(act: Callable[[], None]) -> bool:
-    """Did it go through?"""
+    """Whether the move succeeded."""
     try:
         act()
     except (OSError, StorageOffline):
@@ -358,7 +358,7 @@ def outcome(act: Callable[[], None]) -> bool:
     return True
 
 
-def test_a_reader_beside_the_writer_finds_a_partition_in_its_new_place(tmp_path: Path) -> None:
+def test_a_reader_in_another_manager_finds_a_moved_partition(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         log = filled(logs)
         with klog.open([tmp_path / "a", tmp_path / "b"], read_only=True) as reader:
@@ -373,7 +373,7 @@ def test_a_reader_beside_the_writer_finds_a_partition_in_its_new_place(tmp_path:
                 reader.log("t")
 
 
-def test_who_waits_at_the_tail_is_woken_in_the_new_place(tmp_path: Path) -> None:
+def test_a_tail_wakes_up_after_a_move(tmp_path: Path) -> None:
     with klog.open([tmp_path / "a", tmp_path / "b"], create=True) as logs:
         log = filled(logs)
         got: list[int] = []
@@ -394,10 +394,8 @@ def test_who_waits_at_the_tail_is_woken_in_the_new_place(tmp_path: Path) -> None
         assert got == [58, 59, 60, 61]
 
 
-def test_a_segment_that_was_active_again_meanwhile_is_copied_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its .log is what it was, its indexes are not."""
+def test_a_segment_that_became_active_again_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its .log is unchanged, its indexes are not."""
     plain = moving._copy_file
     with opened(tmp_path) as logs:
         log = filled(logs)
@@ -406,7 +404,7 @@ def test_a_segment_that_was_active_again_meanwhile_is_copied_anew(
         def copy_file(files: Any, source: str, target: str) -> int:
             size = plain(files, source, target)
             if source == last.path.replace(".log", ".index") and not target.endswith("seen"):
-                Path(target).write_bytes(Path(target).read_bytes() + bytes(4096))  # as it was while it was active
+                Path(target).write_bytes(Path(target).read_bytes() + bytes(4096))  # as while it was active
                 Path(source).write_bytes(Path(source).read_bytes() + bytes(8))
                 monkeypatch.setattr(moving, "_copy_file", plain)
             return size

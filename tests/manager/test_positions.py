@@ -1,4 +1,4 @@
-"""Named positions: several readers, each at its own pace, over restarts, kills, retention and other processes."""
+"""Named readers' positions: several readers, each independent, over restarts, kills, retention and other processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def file_of(logs: klog.LogManager, name: str) -> Path:
     return Path(logs.path) / f"klog-reader.{name}.json"
 
 
-def test_a_reader_goes_on_where_it_has_committed(logs: klog.LogManager) -> None:
+def test_a_reader_resumes_at_its_commit(logs: klog.LogManager) -> None:
     reader = logs.reader("events", "billing")
     assert (reader.name, reader.topic, reader.position, reader.lag) == ("billing", "events", {0: 0, 1: 0}, {0: 5, 1: 5})
     first = [record.value for record in reader]
@@ -46,7 +46,7 @@ def test_a_reader_goes_on_where_it_has_committed(logs: klog.LogManager) -> None:
     assert [record.value for record in again] == [record.value for record in reader] == [b"later"]
 
 
-def test_what_was_not_committed_comes_again(logs: klog.LogManager) -> None:
+def test_uncommitted_records_are_read_again(logs: klog.LogManager) -> None:
     reader = logs.reader("events", "billing")
     for number, _record in enumerate(reader, 1):
         if number == 3:
@@ -55,10 +55,10 @@ def test_what_was_not_committed_comes_again(logs: klog.LogManager) -> None:
             break
     assert reader.position == {0: 5, 1: 2} and reader.committed == {0: 3, 1: 0}
     assert [record.value for record in logs.reader("events", "billing")][:3] == [b"p0-3", b"p0-4", b"p1-0"]
-    assert [record.value for record in reader] == [b"p1-2", b"p1-3", b"p1-4"]  # this one goes on where it stands
+    assert [record.value for record in reader] == [b"p1-2", b"p1-3", b"p1-4"]  # this reader continues from its position
 
 
-def test_readers_have_their_own_pace(logs: klog.LogManager) -> None:
+def test_readers_are_independent(logs: klog.LogManager) -> None:
     logs.create_topic("other")
     logs.append("other", [(None, b"x")] * 3)
     fast, slow, other = logs.reader("events", "fast"), logs.reader("events", "slow"), logs.reader("other", "fast")
@@ -98,25 +98,25 @@ with klog.open(sys.argv[1], read_only=True) as logs:
 """
 
 
-def test_a_reader_that_is_killed_beside_a_writer(tmp_path: Path) -> None:
-    """It comes back to its last commit: nothing is skipped, and no more than what it had not committed comes twice."""
+def test_a_reader_killed_beside_a_writer(tmp_path: Path) -> None:
+    """It resumes at its last commit: no record is skipped, and only uncommitted ones repeat."""
     with klog.open(tmp_path, create=True) as logs:
         logs.create_topic("events")
         child = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         try:
-            said = 0
+            acknowledged = 0
             for i in range(200):
                 logs.append("events", [(None, b"%d" % i)])
-                if i % 5 == 4 and said < 60:
-                    said = int(child.stdout.readline())
+                if i % 5 == 4 and acknowledged < 60:
+                    acknowledged = int(child.stdout.readline())
         finally:
             os.kill(child.pid, signal.SIGKILL)
-            said = max([said, *(int(line) for line in child.stdout.read().split())])
+            acknowledged = max([acknowledged, *(int(line) for line in child.stdout.read().split())])
             child.wait(PATIENCE)
             child.stdout.close()
         reader = logs.reader("events", "r")
-        assert said <= reader.position[0] <= said + 5 and reader.position[0] % 5 == 0
+        assert acknowledged <= reader.position[0] <= acknowledged + 5 and reader.position[0] % 5 == 0
         assert [record.offset for record in reader] == list(range(reader.committed[0], 200))
 
 
@@ -131,14 +131,14 @@ def test_seek(logs: klog.LogManager) -> None:
     assert reader.position == {0: 0, 1: 0}
     logs.log("events", 0).append([(None, b"x")])
     with pytest.raises(OffsetOutOfRange):
-        reader.seek(6)  # one of the two has it not
+        reader.seek(6)  # one of the two partitions lacks it
     assert reader.position == {0: 0, 1: 0}
     with pytest.raises(UnknownTopicOrPartition, match="no partition 7"):
         reader.seek(0, partition=7)
 
 
 def out_of_reach(logs: klog.LogManager, missing: Any) -> klog.manager.positions.NamedReader:
-    """A reader at offset 1 of partition 0, whose first records are gone."""
+    """A reader at offset 1 of partition 0, whose first records were deleted."""
     reader = logs.reader("events", "r")
     next(iter(reader))
     reader.commit()
@@ -146,20 +146,20 @@ def out_of_reach(logs: klog.LogManager, missing: Any) -> klog.manager.positions.
     return logs.reader("events", "r", missing=missing)
 
 
-def test_records_that_went_before_they_were_read(logs: klog.LogManager) -> None:
+def test_records_deleted_before_they_were_read(logs: klog.LogManager) -> None:
     with pytest.raises(OffsetOutOfRange, match=r"offset 1 is outside events-0, which holds \[3, 5\)"):
         list(out_of_reach(logs, "error"))
 
 
 @pytest.mark.parametrize(("missing", "rest"), [("earliest", [b"p0-3", b"p0-4"]), ("latest", [])])
-def test_going_on_where_there_is_something(logs: klog.LogManager, missing: str, rest: list[bytes]) -> None:
+def test_resuming_at_the_earliest_or_latest_record(logs: klog.LogManager, missing: str, rest: list[bytes]) -> None:
     reader = out_of_reach(logs, missing)
     assert reader.lag[0] == 2
     assert [record.value for record in reader if record.value.startswith(b"p0")] == rest
     assert reader.position == {0: 5, 1: 5}
 
 
-def test_a_log_that_was_cut_below_the_position(tmp_path: Path, logs: klog.LogManager) -> None:
+def test_a_log_truncated_below_the_position(tmp_path: Path, logs: klog.LogManager) -> None:
     reader = logs.reader("events", "r", start="latest")
     reader.commit()
     path = logs.log("events", 0).segments[0].path
@@ -172,7 +172,7 @@ def test_a_log_that_was_cut_below_the_position(tmp_path: Path, logs: klog.LogMan
         assert list(reader) == [] and reader.position == {0: 0, 1: 5}
 
 
-def test_a_topic_made_anew_is_read_from_the_start(tmp_path: Path) -> None:
+def test_a_recreated_topic_is_read_from_the_start(tmp_path: Path) -> None:
     with klog.open(tmp_path / "a", create=True) as logs:
         logs.create_topic("events")
         logs.append("events", [(None, b"old")] * 9)
@@ -187,7 +187,7 @@ def test_a_topic_made_anew_is_read_from_the_start(tmp_path: Path) -> None:
         assert reader.position == {0: 0} and len(list(reader)) == 9
 
 
-def test_partitions_that_come_later_are_read_too(tmp_path: Path) -> None:
+def test_later_partitions_are_read_too(tmp_path: Path) -> None:
     with klog.open(tmp_path, create=True) as logs, klog.open(tmp_path, read_only=True) as beside:
         logs.create_topic("events")
         reader = beside.reader("events", "r")
@@ -208,8 +208,8 @@ def test_arrow_columns_move_the_position(logs: klog.LogManager) -> None:
     assert reader.lag == {0: 0, 1: 0}
 
 
-def test_control_records_and_aborted_ones_are_passed_over(tmp_path: Path) -> None:
-    """The position goes behind them: the lag of a reader that has all there is to have is 0."""
+def test_control_and_aborted_records_are_skipped(tmp_path: Path) -> None:
+    """The position moves past them: a reader that has read everything has lag 0."""
     from klog.record import encode
     from klog.record.control import marker
 
@@ -224,7 +224,7 @@ def test_control_records_and_aborted_ones_are_passed_over(tmp_path: Path) -> Non
         assert list(reader) == [] and (reader.position, reader.lag) == ({0: 2}, {0: 0})
 
 
-def test_tail_gives_what_comes(logs: klog.LogManager) -> None:
+def test_tail_yields_new_records(logs: klog.LogManager) -> None:
     reader = logs.reader("events", "r")
     tail = reader.tail(timeout=0.05)
     assert [next(tail).value for _ in range(10)][-1] == b"p1-4"
@@ -262,7 +262,7 @@ def test_the_file(logs: klog.LogManager) -> None:
         "[" * 100_000,
     ],
 )
-def test_a_file_that_makes_no_sense_is_named(logs: klog.LogManager, text: str) -> None:
+def test_an_invalid_file_raises(logs: klog.LogManager, text: str) -> None:
     file_of(logs, "r").write_text(text)
     with pytest.raises(CorruptCheckpoint, match="start again") as caught:
         logs.reader("events", "r")
@@ -270,7 +270,7 @@ def test_a_file_that_makes_no_sense_is_named(logs: klog.LogManager, text: str) -
     logs.reader("events", "other")
 
 
-def test_a_newer_file_is_refused_by_name(logs: klog.LogManager) -> None:
+def test_a_newer_file_raises(logs: klog.LogManager) -> None:
     file_of(logs, "r").write_text('{"version": 2, "news": []}')
     with pytest.raises(NewerFormat, match=r"klog-reader\.r\.json has version 2.*upgrade"):
         logs.reader("events", "r")
@@ -282,15 +282,15 @@ def test_a_newer_file_is_refused_by_name(logs: klog.LogManager) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "x" * 201, "ä", 5])
-def test_names_that_no_file_should_have(logs: klog.LogManager, name: Any) -> None:
+def test_invalid_reader_names_raise(logs: klog.LogManager, name: Any) -> None:
     if name == "..":
-        logs.reader("events", name)  # klog-reader....json is a name like any other
+        logs.reader("events", name)  # klog-reader....json is a valid name
         return
     with pytest.raises(ValueError if isinstance(name, str) else TypeError, match="not a reader name|name=5: a str"):
         logs.reader("events", name)
 
 
-def test_what_else_is_refused(logs: klog.LogManager) -> None:
+def test_invalid_arguments_raise(logs: klog.LogManager) -> None:
     with pytest.raises(UnknownTopicOrPartition):
         logs.reader("nothing", "r")
     with pytest.raises(ValueError, match="'error', 'earliest' or 'latest'"):
@@ -308,7 +308,7 @@ with klog.open(sys.argv[1], read_only=True) as logs:
 
 
 def test_commits_of_several_processes_under_one_name(tmp_path: Path) -> None:
-    """Each of its own topic: nobody's commits are lost to another's."""
+    """Each process has its own topic; no commit overwrites another."""
     topics = ["a", "b", "c"]
     with klog.open(tmp_path, create=True) as logs:
         for topic in topics:
@@ -319,7 +319,7 @@ def test_commits_of_several_processes_under_one_name(tmp_path: Path) -> None:
         assert logs.readers() == {"r": {topic: {0: 40} for topic in topics}}
 
 
-def test_a_commit_that_fails_leaves_the_one_before(logs: klog.LogManager, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_commit_keeps_the_previous_one(logs: klog.LogManager, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = logs.reader("events", "r")
     reader.seek(2)
     reader.commit()

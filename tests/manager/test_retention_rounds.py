@@ -1,4 +1,4 @@
-"""Retention over many logs: a round asks each log one question, and comes to what a walk over all segments would."""
+"""Retention over many logs: a round inspects only the oldest segments, and deletes what a walk over all would."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POLICIES = ("delete", "compact", "compact,delete")
 
 
 class Unsynced(RealFiles):
-    """Syncs nothing: what is on disk after a crash is not asked here."""
+    """Skips all syncs: no test here crashes."""
 
     def fsync(self, file: LogFile) -> None: ...
 
@@ -37,7 +37,7 @@ class Unsynced(RealFiles):
 
 
 class Jumping:
-    """A wall clock that somebody sets, forwards and back, beside a monotonic one; neither runs what is due."""
+    """A wall clock that the test sets, forwards and back, and a monotonic one; neither runs scheduled tasks."""
 
     def __init__(self) -> None:
         self.wall, self.passed = NOW, 0.0
@@ -75,8 +75,8 @@ def has_expired(segment: Segment, newest: bool, config: klog.LogConfig, now: int
 
 
 def walk(log: klog.Log, now: int) -> list[int]:
-    """Bases of the segments that a round must leave, by Kafka's rules read off every segment. The log's end where all
-    of them go: an empty one begins there."""
+    """Base offsets of the segments that a round must leave, by Kafka's rules applied to every segment. If all go: the
+    log end, where an empty one begins."""
     config, segments = log.config, list(log.segments)
     end, mark = log.log_end_offset, log.high_watermark
     size = sum(os.path.getsize(segment.path) for segment in segments[:-1]) + segments[-1].size
@@ -104,7 +104,7 @@ def walk(log: klog.Log, now: int) -> list[int]:
 
 
 class Lives:
-    """Some logs of a manager, and what may befall them between two rounds."""
+    """Some logs of a manager, and the operations that may happen between two rounds."""
 
     def __init__(self, place: Path, dice: random.Random) -> None:
         self.dice, self.clock = dice, Jumping()
@@ -157,7 +157,7 @@ class Lives:
                 self.logs = self.open()
 
     def round(self) -> None:
-        """A round leaves what the walk leaves, and is_due() has said where it would do anything."""
+        """A round leaves what the walk leaves, and is_due() is true exactly if a round would delete something."""
         now, left = self.clock.wall, {}
         for log in self.all:
             assert log.size == sum(segment.size for segment in log.segments)
@@ -165,7 +165,7 @@ class Lives:
             assert retention.is_due(log, now) is (expected != bases(log))
         background.apply_retention(self.logs)
         for log in self.all:
-            if log.config.compacts:  # the cleaner's: by the same door
+            if log.config.compacts:  # the cleaner calls the same function
                 retention.apply(log)
             assert bases(log) == left[log.name]
             assert not retention.is_due(log, now)
@@ -175,8 +175,8 @@ class Lives:
 
 @pytest.mark.timeout(1800)
 @given(st.integers(0, 2**32))
-def test_a_round_comes_to_what_a_walk_over_all_segments_comes_to(seed: int) -> None:
-    """Whatever appends, rolls, truncations, new configurations, restarts and jumps of the clock come between rounds."""
+def test_a_round_deletes_what_a_walk_over_all_segments_would(seed: int) -> None:
+    """Between rounds: appends, rolls, truncations, config changes, restarts and clock jumps."""
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory(dir=MEMORY) as place, pytest.MonkeyPatch.context() as patch:
         patch.setattr(retention, "BATCH", dice.choice([1, 2, 128]))
@@ -204,8 +204,8 @@ def filled(path: Path, count: int, /, files: RealFiles | None = None, **config: 
     return log
 
 
-def test_a_round_asks_for_the_oldest_segment_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the others, whatever their number; and locks and deletes nothing where nothing is due."""
+def test_a_round_inspects_only_the_oldest_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It inspects no other segment, and takes no lock if nothing is due."""
     clock, asked = Jumping(), []
     with klog.open(tmp_path, create=True, clock=clock, files=Unsynced()) as logs:
         logs.create_topic("t", partitions=3, config={"retention.ms": HOUR, "retention.bytes": 1 << 30})
@@ -234,7 +234,7 @@ def test_a_round_asks_for_the_oldest_segment_alone(tmp_path: Path, monkeypatch: 
 
 
 def test_a_round_writes_the_recovery_points_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many of its logs have to flush before they delete."""
+    """Even if many of its logs have to flush before they delete."""
     written = []
     with klog.open(tmp_path, create=True, clock=Jumping(), files=Unsynced()) as logs:
         logs.create_topic("t", partitions=4, config={"retention.bytes": 0})
@@ -267,8 +267,8 @@ class Counted(Unsynced):
 
 
 def test_appends_go_on_between_two_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ten segments three at a time; their directory is synced once, as it is for the epochs, and one task unlinks
-    what they leave."""
+    """Of ten segments three at a time; their directory is synced once, as for the epochs, and one task unlinks the
+    files."""
     with filled(tmp_path / "t-0", 10, Counted()) as log:
         files = log._options.files
         assert isinstance(files, Counted)
@@ -289,8 +289,8 @@ def test_appends_go_on_between_two_batches(tmp_path: Path, monkeypatch: pytest.M
         assert log.count() == 4
 
 
-def test_who_clears_the_beginning_meanwhile_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing goes twice, and nothing that came in their place."""
+def test_other_deletions_in_between_end_the_retention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No segment is deleted twice, and none that was appended since."""
     with filled(tmp_path / "t-0", 10) as log:
         monkeypatch.setattr(retention, "BATCH", 3)
         log.update_config(log.config.replace({"retention.bytes": 1}))
@@ -333,8 +333,8 @@ class Slow(Unsynced):
         super().unlink(path)
 
 
-def test_large_files_are_unlinked_some_at_a_time(tmp_path: Path) -> None:
-    """So that flushes and checkpoints, which have the same thread, do not wait for all of them."""
+def test_large_files_are_unlinked_in_small_groups(tmp_path: Path) -> None:
+    """So that flushes and checkpoints, which use the same thread, do not wait for all of them."""
     files, left = Slow(), []
     with filled(tmp_path / "t-0", 3, files, **{"file.delete.delay.ms": 1000}) as log:
         log.update_config(log.config.replace({"retention.bytes": 1}))

@@ -1,4 +1,4 @@
-"""Something else in place of one of a log.dir's own files: an error that names it, and nobody waits."""
+"""A directory or fifo in place of a log.dir's own file: an error names it, and no call blocks."""
 
 from __future__ import annotations
 
@@ -25,25 +25,29 @@ def a_log_dir(directory: Path) -> Path:
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "directory"])
 @pytest.mark.parametrize("name", OPENED)
-def test_what_an_open_reads(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+def test_open_names_a_directory_or_fifo_in_place_of_a_file(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
     """Fault 28."""
     path = a_log_dir(tmp_path / "data") / name
     path.unlink(missing_ok=True)
     make(path)
-    with pytest.raises((OSError, CorruptData), match=name) as told:
+    with pytest.raises((OSError, CorruptData), match=name) as caught:
         klog.open(tmp_path / "data").close()
-    assert "move" in str(told.value)
+    assert "move" in str(caught.value)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "directory"])
-def test_what_a_compaction_reads(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    """Fault 28: it tells what to do, the log stays in use, and behind that it goes."""
+def test_compact_names_a_directory_or_fifo_in_place_of_the_checkpoint(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    """Fault 28: the error says what to do, the log stays in use, and compact() works after that."""
     with klog.open(a_log_dir(tmp_path / "data")) as logs:
         log, path = logs.log("t"), tmp_path / "data" / "cleaner-offset-checkpoint"
         make(path)
-        with pytest.raises(OSError, match="move .* away, then try again") as told:
+        with pytest.raises(OSError, match="move .* away, then try again") as caught:
             log.compact(roll=True)
-        assert str(path) in str(told.value)
+        assert str(path) in str(caught.value)
         assert log.append([(b"k", b"v")]).first_offset == 50
         path.rename(tmp_path / "moved away")
         assert log.compact(roll=True).rounds == 1

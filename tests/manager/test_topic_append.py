@@ -1,4 +1,4 @@
-"""LogManager.append: a list over many partitions goes in whole or not at all, and errors speak of the caller's list."""
+"""LogManager.append: a list over many partitions is appended whole or not at all; errors refer to the caller's list."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def logs(tmp_path: Path) -> Iterator[klog.LogManager]:
 @pytest.mark.parametrize(
     ("bad", "error"), [((b"k", b"x" * 5000), RecordTooLarge), ((b"k", "text"), TypeError), ("text", TypeError)]
 )
-def test_one_bad_record_keeps_the_list_out(logs: klog.LogManager, number: int, bad: Any, error: type) -> None:
+def test_one_bad_record_rejects_the_whole_list(logs: klog.LogManager, number: int, bad: Any, error: type) -> None:
     records = [*RECORDS[:number], bad, *RECORDS[number:]]
     with pytest.raises(error, match=rf"\brecord {number}\b"):
         logs.append("t", records)
     assert ends(logs) == [0, 0, 0, 0]
 
 
-def test_a_stream_keeps_what_came_before_the_bad_ten_thousand(logs: klog.LogManager) -> None:
+def test_an_iterator_keeps_the_records_before_the_bad_ten_thousand(logs: klog.LogManager) -> None:
     with pytest.raises(RecordTooLarge, match=r"record 15000\b") as caught:
         logs.append("t", iter([*RECORDS[:15_000], (b"k", b"x" * 5000), *RECORDS[15_000:]]))
     assert sum(ends(logs)) == 10_000
@@ -49,7 +49,7 @@ def test_a_stream_keeps_what_came_before_the_bad_ten_thousand(logs: klog.LogMana
     )
 
 
-def test_everything_goes_where_its_key_says(logs: klog.LogManager) -> None:
+def test_records_are_partitioned_by_key(logs: klog.LogManager) -> None:
     infos = logs.append("t", RECORDS)
     assert {partition: info.count for partition, info in infos.items()} == dict(enumerate(ends(logs)))
     assert sorted(record.key for record in logs.read("t")) == sorted(key for key, _ in RECORDS)
@@ -60,7 +60,7 @@ def test_everything_goes_where_its_key_says(logs: klog.LogManager) -> None:
         assert set(new) <= set(keys[: again[partition].first_offset]) and len(new) == again[partition].count
 
 
-def test_records_without_keys_take_turns(logs: klog.LogManager) -> None:
+def test_records_without_keys_rotate_over_partitions(logs: klog.LogManager) -> None:
     logs.append("t", [(None, b"v")] * 20_001)
     assert sorted(ends(logs)) == [0, 1, 10_000, 10_000]
     assert logs.append("t", []) == {}
@@ -85,7 +85,7 @@ class FullDisk(RealFiles):
         return FullFile(os.dup(plain.fileno()), path, write) if path.endswith(".log") else plain
 
 
-def test_a_disk_that_fills_between_partitions_says_what_went_in(tmp_path: Path) -> None:
+def test_a_full_disk_between_partitions_reports_what_was_appended(tmp_path: Path) -> None:
     with klog.open(tmp_path / "d", create=True, files=FullDisk()) as logs:
         logs.create_topic("t", partitions=4)
         with pytest.raises(OSError, match="No space") as caught:

@@ -1,4 +1,4 @@
-"""Topics come and go, whole or not at all; deletion waits for readers; a start finishes what a crash left."""
+"""Topics are created and deleted whole or not at all; deletion waits for readers; a start finishes it."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def test_a_creation_that_fails_anywhere_leaves_nothing(tmp_path: Path, error: in
         if not files.failed:
             assert nth > 5
             return
-    raise AssertionError("no creation went through untouched")
+    raise AssertionError("no attempt succeeded")
 
 
-def test_a_creation_that_a_crash_cut_short_is_undone_by_the_next_start(tmp_path: Path) -> None:
+def test_the_next_start_undoes_a_creation_interrupted_by_a_crash(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         logs.create_topic("t", partitions=2)
         logs.create_topic("kept")
@@ -82,7 +82,7 @@ def test_a_creation_that_a_crash_cut_short_is_undone_by_the_next_start(tmp_path:
     assert "state" not in json.loads(path.read_text())["topics"]["t"]
 
 
-def test_a_topic_that_is_there_is_not_touched_by_a_second_creation(tmp_path: Path) -> None:
+def test_a_second_creation_does_not_change_the_topic(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         logs.create_topic("t")
         before = tree(tmp_path)
@@ -95,8 +95,8 @@ def test_a_topic_that_is_there_is_not_touched_by_a_second_creation(tmp_path: Pat
 
 
 def test_deletion_renames_at_once_and_removes_after_the_delay(tmp_path: Path) -> None:
-    """LM8: the directory becomes -delete, every file of the log is known by its new parent and read through it, and goes
-    only after file.delete.delay.ms."""
+    """LM8: the directory is renamed -delete; its log's files are readable under the new name, and are unlinked after
+    file.delete.delay.ms."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         logs.create_topic("t", partitions=2, config={**DELAY, "segment.bytes": 300})
@@ -110,9 +110,9 @@ def test_deletion_renames_at_once_and_removes_after_the_delay(tmp_path: Path) ->
         logs.start()
         logs.delete_topic("t")
         assert logs.topics() == {"kept": [0]}
-        doomed = [name for name in entries(tmp_path) if name.endswith("-delete")]
-        assert sorted(name[:4] for name in doomed) == ["t-0.", "t-1."]
-        assert Path(log.path).name in doomed
+        deleted = [name for name in entries(tmp_path) if name.endswith("-delete")]
+        assert sorted(name[:4] for name in deleted) == ["t-0.", "t-1."]
+        assert Path(log.path).name in deleted
         assert all(Path(segment.path).parent == Path(log.path) for segment in log.segments)
         assert first.value == b"0" * 20
         assert [record.value for record in reader] == [b"%d" % number * 20 for number in range(1, 10)]
@@ -131,8 +131,8 @@ def test_deletion_renames_at_once_and_removes_after_the_delay(tmp_path: Path) ->
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text().splitlines() == ["0", "1", "kept 0 0"]
 
 
-def test_a_topic_may_be_made_anew_while_the_old_one_waits(tmp_path: Path) -> None:
-    """LM11, LM8: metrics are there once after delete and recreate, also when the old directory goes."""
+def test_a_topic_may_be_recreated_before_the_old_one_is_removed(tmp_path: Path) -> None:
+    """LM11, LM8: metrics exist once after delete and recreate, also when the old directory is removed."""
     clock = ManualClock(NOW)
     with opened(tmp_path, clock) as logs:
         logs.create_topic("t", config=DELAY)
@@ -159,12 +159,12 @@ def test_a_topic_name_of_any_length(tmp_path: Path) -> None:
         logs.create_topic(name)
         logs.log(name).append([(None, b"x")])
         logs.delete_topic(name)
-        (doomed,) = entries(tmp_path)
-        assert len(doomed) == 255
-        assert doomed.endswith("-delete")
+        (deleted,) = entries(tmp_path)
+        assert len(deleted) == 255
+        assert deleted.endswith("-delete")
 
 
-def test_without_a_delay_a_topic_is_gone_at_once(tmp_path: Path) -> None:
+def test_without_a_delay_a_topic_is_removed_at_once(tmp_path: Path) -> None:
     """LM8: zero delay: nothing is pending at a shutdown."""
     with opened(tmp_path) as logs:
         logs.create_topic("t", config={"file.delete.delay.ms": 0})
@@ -173,7 +173,7 @@ def test_without_a_delay_a_topic_is_gone_at_once(tmp_path: Path) -> None:
         assert entries(tmp_path) == []
 
 
-def test_what_is_left_at_the_stop_the_next_start_removes(tmp_path: Path) -> None:
+def test_the_next_start_removes_pending_deletions(tmp_path: Path) -> None:
     """10.1: -delete directories whose delay has not passed stay on disk; 4.1: a start queues them."""
     with opened(tmp_path) as logs:
         logs.create_topic("t")
@@ -190,7 +190,7 @@ def test_what_is_left_at_the_stop_the_next_start_removes(tmp_path: Path) -> None
         assert entries(tmp_path) == []
 
 
-def test_a_deletion_that_a_crash_cut_short_is_finished_by_the_next_start(tmp_path: Path) -> None:
+def test_the_next_start_finishes_a_deletion_interrupted_by_a_crash(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         logs.create_topic("t", partitions=2)
         logs.log("t").append([(None, b"x")])
@@ -205,7 +205,7 @@ def test_a_deletion_that_a_crash_cut_short_is_finished_by_the_next_start(tmp_pat
     assert json.loads(path.read_text())["topics"] == {}
 
 
-def test_a_broker_s_topic_that_nobody_opened_can_be_deleted(tmp_path: Path) -> None:
+def test_an_unopened_topic_of_a_broker_can_be_deleted(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         logs.create_topic("t", partitions=2)
     (tmp_path / "klog-topics.json").unlink()
@@ -241,13 +241,13 @@ def test_a_deletion_that_fails_anywhere_is_finished_later(tmp_path: Path, error:
         if not files.failed:
             assert nth > 4
             return
-    raise AssertionError("no deletion went through untouched")
+    raise AssertionError("no attempt succeeded")
 
 
 # ---- configuration of logs in use ----------------------------------------------------------------------------------------
 
 
-def test_open_logs_take_another_configuration_at_once(tmp_path: Path) -> None:
+def test_open_logs_apply_a_new_config_at_once(tmp_path: Path) -> None:
     """10.3: updateTopicConfig applies to all logs of the topic."""
     with opened(tmp_path) as logs:
         logs.create_topic("t", partitions=2)
@@ -266,8 +266,8 @@ def test_open_logs_take_another_configuration_at_once(tmp_path: Path) -> None:
         assert logs.log("t", 1).config.compacts
 
 
-def test_a_change_of_the_directory_s_configuration_reaches_all_logs(tmp_path: Path) -> None:
-    """LM9: a broker-level change re-reads all, a topic's own value stays."""
+def test_a_change_of_the_directorys_config_applies_to_all_logs(tmp_path: Path) -> None:
+    """LM9: a broker-level change reloads all configs; a topic's own value stays."""
     with opened(tmp_path) as logs:
         logs.create_topic("t")
         logs.create_topic("own", config={"segment.ms": 7})
@@ -283,7 +283,7 @@ def test_a_change_of_the_directory_s_configuration_reaches_all_logs(tmp_path: Pa
 def test_a_change_while_a_log_is_being_loaded_is_not_lost(
     tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LM9: a change during a load re-reads that topic alone; a broker-level one re-reads all."""
+    """LM9: a change during a load reloads that topic only; a broker-level one reloads all."""
     from klog.manager import loading
 
     with opened(tmp_path) as logs:
@@ -314,11 +314,11 @@ def test_a_change_while_a_log_is_being_loaded_is_not_lost(
         assert settled == (["t"] if level == "topic" else ["u", "t"])
         assert other.config.segment_ms == (604_800_000 if level == "topic" else 5)
         monkeypatch.undo()
-        logs.alter_topic("t", {"segment.ms": 6})  # nothing is left of the load
+        logs.alter_topic("t", {"segment.ms": 6})  # the load has left nothing
         assert logs.log("t").config.segment_ms == 6
 
 
-def test_a_load_that_failed_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_load_leaves_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LM9: also when creation failed."""
     from klog.manager import loading
 
@@ -336,9 +336,7 @@ def test_a_load_that_failed_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
         assert logs.log("t").config.segment_ms == 6
 
 
-def test_a_start_reads_ids_of_partitions_only_where_topics_were_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_reads_topic_ids_only_if_topics_were_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with klog.open(tmp_path / "d", create=True) as logs:
         logs.create_topic("t", partitions=20)
     read: list[str] = []

@@ -1,10 +1,10 @@
-"""Everything beside the .log files is a cache: any part of it may be gone or wrong, and no answer changes.
+"""Everything except the .log files is a cache: any of it may be missing or wrong, and no result changes.
 
 Damaged are indexes, transaction indexes, snapshots, the epoch file and the checkpoints of the log.dir, alone and
-together; logs of Kafka's and logs made up here, opened after a clean stop and after a crash, under both policies. What no
-checksum and no batch can show stays out: another digit in a checkpoint that is a number still, the start of the first
-leader epoch (it moves with the log start), a snapshot that is sound and lies. And a rebuild brings producers back that a
-snapshot had left out as expired.
+together, in Kafka's logs and in generated ones, opened after a clean stop and after a crash, under both recovery
+policies. Excluded is damage that no checksum and no batch can reveal: a changed digit in a checkpoint that is still a
+number, the start of the first leader epoch (it moves with the log start), a valid snapshot with wrong content. A
+rebuild also restores producers that a snapshot had dropped as expired.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GOLDEN = [
 
 
 def random_log(seed: int, directory: Path) -> None:
-    """A log of small segments, by several producers with transactions and without, over several leader epochs."""
+    """A log of small segments, by several producers with and without transactions, over several leader epochs."""
     rng = random.Random(seed)
     offset, epoch, base, data = 0, 0, 0, b""
     sequences: dict[int, int] = {}
@@ -75,7 +75,7 @@ def random_log(seed: int, directory: Path) -> None:
 
 
 def prepared(root: Path, source: tuple[str, str] | int) -> tuple[Path, int]:
-    """A log.dir with one partition that was closed cleanly, all its caches there; and the time its clock shows."""
+    """A log.dir with one partition, closed cleanly, with all its caches; and the time of its clock."""
     root.mkdir(parents=True)
     if isinstance(source, int):
         directory, now = root / "made-0", T + 1000
@@ -111,8 +111,8 @@ def opened(
         log.close()
 
 
-def answers(log: klog.Log) -> dict[str, Any]:
-    """All that a user can ask."""
+def results(log: klog.Log) -> dict[str, Any]:
+    """Everything that a user can query."""
     start, end = log.log_start_offset, log.log_end_offset
     records = [golden.record_tuple(record) for record in log.read(include_control=True, isolation="log_end")]
     times = sorted({record.timestamp for record in records})[:: max(1, len(records) // 20)]
@@ -132,7 +132,7 @@ def answers(log: klog.Log) -> dict[str, Any]:
 
 
 def damage(rng: random.Random, path: Path) -> str:
-    """Something that a disk, a crash or a hand may do to a file."""
+    """Damage that a disk, a crash or a user may do to a file."""
     data = path.read_bytes()
     kinds = ["deleted", "emptied", "cut", "garbage", "longer"]
     if data and (
@@ -145,7 +145,7 @@ def damage(rng: random.Random, path: Path) -> str:
         path.unlink()
         return kind
     if kind == "flipped":
-        # of a text, what stands behind its first entry
+        # of a text file, what follows its first entry
         low = 0 if path.suffix else [at for at, byte in enumerate(data) if byte == 10][2] + 1
         at = rng.randrange(low, len(data))
         flipped = data[at] ^ 1 << rng.randrange(8)
@@ -168,18 +168,18 @@ def caches(directory: Path) -> list[Path]:
     return [*sorted(found), *(directory.parent / name for name in CHECKPOINTS if name != LOG_START)]
 
 
-def same(directory: Path, now: int, told: str, expected: dict[str, Any], **options: Any) -> None:
+def same(directory: Path, now: int, damages: str, expected: dict[str, Any], **options: Any) -> None:
     with opened(directory, now, **options) as log:
-        got = answers(log)
+        got = results(log)
     for name, value in expected.items():
-        if name == "producers" and directory.name != "made-0":  # a rebuild knows those too that had expired by then
-            assert set(value) <= set(got[name]), f"{name} after {told} with {options}"
+        if name == "producers" and directory.name != "made-0":  # a rebuild restores expired producers too
+            assert set(value) <= set(got[name]), f"{name} after {damages} with {options}"
             continue
-        assert got[name] == value, f"{name} after {told} with {options}"
+        assert got[name] == value, f"{name} after {damages} with {options}"
 
 
 class Sources:
-    """Each log once, and what it answers unharmed: (directory, time, answers)."""
+    """Each log once, and its results without damage: (directory, time, answers)."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -189,7 +189,7 @@ class Sources:
         if source not in self._made:
             directory, now = prepared(self._root / str(len(self._made)), source)
             with opened(directory, now, clean=True) as log:
-                self._made[source] = directory, now, answers(log)
+                self._made[source] = directory, now, results(log)
         return self._made[source]
 
 
@@ -208,7 +208,7 @@ MODES = [
 
 @settings(max_examples=max(settings.default.max_examples // 4, 10))
 @given(data=st.data())
-def test_any_damage_to_any_caches_changes_no_answer(
+def test_damage_to_caches_changes_no_result(
     sources: dict[object, tuple[Path, int, dict[str, Any]]],
     tmp_path_factory: pytest.TempPathFactory,
     data: st.DataObject,
@@ -220,17 +220,17 @@ def test_any_damage_to_any_caches_changes_no_answer(
     directory, now, expected = sources[source]
     root = tmp_path_factory.mktemp("damaged") / "log.dir"
     shutil.copytree(directory.parent, root)
-    copy, told = root / directory.name, []
+    copy, damages = root / directory.name, []
     for path in caches(copy):
         if rng.random() < share:
-            told.append(f"{path.name} {damage(rng, path)}")
+            damages.append(f"{path.name} {damage(rng, path)}")
     try:
-        same(copy, now, f"{source}: {', '.join(told)}", expected, **mode)
-        if not mode["read_only"]:  # and what it wrote down while it mended is right
+        same(copy, now, f"{source}: {', '.join(damages)}", expected, **mode)
+        if not mode["read_only"]:  # and the files that it repaired are right
             same(
                 copy,
                 now,
-                f"{source}: {', '.join(told)}, reopened",
+                f"{source}: {', '.join(damages)}, reopened",
                 expected,
                 clean=True,
                 policy="strict",
@@ -242,8 +242,10 @@ def test_any_damage_to_any_caches_changes_no_answer(
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint"])
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join(str(value) for value in mode.values()))
-def test_all_of_one_kind_deleted(sources: Sources, tmp_path: Path, suffix: str, mode: dict[str, Any]) -> None:
-    """Fault 12: every file of a kind is gone."""
+def test_deleting_all_files_of_a_kind_changes_no_result(
+    sources: Sources, tmp_path: Path, suffix: str, mode: dict[str, Any]
+) -> None:
+    """Fault 12: every file of a kind is missing."""
     for number, source in enumerate([*GOLDEN[::3], 0, 3]):
         directory, now, expected = sources[source]
         root = Path(shutil.copytree(directory.parent, tmp_path / str(number)))
@@ -252,8 +254,8 @@ def test_all_of_one_kind_deleted(sources: Sources, tmp_path: Path, suffix: str, 
         same(root / directory.name, now, f"{source} without {suffix}", expected, **mode)
 
 
-def test_a_log_start_checkpoint_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:
-    """Fault 11: the log begins with its first segment then, as it did before records were deleted."""
+def test_an_unreadable_log_start_checkpoint_counts_as_missing(tmp_path: Path) -> None:
+    """Fault 11: the log then begins with its first segment, as before records were deleted."""
     directory, now = prepared(tmp_path / "log.dir", 1)
     end = answers_end(directory, now)
     for text in (

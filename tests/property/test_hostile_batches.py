@@ -1,5 +1,6 @@
-"""Cut a good buffer anywhere, flip any bit: a good prefix or CorruptBatch; in the 12 bytes outside the checksum another
-offset or epoch. Never another exception, never a wild read (the sanitizer build runs this file too)."""
+"""Cut a valid buffer anywhere, flip any bit: a valid prefix or CorruptBatch; in the 12 bytes outside the checksum
+another offset or epoch. Never another exception, never an out-of-bounds read (the sanitizer build runs this file
+too)."""
 
 import contextlib
 import tracemalloc
@@ -31,12 +32,12 @@ def buffer_of(compression: str | None) -> bytes:
 
 
 def reseal(data: bytes) -> bytes:
-    """One batch, with the length and checksum that its bytes have."""
+    """One batch, with a length and checksum that match its bytes."""
     return reference.seal(data[:8] + data[12:16], data[21:])
 
 
 def read(data: bytes) -> tuple[list, bool]:
-    """What comes out, and whether it ended well. A delta that was tampered with may put a record below 0."""
+    """The records, and whether the end was reached without an error. A changed delta may put a record below 0."""
     got = []
     position = None
     try:
@@ -55,7 +56,7 @@ def without_place(records: list) -> list:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_cut_anywhere(compression: str | None) -> None:
+def test_truncation_at_any_byte(compression: str | None) -> None:
     data = buffer_of(compression)
     ends = [batch.position + batch.size for batch in decode(data)]
     whole, _ = read(data)
@@ -89,7 +90,7 @@ def test_flip_any_bit(compression: str | None) -> None:
             outside = at - start < 8 or 12 <= at - start < 16
             if outside and well:
                 assert without_place(got) == without_place(whole)[: len(got)]
-            elif well:  # a longer length: taken for a batch that is not all there yet
+            elif well:  # a longer length: read as a partial batch
                 assert 8 <= at - start < 12
                 assert got == whole[:before]
             else:
@@ -103,8 +104,8 @@ def test_flip_any_bit(compression: str | None) -> None:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_flip_any_bit_under_a_good_checksum(compression: str | None) -> None:
-    """The checksum tells of accidents, not of malice."""
+def test_flip_any_bit_under_a_valid_checksum(compression: str | None) -> None:
+    """A checksum detects accidents, not intent."""
     data = encode(RECORDS * 2, base_offset=10, compression=compression)
     for at in range(21, len(data)):
         for bit in range(8):
@@ -121,7 +122,7 @@ def test_flip_any_bit_under_a_good_checksum(compression: str | None) -> None:
 
 
 @given(record_lists, mutations(), st.integers(-1, 1))
-def test_the_reference_agrees_about_what_is_good(records: list, steps: list, miscount: int) -> None:
+def test_the_reference_agrees_on_validity(records: list, steps: list, miscount: int) -> None:
     data = encode(records)
     count = (len(records) + miscount).to_bytes(4, "big")
     broken = reseal(data[:57] + count + mutate(data[61:], steps, huge=VARINT_HUGE, replaces=1))
@@ -141,7 +142,7 @@ def test_the_reference_agrees_about_what_is_good(records: list, steps: list, mis
 
 
 @given(record_lists, mutations(), st.sampled_from(COMPRESSIONS[1:]))
-def test_codec_streams_that_were_tampered_with(records: list, steps: list, compression: str) -> None:
+def test_modified_codec_streams(records: list, steps: list, compression: str) -> None:
     data = encode(records, compression=compression)
     broken = reseal(data[:61] + mutate(data[61:], steps, huge=VARINT_HUGE, replaces=1))
     got, well = read(broken)
@@ -153,14 +154,14 @@ def test_codec_streams_that_were_tampered_with(records: list, steps: list, compr
 
 
 @given(st.binary(max_size=200))
-def test_bytes_from_nowhere(data: bytes) -> None:
+def test_random_bytes(data: bytes) -> None:
     for function in (validate, lambda piece: list(decode(piece)), lambda piece: list(iter_records(piece)), columns):
         with contextlib.suppress(CorruptBatch):
             function(data)
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_counts_that_lie_take_no_memory(compression: str | None) -> None:
+def test_invalid_counts_allocate_no_memory(compression: str | None) -> None:
     data = encode(RECORDS, compression=compression)
     broken = reseal(data[:57] + b"\x7f\xff\xff\xff" + data[61:])
     list(iter_records(data))

@@ -1,7 +1,7 @@
-"""Segments that somebody has changed on purpose, with lengths and checksums put right, under both passes of a compaction.
+"""Segments modified on purpose, with recomputed lengths and checksums, under both passes of a compaction.
 
-Kafka's own segments, one to four fields or bytes of them changed: in headers of batches, among their records, and inside
-what is compressed. Each is cleaned whole, or is CorruptBatch; see compact_target for what else must hold.
+Kafka's own segments with one to four fields or bytes changed: in headers of batches, among their records, and inside
+compressed payloads. Each is cleaned whole, or raises CorruptBatch; compact_target lists the other checks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def segments(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
 
 
 def opened(batch: bytes) -> tuple[int, bytes]:
-    """Codec and plain records; as they stand where an earlier change has left nothing to decompress."""
+    """Codec and decompressed records; the raw payload if an earlier change made it undecompressable."""
     codec = batch[22] & 7
     with contextlib.suppress(CorruptBatch, UnsupportedCompression):
         return codec, bytes(decompress(codec, batch[61:], 1 << 22)) if codec else batch[61:]
@@ -102,8 +102,8 @@ def mutants(segments: list[bytes], dice: random.Random, count: int) -> Iterator[
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.deep)])
-def test_a_changed_segment_is_cleaned_or_is_corrupt(seed: int, segments: list[bytes]) -> None:
-    """P1, P2, and no more memory than a few times what the largest bomb may hold."""
+def test_a_modified_segment_is_cleaned_or_raises_corrupt_batch(seed: int, segments: list[bytes]) -> None:
+    """P1, P2, and memory stays within a few times the largest bomb."""
     count = int(os.environ.get("KLOG_HOSTILE_CLEANINGS", "150" if seed == 1 else "20000"))
     for number, data in enumerate(mutants(segments, random.Random(seed), count)):
         try:
@@ -114,8 +114,8 @@ def test_a_changed_segment_is_cleaned_or_is_corrupt(seed: int, segments: list[by
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20
 
 
-def test_a_cleaning_can_be_ended_between_two_bombs(tmp_path: Path) -> None:
-    """In a few kilobytes of a segment gigabytes of zeros may lie: who wants the cleaning to end does not wait for all."""
+def test_a_cleaning_can_be_stopped_between_two_bombs(tmp_path: Path) -> None:
+    """A few kilobytes of a segment may expand to gigabytes of zeros: the stop hook runs between batches."""
     value, path, ticks = bytes(16 << 20), tmp_path / "bombs", []
     bombs = [encode([(b"k", value)], base_offset=number, compression="zstd", leader_epoch=0) for number in range(10)]
     path.write_bytes(b"".join(bombs))

@@ -1,9 +1,9 @@
-"""Flip any bit of any file of a log.dir, or cut any file anywhere, after a clean stop and after a crash: opening, reading
-and appending give records that were there, in order and at their offsets, or an error with a name. Never another
-exception, a hang or a crash. Damage to a cache changes no answer at all.
+"""Flip any bit of any file of a log.dir, or cut any file anywhere, after a clean stop and after a crash: opening,
+reading and appending return records that were written, in order and at their offsets, or raise a KlogError. Never
+another exception, a hang or a crash. Damage to a cache changes no result.
 
-`make test` draws from all damages by seed; the test marked deep tries every one. One bit of a byte is enough where a
-checksum alone covers it: in what follows the header of a batch.
+`make test` draws from all damages by seed; the test marked deep tries every one. One bit of a byte is enough for bytes
+that only a checksum covers: those after a batch's header.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from klog.record import decode
 T = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "none", "lz4", "zstd")
 CACHES = (".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint", "-offset-checkpoint")
-OUTSIDE = (*range(8), *range(12, 17))  # header bytes that the checksum leaves out, save the length
+OUTSIDE = (*range(8), *range(12, 17))  # header bytes outside the checksum, except the length
 HEADER = range(61)
-Answer = tuple[int, bytes | None, bytes | None, int, tuple]
-State = Literal["clean", "crashed", "crashed, all to recover"]
+Row = tuple[int, bytes | None, bytes | None, int, tuple]
+State = Literal["clean", "crashed", "crashed, recover all"]
 Policy = Literal["strict", "kafka"]
-STATES: tuple[State, ...] = ("clean", "crashed", "crashed, all to recover")
+STATES: tuple[State, ...] = ("clean", "crashed", "crashed, recover all")
 
 
 class Unsynced(RealFiles):
-    """Leaves syncing out, for speed."""
+    """Skips syncs, for speed."""
 
     def fsync(self, file: LogFile) -> None: ...
 
@@ -63,7 +63,7 @@ class Damage:
 
 
 class Directory:
-    """A log.dir of three segments, as a clean stop or a crash leaves it, to be damaged again and again."""
+    """A log.dir of three segments after a clean stop or a crash, to be damaged repeatedly."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -76,11 +76,11 @@ class Directory:
                 logs.append("t", records, compression=codec)
             log = logs.log("t")
             assert len(log.segments) == 3
-            self.answers = answers(log)
+            self.records = records_of(log)
             self.bases = [segment.base_offset for segment in log.segments]
             crashed = self.files()
         self.states: dict[State, dict[str, bytes]] = {"clean": self.files(), "crashed": crashed}
-        self.states["crashed, all to recover"] = {**crashed, checkpoint.RECOVERY_POINT: b""}
+        self.states["crashed, recover all"] = {**crashed, checkpoint.RECOVERY_POINT: b""}
         self.outside = self.log_bytes(OUTSIDE)
         self.headers = self.log_bytes(HEADER)
 
@@ -106,7 +106,7 @@ class Directory:
             (self.path / name).write_bytes(damage.to(data) if name == damage.file else data)
 
     def damages(self, state: State) -> Iterator[Damage]:
-        """All of them; of the zeros behind an index of a crashed log only the first few bytes."""
+        """All damages; in the preallocated zeros of a crashed log's index only the first few bytes."""
         for name, data in sorted(self.states[state].items()):
             for position in range(len(data)):
                 if any(data[max(position - 24, 0) :]):
@@ -121,33 +121,33 @@ class Directory:
             with self.manager(recovery=policy) as logs:
                 log = logs.log("t")
                 try:
-                    got = answers(log)
+                    got = records_of(log)
                 except CorruptBatch:
                     assert damage.file.endswith(".log")
                     return
-                self.compare(damage, got, lookups(log, self.answers))
+                self.compare(damage, got, lookups(log, self.records))
                 log.append([(b"new", b"record", T)])
-                assert answers(log)[:-1] == got and log.count() == len(got) + 1
-        except KlogError:  # partition.metadata may say another topic id, which is no cache: InconsistentTopicId
+                assert records_of(log)[:-1] == got and log.count() == len(got) + 1
+        except KlogError:  # partition.metadata, not a cache, may have another topic id: InconsistentTopicId
             assert not damage.file.endswith(CACHES)
             return
         with self.manager(recovery=policy) as logs:
-            assert answers(logs.log("t"))[:-1] == got
+            assert records_of(logs.log("t"))[:-1] == got
 
-    def compare(self, damage: Damage, got: list[Answer], found: list[int | None]) -> None:
+    def compare(self, damage: Damage, got: list[Row], found: list[int | None]) -> None:
         if damage.file.endswith(".log"):
-            assert is_part(got, self.answers, offsets=damage.position not in self.outside[damage.file])
+            assert is_part(got, self.records, offsets=damage.position not in self.outside[damage.file])
         else:
-            assert got == self.answers
-            assert found == [answer[0] for answer in self.answers]
+            assert got == self.records
+            assert found == [answer[0] for answer in self.records]
 
 
-def answers(log: klog.Log) -> list[Answer]:
+def records_of(log: klog.Log) -> list[Row]:
     return [(r.offset, r.key, r.value, r.timestamp, tuple(r.headers)) for r in log.read()]
 
 
-def lookups(log: klog.Log, expected: list[Answer]) -> list[int | None]:
-    """What the lookups by offset and by time say where each record is."""
+def lookups(log: klog.Log, expected: list[Row]) -> list[int | None]:
+    """The results of lookups by offset and by timestamp for each record."""
     found: list[int | None] = []
     for offset, _, _, timestamp, _ in expected:
         by_time = log.offset_for_timestamp(timestamp)
@@ -157,8 +157,8 @@ def lookups(log: klog.Log, expected: list[Answer]) -> list[int | None]:
     return found
 
 
-def is_part(got: list[Answer], whole: list[Answer], *, offsets: bool) -> bool:
-    """Is got what is left of whole when some of it is taken away?"""
+def is_part(got: list[Row], whole: list[Row], *, offsets: bool) -> bool:
+    """Whether got equals whole with some elements removed."""
     rest = iter(whole if offsets else [answer[1:] for answer in whole])
     return all(answer in rest for answer in (got if offsets else [answer[1:] for answer in got]))
 
@@ -173,7 +173,7 @@ def directory(tmp_path: Path) -> Iterator[Directory]:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("policy", ["strict", "kafka"])
-def test_some_damage_to_any_file(directory: Directory, state: State, policy: Policy, seed: int) -> None:
+def test_sampled_damage_to_any_file(directory: Directory, state: State, policy: Policy, seed: int) -> None:
     for damage in random.Random(seed).sample(list(directory.damages(state)), 100):
         try:
             directory.judge(state, policy, damage)

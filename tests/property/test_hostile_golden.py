@@ -1,16 +1,17 @@
-"""Batches that Kafka wrote, cut at any byte and flipped at any bit, behind a good batch and through every door of the room.
+"""Kafka's batches, cut at any byte and flipped at any bit, after a valid batch, through every reader of the record
+package.
 
-    door        a batch that is cut            a flipped bit under the checksum     outside it
+    reader      a batch that is cut            a flipped bit under the checksum     outside it
     iter_records, columns, views
                 the records before it          the records before it, CorruptBatch  see Sweep.outside
     decode, validate
                 CorruptBatch, where it begins  CorruptBatch, where it begins
 
-What only a log knows of the header bytes outside the checksum (offsets inside the segment's span, epochs that do not
-fall) is asked by `klog.verify`: tests/inspect/test_verify_flips.py.
+The header bytes outside the checksum that only a log can check (offsets inside the segment's span, rising epochs) are
+checked by `klog.verify`: tests/inspect/test_verify_flips.py.
 
-`make test` takes every cut and every flip of two batches of each kind, and draws from all; the tests marked deep try
-every cut and every flip of all batches of up to 4 KiB.
+`make test` takes every cut and every flip of two batches of each kind, and samples the others; the tests marked deep
+try every cut and every flip of all batches of up to 4 KiB.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ INT32_MAX = 2**31 - 1
 
 
 def rows(data: bytearray | memoryview, **options: object) -> tuple[list[Record], CorruptBatch | None]:
-    """What iter_records gives, and how it ends."""
+    """The records that iter_records returns, and how it ends."""
     got: list[Record] = []
     try:
-        got.extend(iter_records(data, **EVERYTHING, **options))  # what came before an error stays
+        got.extend(iter_records(data, **EVERYTHING, **options))  # records before an error stay
     except CorruptBatch as error:
         return got, error
     return got, None
@@ -70,28 +71,28 @@ def validated(data: bytearray | memoryview) -> int | None:
 
 
 def attempt(*functions: Callable[[], int]) -> int | None:
-    """What all of them answer, or None where all raise CorruptBatch, behind the good batch."""
-    answers: set[int | None] = set()
+    """The result of all readers, or None if all raise CorruptBatch, after the valid batch."""
+    results: set[int | None] = set()
     for function in functions:
         position = AT
         try:
-            answers.add(function())
+            results.add(function())
         except CorruptBatch as error:
-            answers.add(None)
+            results.add(None)
             position = error.position
         assert position == AT
-    (answer,) = answers
+    (answer,) = results
     return answer
 
 
 class Sweep:
-    """One batch behind a good one, to be damaged again and again in place."""
+    """One batch after a valid one, damaged in place again and again."""
 
     def __init__(self, batch: bytes) -> None:
         self.batch = batch
         self.data = bytearray(FRONT + batch)
         self.magic = batch[16]
-        self.first_checked = 12 if self.magic < 2 else 17  # header bytes before it are under no checksum
+        self.first_checked = 12 if self.magic < 2 else 17  # header bytes before it are outside the checksum
         records, error = rows(self.data)
         assert error is None
         self.records = records[len(PREFIX) :]
@@ -121,7 +122,7 @@ class Sweep:
             self.data[AT + at] ^= 1 << bit
 
     def refused(self) -> None:
-        """The exact prefix, and a named error at the batch, through every door."""
+        """Every reader returns the exact prefix and raises at the batch."""
         for got, error in (rows(self.data), batches(self.data)):
             assert got == PREFIX
             assert error is not None
@@ -131,7 +132,7 @@ class Sweep:
         assert validated(self.data) is None
 
     def outside(self, at: int, bit: int) -> None:
-        """Base offset, length, leader epoch and magic: the checksum does not speak for them."""
+        """Base offset, length, leader epoch and magic are outside the checksum."""
         if at < 8:
             if at == 0 and bit == 7:
                 self.refused()
@@ -141,7 +142,7 @@ class Sweep:
         elif at < 12:
             (length,) = struct.unpack_from(">i", self.data, AT + 8)
             if 0 <= length <= INT32_MAX - 12 and length + 12 > len(self.batch):
-                self.cut(len(self.batch))  # taken for a batch that is not all there yet
+                self.cut(len(self.batch))  # read as a partial batch
             else:
                 self.refused()
         elif at < 16:
@@ -154,7 +155,7 @@ class Sweep:
     def the_same_but(self, *, offset: int = 0, leader_epoch: int | None = None) -> None:
         got, error = rows(self.data)
         if self.magic < 2 and error is not None:
-            # The offset of a wrapper is one of those within, which cannot be anywhere.
+            # A wrapper's offset is that of an inner message, which limits it.
             assert error.kind == "offset_order"
             assert got == PREFIX
             assert columns_of(self.data) is None
@@ -172,7 +173,7 @@ class Sweep:
         assert validated(self.data) == len(got)
 
     def magic_above_2_in_a_file(self) -> None:
-        """Kafka's reader of files takes it for 2; the checksum still has to match."""
+        """Kafka's file reader reads it as 2; the checksum still has to match."""
         got, error = rows(self.data, path="x.log")
         assert error is None
         assert got == PREFIX + self.records
@@ -185,15 +186,15 @@ class Sweep:
                 self.flip(at, bit)
 
     def lie(self, at: int, bits: int) -> None:
-        """Under a checksum that is right: whatever the doors say of it, they say the same."""
+        """Changes under a valid checksum: all readers agree on the result."""
         was = self.data[AT + 17 : AT + 21]
         self.data[AT + at] ^= bits
         struct.pack_into(">I", self.data, AT + 17, crc32c(memoryview(self.data)[AT + 21 :]))
         try:
             got, error = rows(self.data)
             assert got[: len(PREFIX)] == PREFIX
-            told, how = batches(self.data)
-            assert (told == got) and ((how is None) == (error is None))
+            received, how = batches(self.data)
+            assert (received == got) and ((how is None) == (error is None))
             if error is None:
                 assert columns_of(self.data) == len(got)
                 assert validated(self.data) in (len(got), None)
@@ -247,14 +248,14 @@ def kind(data: bytes) -> tuple[object, ...]:
 
 
 def two_of_each_kind() -> list[bytes]:
-    """The shortest and the one in the middle."""
+    """The shortest batch and the median one of each kind."""
     kinds: dict[tuple[object, ...], list[bytes]] = {}
     for data in sorted(small_batches(), key=len):
         kinds.setdefault(kind(data), []).append(data)
     return [data for found in kinds.values() for data in dict.fromkeys((found[0], found[len(found) // 2]))]
 
 
-def test_there_are_many() -> None:
+def test_there_are_many_batches() -> None:
     assert len(small_batches()) > 5_000
     assert len(large_batches()) > 50
     assert {data[16] for data in small_batches()} == {1, 2}
@@ -270,14 +271,14 @@ def test_every_cut_and_flip_of_two_batches_of_each_kind(shard: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_cuts_and_flips_drawn_from_all_small_ones(seed: int) -> None:
+def test_sampled_cuts_and_flips_of_small_batches(seed: int) -> None:
     chance = random.Random(f"small {seed}")
     for data in chance.sample(small_batches(), 2_500):
         some_damage(data, chance, 20)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_20_000_cuts_and_flips_of_the_large_ones(seed: int) -> None:
+def test_20_000_cuts_and_flips_of_large_batches(seed: int) -> None:
     chance = random.Random(f"large {seed}")
     times = 20_000 // 4 // len(large_batches()) + 1
     for data in large_batches():
@@ -285,7 +286,7 @@ def test_20_000_cuts_and_flips_of_the_large_ones(seed: int) -> None:
 
 
 def some_damage(data: bytes, chance: random.Random, times: int) -> None:
-    """A quarter are cuts; of the flips a quarter are in the header, which a uniform draw would hardly meet."""
+    """A quarter are cuts; a quarter of the flips are in the header, which a uniform draw would rarely hit."""
     sweep = Sweep(data)
     for _ in range(times):
         if chance.random() < 0.25:
@@ -297,7 +298,7 @@ def some_damage(data: bytes, chance: random.Random, times: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_lies_under_a_good_checksum(seed: int) -> None:
+def test_modified_batches_under_a_valid_checksum(seed: int) -> None:
     chance = random.Random(f"lies {seed}")
     good = [data for data in small_batches() if data[16] == 2]
     for data in chance.sample(good, 1_000):
@@ -318,7 +319,7 @@ def test_every_cut_and_flip_of_every_small_batch(shard: int) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_every_lie_of_one_bit_under_a_good_checksum(shard: int) -> None:
+def test_every_flip_under_a_valid_checksum(shard: int) -> None:
     for data in [data for data in two_of_each_kind() if data[16] == 2][shard::SHARDS]:
         sweep = Sweep(data)
         for at in range(21, len(data)):

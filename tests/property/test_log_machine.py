@@ -1,5 +1,5 @@
-"""A log with tiny segments against a list: appends, reads, rolls, truncations, deletions, stops clean and unclean, lost
-and wiped caches."""
+"""A log with tiny segments compared with a list: appends, reads, rolls, truncations, deletions, clean and unclean
+stops, lost and wiped caches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.abandon import abandon
 from tests.support.examples import examples
 from tests.support.logs import NOW
 
-MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a thousand fsyncs an example, and no power cut in sight
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a thousand fsyncs an example; no power cuts here
 maybe_bytes = st.none() | st.binary(max_size=40)
 headers = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=8)), max_size=2).map(tuple)
 timestamps = st.sampled_from([None, -1, 1]) | st.integers(NOW - 40_000, NOW + 40_000)
@@ -32,8 +32,8 @@ damage = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["unlink", "empt
 
 
 class LogMachine(RuleBasedStateMachine):
-    """model: (key, value, timestamp, headers) by offset, of deleted records too; None where there never was one.
-    start: the log start."""
+    """model: (key, value, timestamp, headers) by offset, including deleted records; None for an offset without a
+    record. start: the log start."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class LogMachine(RuleBasedStateMachine):
         return row
 
     def since(self, ms: int, start: int) -> Any:
-        """(timestamp, offset) of the first record of ms or later, None if there is none."""
+        """(timestamp, offset) of the first record at ms or later, or None."""
         hits = ((self.row(offset)[2], offset) for offset in range(start, len(self.model)))
         return next((hit for hit in hits if hit[0] >= ms), None)
 
@@ -119,7 +119,7 @@ class LogMachine(RuleBasedStateMachine):
                 self.log.append(broken)
             except (RuntimeError, TypeError):
                 continue
-            raise AssertionError("it should have raised")
+            raise AssertionError("no exception was raised")
 
     @rule()
     def roll(self) -> None:
@@ -130,11 +130,11 @@ class LogMachine(RuleBasedStateMachine):
         self.log.flush()
         assert self.log.recovery_point == len(self.model)
 
-    # ---- what goes -------------------------------------------------------------------------------------------------
+    # ---- deletions -------------------------------------------------------------------------------------------------
 
     @rule(at=st.floats(0, 1))
     def truncate(self, at: float) -> None:
-        """To where a batch begins: one that holds the offset would go whole."""
+        """Truncate to the base offset of a batch: a batch that holds the offset is removed whole."""
         edges = [batch.base_offset for batch in self.log.read(isolation="log_end").batches()]
         offset = [*edges, len(self.model)][round(at * len(edges))]
         assert self.log.truncate_to(offset) == (offset < len(self.model))
@@ -142,7 +142,7 @@ class LogMachine(RuleBasedStateMachine):
         self.start = min(self.start, offset)
 
     @rule(at=st.floats(0, 2))
-    def start_anew(self, at: float) -> None:
+    def truncate_fully(self, at: float) -> None:
         offset = round(at * len(self.model))
         self.log.truncate_fully_and_start_at(offset)
         del self.model[offset:]
@@ -205,7 +205,7 @@ class LogMachine(RuleBasedStateMachine):
         at=st.floats(0, 1),
     )
     def find_time(self, ms: int, near: int, at: float) -> None:
-        if self.start < len(self.model):  # the neighbourhood of a time that is there, too
+        if self.start < len(self.model):  # also around an existing timestamp
             for probe in (ms, max(self.row(min(self.offset(at), len(self.model) - 1))[2] + near, 0)):
                 assert self.log.offset_for_timestamp(probe) == self.since(probe, self.start), probe
                 if self.reader is not None:
@@ -215,11 +215,11 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def follow(self) -> None:
-        """Somebody reads beside the writer, since before these records and rolls."""
+        """A read-only log, opened before these records and rolls, reads beside the writer."""
         if self.reader is None:
             self.reader = klog.Log.open(self.path / "t-0", read_only=True, clock=self.clock)
         self.reader.refresh()
-        start = self.reader.log_start_offset  # what it is told, which may be less than the writer knows
+        start = self.reader.log_start_offset  # from the checkpoint, which may lag behind the writer
         assert start <= self.start
         assert self.rows(self.reader.read()) == self.wanted(start, len(self.model))
 
@@ -230,7 +230,7 @@ class LogMachine(RuleBasedStateMachine):
     # ---- stops and starts --------------------------------------------------------------------------------------------
 
     def harm(self, damage: list[tuple[int, str]]) -> None:
-        """Lose or wipe files that are caches of the .log files."""
+        """Delete or wipe files that are caches of the .log files."""
         names = sorted(path for path in self.path.rglob("*") if path.name.endswith(CACHES))
         for number, how in damage:
             if not names:
@@ -272,7 +272,7 @@ class LogMachine(RuleBasedStateMachine):
         self.whole()
 
     def whole(self) -> None:
-        assert self.log.log_start_offset <= self.start  # a checkpoint keeps it, which may be lost
+        assert self.log.log_start_offset <= self.start  # kept by a checkpoint, which may be lost
         self.start = self.log.log_start_offset
         assert self.rows(self.log.read()) == self.wanted(self.start, len(self.model))
         if self.start < len(self.model):
@@ -283,7 +283,7 @@ class LogMachine(RuleBasedStateMachine):
             self.reader.close()
             self.reader = None
 
-    # ---- always ------------------------------------------------------------------------------------------------------
+    # ---- invariants --------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.manager is not None)
     @invariant()

@@ -1,7 +1,7 @@
-"""A replica's log against a model: follower and client appends, high watermark, truncation, deletion, stops and starts.
+"""A replica's log compared with a model: leader and follower appends, high watermark, truncation, deletion, restarts.
 
-The model knows batches, not files: which of them a segment holds is asked of the log, and what retention may take is
-worked out here a second time from sizes and times.
+The model knows batches, not files: the log is asked which batches a segment holds, and what retention may delete is
+computed here independently from sizes and timestamps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ages = st.integers(-50_000, 0)
 
 @dataclass(frozen=True)
 class Batch:
-    """offsets [base, stop), all of one epoch and one time."""
+    """Offsets [base, stop), all of one epoch and one timestamp."""
 
     base: int
     stop: int
@@ -42,7 +42,7 @@ class Batch:
 
 
 class PartitionMachine(RuleBasedStateMachine):
-    """batches: what the files hold, in order; start, end, mark: the three offsets; epochs as Kafka's cache has them."""
+    """batches: those in the files, in order; start, end, mark (the high watermark); epochs as in Kafka's cache."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class PartitionMachine(RuleBasedStateMachine):
         assert self.log is not None
         return self.log
 
-    # ---- the model's own moves -------------------------------------------------------------------------------------
+    # ---- the model -------------------------------------------------------------------------------------------------
 
     def encoded(self, batch: Batch, base: int) -> bytes:
         rows = [(b"k%d" % offset, b"v%d" % offset, batch.timestamp) for offset in range(batch.base, batch.stop)]
@@ -97,7 +97,7 @@ class PartitionMachine(RuleBasedStateMachine):
             self.epochs.append((epoch, offset))
 
     def trim_epochs(self) -> None:
-        """What Kafka's truncateFromStart does at the log start."""
+        """Kafka's truncateFromStart at the log start."""
         before = [entry for entry in self.epochs if entry[1] <= self.start]
         if before:
             self.epochs = [(before[-1][0], self.start), *(entry for entry in self.epochs if entry[1] > self.start)]
@@ -278,8 +278,8 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def verify(self) -> None:
-        """A truncation inside a batch or a gap leaves a log end that no batch reaches, and maybe an epoch that begins below it
-        and above the last batch. A crash brings back a log start that the epoch file has left behind."""
+        """A truncation inside a batch or a gap leaves a log end without a batch, and possibly an epoch that begins
+        below it and above the last batch. A crash restores an older log start than the epoch file has."""
         known = {"leftover", "gap"}
         if self.epoch_in_gap:
             known |= {"epoch"}
@@ -305,24 +305,24 @@ class PartitionMachine(RuleBasedStateMachine):
         assert self.up.recovery.bytes_truncated == 0
 
     def on_disk(self) -> int:
-        """The log end that the files know."""
+        """The log end that the files show."""
         return max(self.up.segments[-1].base_offset, self.batches[-1].stop if self.batches else 0)
 
     def reopen(self, start: int, clean_shutdown: bool) -> None:
-        """An epoch without records, and a log end that no batch reaches, are not on disk."""
+        """An epoch without records, and a log end without a batch, are not on disk."""
         self.end = max(self.on_disk(), start)
         self.start = max(start, self.up.segments[0].base_offset)
         self.log = self.open(clean_shutdown=clean_shutdown)
         self.mark = min(max(self.mark, self.start), self.end)
-        emptied = 0 < self.start == self.end  # the last epoch of deleted records is one that begins at the log end
+        emptied = 0 < self.start == self.end  # the last epoch of deleted records begins at the log end
         self.epochs = [entry for entry in self.epochs if entry[1] < self.end + emptied]
-        if not self.epochs:  # an empty file counts as a lost one, and so does one that knows the log end alone
+        if not self.epochs:  # an empty file counts as lost, as does one with only the log end
             for batch in self.batches:
                 self.assign(batch.epoch, batch.base)
         if start:
             self.trim_epochs()
 
-    # ---- always ------------------------------------------------------------------------------------------------------
+    # ---- invariants --------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.log is not None)
     @invariant()

@@ -1,6 +1,6 @@
-"""Random scripts of producers and coordinators: what a log knows is what a crash leaves of it, and what a follower knows.
+"""Random scripts of producers and coordinators: a log, the same log after a crash, and a follower have the same state.
 
-Every refusal is one of the errors that a client gets, and leaves everything as it was.
+Every refusal is one of the errors that a client receives, and leaves the log unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from klog.record import Record
 from tests.support.batches import NOW, batch, marker, produced, transactional
 
 REFUSALS = (InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence, TransactionCoordinatorFenced)
-MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # no power cut in sight
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # no power cuts here
 CONFIG = {"segment.bytes": 600, "index.interval.bytes": 100, "segment.index.bytes": 480}
 
 
@@ -30,7 +30,7 @@ class Data(NamedTuple):
     pid: int
     count: int
     txn: bool
-    epoch: int  # above the producer's
+    epoch: int  # added to the producer's
     gap: int  # in its sequence
 
 
@@ -62,7 +62,7 @@ STEPS = st.one_of(
 
 
 class Known(NamedTuple):
-    """What is compared."""
+    """The compared state."""
 
     end: int
     epochs: list[tuple[int, int]]
@@ -87,7 +87,7 @@ class Script:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.log = self.open()
-        self.next: dict[int, tuple[int, int]] = {}  # pid -> epoch, sequence, of a producer who knows what it does
+        self.next: dict[int, tuple[int, int]] = {}  # pid -> epoch, sequence, of a correct producer
         self.coordinator = 0
         self.leader_epoch = 0
         self.sent: bytes | None = None
@@ -107,7 +107,7 @@ class Script:
             ended = marker(
                 step.pid, max(epoch + step.epoch, 0), step.kind, coordinator=self.coordinator + step.coordinator
             )
-            self.sent = None  # a marker of a new epoch ends what is remembered
+            self.sent = None  # a marker of a new epoch clears the remembered batches
             if self.tried(ended, "coordinator"):
                 self.coordinator = max(self.coordinator, self.coordinator + step.coordinator)
                 if step.epoch > 0:
@@ -150,15 +150,15 @@ class Script:
             self.log = self.open(clean=what == "reopen")
             after = known(self.log)
             assert after._replace(epochs=before.epochs) == before
-            # An epoch that no batch was written in is beyond what a crash leaves.
+            # An epoch without batches does not survive a crash.
             assert [entry for entry in before.epochs if entry[1] < before.end] == after.epochs
-            self.sent = None  # of all batches but the last a reload knows nothing
+            self.sent = None  # a reload only has the last batch
 
 
 @pytest.mark.timeout(1800)
 @given(st.lists(STEPS, max_size=40), st.integers(1, 700))
-def test_a_crash_and_a_follower_know_what_the_log_knows(steps: list[Any], fetch_bytes: int) -> None:
-    """LC6, PS24: scripts of data, markers, rolls, crashes; then once more a crash; then a follower, by fetches."""
+def test_a_crash_and_a_follower_keep_the_logs_state(steps: list[Any], fetch_bytes: int) -> None:
+    """LC6, PS24: scripts of data, markers, rolls, crashes; then one more crash; then a follower, by fetches."""
     folder = Path(tempfile.mkdtemp(dir=MEMORY))
     try:
         script = Script(folder / "t-0")

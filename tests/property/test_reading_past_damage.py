@@ -1,5 +1,5 @@
-"""One wrong byte anywhere in the .log files of a log: whoever goes on at error.next_offset gets every record of the other
-batches, by every reader."""
+"""One wrong byte anywhere in a log's .log files: every reader that continues at error.next_offset gets every record of
+the other batches."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ READERS: list[Callable[[klog.Log, int], Iterable[Row]]] = [records, batches, col
 
 
 class Files:
-    """Three segments of a topic, some batches compressed, one record and three to a batch."""
+    """Three segments of a topic, some batches compressed, one and three records to a batch."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "events-0"
@@ -70,7 +70,7 @@ class Files:
         return [(file, at) for file, data in self.data.items() for at in range(len(data))]
 
     def others(self, file: Path, at: int) -> set[Row]:
-        """The records of every batch but the one that this byte is of."""
+        """The records of every batch except the one with this byte."""
         found: set[Row] = set()
         for path, listed in self.batches.items():
             for position, size, rows in listed:
@@ -100,7 +100,7 @@ def check(files: Files, file: Path, at: int, bits: int) -> None:
     file.write_bytes(data)
     try:
         with (
-            contextlib.suppress(CorruptLog),  # strict refuses what it can tell when it loads
+            contextlib.suppress(CorruptLog),  # strict raises on damage that it detects at load
             klog.Log.open(files.path, clock=ManualClock(NOW), read_only=True) as log,
         ):
             for reader in READERS:
@@ -118,7 +118,7 @@ def files(tmp_path: Path) -> Iterator[Files]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_some_bytes(files: Files, seed: int) -> None:
+def test_sampled_bytes(files: Files, seed: int) -> None:
     pick = random.Random(seed)
     for file, at in pick.sample(files.places(), 60):
         check(files, file, at, 1 << pick.randrange(8))
@@ -134,7 +134,7 @@ def test_every_header_byte_of_a_closed_segment(files: Files) -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
 def test_every_bit(files: Files) -> None:
-    """Of the headers; of what only a checksum covers, one bit of each byte."""
+    """Every bit of the headers; of bytes that only a checksum covers, one bit each."""
     for file, at in files.places():
         header = any(0 <= at - position < 61 for position, _, _ in files.batches[file])
         for bit in range(8) if header else (at % 8,):
@@ -158,7 +158,7 @@ def test_fetch_and_topic_reads_name_the_next_offset(files: Files) -> None:
 
 
 def test_damage_at_the_end_of_the_log(files: Files) -> None:
-    """Reading goes on with what is appended."""
+    """Reading continues with later appended records."""
     file = sorted(files.data)[-1]
     data = bytearray(files.data[file])
     data[-1] ^= 1
@@ -171,7 +171,7 @@ def test_damage_at_the_end_of_the_log(files: Files) -> None:
         assert [record.value for record in log.read(files.end)] == [b"more"]
 
 
-def test_bytes_of_no_log_have_no_next_offset() -> None:
+def test_errors_outside_a_log_have_no_next_offset() -> None:
     with pytest.raises(CorruptBatch) as caught:
         list(decode(b"\0" * 100))
     assert caught.value.next_offset is None

@@ -1,4 +1,4 @@
-"""What is written is what is read, by the fast code and by the slow reference model, in all four combinations."""
+"""Records round trip through the fast code and the slow reference model, in all four combinations."""
 
 import pyarrow as pa
 from hypothesis import given
@@ -27,7 +27,7 @@ def test_encode_and_read(records: list, compression, base_offset: int) -> None:
 
 
 @given(st.lists(reference_batches(), max_size=3))
-def test_klog_reads_what_the_reference_writes(batches: list[ReferenceBatch]) -> None:
+def test_klog_reads_the_references_batches(batches: list[ReferenceBatch]) -> None:
     data = b"".join(map(reference.encode, batches))
     found = list(decode(data))
     assert len(found) == len(batches)
@@ -46,11 +46,11 @@ def test_klog_reads_what_the_reference_writes(batches: list[ReferenceBatch]) -> 
 
 
 @given(reference_batches(codecs=(0,)))
-def test_klog_writes_what_the_reference_writes(batch: ReferenceBatch) -> None:
-    """From the records alone, every other field given: the same bytes, wherever the builder takes the timestamps."""
+def test_klog_writes_the_same_bytes_as_the_reference(batch: ReferenceBatch) -> None:
+    """From the records, with every other field given: the same bytes, wherever the builder takes the timestamps."""
     batch.records = [ReferenceRecord(r.key, r.value, max(r.timestamp, -1), r.headers, r.offset) for r in batch.records]
     append_time = batch.attributes & 8
-    if append_time:  # such a batch shows one time, and what its deltas held is gone
+    if append_time:  # such a batch has one timestamp; its deltas are lost
         batch.records = []
     data = reference.encode(batch)
     (source,) = decode(data)
@@ -74,7 +74,9 @@ def test_klog_writes_what_the_reference_writes(batch: ReferenceBatch) -> None:
 
 
 @given(record_lists, st.sampled_from(COMPRESSIONS), st.integers(70, 1000), st.integers(1, 2000), st.integers(0, 2**50))
-def test_encoder_loses_nothing(records: list, compression, batch_max: int, group_max: int, first_offset: int) -> None:
+def test_the_encoder_keeps_every_record(
+    records: list, compression, batch_max: int, group_max: int, first_offset: int
+) -> None:
     encoder = Encoder(
         (Record(*record) for record in records),
         compression=compression,

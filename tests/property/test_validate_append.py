@@ -1,4 +1,4 @@
-"""The leader's validator against the slow model: the same verdict about any buffer, the same batch out of a good one."""
+"""The leader's validator and the slow model agree: the same errors for any buffer, the same valid batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ seeds = st.integers(0, 2**32)
 
 
 def check(case: Produced) -> str:
-    """Compare both about the case; what they said."""
+    """Run both on the case and compare; return their result."""
     wanted: Taken | Refusal
     try:
         wanted = leader_reference.take(case)
@@ -51,7 +51,7 @@ def compare(case: Produced, wanted: Taken, taken: ValidatedBatch) -> str:
     assert tuple(getattr(batch, name) for name in FIELDS) == wanted.producer
     if wanted.payload is not None:
         assert bytes(taken)[61:] == wanted.payload
-    if batch.is_control:  # whose keys are the coordinator's business
+    if batch.is_control:  # keys of control batches are not checked
         return "taken"
     assert validate(taken) == count
     times = [case.now if case.stamped else row.timestamp for row in wanted.rows]
@@ -62,7 +62,7 @@ def compare(case: Produced, wanted: Taken, taken: ValidatedBatch) -> str:
 
 
 @given(seeds)
-def test_the_same_verdict_about_what_producers_send(seed: int) -> None:
+def test_the_model_agrees_on_produced_batches(seed: int) -> None:
     check(produced(seed))
 
 
@@ -70,8 +70,8 @@ def test_the_same_verdict_about_what_producers_send(seed: int) -> None:
     seeds, st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 7)), max_size=3), st.integers(0, 40), st.booleans()
 )
 @example(0, [(61, 0)], 0, True)
-def test_the_same_verdict_about_damage(seed: int, flips: list[tuple[int, int]], cut: int, sealed: bool) -> None:
-    """sealed: the damage lies under a checksum that was made over it, so that it is met further in."""
+def test_the_model_agrees_on_damaged_batches(seed: int, flips: list[tuple[int, int]], cut: int, sealed: bool) -> None:
+    """sealed: the damage lies under a recomputed checksum, so that later checks find it."""
     case = produced(seed)
     data = bytearray(case.data)
     for at, bit in flips:
@@ -82,9 +82,9 @@ def test_the_same_verdict_about_damage(seed: int, flips: list[tuple[int, int]], 
     check(dataclasses.replace(case, data=whole))
 
 
-def test_the_cases_are_of_all_kinds() -> None:
-    said = [check(produced(seed)) for seed in range(400)]
-    assert {kind: said.count(kind) > 10 for kind in ("taken", "InvalidRecord", "InvalidTimestamp", "CorruptBatch")} == {
+def test_the_cases_cover_every_kind() -> None:
+    results = [check(produced(seed)) for seed in range(400)]
+    assert {kind: results.count(kind) > 10 for kind in ("taken", "InvalidRecord", "InvalidTimestamp", "CorruptBatch")} == {
         "taken": True, "InvalidRecord": True, "InvalidTimestamp": True, "CorruptBatch": True,
     }  # fmt: skip
 

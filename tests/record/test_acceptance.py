@@ -1,4 +1,4 @@
-"""The acceptance matrix, row by row, for every codec and through every door; and the file scanner's rules."""
+"""The acceptance matrix, row by row, for every codec and through every reader; and the file scanner's rules."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_readers_of_a_file(row: Row, codec: int) -> None:
 @every_codec
 @every_row
 def test_readers_of_memory(row: Row, codec: int) -> None:
-    """The same, but for a magic above 2."""
+    """As above, except for a magic above 2."""
     data = row.data(codec)
     if row.in_memory and row.records is not None:
         assert len(list(iter_records(data, start=START))) == row.records
@@ -71,8 +71,8 @@ def test_readers_of_memory(row: Row, codec: int) -> None:
 
 
 @every_codec
-def test_a_checksum_is_checked_apart_from_the_records(codec: int) -> None:
-    """Whoever asks for no check gets the batch and its records."""
+def test_checking_the_checksum_is_optional(codec: int) -> None:
+    """A caller that requests no check gets the batch and its records."""
     (row,) = (row for row in MATRIX if row.name == "a checksum that does not match")
     data = row.data(codec)
     (batch,) = decode(data, verify_crc=False)
@@ -81,7 +81,7 @@ def test_a_checksum_is_checked_apart_from_the_records(codec: int) -> None:
 
 
 @pytest.mark.parametrize("row", SCANNER, ids=str)
-def test_the_scans_of_a_segment_stop_there(row: Row, tmp_path: Path) -> None:
+def test_segment_scans_stop_at_the_bad_batch(row: Row, tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(row.data(0))
     file = LogFile(os.open(path, os.O_RDONLY), str(path))

@@ -1,4 +1,4 @@
-"""Arrow columns, of every type and layout that is taken, make the bytes that the same tuples make."""
+"""Arrow columns of every supported type and layout encode to the same bytes as the same tuples."""
 
 import datetime
 import gc
@@ -111,7 +111,7 @@ def test_timestamps_at_the_edges() -> None:
         stamps([0, 2**62], pa.timestamp("s"))
 
 
-def test_every_form_of_headers() -> None:
+def test_every_layout_of_headers() -> None:
     want = encode(ROWS)
     for kind in (
         pa.list_(ITEM),
@@ -136,7 +136,7 @@ def test_a_null_list_has_no_headers_and_a_header_needs_a_key() -> None:
 
 
 def test_slices_and_null_parents() -> None:
-    """An offset of the parent counts on top of the children's own; under a null row every field is null."""
+    """The parent's offset adds to the children's own; under a null row every field is null."""
     parts = table().combine_chunks().to_batches()[0].slice(5)
     struct = pa.StructArray.from_arrays(
         parts.columns, names=parts.schema.names, mask=pa.array([n % 3 == 1 for n in range(len(parts))])
@@ -149,15 +149,15 @@ def test_slices_and_null_parents() -> None:
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
 @pytest.mark.parametrize("rows_max", [1, 7, 10_000])
-def test_batches_do_not_mind_where_arrays_end(rows_max, compression) -> None:
+def test_batches_span_array_boundaries(rows_max, compression) -> None:
     given = pa.Table.from_batches(table().to_batches(max_chunksize=rows_max))
     assert groups(given, compression=compression) == groups(ROWS, compression=compression)
     append_time = {"log_append_time": T + 7, "compression": compression}
     assert groups(given, **append_time) == groups(ROWS, **append_time)
 
 
-def test_a_large_group_is_the_same_too() -> None:
-    """Large enough to be written without the GIL, and to grow on its way."""
+def test_a_large_group_has_the_same_bytes() -> None:
+    """Large enough to be written without the GIL, and to grow while written."""
     rows = [(b"k%d" % n, b"v" * 1000, T) for n in range(3000)]
     given = table([(*row, []) for row in rows])
     assert encode(given) == encode(rows)
@@ -166,7 +166,7 @@ def test_a_large_group_is_the_same_too() -> None:
     assert groups(given, **settings) == groups(rows, **settings)
 
 
-def test_limits_are_those_of_tuples() -> None:
+def test_limits_match_those_of_tuples() -> None:
     rows = [*ROWS[1:4], (b"k", bytes(5000), T, [])]
     for options, error in (
         ({"message_bytes_max": 2000}, RecordTooLarge),
@@ -181,13 +181,13 @@ def test_limits_are_those_of_tuples() -> None:
         assert str(ours.value) == str(theirs.value)
 
 
-def test_what_klog_itself_gives() -> None:
+def test_klogs_own_columns_are_accepted() -> None:
     data = encode([(*row[:2], T, row[3]) for row in ROWS])
     assert encode(columns(data)) == data
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "said"),
+    ("given", "error", "message"),
     [
         ({"key": [b"a"]}, ValueError, "'value' is missing"),
         ({"value": [b"a"], "foo": [1]}, ValueError, "'foo' is none of key, value"),
@@ -200,14 +200,14 @@ def test_what_klog_itself_gives() -> None:
         ({"value": pa.array(["a"]).dictionary_encode()}, TypeError, "'value' is dictionary-encoded"),
     ],
 )
-def test_other_columns_are_named(given, error, said) -> None:
-    with pytest.raises(error, match=said):
+def test_invalid_columns_raise_with_their_name(given, error, message) -> None:
+    with pytest.raises(error, match=message):
         encode(pa.table(given))
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         encode(pa.record_batch(pa.table(given).to_batches()[0]))
 
 
-def test_a_single_column_is_no_table() -> None:
+def test_a_single_column_raises() -> None:
     with pytest.raises(TypeError, match="records need columns"):
         encode(pa.array([b"a"]))
     twice = pa.table([pa.array([b"a"]), pa.array([b"b"])], names=["value", "value"])
@@ -223,14 +223,14 @@ def failing_reader(error: Exception):
     return pa.RecordBatchReader.from_batches(table().schema, batches())
 
 
-def test_a_failing_stream_says_why() -> None:
+def test_a_failing_stream_raises_its_error() -> None:
     with pytest.raises(ValueError, match="the Arrow stream failed: .*no more of it"):
         encode(failing_reader(ValueError("no more of it")))
     with pytest.raises(OSError, match="disk on fire"):
         encode(failing_reader(OSError("disk on fire")))
 
 
-def test_a_stream_is_read_as_far_as_groups_are_asked_for() -> None:
+def test_a_stream_is_read_only_as_far_as_needed() -> None:
     asked = []
 
     def batches():
@@ -252,7 +252,7 @@ def test_a_stream_is_read_as_far_as_groups_are_asked_for() -> None:
 
 
 class Counted:
-    """Arrow arrays over memory whose end of life is seen."""
+    """Arrow arrays over memory whose release is recorded."""
 
     def __init__(self) -> None:
         gc.collect()
@@ -294,7 +294,7 @@ def test_everything_is_released_on_every_path() -> None:
         del rows
 
 
-def test_a_capsule_is_taken_once() -> None:
+def test_a_capsule_can_be_consumed_once() -> None:
     capsules = table().to_batches()[0].__arrow_c_array__()
 
     class Given:
@@ -306,7 +306,7 @@ def test_a_capsule_is_taken_once() -> None:
         encode(Given())
 
 
-def test_frames_of_polars_and_duckdb() -> None:
+def test_polars_and_duckdb_frames() -> None:
     polars = pytest.importorskip("polars", reason="needs: polars")
     duckdb = pytest.importorskip("duckdb", reason="needs: duckdb")
     assert encode(polars.from_arrow(table())) == encode(ROWS)
@@ -326,7 +326,7 @@ rows_strategy = st.lists(
 
 
 @given(rows_strategy, st.sampled_from(BYTES[:3]), st.lists(st.integers(0, 30), max_size=3), st.integers(70, 500))
-def test_any_rows_anywhere_cut(rows, kind, cuts, batch_max) -> None:
+def test_random_rows_with_random_slices(rows, kind, cuts, batch_max) -> None:
     given = table(rows, bytes_type=kind).set_column(2, "timestamp", pa.array([row[2] for row in rows], pa.int64()))
     edges = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
     parts = [given.slice(start, stop - start).combine_chunks() for start, stop in pairwise(edges)]

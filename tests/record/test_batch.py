@@ -27,7 +27,7 @@ def three_batches() -> bytes:
 
 
 def with_count(data: bytes, count: int) -> bytes:
-    """The same batch with another count of records, and a checksum that says it is right."""
+    """The same batch with another record count and a matching checksum."""
     return seal(data[:8] + data[12:16], data[21:57] + struct.pack(">i", count) + data[61:])
 
 
@@ -39,7 +39,7 @@ def with_payload(payload: bytes, count: int, attributes: int = 0) -> bytes:
 # Decode ---------------------------------------------------------------------------------------------------------------
 
 
-def test_batches_say_where_they_lie() -> None:
+def test_batches_have_their_position() -> None:
     data = three_batches()
     batches = list(decode(data, file_position=4096))
     assert [batch.base_offset for batch in batches] == [10, 13, 20]
@@ -51,12 +51,12 @@ def test_batches_say_where_they_lie() -> None:
     assert position == 4096 + len(data)
 
 
-def test_nothing_at_all() -> None:
+def test_empty_input() -> None:
     assert list(decode(b"")) == list(iter_records(b"")) == []
     assert validate(b"") == 0
 
 
-def test_batches_are_not_made_by_hand() -> None:
+def test_batches_cannot_be_constructed() -> None:
     with pytest.raises(TypeError, match="decode"):
         RecordBatch()
 
@@ -89,7 +89,7 @@ def test_checksum() -> None:
         list(iter_records(data))
 
 
-def test_records_before_a_bad_batch_come_out_first() -> None:
+def test_records_before_a_bad_batch_are_returned_first() -> None:
     data = bytearray(three_batches())
     data[-1] ^= 1
     iterator = iter_records(data)
@@ -100,7 +100,7 @@ def test_records_before_a_bad_batch_come_out_first() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 0, 13, 48, 2**31 - 1])
-def test_lengths_that_cannot_be(length: int) -> None:
+def test_impossible_lengths(length: int) -> None:
     data = encode(records(2))
     with pytest.raises(CorruptBatch) as caught:
         list(decode(data[:8] + struct.pack(">i", length) + data[12:]))
@@ -116,7 +116,7 @@ def test_negative_offset_delta_or_count(at: int, value: int) -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_a_count_that_cannot_be_is_refused_before_a_record_is_made(compression: str | None) -> None:
+def test_an_impossible_count_raises_before_the_first_record(compression: str | None) -> None:
     data = encode(records(10), compression=compression)
     for count in (2**31 - 1, 10_000):
         (batch,) = decode(with_count(data, count))
@@ -126,7 +126,7 @@ def test_a_count_that_cannot_be_is_refused_before_a_record_is_made(compression: 
             validate(with_count(data, count))
 
 
-def test_more_or_fewer_records_than_the_header_says() -> None:
+def test_more_or_fewer_records_than_the_headers_count() -> None:
     data = encode(records(10))
     for count, message in ((11, "fewer records"), (9, "left over")):
         iterator = iter_records(with_count(data, count), path="x", file_position=7)
@@ -137,7 +137,7 @@ def test_more_or_fewer_records_than_the_header_says() -> None:
             validate(with_count(data, count))
 
 
-def test_count_zero_hides_what_follows() -> None:
+def test_count_zero_hides_the_payload() -> None:
     """As Kafka reads it."""
     data = with_count(encode(records(3)), 0)
     assert list(iter_records(data)) == []
@@ -167,7 +167,7 @@ BODY = b"\0" + V(0) + V(0)
         (b"", False),
     ],
 )
-def test_records_that_kafka_takes_and_refuses(body: bytes, good: bool) -> None:
+def test_records_that_kafka_accepts_or_rejects(body: bytes, good: bool) -> None:
     data = with_payload(V(len(body)) + body + bytes(10 if not good and not body else 0), 1)
     if good:
         assert validate(data) == 1
@@ -179,7 +179,7 @@ def test_records_that_kafka_takes_and_refuses(body: bytes, good: bool) -> None:
             validate(data)
 
 
-def test_offsets_need_not_rise_for_readers_but_for_validate() -> None:
+def test_rising_offsets_are_required_only_by_validate() -> None:
     def record(delta: int) -> bytes:
         body = b"\0" + V(0) + V(delta) + V(-1) + V(-1) + V(0)
         return V(len(body)) + body
@@ -205,7 +205,7 @@ def test_codec_bits_without_a_codec(codec: int) -> None:
 
 
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
-def test_a_broken_codec_stream_says_where(compression: str) -> None:
+def test_a_broken_codec_stream_raises_with_its_position(compression: str) -> None:
     data = encode(records(20), base_offset=77, compression=compression)
     broken = seal(data[:8] + data[12:16], data[21:-6])
     with pytest.raises(CorruptBatch, match=compression) as caught:
@@ -222,7 +222,7 @@ def legacy(magic: int) -> bytes:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_older_formats_are_named_to_who_does_not_want_them(magic: int) -> None:
+def test_older_formats_raise_if_not_allowed(magic: int) -> None:
     data = legacy(magic)
     with pytest.raises(UnsupportedBatch, match=f"magic {magic}") as caught:
         list(decode(data, path="old.log", file_position=3, legacy=False))
@@ -236,7 +236,7 @@ def test_older_formats_are_named_to_who_does_not_want_them(magic: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [3, 100, 255])
-def test_magic_from_nowhere(magic: int) -> None:
+def test_invalid_magic(magic: int) -> None:
     data = encode(records(1))
     with pytest.raises(CorruptBatch, match="not a record format") as caught:
         list(decode(data[:16] + bytes((magic,)) + data[17:]))
@@ -244,7 +244,7 @@ def test_magic_from_nowhere(magic: int) -> None:
 
 
 def test_magic_above_2_is_read_as_2_from_a_file_only() -> None:
-    """Kafka's file reader does, its memory reader does not; the byte lies outside the checksum."""
+    """Kafka's file reader does, its memory reader does not; the magic byte lies outside the checksum."""
     data = encode(records(3))
     data = data[:16] + b"\x03" + data[17:]
     for function in (lambda **options: list(iter_records(data, **options)), lambda **options: columns(data, **options)):
@@ -270,7 +270,7 @@ def test_start_and_stop() -> None:
             assert got == [offset for offset in offsets if start <= offset < stop]
 
 
-def test_nothing_behind_stop_is_looked_at() -> None:
+def test_nothing_after_stop_is_read() -> None:
     data = bytearray(three_batches())
     data[-1] ^= 1
     assert [record.offset for record in iter_records(data, start=13, stop=17)] == [13, 14, 15, 16]
@@ -286,8 +286,8 @@ def test_nothing_behind_stop_is_looked_at() -> None:
         pytest.param(60, 0, 0, id="count"),
     ],
 )
-def test_a_broken_header_cannot_hide_a_batch(at: int, value: int, start: int) -> None:
-    """Fields that let a batch be passed by must be what was written, before they are believed."""
+def test_a_corrupt_header_raises_even_if_the_batch_is_skipped(at: int, value: int, start: int) -> None:
+    """Header fields that allow skipping a batch are checked against the checksum before they are used."""
     data = bytearray(encode(records(9), base_offset=50))
     data[at] = value
     for function in (lambda: list(iter_records(data, start=start)), lambda: columns(data, start=start)):
@@ -318,7 +318,7 @@ def transactions() -> bytes:
     )
 
 
-def test_aborted_transactions_are_left_out() -> None:
+def test_aborted_transactions_are_skipped() -> None:
     data = transactions()
     every = [record.offset for record in iter_records(data)]
     assert every == [0, 1, 2, 3, 4, 5, 7, 8]
@@ -328,7 +328,7 @@ def test_aborted_transactions_are_left_out() -> None:
     assert [record.offset for record in iter_records(data, aborted=[(1, 0, 6), (2, 2, 9)])] == [4, 5, 7, 8]
 
 
-def test_control_records_come_when_asked_for() -> None:
+def test_control_records_are_returned_on_request() -> None:
     got = [(record.offset, record.control_type) for record in iter_records(transactions(), include_control=True)]
     assert got[6] == (6, "abort")
     assert [name for _, name in got if name] == ["abort", "commit", "commit"]
@@ -355,7 +355,7 @@ def test_any_buffer(make) -> None:
         iter_records("text")
 
 
-def test_a_buffer_is_held_while_somebody_looks_at_it(tmp_path) -> None:
+def test_a_buffer_is_held_while_a_view_exists(tmp_path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(three_batches())
     with open(path, "r+b") as file:

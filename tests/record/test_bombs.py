@@ -1,7 +1,7 @@
-"""Payloads that would become far more than they are: every door stops at the bound, with little memory in hand.
+"""Compressed payloads that expand enormously: every reader stops at the size limit and uses little memory.
 
-Each runs in a child of its own: what it may map is limited, and its peak of resident memory is asked for afterwards, so
-that memory of the codecs' libraries counts too.
+Each runs in a child process with a limited address space, whose peak resident memory is read afterwards, so that the
+memory of codec libraries counts too.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MIB = 1 << 20
 T = 1_700_000_000_000
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 XERIAL = bytes.fromhex("82534e41505059000000000100000001")
-COUNT = 1_000_000  # records, says the header
+COUNT = 1_000_000  # records, by the header
 
-DOORS: dict[str, Callable[[bytes], object]] = {
+READERS: dict[str, Callable[[bytes], object]] = {
     "decode": lambda data: [list(batch) for batch in decode(data)],
     "iter_records": lambda data: list(iter_records(data)),
     "columns": columns,
@@ -40,7 +40,7 @@ DOORS: dict[str, Callable[[bytes], object]] = {
 
 
 def batch_of(codec: int, payload: bytes, count: int = COUNT) -> bytes:
-    """The length, of nothing yet, becomes that of all there is."""
+    """Header and payload as a batch, with the length set."""
     head = encode([(b"k", b"v", T)], base_offset=77)[:61]
     tail = struct.pack(">hi", codec, count - 1) + head[27:57] + struct.pack(">i", count) + payload
     return reseal(head[:8] + bytes(4) + head[12:21] + tail)
@@ -50,17 +50,17 @@ def batch_of(codec: int, payload: bytes, count: int = COUNT) -> bytes:
 
 
 def gzip_of_zeros(mib: int) -> bytes:
-    """A MiB of zeros is deflated once; behind a full flush the same bytes say the same again."""
+    """A MiB of zeros, deflated once; after a full flush the same bytes repeat."""
     deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     one = deflate.compress(bytes(MIB)) + deflate.flush(zlib.Z_FULL_FLUSH)
     return bytes.fromhex("1f8b08000000000000ff") + one * mib + b"\3\0" + bytes(8)
 
 
-# lz4: blocks of 4 MiB, each of them 255 times as large as it was -------------------------------------------------------
+# lz4: blocks of 4 MiB, each expands 255 times --------------------------------------------------------------------------
 
 
 def lz4_header(flags: int, content_size: bytes = b"") -> bytes:
-    """Its checksum is the second byte of XXH32, which the library is asked for."""
+    """A frame header; its checksum is the second byte of XXH32, computed by the library."""
     head = bytes((flags, 0x70)) + content_size
     for guess in range(256):
         frame = b"\x04\x22\x4d\x18" + head + bytes((guess,))
@@ -77,11 +77,11 @@ def lz4_blocks(count: int) -> bytes:
     return (struct.pack("<I", len(block)) + block) * count + bytes(4)
 
 
-# zstd: by hand, since what is asked for here no compressor writes ------------------------------------------------------
+# zstd: built by hand, because no compressor writes such frames ---------------------------------------------------------
 
 
 def zstd_frame(blocks: int, *, window: bytes = b"\x58", content_size: int | None = None, plain: bytes = b"") -> bytes:
-    """RLE blocks of 128 KiB of zeros, four bytes each, behind the plain bytes; window 0x58 is 2 MiB."""
+    """RLE blocks of 128 KiB of zeros, four bytes each, after the plain bytes; window 0x58 is 2 MiB."""
     descriptor = 0x00 if content_size is None else 0xC0
     size = b"" if content_size is None else struct.pack("<Q", content_size)
     raw = (len(plain) << 3).to_bytes(3, "little") + plain if plain else b""
@@ -90,7 +90,7 @@ def zstd_frame(blocks: int, *, window: bytes = b"\x58", content_size: int | None
     return b"\x28\xb5\x2f\xfd" + bytes((descriptor,)) + window + size + raw + rle * blocks + last
 
 
-# What goes past the bound ---------------------------------------------------------------------------------------------
+# Payloads that exceed the limit ---------------------------------------------------------------------------------------
 
 GIB_OF_BLOCKS = 8 * 1024
 
@@ -105,8 +105,8 @@ def bombs() -> dict[str, tuple[int, bytes]]:
         "snappy, many streams": (SNAPPY, (XERIAL + struct.pack(">i", len(block)) + block) * 200),
         "snappy, one raw block": (SNAPPY, bytes(cramjam.snappy.compress_raw(bytes(200 * MIB)))),
         "lz4": (LZ4, lz4_header(0x60) + lz4_blocks(256)),
-        "lz4, its size told as 1": (LZ4, lz4_header(0x68, struct.pack("<Q", 1)) + lz4_blocks(256)),
-        "lz4, its size told as 2^62": (LZ4, lz4_header(0x68, struct.pack("<Q", 1 << 62)) + lz4_blocks(256)),
+        "lz4, content size 1": (LZ4, lz4_header(0x68, struct.pack("<Q", 1)) + lz4_blocks(256)),
+        "lz4, content size 2^62": (LZ4, lz4_header(0x68, struct.pack("<Q", 1 << 62)) + lz4_blocks(256)),
         "zstd": (ZSTD, zstandard.ZstdCompressor().compress(bytes(256 * MIB))),
         "zstd without content size": (ZSTD, zstd_frame(GIB_OF_BLOCKS)),
         "zstd with content size": (ZSTD, zstd_frame(GIB_OF_BLOCKS, content_size=GIB_OF_BLOCKS * 128 * 1024)),
@@ -116,34 +116,34 @@ def bombs() -> dict[str, tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("name", bombs())
-def test_it_stops_at_the_bound(name: str) -> None:
+def test_decompression_stops_at_the_limit(name: str) -> None:
     codec, payload = bombs()[name]
     data = batch_of(codec, payload)
     bound = decompressed_bytes_max(len(payload))
     assert bound < 100 * MIB
     ended, grown = measured(data, bound * 4)
-    assert ended == dict.fromkeys(DOORS, ("DecompressionLimit", 0, 77))
-    # What came out, once more while pieces are joined or a buffer grows; nothing near to what would have come.
+    assert ended == dict.fromkeys(READERS, ("DecompressionLimit", 0, 77))
+    # The output up to the limit, once more while pieces are joined or a buffer grows; far less than the whole.
     assert grown < bound * 3
 
 
-# What lies, or is tiny a million times --------------------------------------------------------------------------------
+# Invalid sizes, and millions of tiny blocks ---------------------------------------------------------------------------
 
 
-def liars() -> dict[str, tuple[int, bytes]]:
+def invalid_sizes() -> dict[str, tuple[int, bytes]]:
     window_31, window_41 = bytes((31 - 10 << 3,)), bytes((41 - 10 << 3,))
     return {
         "snappy, a length of 4 GiB": (SNAPPY, b"\xff\xff\xff\xff\x0f" + bytes(100)),
         "snappy, a block of 2 GiB": (SNAPPY, XERIAL + b"\x7f\xff\xff\xff" + bytes(100)),
-        "snappy, a million blocks of nothing": (SNAPPY, XERIAL + bytes(4 * MIB)),
-        "lz4, its size told as 2^62": (LZ4, lz4_header(0x68, struct.pack("<Q", 1 << 62)) + bytes(4)),
+        "snappy, a million empty blocks": (SNAPPY, XERIAL + bytes(4 * MIB)),
+        "lz4, content size 2^62, no blocks": (LZ4, lz4_header(0x68, struct.pack("<Q", 1 << 62)) + bytes(4)),
         "lz4, a block of 2 GiB": (LZ4, lz4_header(0x60) + b"\xff\xff\xff\x7f" + bytes(100)),
         "zstd, a window of 2 GiB": (ZSTD, zstd_frame(1, window=window_31)),
         "zstd, a window of 2 TiB": (ZSTD, zstd_frame(1, window=window_41, content_size=128 * 1024)),
-        "zstd, its size told as 2^40": (ZSTD, zstd_frame(1, content_size=1 << 40)),
-        "zstd, its size told as 2^64-1": (ZSTD, zstd_frame(1, content_size=(1 << 64) - 1)),
-        "zstd, its size told as 1": (ZSTD, zstd_frame(GIB_OF_BLOCKS, content_size=1)),
-        "zstd, a window of 128 MiB for nothing": (ZSTD, zstd_frame(0, window=b"\x88", plain=bytes(100))),
+        "zstd, content size 2^40": (ZSTD, zstd_frame(1, content_size=1 << 40)),
+        "zstd, content size 2^64-1": (ZSTD, zstd_frame(1, content_size=(1 << 64) - 1)),
+        "zstd, content size 1": (ZSTD, zstd_frame(GIB_OF_BLOCKS, content_size=1)),
+        "zstd, a needless window of 128 MiB": (ZSTD, zstd_frame(0, window=b"\x88", plain=bytes(100))),
         "gzip, empty members": (GZIP, gzip.compress(b"", mtime=0) * 20_000),
         "snappy, empty blocks": (SNAPPY, XERIAL + b"\0\0\0\1\0" * 50_000),
         "zstd, empty frames": (ZSTD, zstandard.ZstdCompressor().compress(b"") * 100_000),
@@ -151,26 +151,27 @@ def liars() -> dict[str, tuple[int, bytes]]:
     }
 
 
-@pytest.mark.parametrize("name", liars())
-def test_what_is_claimed_takes_no_memory(name: str) -> None:
-    codec, payload = liars()[name]
+@pytest.mark.parametrize("name", invalid_sizes())
+def test_claimed_sizes_allocate_no_memory(name: str) -> None:
+    codec, payload = invalid_sizes()[name]
     data = batch_of(codec, payload)
     ended, grown = measured(data, 192 * MIB)
-    assert ended == dict.fromkeys(DOORS, ("CorruptBatch", 0, 77))
+    assert ended == dict.fromkeys(READERS, ("CorruptBatch", 0, 77))
     assert grown < 24 * MIB
 
 
 @pytest.mark.parametrize("codec", range(5), ids=CODECS)
-def test_a_count_that_lies_takes_no_memory(codec: int) -> None:
-    """list() asks a batch for its length, and makes room for that."""
+def test_an_invalid_record_count_allocates_no_memory(codec: int) -> None:
+    """list() calls len() of the batch and preallocates that much."""
     payload = bytes(compress(codec, encode([(b"k", b"v", T)])[61:]))
     ended, grown = measured(batch_of(codec, payload, 2**31 - 1), 192 * MIB)
-    assert ended == dict.fromkeys(DOORS, ("CorruptBatch", 0, 77))
+    assert ended == dict.fromkeys(READERS, ("CorruptBatch", 0, 77))
     assert grown < 24 * MIB
 
 
-def test_memory_that_is_not_there_is_no_corruption() -> None:
-    """A frame may ask for a window of 128 MiB; who has none to give must not call its bytes broken, and cut them off."""
+def test_out_of_memory_is_not_corruption() -> None:
+    """A frame may need a window of 128 MiB; without that memory the error is not CorruptBatch: a log would be
+    truncated."""
     data = batch_of(ZSTD, zstd_frame(0, window=b"\x88", plain=bytes(100)))
 
     def work() -> None:
@@ -188,23 +189,23 @@ def mapped_bytes() -> int:
 
 
 def measured(data: bytes, mapped_bytes_max: int) -> tuple[dict[str, tuple[str, int, int] | None], int]:
-    """How each door ended, and by how much the peak of resident memory rose over all of them."""
+    """How each reader ended, and by how much the peak of resident memory rose over all of them."""
 
     def work() -> tuple[dict[str, tuple[str, int, int] | None], int]:
         small = encode([(b"k", b"v" * 100, T)] * 10, compression=("zstd", 1))
-        for door in DOORS.values():
-            door(small)
+        for reader in READERS.values():
+            reader(small)
         resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes() + mapped_bytes_max, resource.RLIM_INFINITY))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         ended: dict[str, tuple[str, int, int] | None] = {}
-        for name, door in DOORS.items():
+        for name, reader in READERS.items():
             ended[name] = None
             try:
-                door(data)
+                reader(data)
             except CorruptBatch as error:
                 ended[name] = type(error).__name__, error.position, error.offset
         return ended, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 
     result = in_child(work)
-    assert isinstance(result[0], dict), result  # or else what it raised
+    assert isinstance(result[0], dict), result  # else: the error that it raised
     return result

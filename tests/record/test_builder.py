@@ -35,7 +35,7 @@ def all_records(found: list[BatchGroup]) -> list[Record]:
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd", ("zstd", 9)])
-def test_every_record_comes_out_in_order(compression) -> None:
+def test_records_are_encoded_in_order(compression) -> None:
     rng = random.Random(5)
     records = [(b"%d" % n, rng.randbytes(rng.randrange(300)), T + n, [("n", b"%d" % n)]) for n in range(2000)]
     found = groups(encoder(iter(records), compression=compression))
@@ -51,14 +51,14 @@ def test_every_record_comes_out_in_order(compression) -> None:
 
 
 def plain(n: int) -> tuple[bytes | None, bytes | None, int | None]:
-    """Of all sizes up to 200, among them none and null."""
+    """Records of all sizes up to 200, including empty and null values."""
     key = None if n % 41 == 40 else bytes([n % 251]) * (n % 41)
     value = None if n % 201 == 200 else bytes([n % 241]) * (n % 201)
     return key, value, None if n % 7 == 6 else T + n * n * n
 
 
-def test_plain_tuples_make_the_bytes_that_other_forms_make() -> None:
-    """Exact tuples of bytes and ints take a short way through the builder."""
+def test_plain_tuples_encode_as_other_forms() -> None:
+    """Exact tuples of bytes and ints take the builder's fast path."""
     forms = [plain(n) for n in range(9000)]
     expected = encode([Record(*form) for form in forms])
     assert encode(forms) == expected
@@ -68,32 +68,32 @@ def test_plain_tuples_make_the_bytes_that_other_forms_make() -> None:
     assert encode(forms[n][: 2 if forms[n][2] is None else 3] for n in range(9000)) == expected
 
 
-def made_anew(count: int):
+def generated(count: int):
     return ((*plain(n)[:2], T + n) for n in range(count))
 
 
 def zipped(count: int):
-    """zip fills the same tuple anew when nobody else holds it."""
+    """zip reuses its tuple if no other reference exists."""
     return zip(
         (plain(n)[0] for n in range(count)), (plain(n)[1] for n in range(count)), range(T, T + count), strict=True
     )
 
 
 @pytest.mark.parametrize("compression", [None, "lz4"])
-@pytest.mark.parametrize("source", [made_anew, zipped])
-def test_a_tuple_that_nobody_else_holds_stays_until_it_is_written(source, compression) -> None:
+@pytest.mark.parametrize("source", [generated, zipped])
+def test_the_builder_holds_a_tuple_until_it_is_written(source, compression) -> None:
     """Also one that waits for the next group."""
-    expected = list(made_anew(3000))
+    expected = list(generated(3000))
     found = []
     waiting = encoder(source(3000), compression=compression)
     while (group := waiting.next_group(1)) is not None:
         found.append(group)
-        assert len([b"x" * size for size in range(201) for _ in range(3)]) == 603  # whatever was let go is taken now
+        assert len([b"x" * size for size in range(201) for _ in range(3)]) == 603  # reuses any freed memory
     assert [(r.key, r.value, r.timestamp) for r in all_records(found)] == expected
     assert [(r.key, r.value, r.timestamp) for r in iter_records(encode(source(3000)))] == expected
 
 
-def test_a_tuple_that_is_not_quite_plain_takes_the_long_way() -> None:
+def test_other_tuples_take_the_slow_path() -> None:
     class Stamp(int):
         def __index__(self) -> int:
             return T + 5
@@ -115,15 +115,15 @@ def test_a_tuple_that_is_not_quite_plain_takes_the_long_way() -> None:
     assert [r.timestamp for r in made] == [T, T, T, 3]
 
 
-def test_batches_keep_to_their_size() -> None:
+def test_batches_stay_within_their_size() -> None:
     found = groups(encoder([(None, bytes(90), T)] * 500))
     sizes = [batch.size for group in found for batch in decode(group)]
     assert max(sizes) <= 1000
-    assert min(sizes[:-1]) > 1000 - 110  # full ones
+    assert min(sizes[:-1]) > 1000 - 110  # full batches
     assert all(4000 <= group.nbytes < 5000 for group in found[:-1])
 
 
-def test_the_limit_of_a_batch_is_met_exactly() -> None:
+def test_a_batch_may_reach_the_limit_exactly() -> None:
     one = len(encode([(None, bytes(90), T)])) - 61
     exact = groups(encoder([(None, bytes(90), T)] * 8, batch_bytes_max=61 + 4 * one))
     assert [batch.count for group in exact for batch in decode(group)] == [4, 4]
@@ -157,7 +157,7 @@ def test_assign_sets_offsets_and_epoch_outside_the_checksum() -> None:
             group.assign(first_offset, 0)
 
 
-def test_groups_are_read_only_and_not_made_by_hand() -> None:
+def test_groups_are_read_only_and_cannot_be_constructed() -> None:
     (group,) = groups(encoder([(None, b"v", T)]))
     with pytest.raises(TypeError):
         memoryview(group)[0] = 1
@@ -165,7 +165,7 @@ def test_groups_are_read_only_and_not_made_by_hand() -> None:
         BatchGroup()
 
 
-def test_a_generator_is_read_as_far_as_a_group_needs() -> None:
+def test_a_generator_is_read_only_as_far_as_needed() -> None:
     taken = 0
 
     def generate():
@@ -176,12 +176,12 @@ def test_a_generator_is_read_as_far_as_a_group_needs() -> None:
 
     source = encoder(generate())
     group = source.next_group(4000)
-    assert taken == group.count + 1  # the one that did not fit stays for the next batch
+    assert taken == group.count + 1  # the record that did not fit waits for the next batch
     source.next_group(4000)
     assert taken < 2 * group.count + 3
 
 
-def test_the_iterable_is_not_asked_again_after_its_end() -> None:
+def test_an_exhausted_iterable_is_not_called_again() -> None:
     class Odd:
         calls = 0
 
@@ -199,7 +199,7 @@ def test_the_iterable_is_not_asked_again_after_its_end() -> None:
     assert odd.calls == 2
 
 
-def test_an_exception_of_the_iterable_passes_through_and_ends_the_encoder() -> None:
+def test_an_exception_of_the_iterable_propagates_and_ends_the_encoder() -> None:
     def generate():
         yield (None, bytes(90), T)
         raise RuntimeError("no more")
@@ -210,7 +210,7 @@ def test_an_exception_of_the_iterable_passes_through_and_ends_the_encoder() -> N
     assert source.next_group(1000) is None
 
 
-def test_an_encoder_is_not_entered_twice() -> None:
+def test_an_encoder_is_not_reentrant() -> None:
     holder = []
 
     def generate():
@@ -279,13 +279,13 @@ def test_wrong_records(record, message: str) -> None:
 
 
 @pytest.mark.parametrize("records", ["text", b"bytes", {b"k": b"v"}, 5, None])
-def test_what_is_no_iterable_of_records(records) -> None:
+def test_a_non_iterable_raises(records) -> None:
     with pytest.raises(TypeError):
         encoder(records)
 
 
-def test_a_buffer_that_changes_while_the_record_is_read() -> None:
-    """Headers run the caller's code; what it does to the record's own fields must not matter."""
+def test_changes_to_a_record_during_encoding_have_no_effect() -> None:
+    """Headers run the caller's code, which must not change the record's fields in mid-encode."""
     record = [bytearray(b"key"), bytearray(b"value"), T]
 
     def headers():
@@ -297,24 +297,24 @@ def test_a_buffer_that_changes_while_the_record_is_read() -> None:
     assert (got.key, got.value, got.headers) == (b"key", b"value", (("h", b"1"),))
 
 
-def test_buffers_of_records_are_let_go() -> None:
+def test_buffers_of_records_are_released() -> None:
     value = bytearray(b"v" * 10)
     source = encoder(iter([(None, value, T), (None, b"w", T)]))
     groups(source)
-    value.append(1)  # BufferError while somebody holds it
+    value.append(1)  # BufferError while a reference exists
 
 
 # Timestamps, keys, sizes ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("timestamp", [T - 1, T + 11, -2, -(2**63), 2**63 - 1])
-def test_timestamps_outside_the_window(timestamp: int) -> None:
+def test_timestamps_outside_the_range_raise(timestamp: int) -> None:
     source = encoder([(None, b"v", T), (None, b"v", timestamp)], timestamp_min=T, timestamp_max=T + 10)
     with pytest.raises(InvalidTimestamp, match=f"record 1: timestamp {timestamp}"):
         source.next_group(1000)
 
 
-def test_timestamps_at_the_edges_of_the_window_and_none() -> None:
+def test_timestamps_at_the_edges_of_the_range_and_none() -> None:
     records = [(None, b"v", timestamp) for timestamp in (T, T + 10, -1)]
     assert len(all_records(groups(encoder(records, timestamp_min=T, timestamp_max=T + 10)))) == 3
 
@@ -328,7 +328,7 @@ def test_log_append_time() -> None:
     found = groups(encoder([(None, b"v", 5), (None, b"w", None)], log_append_time=NOW, timestamp_min=T))
     (batch,) = decode(found[0])
     assert (batch.timestamp_type, batch.max_timestamp) == (TimestampType.LOG_APPEND_TIME, NOW)
-    assert batch.base_timestamp == 5  # the producer's times stay in the deltas
+    assert batch.base_timestamp == 5  # the deltas keep the producer's timestamps
     assert [record.timestamp for record in batch] == [NOW, NOW]
     assert found[0].max_timestamp == NOW
 
@@ -347,19 +347,19 @@ def test_too_large(compression) -> None:
         encoder([(None, value, T)], message_bytes_max=4000, compression=compression).next_group(1000)
 
 
-def test_message_size_is_met_exactly() -> None:
+def test_a_batch_may_reach_max_message_bytes_exactly() -> None:
     size = len(encode([(None, bytes(500), T)]))
     assert encoder([(None, bytes(500), T)], message_bytes_max=size).next_group(1000).nbytes == size
     with pytest.raises(RecordTooLarge):
         encoder([(None, bytes(500), T)], message_bytes_max=size - 1).next_group(1000)
 
 
-def test_what_compression_makes_small_enough_is_taken() -> None:
+def test_compression_may_bring_a_record_below_the_limit() -> None:
     (group,) = groups(encoder([(None, bytes(50_000), T)], message_bytes_max=4000, compression="zstd"))
     assert next(decode(group)).compression == "zstd"
 
 
-def test_what_only_compression_makes_too_large_is_stored_plain() -> None:
+def test_a_batch_that_compression_enlarges_is_stored_plain() -> None:
     value = random.Random(7).randbytes(900)
     size = len(encode([(None, value, T)]))
     assert len(encode([(None, value, T)], compression="gzip")) > size
@@ -376,12 +376,12 @@ def test_unknown_compression() -> None:
 # encode() -------------------------------------------------------------------------------------------------------------
 
 
-def test_encode_needs_something() -> None:
+def test_encode_without_records_raises() -> None:
     with pytest.raises(ValueError, match="last_offset_delta"):
         encode([])
 
 
-def test_encode_keeps_offsets_when_told() -> None:
+def test_encode_keeps_offsets_on_request() -> None:
     source = encode([(b"%d" % n, b"v", T + n) for n in range(10)], base_offset=50)
     kept = [record for record in iter_records(source) if record.offset % 3 == 0]
     data = encode(kept, base_offset=50, last_offset_delta=9, keep_offsets=True)
@@ -395,13 +395,13 @@ def test_encode_keeps_offsets_when_told() -> None:
         encode(kept, base_offset=50, last_offset_delta=3, keep_offsets=True)
 
 
-def test_encode_numbers_records_anew_otherwise() -> None:
+def test_encode_renumbers_records_by_default() -> None:
     source = list(iter_records(encode([(b"k", b"v", T)] * 5, base_offset=50)))
     assert [record.offset for record in iter_records(encode(source[2:], base_offset=7))] == [7, 8, 9]
 
 
 @pytest.mark.parametrize("options", [{"base_offset": -1}, {"base_offset": 2**63 - 1}, {"last_offset_delta": -1}])
-def test_encode_refuses_offsets_that_cannot_be(options) -> None:
+def test_encode_refuses_impossible_offsets(options) -> None:
     with pytest.raises(ValueError):
         encode([(b"k", b"v", T)], **options)
 
@@ -418,8 +418,8 @@ def test_encode_timestamp_type() -> None:
         encode([(b"k", b"v")], timestamp_type=TimestampType.NO_TIMESTAMP)
 
 
-def test_a_group_is_stamped_when_it_is_appended() -> None:
-    """LogAppendTime, and checksums that say so."""
+def test_append_sets_the_timestamp_of_a_group() -> None:
+    """LogAppendTime, with matching checksums."""
     group = encoder([(None, b"1", 5), (None, b"2", -1)] * 50, batch_bytes_max=200).next_group(1 << 20)
     assert group is not None and len(list(decode(group))) > 2
     group.assign(7, 3)

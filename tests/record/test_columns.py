@@ -23,7 +23,7 @@ SCHEMA = pa.schema(
 
 
 def batches(n: int = 6, per_batch: int = 50) -> bytes:
-    """n batches of different codecs, with nulls, headers and records without a time among them."""
+    """n batches of different codecs, including nulls, headers and records without a timestamp."""
     out = []
     for i in range(n):
         records = []
@@ -128,7 +128,7 @@ def test_log_append_time() -> None:
     assert rows(data)[1][1:3] == (T, 1)
 
 
-def test_header_keys_that_are_no_utf8_are_repaired_as_kafkas_consumers_do() -> None:
+def test_invalid_utf8_in_header_keys_is_replaced_as_in_kafkas_consumers() -> None:
     keys = [b"\xff", b"a\xe2\x82z", b"\xed\xa0\x80", b"\xf0\x9f\x98\x80", b"", b"\xc0\x80", b"\xf4\x90\x80\x80"]
     data = encode([(None, b"v", T, [(key.decode("utf-8", "surrogateescape"), None) for key in keys])])
     batch = pa.record_batch(columns(data))
@@ -153,7 +153,7 @@ def test_errors_are_those_of_the_record_iterator() -> None:
         assert (other.value.kind, other.value.position) == (one.value.kind, one.value.position)
 
 
-def test_records_that_lie_behind_a_good_checksum() -> None:
+def test_invalid_records_under_a_valid_checksum() -> None:
     data = encode([(b"k", b"v", T)] * 3, base_offset=9)
     for tail in (data[21:] + b"\0", data[21:-1], data[21:57] + bytes((0, 0, 0, 9)) + data[61:]):
         broken = seal(data[:8] + data[12:16], tail)
@@ -163,8 +163,8 @@ def test_records_that_lie_behind_a_good_checksum() -> None:
 
 
 @pytest.mark.parametrize("first_null", [0, 1, 255, 256, 257, 511, 512, 700])
-def test_nulls_that_begin_late(first_null: int) -> None:
-    """Bitmaps begin with the first null, wherever in the blocks of C it is, and go on behind it."""
+def test_nulls_after_many_values(first_null: int) -> None:
+    """Bitmaps begin with the first null, in whichever C block it is, and continue after it."""
     records = [
         (None, None, -1, [("k", None)]) if i in (first_null, 801) else (b"k" * (i % 70), b"v" * i, T, [("k", b"x")])
         for i in range(900)
@@ -177,7 +177,7 @@ def test_nulls_that_begin_late(first_null: int) -> None:
 
 
 def test_values_of_every_size() -> None:
-    """Around the strides that copying takes, and with the end of the payload near."""
+    """Around the strides of the copy loop, and near the end of the payload."""
     records = [(b"k" * i, bytes(range(256)) * 3, T) for i in range(100)]
     records = [(key, value[: i * 7], stamp) for i, (key, value, stamp) in enumerate(records)]
     data = encode(records)
@@ -187,14 +187,14 @@ def test_values_of_every_size() -> None:
         assert table_rows(columns(one, fields=ALL)) == rows(one)
 
 
-def test_records_too_large_for_the_short_way() -> None:
+def test_records_too_large_for_the_fast_path() -> None:
     data = encode(
         [(bytes(1 << 20), b"v", T), (b"k", bytes(3 << 20), T), (b"k", None, T + (1 << 40), [("h" * 200, b"")])]
     )
     assert table_rows(columns(data, fields=ALL)) == rows(data)
 
 
-def test_a_partial_batch_at_the_end_is_left() -> None:
+def test_a_partial_batch_at_the_end_is_ignored() -> None:
     data = batches(3)
     assert table_rows(columns(data[:-1], fields=ALL)) == rows(data[:-1])
     assert columns(data[:-1]).num_rows == 100
@@ -204,7 +204,7 @@ def test_a_partial_batch_at_the_end_is_left() -> None:
 # Ownership ------------------------------------------------------------------------------------------------------------
 
 
-def test_columns_are_not_made_by_hand() -> None:
+def test_columns_cannot_be_constructed() -> None:
     with pytest.raises(TypeError, match="columns"):
         Columns()
 
@@ -213,7 +213,7 @@ def test_arrays_outlive_their_source_and_their_columns() -> None:
     source = bytearray(batches())
     want = rows(bytes(source))
     result = columns(source, fields=ALL)
-    source.clear()  # BufferError if columns held it
+    source.clear()  # BufferError if columns held a reference
     table = pa.table(pa.record_batch(result))
     value = table["value"].chunk(0)
     del result
@@ -224,7 +224,7 @@ def test_arrays_outlive_their_source_and_their_columns() -> None:
     assert value.to_pylist() == [row[4] for row in want]
 
 
-def test_columns_can_be_exported_again_and_capsules_dropped() -> None:
+def test_columns_can_be_exported_twice_and_capsules_dropped() -> None:
     result = columns(batches(), fields=ALL)
     for _ in range(3):
         result.__arrow_c_array__()
@@ -252,7 +252,7 @@ def test_nbytes_counts_the_buffers() -> None:
 # Streams --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_pulls_as_its_consumer_does() -> None:
+def test_a_stream_is_read_only_as_its_consumer_reads() -> None:
     pulled = []
 
     def chunks():
@@ -294,7 +294,7 @@ def test_an_error_reaches_the_consumer() -> None:
         pa.table(ArrowStream([columns(batches(), fields=["key"])]))
 
 
-def test_a_stream_let_go_half_way_lets_go_of_its_iterable() -> None:
+def test_dropping_a_partly_read_stream_drops_its_iterable() -> None:
     closed = []
 
     def chunks():
@@ -312,8 +312,8 @@ def test_a_stream_let_go_half_way_lets_go_of_its_iterable() -> None:
     assert closed == [True]
 
 
-def test_children_may_be_moved_out_by_hand() -> None:
-    """A consumer may take a child array, mark its place released, and release the rest."""
+def test_children_may_be_moved_out() -> None:
+    """A consumer may move a child array out, mark its slot as released, and release the rest."""
 
     class Array(ctypes.Structure):
         pass

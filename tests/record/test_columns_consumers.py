@@ -1,4 +1,4 @@
-"""Columns in the hands of others: whoever speaks the Arrow PyCapsule interface takes them, and one set serves a fetch."""
+"""Columns used by other libraries: any consumer of the Arrow PyCapsule interface can import them, one set per fetch."""
 
 import pytest
 
@@ -8,7 +8,7 @@ T = 1_700_000_000_000
 
 
 def fetched() -> bytes:
-    """Many batches as one fetch carries them: codecs, nulls and headers among them."""
+    """Many batches as one fetch returns them, including codecs, nulls and headers."""
     out = []
     for i in range(40):
         records = [
@@ -36,7 +36,7 @@ VIEWS = pytest.mark.parametrize("views", [False, True], ids=["copies", "views"])
 
 
 @VIEWS
-def test_polars_takes_a_stream(views: bool) -> None:
+def test_polars_imports_a_stream(views: bool) -> None:
     polars = pytest.importorskip("polars", reason="needs: polars")
     data = fetched()
     frame = polars.DataFrame(ArrowStream([columns(data, views=views), columns(data, views=views)], views=views))
@@ -44,7 +44,7 @@ def test_polars_takes_a_stream(views: bool) -> None:
 
 
 @VIEWS
-def test_duckdb_takes_a_stream(views: bool) -> None:
+def test_duckdb_imports_a_stream(views: bool) -> None:
     duckdb = pytest.importorskip("duckdb", reason="needs: duckdb")
     data = fetched()
     stream = ArrowStream([columns(data, views=views), columns(data, views=views)], views=views)

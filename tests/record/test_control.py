@@ -28,12 +28,12 @@ def test_newer_versions_and_longer_keys_are_read() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", bytes.fromhex("ffff0000")])
-def test_keys_that_are_none(key: bytes | None) -> None:
+def test_invalid_keys(key: bytes | None) -> None:
     with pytest.raises(CorruptBatch):
         control_type(key)
 
 
 @pytest.mark.parametrize("value", [None, bytes(5), bytes.fromhex("ffff00000000")])
-def test_marker_values_that_are_none(value: bytes | None) -> None:
+def test_invalid_marker_values(value: bytes | None) -> None:
     with pytest.raises(CorruptBatch):
         marker_coordinator_epoch(value)

@@ -1,4 +1,4 @@
-"""The worked examples of the format, byte for byte, both ways. T is 2023-11-14T22:13:20Z."""
+"""The worked examples of the format, byte for byte, decoded and encoded. T is 2023-11-14T22:13:20Z."""
 
 import pytest
 
@@ -143,7 +143,7 @@ def test_abort_and_commit_markers() -> None:
     assert only(commit).control_type == "commit"
 
 
-def test_batch_that_compaction_emptied() -> None:
+def test_batch_emptied_by_compaction() -> None:
     data = encode(
         [], base_offset=102, base_sequence=7, last_offset_delta=1, max_timestamp=T + 5, compression="lz4", **PRODUCER
     )

@@ -1,4 +1,4 @@
-"""Every batch in the directories that Kafka wrote: read as Kafka reads it, and written again byte for byte."""
+"""Every batch in the directories that Kafka wrote is read as Kafka reads it, and encoded again byte for byte."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from tests.support.golden_batches import GOLDEN, GoldenPartition, partitions
 PARTITIONS = partitions()
 
 
-def test_there_are_some() -> None:
+def test_golden_directories_exist() -> None:
     assert {partition.case for partition in PARTITIONS} >= {"plain", "codecs"}
 
 
@@ -92,8 +92,8 @@ def test_views_hold_the_same(partition: GoldenPartition) -> None:
 
 
 def as_written(batch: RecordBatch) -> list[Record]:
-    """Its records with the times that their deltas make. Those of a LogAppendTime batch are the producer's still, which
-    no reader is shown: it takes clearing the bit."""
+    """The batch's records with timestamps computed from their deltas. A LogAppendTime batch still has the producer's,
+    which readers never return: this clears the bit."""
     data = bytearray(batch.raw)
     data[22] &= ~0x08
     (batch,) = decode(data, verify_crc=False)
@@ -101,7 +101,7 @@ def as_written(batch: RecordBatch) -> list[Record]:
 
 
 def rebuild(batch: RecordBatch) -> bytes:
-    """By encode() alone, out of records and of what a batch says of itself."""
+    """Rebuild the batch with encode(), from its records and its header fields."""
     stamped = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     return encode(
         as_written(batch),
@@ -124,7 +124,7 @@ def rebuild(batch: RecordBatch) -> bytes:
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=str)
 def test_batches_are_rebuilt(partition: GoldenPartition) -> None:
-    """Uncompressed ones to the byte; of the others the header, save length and checksum, and every record."""
+    """Uncompressed batches to the byte; of the others the header, except length and checksum, and every record."""
     for path in partition.logs():
         for batch in decode(path.read_bytes()):
             again, raw = rebuild(batch), bytes(batch.raw)
@@ -137,7 +137,7 @@ def test_batches_are_rebuilt(partition: GoldenPartition) -> None:
 
 
 def kind(batch: RecordBatch) -> str:
-    """What a byte-for-byte test must have met at least once."""
+    """The kinds of batches that a byte-for-byte test must meet at least once."""
     words = [
         "empty" if batch.count == 0 else "",
         "gaps" if 0 < batch.count <= batch.last_offset - batch.base_offset else "",
@@ -150,7 +150,7 @@ def kind(batch: RecordBatch) -> str:
     return " ".join(word for word in words if word)
 
 
-def test_every_kind_of_batch_is_among_them() -> None:
+def test_the_golden_files_hold_every_kind_of_batch() -> None:
     kinds = {
         kind(batch) for partition in PARTITIONS for path in partition.logs() for batch in decode(path.read_bytes())
     }
@@ -182,18 +182,18 @@ def test_every_kind_of_batch_is_among_them() -> None:
     }
 
 
-# KRaft's snapshots are batches too, in files of their own -------------------------------------------------------------
+# KRaft's snapshots are batches too, in separate files -----------------------------------------------------------------
 
 SNAPSHOTS = sorted(GOLDEN.glob("*/logdir/**/*.checkpoint"))
 
 
-def test_there_are_snapshots_of_the_metadata_log_too() -> None:
+def test_snapshots_of_the_metadata_log_exist() -> None:
     assert len([path for path in SNAPSHOTS if path.parent.name == "__cluster_metadata-0"]) == 3
 
 
 @pytest.mark.parametrize("path", SNAPSHOTS, ids=lambda path: f"{path.relative_to(GOLDEN).parts[0]}-{path.stem}")
-def test_snapshots_stand_between_header_and_footer_and_are_rebuilt(path: Path) -> None:
-    """Their offsets count from 0 without a gap: all that a manifest could say of them."""
+def test_snapshots_have_header_and_footer_and_are_rebuilt(path: Path) -> None:
+    """A manifest has no more to list: their offsets count from 0 without a gap."""
     data = path.read_bytes()
     batches = list(decode(data, path=path))
     records = list(iter_records(data, include_control=True))

@@ -1,4 +1,4 @@
-"""What KRaft's control records say, and their bytes: on-disk-format.md 3.6 and 10.7."""
+"""KRaft's control records: fields and bytes, on-disk-format.md 3.6 and 10.7."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ kraft_records = st.one_of(
 
 
 @pytest.mark.parametrize(
-    ("said", "crc", "records"),
+    ("example", "crc", "records"),
     [
         (EXAMPLES[0], "725319f0", "4400000008000000023000000000000103000000010000000002000200000001000000"),
         (EXAMPLES[1], "c7ac7804", "2a0000000800000003160000 0000018bcfe568000000"),
@@ -64,68 +64,68 @@ kraft_records = st.one_of(
         (EXAMPLES[3], "a89c5586", "1e00000008000000050a 000000010000"),
     ],
 )
-def test_a_record_is_made_as_kafka_makes_it(said: KRaftRecord, crc: str, records: str) -> None:
-    data = encode([(*said.record(), T)], is_control=True, leader_epoch=1)
+def test_a_record_is_encoded_as_kafka_does(example: KRaftRecord, crc: str, records: str) -> None:
+    data = encode([(*example.record(), T)], is_control=True, leader_epoch=1)
     assert data[61:].hex() == records.replace(" ", "")
     assert data[17:21].hex() == crc
 
 
-def test_what_kafka_wrote_is_written_alike() -> None:
+def test_kafkas_records_are_encoded_to_the_same_bytes() -> None:
     kinds = set()
     for path in sorted((HOME / "internal" / "logdir" / "__cluster_metadata-0").iterdir()):
         if path.suffix in (".log", ".checkpoint"):
             for record in iter_records(path.read_bytes(), include_control=True):
-                said = read_kraft(record.control_type, record.value)
-                if said is not None:
-                    assert said.record() == (record.key, record.value)
-                    kinds.add(type(said))
+                example = read_kraft(record.control_type, record.value)
+                if example is not None:
+                    assert example.record() == (record.key, record.value)
+                    kinds.add(type(example))
     assert kinds == set(NAMES)
 
 
 @given(kraft_records)
-def test_what_goes_in_comes_out(said: KRaftRecord) -> None:
-    data = encode([(*said.record(), T)], is_control=True)
+def test_round_trip(example: KRaftRecord) -> None:
+    data = encode([(*example.record(), T)], is_control=True)
     (record,) = iter_records(data, include_control=True)
-    assert record.control_type == NAMES[type(said)]
-    assert read_kraft(record.control_type, record.value) == said
+    assert record.control_type == NAMES[type(example)]
+    assert read_kraft(record.control_type, record.value) == example
 
 
-@pytest.mark.parametrize("said", EXAMPLES, ids=lambda said: NAMES[type(said)])
-def test_bytes_that_break_off(said: KRaftRecord) -> None:
-    _, value = said.record()
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: NAMES[type(example)])
+def test_truncated_bytes(example: KRaftRecord) -> None:
+    _, value = example.record()
     for size in range(len(value)):
-        with pytest.raises(CorruptBatch, match=NAMES[type(said)]):
-            read_kraft(NAMES[type(said)], value[:size])
+        with pytest.raises(CorruptBatch, match=NAMES[type(example)]):
+            read_kraft(NAMES[type(example)], value[:size])
     with pytest.raises(CorruptBatch):
-        read_kraft(NAMES[type(said)], None)
+        read_kraft(NAMES[type(example)], None)
     with pytest.raises(CorruptBatch, match="version -1"):
-        read_kraft(NAMES[type(said)], b"\xff\xff" + value[2:])
+        read_kraft(NAMES[type(example)], b"\xff\xff" + value[2:])
 
 
 @given(st.sampled_from(EXAMPLES), st.binary(max_size=60))
-def test_any_bytes_are_a_value_or_corruption(said: KRaftRecord, value: bytes) -> None:
+def test_any_bytes_decode_or_raise_corruption(example: KRaftRecord, value: bytes) -> None:
     try:
-        found = read_kraft(NAMES[type(said)], value)
+        found = read_kraft(NAMES[type(example)], value)
     except CorruptBatch:
         return
-    assert type(found) is type(said)
+    assert type(found) is type(example)
 
 
-def test_lengths_that_lie_allocate_nothing() -> None:
+def test_invalid_lengths_allocate_nothing() -> None:
     for claimed in ("ffffffff0f", "ffffffffff", "808080808080"):
         with pytest.raises(CorruptBatch):
             read_kraft("kraft_voters", bytes.fromhex("0000" + claimed))
 
 
-def test_newer_versions_tags_and_directories_are_read_over() -> None:
-    tags = "02 05 03 aabbcc 09 00"  # two fields that nobody here knows
+def test_newer_versions_tags_and_directories_are_skipped() -> None:
+    tags = "02 05 03 aabbcc 09 00"  # two unknown fields
     assert read_kraft("kraft_version", bytes.fromhex(f"0007 0001 {tags}")) == KRaftVersion(1)
     directory = "00112233445566778899aabbccddeeff"
     with_directory = bytes.fromhex(f"0001 00000001 02 00000005{directory}{tags} 01 00")
     assert read_kraft("leader_change", with_directory) == LeaderChange(1, (5,), ())
 
 
-def test_what_is_no_kraft_record() -> None:
+def test_other_bytes_are_not_a_kraft_record() -> None:
     assert read_kraft("commit", marker("commit", 1)[1]) is None
     assert read_kraft("unknown", b"") is None
     assert read_kraft(None, b"value") is None

@@ -1,5 +1,5 @@
-"""A record that was read leaves key, value and headers where they lie until somebody asks: seen from outside only by
-what it holds on to, and by what it costs."""
+"""A lazy record leaves key, value and headers in the buffer until they are read: visible only by the references it
+holds and by its cost."""
 
 import gc
 import mmap
@@ -28,7 +28,7 @@ LOOKS: list[Callable[[Record], object]] = [
     lambda record: record.key,
     lambda record: record.value,
     lambda record: record.headers,
-    lambda record: getattr(record, "".join(["k", "ey"])),  # a name that is not the interned one
+    lambda record: getattr(record, "".join(["k", "ey"])),  # a name that is not interned
     repr,
     hash,
     pickle.dumps,
@@ -59,7 +59,7 @@ def test_every_field_of_a_lazy_record(compression: str | None) -> None:
 
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("compression", [None, "lz4"])
-def test_a_record_outlives_its_reader_and_lets_go_when_looked_into(
+def test_a_record_outlives_its_reader_and_releases_the_buffer_when_read(
     look: Callable[[Record], object], compression: str | None
 ) -> None:
     data = bytearray(batch(compression))
@@ -68,21 +68,21 @@ def test_a_record_outlives_its_reader_and_lets_go_when_looked_into(
         with pytest.raises(BufferError):
             data.append(0)
     look(record)
-    data.append(0)  # nobody holds it any more
+    data.append(0)  # no reference is left
     data[:] = bytes(len(data))
     assert (record.key, record.value, record.headers) == (b"key", b"value", ())
 
 
-def test_a_record_that_nobody_looked_into_lets_go_when_it_dies() -> None:
+def test_an_unread_record_releases_the_buffer_when_deleted() -> None:
     data = batch()
     before = sys.getrefcount(data)
     held = list(iter_records(data))
-    assert sys.getrefcount(data) == before + 1  # all records hold one source
+    assert sys.getrefcount(data) == before + 1  # all records share one reference
     del held
     assert sys.getrefcount(data) == before
 
 
-def test_the_offset_and_the_time_are_no_look() -> None:
+def test_reading_offset_and_timestamp_keeps_the_record_lazy() -> None:
     data = batch()
     before = sys.getrefcount(data)
     record = next(iter_records(data))
@@ -92,7 +92,7 @@ def test_the_offset_and_the_time_are_no_look() -> None:
     assert sys.getrefcount(data) == before
 
 
-def test_what_may_change_is_copied_at_once_unless_told_otherwise(tmp_path: Path) -> None:
+def test_mutable_sources_are_copied_at_once_by_default(tmp_path: Path) -> None:
     file = tmp_path / "batch"
     file.write_bytes(batch())
     with file.open("rb") as opened:
@@ -108,7 +108,7 @@ def test_what_may_change_is_copied_at_once_unless_told_otherwise(tmp_path: Path)
         assert [r.value for r in records] == [t[1] for t in TUPLES] * 2
 
 
-def test_a_mapped_file_cannot_be_closed_under_a_lazy_record(tmp_path: Path) -> None:
+def test_a_mapped_file_cannot_be_closed_while_a_lazy_record_exists(tmp_path: Path) -> None:
     file = tmp_path / "batch"
     file.write_bytes(batch())
     with file.open("rb") as opened:
@@ -120,7 +120,7 @@ def test_a_mapped_file_cannot_be_closed_under_a_lazy_record(tmp_path: Path) -> N
     mapped.close()
 
 
-def test_a_view_of_bytes_cannot_be_released_under_a_lazy_record() -> None:
+def test_a_view_of_bytes_cannot_be_released_while_a_lazy_record_exists() -> None:
     view = memoryview(batch())
     record = next(iter_records(view))
     with pytest.raises(BufferError):
@@ -139,15 +139,15 @@ def test_lazy_records_can_be_appended(compression: str | None, tmp_path: Path) -
         assert [(r.key, r.value, r.timestamp, list(r.headers)) for r in log.read()] == TUPLES * 2
 
 
-def test_a_log_may_close_under_its_records(tmp_path: Path) -> None:
+def test_a_log_may_close_while_its_records_exist(tmp_path: Path) -> None:
     with Log.open(tmp_path / "a-0") as log:
         log.append(TUPLES)
         records = list(log.read())
     assert [(r.key, r.value, r.timestamp, list(r.headers)) for r in records] == TUPLES
 
 
-def test_a_record_is_looked_into_while_it_is_being_looked_into() -> None:
-    """Making headers can run the collector, which may run anything: also a look into this very record."""
+def test_a_record_may_be_read_while_it_is_being_read() -> None:
+    """Creating headers can run the garbage collector, which may run any code, even a read of this record."""
     headers = [(f"h{n}", b"x") for n in range(40)]
     data = bytearray(encode([(b"key", b"value", T, headers)]))
     record = next(iter_records(data, lazy=True))
@@ -160,7 +160,7 @@ def test_a_record_is_looked_into_while_it_is_being_looked_into() -> None:
             try:
                 data.append(0)
             except BufferError:
-                seen.append("still held for the first look")
+                seen.append("still held for the first read")
 
     threshold = gc.get_threshold()
     gc.callbacks.append(collector_runs)
@@ -170,5 +170,5 @@ def test_a_record_is_looked_into_while_it_is_being_looked_into() -> None:
     finally:
         gc.set_threshold(*threshold)
         gc.callbacks.remove(collector_runs)
-    assert seen == [None, "still held for the first look"]
+    assert seen == [None, "still held for the first read"]
     data.append(0)

@@ -64,8 +64,8 @@ def test_a_log_that_ends_in_magic_1(name: str, loader_cases: dict[str, golden.Lo
     assert sum(validate(data) for data in logs) == len(got)
 
 
-def test_a_log_of_magic_1_compacts_to_what_kafkas_cleaner_leaves() -> None:
-    """Its verdict holds the newest record of each key, from plain messages and from gzip wrappers with gaps."""
+def test_compacting_magic_1_leaves_what_kafkas_cleaner_leaves() -> None:
+    """Kafka's outcome holds the latest record of each key, from plain messages and from gzip wrappers with gaps."""
     case = golden.HOME / "cleaner" / "legacy-v1"
     logs = [path.read_bytes() for path in sorted((case / "before").glob("*/*.log"))]
     records = [record for data in logs for record in iter_records(data)]
@@ -84,7 +84,7 @@ def test_a_log_of_magic_1_compacts_to_what_kafkas_cleaner_leaves() -> None:
         (1, "39268c33 01 00 0000018bcfe56800 00000001 6b 00000001 76"),
     ],
 )
-def test_the_format_pages_examples(magic: int, text: str) -> None:
+def test_the_examples_of_the_format_docs(magic: int, text: str) -> None:
     body = bytes.fromhex(text)
     data = (7).to_bytes(8, "big") + len(body).to_bytes(4, "big") + body
     assert rows(data) == [Row(7, T if magic else -1, 0 if magic else -1, b"k", b"v")]
@@ -113,9 +113,9 @@ PEERS = [
 
 
 @pytest.mark.parametrize(("builder", "magic", "codec"), PEERS)
-def test_we_read_what_other_clients_write(builder, magic: int, codec: int) -> None:
-    """Their wrappers stand at offset 0. lz4 in magic 0 has a test of its own: one of them refuses it, the other needs
-    a library for it."""
+def test_batches_of_other_clients_are_read(builder, magic: int, codec: int) -> None:
+    """Their wrappers stand at offset 0. lz4 in magic 0 has a separate test: one client refuses it, the other needs a
+    library for it."""
     made = builder(magic, codec, 1 << 30)
     want = []
     for n in range(2000):
@@ -139,20 +139,20 @@ def test_offsets_of_magic_0_are_absolute() -> None:
 
 
 @pytest.mark.parametrize("inner", [[0, 1, 2], [4, 5, 6], [0, 5, 6]])
-def test_in_magic_1_the_last_offset_is_the_wrappers(inner: list[int]) -> None:
+def test_in_magic_1_the_wrapper_has_the_last_offset(inner: list[int]) -> None:
     (batch,) = decode(wrap(1, 1000, messages(1, inner), timestamp=T))
     assert [record.offset for record in batch] == [1000 - inner[-1] + n for n in inner]
     assert batch.last_offset == 1000
 
 
-def test_a_wrapper_at_0_has_not_been_numbered() -> None:
+def test_a_wrapper_at_offset_0_has_no_offsets_assigned() -> None:
     for magic in (0, 1):
         (batch,) = decode(wrap(magic, 0, messages(magic, range(5))))
         assert [record.offset for record in batch] == list(range(5))
         assert batch.last_offset == 4
 
 
-def test_log_append_time_is_the_wrappers() -> None:
+def test_log_append_time_comes_from_the_wrapper() -> None:
     inner = messages(1, range(3))
     data = wrap(1, 12, inner, timestamp=T + 77, attributes=GZIP | 8)
     assert [(row.timestamp, row.timestamp_type) for row in rows(data)] == [(T + 77, 1)] * 3
@@ -160,15 +160,15 @@ def test_log_append_time_is_the_wrappers() -> None:
     assert (batch.timestamp_type, batch.max_timestamp) == (1, T + 77)
     plain = encode_message(Message(1, 3, b"k", None, T + 5, 8))
     assert rows(plain) == [Row(3, T + 5, 1, b"k", None)]
-    # The bit of a message within says nothing; nor does magic 0 know it.
+    # The bit of an inner message has no meaning; magic 0 does not have it.
     marked = encode_message(Message(1, 0, None, b"v", T, 8))
     assert rows(wrap(1, 12, [marked], timestamp=T + 77)) == [Row(12, T, 0, None, b"v")]
     assert rows(encode_message(Message(0, 3, b"k", b"v", attributes=8))) == [Row(3, -1, -1, b"k", b"v")]
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_bits_that_came_later_say_nothing(magic: int) -> None:
-    """Nothing of control batches, transactions or delete horizons."""
+def test_attribute_bits_of_magic_2_are_ignored(magic: int) -> None:
+    """Control batches, transactions and delete horizons do not exist there."""
     data = encode_message(Message(magic, 3, b"k", b"v", T, 0xF0))
     (record,) = iter_records(data, include_control=False)
     assert (record.is_control, record.is_transactional, record.control_type) == (False, False, None)
@@ -190,7 +190,7 @@ def test_codecs(magic: int, codec: int) -> None:
 def test_only_magic_0_may_have_the_wrong_lz4_header_checksum(size: bool) -> None:
     for magic in (0, 1):
         frame = bytearray(lz4.frame.compress(b"".join(messages(magic, range(10))), block_linked=False, store_size=size))
-        frame[14 if size else 6] ^= 0x98  # without size that is 0x1a, which the clients of old wrote, for 0x82
+        frame[14 if size else 6] ^= 0x98  # without size: 0x1a, which old clients wrote instead of 0x82
         data = wrapped(magic, LZ4, bytes(frame))
         if magic == 0:
             assert len(rows(data)) == 10
@@ -200,7 +200,7 @@ def test_only_magic_0_may_have_the_wrong_lz4_header_checksum(size: bool) -> None
             rows(data)
 
 
-def test_columns_say_that_magic_0_has_no_timestamps() -> None:
+def test_columns_of_magic_0_have_no_timestamps() -> None:
     data = wrap(0, 3, messages(0, range(4))) + b"".join(messages(1, [4])) + encode([(b"k", b"v", T)], base_offset=5)
     table = pa.table(pa.record_batch(columns(data)))
     table.validate(full=True)
@@ -220,14 +220,14 @@ def test_all_three_magics_in_a_row() -> None:
     assert [row.offset for row in rows(data, start=3, stop=5)] == [3, 4]
     batches = list(decode(data))
     assert [(batch.magic, len(batch)) for batch in batches] == [(0, 1), (1, 4), (2, 1)]
-    # Batches read in any order, and again, are the same: what one read holds on to is never taken for another.
+    # Batches read in any order, and again, are the same: a cached wrapper is never used for another.
     for batch in [*reversed(batches), *batches]:
         assert [record.offset for record in batch] == list(range(batch.base_offset, batch.next_offset))
 
 
 def test_a_wrapper_around_messages_of_the_other_magic() -> None:
-    """As cleaners of Kafka 0.10 left some (KAFKA-4298): the wrapper says where its messages stand, each message whether it
-    has a time."""
+    """As cleaners of Kafka 0.10 left some (KAFKA-4298): the wrapper's magic decides the offsets of its messages, each
+    message's own whether it has a timestamp."""
     outside_1 = wrap(1, 9, messages(0, [0, 1, 2]), timestamp=T + 50)
     outside_0 = wrap(0, 9, messages(1, [7, 8, 9]))
     assert [(row.offset, row.timestamp) for row in rows(outside_1)] == [(7, -1), (8, -1), (9, -1)]
@@ -237,7 +237,7 @@ def test_a_wrapper_around_messages_of_the_other_magic() -> None:
         assert rows(data) == reference.decode(data)
 
 
-# What is refused ----------------------------------------------------------------------------------------------------
+# Errors -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_wrapper_around_messages_of_the_other_magic() -> None:
         ),
     ],
 )
-def test_it_is_refused_with_its_place(data: bytes, words: str) -> None:
+def test_errors_have_their_position(data: bytes, words: str) -> None:
     good = messages(1, [0])[0]
     for path in (None, "old.log"):
         for function in (lambda **o: list(decode(good + data, **o)), lambda **o: rows(good + data, **o), validate_at):
@@ -279,7 +279,7 @@ def validate_at(data: bytes, **options) -> int:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_checksums_within_count(magic: int) -> None:
+def test_checksums_of_inner_messages_are_checked(magic: int) -> None:
     inner = messages(magic, [0, 1, 2])
     inner[1] = inner[1][:-1] + b"\x07"
     data = wrap(magic, 2, inner)
@@ -293,8 +293,8 @@ def test_checksums_within_count(magic: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_readers_pass_by_what_validation_does_not(magic: int) -> None:
-    """Bytes behind a value, and half a message behind the last one: Kafka's iterators do not look at them."""
+def test_readers_ignore_extra_bytes_and_validation_does_not(magic: int) -> None:
+    """Bytes after a value, and half a message after the last one: Kafka's iterators ignore them."""
     slack = seal(3, messages(magic, [3])[0][16:] + b"!!")
     cut = wrap(magic, 2, [*messages(magic, range(3)), messages(magic, [3])[0][:-1]])
     inside = wrap(magic, 3, [*messages(magic, range(3)), slack])
@@ -304,7 +304,7 @@ def test_readers_pass_by_what_validation_does_not(magic: int) -> None:
             validate(data)
 
 
-def test_validation_wants_offsets_that_rise() -> None:
+def test_validation_requires_rising_offsets() -> None:
     data = wrap(1, 9, messages(1, [0, 3, 2, 4]))
     assert [row.offset for row in rows(data)] == [5, 8, 7, 9]
     with pytest.raises(CorruptBatch) as caught:
@@ -314,7 +314,7 @@ def test_validation_wants_offsets_that_rise() -> None:
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_bombs_stop(magic: int, codec: int) -> None:
+def test_compression_bombs_stop(magic: int, codec: int) -> None:
     payload = bytes(compress(codec, bytes((64 << 20) + 1)))
     data = wrapped(magic, codec, payload)
     for function in (rows, columns, validate):
@@ -323,8 +323,8 @@ def test_bombs_stop(magic: int, codec: int) -> None:
         assert (caught.value.position, caught.value.offset) == (0, 9)
 
 
-def test_many_small_messages_take_no_more_than_they_are() -> None:
-    """The records of a set need fewer bytes than its messages; nothing is made of a count."""
+def test_many_small_messages_take_little_memory() -> None:
+    """The records of a set need fewer bytes than its messages; nothing is allocated by a count."""
     plain = b"".join(encode_message(Message(0, n, None, None)) for n in range(200_000))
     data = wrapped(0, GZIP, gzip.compress(plain), offset=199_999)
     tracemalloc.start()
@@ -336,7 +336,7 @@ def test_many_small_messages_take_no_more_than_they_are() -> None:
     assert peak < 3 * len(plain)
 
 
-# Anything at all ----------------------------------------------------------------------------------------------------
+# Random bytes -------------------------------------------------------------------------------------------------------
 
 MIXED = [
     *messages(0, [10]),
@@ -350,7 +350,7 @@ COUNTS = [1, 3, 1, 3, 3, 2]
 
 
 def read(data: bytes) -> tuple[list[Row], bool]:
-    """What comes out, and whether it ended well."""
+    """The records, and whether the end was reached without an error."""
     got = []
     position = None
     try:
@@ -368,7 +368,7 @@ def without_offsets(found: list[Row]) -> list[tuple]:
     return [(row.timestamp, row.timestamp_type, row.key, row.value) for row in found]
 
 
-def test_cut_anywhere() -> None:
+def test_truncation_at_any_byte() -> None:
     data = b"".join(MIXED)
     whole = rows(data)
     ends, records = [0], [0]
@@ -396,11 +396,11 @@ def test_flip_any_bit() -> None:
             for bit in range(8):
                 broken = flip(data, at, bit)
                 got, well = read(broken)
-                if well and at - start < 8:  # the offset lies outside the checksum
+                if well and at - start < 8:  # the offset is outside the checksum
                     assert without_offsets(got) == without_offsets(whole)
                 else:
                     assert got == whole[:before]
-                if well and at - start >= 8:  # a longer size, or a header of magic 2 that is longer: not all there yet
+                if well and at - start >= 8:  # a larger size, or magic 2 with a longer header: incomplete
                     assert 8 <= at - start < 12 or at - start == 16
                 if at - start >= 8:
                     with pytest.raises(CorruptBatch):
@@ -412,7 +412,7 @@ def test_flip_any_bit() -> None:
         before += count
 
 
-def test_flip_any_bit_under_a_good_checksum() -> None:
+def test_flip_any_bit_under_a_valid_checksum() -> None:
     for piece in MIXED:
         for at in range(16, len(piece)):
             for bit in range(8):
@@ -432,7 +432,7 @@ timestamps = st.integers(-(2**63), 2**63 - 1)
 
 @st.composite
 def message_sets(draw: st.DrawFn) -> bytes:
-    """What a log may hold at one place: a message, or a wrapper, with gaps as compaction leaves them."""
+    """A message set as it may stand in a log: a message, or a wrapper, with gaps as compaction leaves them."""
     magic = draw(st.sampled_from((0, 1)))
     attributes = draw(st.sampled_from((0, 8))) if magic else 0
     base = draw(st.integers(0, 2**40) | st.integers(2**63 - 2**33, 2**63 - 2**32))
@@ -452,7 +452,7 @@ def test_the_reference_reads_the_same(sets: list[bytes]) -> None:
     data = b"".join(sets)
     try:
         want = reference.decode(data)
-    except Malformed:  # a wrapper that came to stand before its messages
+    except Malformed:  # a wrapper whose offset is below its messages'
         with pytest.raises(CorruptBatch):
             rows(data)
         return
@@ -466,7 +466,7 @@ def test_the_reference_reads_the_same(sets: list[bytes]) -> None:
 
 
 def reseal_all(plain: bytes) -> bytes:
-    """Every whole message of a set with the checksum that it has now, as far as sizes lead."""
+    """Every whole message of a set with a recomputed checksum, as far as sizes lead."""
     out, at = bytearray(plain), 0
     while len(out) - at >= 16:
         size = int.from_bytes(out[at + 8 : at + 12], "big", signed=True)
@@ -478,7 +478,7 @@ def reseal_all(plain: bytes) -> bytes:
 
 
 @given(st.sampled_from((0, 1)), st.integers(1, 5), st.integers(0, 30), mutations(3), st.booleans())
-def test_the_reference_agrees_about_what_is_good(
+def test_the_reference_agrees_on_validity(
     magic: int, count: int, offset: int, steps: list[Step], outside: bool
 ) -> None:
     plain = b"".join(messages(magic, range(count)))
@@ -488,9 +488,7 @@ def test_the_reference_agrees_about_what_is_good(
     try:
         want = reference.decode(data)
     except Malformed:
-        if (
-            outside
-        ):  # a message cut short, or a header of magic 2 that is longer: not all there yet, no error to a reader
+        if outside:  # a truncated message, or magic 2 with a longer header: incomplete, no error to a reader
             with pytest.raises(CorruptBatch):
                 validate(data)
         else:
@@ -501,7 +499,7 @@ def test_the_reference_agrees_about_what_is_good(
         assert columns(data, start=-(2**63)).num_rows == len(want)
 
 
-def test_errors_in_a_mapped_files_name_say_where(tmp_path: Path) -> None:
+def test_errors_name_a_mapped_file_and_position(tmp_path: Path) -> None:
     data = b"".join(MIXED)
     at = len(data) - 1
     broken = flip(data, at)

@@ -1,4 +1,4 @@
-"""Parallel lists, and records one by one, make the bytes that tuples make."""
+"""Parallel lists, and records added one by one, encode to the same bytes as tuples."""
 
 import array
 
@@ -19,7 +19,7 @@ KEYS, VALUES, STAMPS, HEADERS = (list(column) for column in zip(*ROWS, strict=Tr
 
 
 @pytest.mark.parametrize("stamps", [STAMPS, tuple(STAMPS), array.array("q", STAMPS), np.array(STAMPS)], ids=type)
-def test_lists_are_tuples(stamps) -> None:
+def test_lists_encode_as_tuples(stamps) -> None:
     assert encode(Lists(KEYS, VALUES, stamps, HEADERS)) == encode(ROWS)
     assert encode(Lists(KEYS, VALUES, stamps)) == encode([row[:3] for row in ROWS])
     assert encode(Lists(None, tuple(VALUES), stamps)) == encode([(None, *row[1:3]) for row in ROWS])
@@ -28,7 +28,7 @@ def test_lists_are_tuples(stamps) -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
-def test_lists_are_cut_as_tuples_are(compression) -> None:
+def test_lists_are_split_into_batches_as_tuples(compression) -> None:
     def groups(records) -> list[bytes]:
         source = Encoder(
             records,
@@ -56,7 +56,7 @@ def test_any_records(rows) -> None:
     assert bytes(builder.build()) == want
 
 
-def test_lists_that_do_not_fit_together() -> None:
+def test_lists_of_different_lengths_or_types_raise() -> None:
     for bad in (
         lambda: Lists([b"k"], []),
         lambda: Lists(None, [b"v"], [1, 2]),
@@ -76,7 +76,7 @@ def test_lists_that_do_not_fit_together() -> None:
         Lists(None, iter([b"v"]))
 
 
-def test_a_list_that_shrinks_on_the_way_is_noticed() -> None:
+def test_a_list_that_shrinks_during_encoding_raises() -> None:
     values = [b"1", b"2", b"3"]
 
     class Shrinks:
@@ -88,17 +88,17 @@ def test_a_list_that_shrinks_on_the_way_is_noticed() -> None:
         encode(Lists(None, values, [T, Shrinks(), T]))
 
 
-def test_errors_say_which_record() -> None:
+def test_errors_name_the_record() -> None:
     with pytest.raises(TypeError, match=r"record 1: the value is str.*\.encode\(\)"):
         encode(Lists(None, [b"v", "text"]))
     with pytest.raises(InvalidTimestamp, match="record 1"):
         encode(Lists(None, [b"v", b"w"], array.array("q", [T, -5])))
 
 
-# One by one -----------------------------------------------------------------------------------------------------------
+# One record at a time -------------------------------------------------------------------------------------------------
 
 
-def test_a_builder_begins_anew() -> None:
+def test_a_builder_can_be_reused() -> None:
     builder = BatchBuilder(base_offset=40, compression="lz4", leader_epoch=3, producer_id=9, producer_epoch=1)
     for row in ROWS:
         builder.append(*row)
@@ -116,7 +116,7 @@ def test_a_builder_begins_anew() -> None:
         builder.build()
 
 
-def test_what_is_refused_leaves_the_batch_as_it_was() -> None:
+def test_a_refused_record_leaves_the_batch_unchanged() -> None:
     builder = BatchBuilder()
     builder.append(b"a", b"1", T)
     for bad in (("text", b"v"), (b"k", b"v", -2), (b"k", b"v", 2**70), (b"k", b"v", T, [("h", 5)]), (b"k", 5)):
@@ -129,7 +129,7 @@ def test_what_is_refused_leaves_the_batch_as_it_was() -> None:
     assert bytes(builder.build()) == encode([(b"a", b"1", T), (b"b", b"2", T + 1)])
 
 
-def test_a_group_of_a_builder_can_be_placed() -> None:
+def test_a_group_of_a_builder_can_be_assigned_offsets() -> None:
     builder = BatchBuilder(base_offset=5)
     builder.extend([Record(b"k", b"v", T)] * 3)
     group = builder.build()
@@ -138,7 +138,7 @@ def test_a_group_of_a_builder_can_be_placed() -> None:
     assert (batch.base_offset, batch.last_offset, batch.leader_epoch) == (100, 102, 7)
 
 
-def test_a_builder_is_not_entered_twice() -> None:
+def test_a_builder_is_not_reentrant() -> None:
     builder = BatchBuilder()
 
     def records():

@@ -1,4 +1,4 @@
-"""Ten thousand times over, nothing grows; and what is pooled is nobody else's while somebody can see it."""
+"""Ten thousand calls do not grow memory, and a pooled buffer is not reused while a view of it exists."""
 
 import array
 import contextlib
@@ -19,13 +19,13 @@ from tests.support.resources import Growth, growth
 
 T = 1_700_000_000_000
 TIMES = 10_000
-TIMES_EACH = 3_000  # of several buffers, one after the other
+TIMES_EACH = 3_000  # of several buffers in sequence
 RECORDS = [(b"key %d" % n, bytes(100), T + n, [("h", b"1")]) for n in range(20)]
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 PLAIN = encode(RECORDS)
 DATA = b"".join(encode(RECORDS, base_offset=20 * i, compression=c) for i, c in enumerate((None, "lz4", "zstd")))
 OLD = [encode_message(Message(1, n, b"k", bytes(50), T)) for n in range(5)]
-DOORS = {
+READERS = {
     "decode": lambda data: [list(batch) for batch in decode(data)],
     "iter_records": lambda data: list(iter_records(data, include_control=True)),
     "columns": lambda data: columns(data, include_control=True).__arrow_c_array__(),
@@ -54,15 +54,15 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_ten_thousand_good_parses_leave_nothing_behind(door: str) -> None:
-    read, buffers = DOORS[door], list(GOOD.values())
+@pytest.mark.parametrize("reader", READERS)
+def test_ten_thousand_valid_parses_leak_nothing(reader: str) -> None:
+    read, buffers = READERS[reader], list(GOOD.values())
     nothing(growth(lambda: [read(data) for data in buffers], TIMES_EACH))
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_ten_thousand_bad_parses_leave_nothing_behind(door: str) -> None:
-    read, met = DOORS[door], set()
+@pytest.mark.parametrize("reader", READERS)
+def test_ten_thousand_invalid_parses_leak_nothing(reader: str) -> None:
+    read, met = READERS[reader], set()
 
     def work() -> None:
         for name, data in BAD.items():
@@ -72,12 +72,12 @@ def test_ten_thousand_bad_parses_leave_nothing_behind(door: str) -> None:
                 met.add(name)
 
     nothing(growth(work, TIMES_EACH))
-    # Half a batch at the end is none of the errors of who reads on as bytes come.
-    assert met == BAD.keys() - ({"cut"} if door in ("iter_records", "columns", "views") else set())
+    # A partial batch at the end is not an error for a reader that waits for more bytes.
+    assert met == BAD.keys() - ({"cut"} if reader in ("iter_records", "columns", "views") else set())
 
 
 def nothing(left: Growth) -> None:
-    """One allocation that is forgotten each time would show, in the second or the third."""
+    """A leak of one allocation per call would show in the second or third run."""
     assert left.allocated < 64 << 10, left
     assert left.blocks < 500, left
     assert left.resident < 2 << 20, left
@@ -142,7 +142,7 @@ def build_broken() -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_nothing_grows(work, times: int) -> None:
+def test_memory_does_not_grow(work, times: int) -> None:
     nothing(growth(work, times))
 
 
@@ -168,13 +168,13 @@ def test_a_view_pins_the_bytes_of_its_group() -> None:
     assert validate(view) == 2_000
 
 
-def test_groups_side_by_side_share_nothing() -> None:
+def test_concurrent_groups_share_no_buffer() -> None:
     groups = [group_of(bytes([65 + n])) for n in range(8)]
     for n, group in enumerate(groups):
         assert {record.value for record in iter_records(group)} == {bytes([65 + n]) * 500}
 
 
-def test_arrays_in_a_consumers_hands_keep_their_buffers() -> None:
+def test_exported_arrays_keep_their_buffers() -> None:
     data = encode([(b"key %d" % n, b"a" * 500, T + n) for n in range(2_000)])
     other = encode([(b"another %d" % n, b"b" * 500, T - n) for n in range(2_000)])
     first = pa.record_batch(columns(data))
@@ -189,8 +189,8 @@ def test_arrays_in_a_consumers_hands_keep_their_buffers() -> None:
     assert values.to_pylist() == [b"a" * 500] * 50
 
 
-def test_threads_give_buffers_back_while_others_take_them() -> None:
-    """Columns are decoded without the GIL, and pyarrow releases them on whatever thread lets go last."""
+def test_threads_return_buffers_while_others_take_them() -> None:
+    """Columns are decoded without the GIL, and pyarrow releases them on the thread that drops the last reference."""
     data = [encode([(b"key", bytes([n]) * 200, T)] * 1_000) for n in range(4)]
     held: list[pa.RecordBatch | None] = [None] * 4
     wrong = []
@@ -200,7 +200,7 @@ def test_threads_give_buffers_back_while_others_take_them() -> None:
             batch = pa.record_batch(columns(data[n]))
             if set(batch.column("value").to_pylist()) != {bytes([n]) * 200}:
                 wrong.append((n, turn))
-            held[(n + turn) % 4] = batch  # and so lets go of another thread's
+            held[(n + turn) % 4] = batch  # drops another thread's
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
     for thread in threads:
@@ -210,9 +210,9 @@ def test_threads_give_buffers_back_while_others_take_them() -> None:
     assert wrong == []
 
 
-def test_megabytes_are_built_in_memory_that_was_touched_before() -> None:
+def test_large_groups_reuse_touched_memory() -> None:
     data = bytes(memoryview(group_of(b"a")))
-    # What malloc does by itself when it feels like it: memory that was freed goes back to the kernel.
+    # malloc may do this by itself at any time: return freed memory to the kernel.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
 
     def faults_of(work) -> int:
@@ -224,6 +224,6 @@ def test_megabytes_are_built_in_memory_that_was_touched_before() -> None:
                 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 10
 
-    # A MiB of fresh memory would be 256 of them.
+    # A MiB of fresh memory would cause 256 faults.
     assert faults_of(lambda: group_of(b"a")) < 100
     assert faults_of(lambda: columns(data)) < 100

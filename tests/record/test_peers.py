@@ -1,4 +1,4 @@
-"""Other readers and writers of record batches agree with ours."""
+"""Other readers and writers of record batches agree with klog's."""
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
@@ -21,7 +21,7 @@ RECORDS = [
 ]
 CODECS = [(0, None), (1, "gzip"), (2, "snappy"), (3, "lz4"), (4, "zstd")]
 NAMES = [name or "none" for _, name in CODECS]
-# kafka-python's snappy wants a library with system headers; aiokafka's is the same cramjam as ours.
+# kafka-python's snappy needs a library with system headers; aiokafka uses cramjam, as klog does.
 KAFKA_PYTHON_CODECS = [(codec, name) for codec, name in CODECS if name != "snappy"]
 READERS = [
     *(pytest.param(AioRecords, name, id=f"aiokafka-{name}") for _, name in CODECS),
@@ -43,14 +43,14 @@ def our_rows(data) -> list[tuple]:
 
 
 @pytest.mark.parametrize(("reader", "compression"), READERS)
-def test_they_read_ours(reader, compression: str | None) -> None:
+def test_peers_read_klogs_batches(reader, compression: str | None) -> None:
     data = encode(RECORDS, base_offset=1000, compression=compression) + encode(RECORDS[:3], base_offset=9000)
     assert peer_rows(reader(data)) == our_rows(data)
     assert len(our_rows(data)) == 3003
 
 
 @pytest.mark.parametrize(("codec", "compression"), CODECS)
-def test_we_read_aiokafka(codec: int, compression: str | None) -> None:
+def test_klog_reads_aiokafka(codec: int, compression: str | None) -> None:
     builder = AioBuilder(2, codec, 0, -1, -1, -1, 1 << 30)
     for n, (key, value, timestamp, headers) in enumerate(RECORDS):
         builder.append(n, timestamp, key, value, headers)
@@ -60,7 +60,7 @@ def test_we_read_aiokafka(codec: int, compression: str | None) -> None:
 
 
 @pytest.mark.parametrize(("codec", "compression"), KAFKA_PYTHON_CODECS)
-def test_we_read_kafka_python(codec: int, compression: str | None) -> None:
+def test_klog_reads_kafka_python(codec: int, compression: str | None) -> None:
     builder = KafkaPythonBuilder(magic=2, compression_type=codec, batch_size=1 << 30)
     for key, value, timestamp, headers in RECORDS:
         builder.append(timestamp=timestamp, key=key, value=value, headers=headers)
@@ -83,8 +83,8 @@ def test_plain_batches_are_the_same_bytes() -> None:
 
 
 def peer_description(batch) -> tuple:
-    """What of described() they tell: neither counts records, and aiokafka hides the leader epoch and the base sequence's
-    end. A record's time is -1 or None where it has none."""
+    """The part of described() that peers return: neither counts records, and aiokafka hides the leader epoch and the
+    last sequence. A record's timestamp is -1 or None if it has none."""
     stamped = batch.timestamp_type == 1
     return (
         batch.base_offset,

@@ -1,5 +1,5 @@
-"""Whoever points into a buffer holds it, for exactly as long: iterators, batches, raw views, Arrow views, a record on its
-way in. (What Arrow's consumers hold has a file of its own, test_views.py.)"""
+"""A view into a buffer holds it exactly as long as it lives: iterators, batches, raw views, Arrow views, a record being
+encoded. (What Arrow's consumers hold has its own file, test_views.py.)"""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ every_holder = pytest.mark.parametrize("name", HOLDERS)
 
 
 @every_holder
-def test_a_buffer_is_held_while_somebody_points_into_it(name: str) -> None:
+def test_a_buffer_is_held_while_a_pointer_into_it_exists(name: str) -> None:
     source = bytearray(DATA)
     holder = HOLDERS[name](source)
     assert held(source)
@@ -71,7 +71,7 @@ def test_a_buffer_is_held_while_somebody_points_into_it(name: str) -> None:
 
 
 @every_holder
-def test_a_mapped_file_cannot_be_closed_under_it(name: str, tmp_path: Path) -> None:
+def test_a_mapped_file_cannot_be_closed_meanwhile(name: str, tmp_path: Path) -> None:
     (tmp_path / "x.log").write_bytes(DATA)
     with (tmp_path / "x.log").open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -83,7 +83,7 @@ def test_a_mapped_file_cannot_be_closed_under_it(name: str, tmp_path: Path) -> N
 
 
 @every_holder
-def test_every_reference_is_given_back(name: str) -> None:
+def test_every_reference_is_released(name: str) -> None:
     data, broken = bytes(bytearray(DATA)), bytes(bytearray(BROKEN))
     before = sys.getrefcount(data), sys.getrefcount(broken)
     for _ in range(50):
@@ -93,7 +93,7 @@ def test_every_reference_is_given_back(name: str) -> None:
     assert (sys.getrefcount(data), sys.getrefcount(broken)) == before
 
 
-def test_a_view_outlives_whoever_made_it() -> None:
+def test_a_view_outlives_its_maker() -> None:
     source = bytearray(DATA)
     batches = decode(source)
     first, second = batches
@@ -103,8 +103,8 @@ def test_a_view_outlives_whoever_made_it() -> None:
     assert held(source)
     assert [bytes(raw) for raw in raws] == [PLAIN, PACKED]
     with pytest.raises(TypeError):
-        raws[0][0] = 1  # a view to read
-    source[0] ^= 0x40  # of the bytes themselves, no copy
+        raws[0][0] = 1  # read-only
+    source[0] ^= 0x40  # a view of the bytes, not a copy
     assert raws[0][0] == 0x40
     raws[0].release()
     assert held(source)
@@ -119,8 +119,8 @@ def test_records_and_copies_hold_nothing() -> None:
     assert len(kept) == 4
 
 
-def test_who_comes_to_an_end_lets_go() -> None:
-    """By the last record, by close() and by an error, though it lives on itself."""
+def test_a_finished_iterator_releases_its_buffer() -> None:
+    """At the last record, at close() and on an error, while the iterator itself lives on."""
     source = bytearray(DATA)
     batches, records = decode(source), iter_records(source)
     batches_count, records_count = sum(1 for _ in batches), sum(1 for _ in records)
@@ -143,12 +143,12 @@ def test_who_comes_to_an_end_lets_go() -> None:
 
 
 def collected(make: Callable[[bytearray | memoryview], None], data: bytes, *, view: bool) -> list[str]:
-    """What is wrong after the collector has found the garbage of make(source). In a child: where a memoryview is cleared
-    under its users, the interpreter itself may fall."""
+    """Problems found after the garbage collector has freed make(source). Runs in a child process: where a memoryview is
+    cleared under its users, the interpreter may crash."""
 
     def work() -> list[str]:
         wrong: list[str] = []
-        sys.unraisablehook = lambda told: wrong.append(repr(told.exc_value))
+        sys.unraisablehook = lambda report: wrong.append(repr(report.exc_value))
         source = bytearray(data)
         gc.disable()
         make(memoryview(source) if view else source)
@@ -167,9 +167,9 @@ either_source = pytest.mark.parametrize("view", [False, True], ids=["the source 
 
 @either_source
 @every_holder
-def test_the_collector_lets_go_as_everybody_does(name: str, view: bool) -> None:
+def test_the_garbage_collector_releases_buffers(name: str, view: bool) -> None:
     def in_a_cycle(data: bytearray | memoryview) -> None:
-        cell = [HOLDERS[name](data), data]  # younger than these, and so cleared after them
+        cell = [HOLDERS[name](data), data]  # younger than these, so cleared after them
         cell.append(cell)
 
     assert collected(in_a_cycle, DATA, view=view) == []
@@ -177,7 +177,7 @@ def test_the_collector_lets_go_as_everybody_does(name: str, view: bool) -> None:
 
 @either_source
 def test_an_error_that_is_kept_with_its_frames(view: bool) -> None:
-    """Its traceback holds the frame, and the frame what it read; a cycle, once the frame holds the error."""
+    """Its traceback holds the frame, and the frame the buffer; a cycle, once the frame holds the error."""
 
     def read(data: bytearray | memoryview) -> None:
         kept = []
@@ -206,7 +206,7 @@ def encoder_of(records: object) -> Encoder:
 
 
 def test_a_record_is_held_until_it_is_written() -> None:
-    """The first one that has no room in a group waits in the encoder for the next."""
+    """The first record that does not fit into a group waits in the encoder for the next."""
     values = [bytearray(150) for _ in range(3)]
     encoder = encoder_of([(None, value, T) for value in values])
     assert encoder.next_group(1).count == 1
@@ -218,7 +218,7 @@ def test_a_record_is_held_until_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("bad", [(b"k", "text"), (b"k", b"v", -5), (b"k", b"v", T, [("h", 5)]), 5])
-def test_an_error_gives_every_record_back(bad: object) -> None:
+def test_an_error_releases_every_record(bad: object) -> None:
     keys = [bytearray(b"key") for _ in range(3)]
     records = [(key, bytearray(b"value"), T) for key in keys]
     counts = [sys.getrefcount(key) for key in keys]
@@ -231,7 +231,7 @@ def test_an_error_gives_every_record_back(bad: object) -> None:
     assert [sys.getrefcount(key) for key in keys] == counts
 
 
-def test_references_of_what_is_encoded_come_back() -> None:
+def test_encoding_releases_its_references() -> None:
     key, value, header, name = b"a key of mine", bytes(100), b"header value", "name of mine"
     record = Record(key, value, T, [(name, header)])
     items = (key, value, header, name, record)

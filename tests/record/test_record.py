@@ -6,7 +6,7 @@ from klog.errors import InvalidTimestamp
 from klog.record import Record, TimestampType, encode, iter_records
 
 
-def test_a_record_made_by_hand() -> None:
+def test_constructing_a_record() -> None:
     record = Record(b"k", None, headers=[("h", b"1"), ("h", None)])
     assert (record.key, record.value, record.timestamp) == (b"k", None, -1)
     assert record.headers == (("h", b"1"), ("h", None))
@@ -83,7 +83,7 @@ def test_pickle_keeps_every_field() -> None:
         assert (copy.sequence, copy.offset, copy.headers) == (record.sequence, record.offset, record.headers)
 
 
-def test_header_keys_that_are_no_utf8_come_back_as_they_were() -> None:
+def test_invalid_utf8_in_header_keys_round_trips() -> None:
     (read,) = iter_records(encode([(None, b"v", 0, [("a\udcff\udc80b", b"1")])]))
     assert read.headers == (("a\udcff\udc80b", b"1"),)
     assert read.headers[0][0].encode("utf-8", "surrogateescape") == b"a\xff\x80b"

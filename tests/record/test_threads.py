@@ -1,4 +1,4 @@
-"""Threads: each with batches of its own or all with the same, while native code runs without the GIL."""
+"""Threads with separate batches or the same ones, while native code runs without the GIL."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.support.legacy_reference import Message, encode_message, wrap
 T = 1_700_000_000_000
 THREADS = 4
 CODED = range(1, 5)
-BIG = 4096  # records of a KiB: 4 MiB, many times what is worth giving the GIL away
+BIG = 4096  # records of a KiB: 4 MiB, far above the size that releases the GIL
 
 
 @pytest.fixture
 def hasty() -> Iterator[None]:
-    """Threads take turns as often as they can."""
+    """Threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -31,7 +31,7 @@ def hasty() -> Iterator[None]:
 
 
 def together(work: Callable[[int], None]) -> None:
-    """work(0), work(1), … at the same time; the first error of any."""
+    """Run work(0), work(1), … at the same time; raise the first error."""
     errors: list[BaseException] = []
     start = threading.Barrier(THREADS)
 
@@ -63,7 +63,7 @@ def rows(found) -> list[tuple]:
 
 
 def check(data: bytes, want: list[tuple]) -> None:
-    """Through every door."""
+    """Check the batches with every reader."""
     assert validate(data) == len(want)
     assert rows(iter_records(data)) == want
     assert rows(record for batch in decode(data) for record in batch) == want
@@ -75,9 +75,8 @@ def check(data: bytes, want: list[tuple]) -> None:
 
 @pytest.mark.parametrize("shape", [(3, 20), (500, 100), (600, 2_000)], ids=["tiny", "small", "a MiB"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_each_with_its_own_batches(codec: str, shape: tuple[int, int], hasty: None) -> None:
-    """Encoded, decoded and validated: contexts of codecs, pools of buffers and what a parser remembers are shared by
-    nobody."""
+def test_threads_with_separate_batches(codec: str, shape: tuple[int, int], hasty: None) -> None:
+    """Encode, decode and validate: threads share no codec contexts, pooled buffers or parser caches."""
     count, size = shape
 
     def work(number: int) -> None:
@@ -93,7 +92,7 @@ def test_each_with_its_own_batches(codec: str, shape: tuple[int, int], hasty: No
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_all_with_the_same(codec: str, hasty: None) -> None:
+def test_threads_with_the_same_batches(codec: str, hasty: None) -> None:
     want = records_of(1, 400, 300)
     data = bytearray(encode(want, compression=codec))
     batches = list(decode(data))
@@ -105,11 +104,11 @@ def test_all_with_the_same(codec: str, hasty: None) -> None:
 
     together(work)
     batches.clear()
-    data.append(0)  # nobody holds it any more
+    data.append(0)  # no reference is left
 
 
-def test_all_with_the_same_old_messages(hasty: None) -> None:
-    """What one read of a wrapper holds on to, others of the same buffer see."""
+def test_threads_with_the_same_legacy_messages(hasty: None) -> None:
+    """Reads of the same buffer share one cached wrapper."""
     wrappers = [
         wrap(1, 10 * n + 9, [encode_message(Message(1, i, b"%d" % n, bytes(3000), T + i)) for i in range(10)])
         for n in range(8)
@@ -124,22 +123,22 @@ def test_all_with_the_same_old_messages(hasty: None) -> None:
     together(work)
 
 
-def test_one_iterator_serves_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes while another decompresses is told; close() too, under whom the buffer would go away."""
+def test_an_iterator_refuses_a_second_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that calls it while another decompresses gets an error; so does close(), which would free the buffer."""
     data = encode([(b"k", b"v", T)] * 3, compression="zstd") * 2
-    told = []
+    events = []
 
     def decompress_slowly(codec: int, payload: memoryview, bytes_max: int) -> object:
         for intrude in (lambda: next(records), records.close):
             with pytest.raises(ValueError, match="record iterator already executing"):
                 intrude()
-            told.append(intrude)
+            events.append(intrude)
         return decompress(codec, payload, bytes_max)
 
     monkeypatch.setattr(batch_module, "decompress", decompress_slowly)
     records = iter_records(data)
     assert len(list(records)) == 6
-    assert len(told) == 4
+    assert len(events) == 4
     records.close()
 
 
@@ -166,33 +165,33 @@ WITHOUT_THE_GIL: dict[str, Callable[[], Callable[[], object]]] = {
 
 
 @pytest.mark.parametrize("name", WITHOUT_THE_GIL)
-def test_others_run_while_native_code_does(name: str) -> None:
-    """One call may be over before the other thread has woken up, on a busy machine: it gets a hundred."""
+def test_other_threads_run_during_native_code(name: str) -> None:
+    """On a busy machine a call may end before the other thread wakes up: it gets a hundred calls."""
     assert any(others_ran_during(WITHOUT_THE_GIL[name]()) for _ in range(100))
 
 
-def test_that_would_be_noticed() -> None:
+def test_holding_the_gil_would_be_noticed() -> None:
     assert not any(others_ran_during(partial(sum, range(300_000))) for _ in range(10))
 
 
 def others_ran_during(work: Callable[[], object]) -> bool:
-    """With turns that never end by themselves, this thread runs between begin and end only if the work lets go."""
+    """With an endless switch interval, this thread runs between begin and end only if the work releases the GIL."""
     before = sys.getswitchinterval()
-    told: list[str] = []
+    events: list[str] = []
 
     def run() -> None:
-        told.append("begun")
+        events.append("begun")
         work()
-        told.append("done")
+        events.append("done")
 
     thread = threading.Thread(target=run)
     sleeper = threading.Event()
     sys.setswitchinterval(100.0)
     try:
         thread.start()
-        while not told:
+        while not events:
             sleeper.wait(1e-6)
-        return told == ["begun"]
+        return events == ["begun"]
     finally:
         sys.setswitchinterval(before)
         thread.join()

@@ -1,4 +1,4 @@
-"""What a leader makes of produced buffers. The names LV… are the statements of Kafka's LogValidatorTest."""
+"""What a leader makes of produced batches. Names with lv… refer to the statements of Kafka's LogValidatorTest."""
 
 from __future__ import annotations
 
@@ -100,23 +100,23 @@ def test_lv1_inner_offsets_with_gaps_are_refused(codec: str) -> None:
     assert refused(data).meters == {OFFSETS: 1}
     for deltas in ([0, 2], [1, 0], [0, 0], [1, 2]):
         made = [ReferenceRecord(b"k", b"v", NOW, (), delta) for delta in deltas]
-        told = batch_of(made, codec=CODECS.index(codec))  # a header that speaks of 0 and 1
+        mismatched = batch_of(made, codec=CODECS.index(codec))  # a header with offsets 0 and 1
         for target in TARGETS:
-            error = refused(told, {"compression.type": target})
+            error = refused(mismatched, {"compression.type": target})
             assert type(error) is InvalidRecord and error.meters == {OFFSETS: 1} and not error.record_errors
             assert f"record {next(n for n in range(2) if deltas[n] != n)} of 2" in str(error)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_lv1_in_the_older_formats_they_are_written_anew(magic: int, codec: str) -> None:
+def test_lv1_inner_offsets_of_older_formats_are_reassigned(magic: int, codec: str) -> None:
     data = wrapper(magic, codec, messages(magic, 3, offsets=[0, 7, 3]), offset=9)
     assert rows(take(data)) == legacy_rows(3, magic)
 
 
 @every_codec
 @pytest.mark.parametrize("target", ["producer", "uncompressed", "gzip"])
-def test_lv2_a_batch_stands_alone(codec: str, target: str) -> None:
+def test_lv2_a_request_has_one_batch(codec: str, target: str) -> None:
     two = batch(2, codec) + batch(2, codec)
     assert refused(two, {"compression.type": target}).meters == {}
     if codec in ("gzip", "snappy", "lz4"):
@@ -126,7 +126,7 @@ def test_lv2_a_batch_stands_alone(codec: str, target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("magic", [0, 1])
-def test_lv2_but_plain_messages_of_the_older_formats_may_be_many(magic: int, target: str) -> None:
+def test_lv2_a_request_may_have_many_plain_messages_of_older_formats(magic: int, target: str) -> None:
     batches = take(b"".join(messages(magic, 5)), {"compression.type": target})
     assert rows(batches) == legacy_rows(5, magic)
     (header,) = decode(batches)
@@ -145,14 +145,14 @@ def test_lv3_a_batch_without_records(codec: str, target: str) -> None:
     ("delta", "count", "meters"),
     [(0, 3, {OFFSETS: 1}), (15, 3, {OFFSETS: 1}), (-3, 3, {OFFSETS: 1}), (5, 6, {}), (0, 1, {}), (1, 2, {})],
 )
-def test_lv4_headers_that_are_not_true(codec: str, delta: int, count: int, meters: dict) -> None:
+def test_lv4_a_record_count_that_does_not_match(codec: str, delta: int, count: int, meters: dict) -> None:
     data = override(batch(3, codec), (LAST_OFFSET_DELTA, delta), (COUNT, count))
     error = refused(data)
     assert type(error) is InvalidRecord and error.meters == meters
 
 
 @every_codec
-def test_lv4_a_header_that_is(codec: str) -> None:
+def test_lv4_a_record_count_that_matches(codec: str) -> None:
     assert take(override(batch(3, codec), (LAST_OFFSET_DELTA, 2), (COUNT, 3))).count == 3
 
 
@@ -160,7 +160,7 @@ def test_lv4_a_header_that_is(codec: str) -> None:
 def test_lv5_negative_sequences_and_falling_offsets(codec: str) -> None:
     data = batch(2, codec)
     assert refused(override(data, (PRODUCER_ID, 7), (BASE_SEQUENCE, -2))).meters == {OFFSETS: 1}
-    assert take(override(data, (BASE_SEQUENCE, -2))).count == 2  # without a producer nobody looks
+    assert take(override(data, (BASE_SEQUENCE, -2))).count == 2  # not checked without a producer id
     assert refused(override(data, (LAST_OFFSET_DELTA, -1))).meters == {OFFSETS: 1}
 
 
@@ -181,7 +181,7 @@ def test_lv6_batches_of_another_magic() -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_lv7_checksums_within(magic: int, codec: str) -> None:
+def test_lv7_checksums_of_inner_messages(magic: int, codec: str) -> None:
     inner = messages(magic, 3)
     inner[1] = inner[1][:12] + b"\0\1\2\3" + inner[1][16:]
     with pytest.raises(CorruptBatch, match="message 1 in a wrapper") as caught:
@@ -233,7 +233,7 @@ def test_lv9_control_batches(target: str) -> None:
     assert bytes(taken)[21:] == data[21:] and not taken.message_size_maybe_changed
 
 
-def test_lv10_zstd_for_peers_that_are_too_old() -> None:
+def test_lv10_zstd_for_older_peers() -> None:
     for data, config in ((batch(1), {"compression.type": "zstd"}), (batch(1, "zstd"), {})):
         with pytest.raises(UnsupportedCompression):
             take(data, config, takes_zstd=False)
@@ -242,7 +242,7 @@ def test_lv10_zstd_for_peers_that_are_too_old() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_zstd_came_with_magic_2(magic: int) -> None:
+def test_zstd_requires_magic_2(magic: int) -> None:
     assert "zstd" in str(refused(wrapper(magic, "zstd", messages(magic, 1))))
 
 
@@ -276,7 +276,7 @@ def test_lv11_log_append_time_of_the_older_formats(magic: int, codec: str | None
 
 @every_codec
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-def test_lv11_it_is_not_for_a_producer_to_say(codec: str, kind: str) -> None:
+def test_lv11_a_producer_cannot_send_log_append_time(codec: str, kind: str) -> None:
     data = batch(3, codec, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time=NOW)
     error = refused(data, {"message.timestamp.type": kind})
     assert type(error) is InvalidTimestamp and len(error.record_errors) == 3
@@ -316,7 +316,7 @@ def test_lv13_the_older_formats_become_magic_2(codec: str | None, target: str) -
 
 
 @every_codec
-def test_lv14_another_codec_keeps_the_producer(codec: str) -> None:
+def test_lv14_recompression_keeps_the_producer(codec: str) -> None:
     producer = {"producer_id": 1324, "producer_epoch": 10, "base_sequence": 984, "is_transactional": True}
     target = "gzip" if codec != "gzip" else "zstd"
     data = encode([(None, b"a", NOW), (None, b"b", NOW + 1), (None, b"c", NOW)], compression=codec, **producer)
@@ -331,7 +331,7 @@ def test_lv14_another_codec_keeps_the_producer(codec: str) -> None:
 
 @every_pair
 @pytest.mark.parametrize("at", [NOW - 1001, NOW + 2001])
-def test_lv15_too_old_and_too_new(codec: str, target: str, at: int) -> None:
+def test_lv15_timestamps_too_old_or_too_new(codec: str, target: str, at: int) -> None:
     config = {
         "message.timestamp.before.max.ms": 1000, "message.timestamp.after.max.ms": 2000, "compression.type": target,
     }  # fmt: skip
@@ -347,7 +347,7 @@ def test_lv15_too_old_and_too_new(codec: str, target: str, at: int) -> None:
 
 
 @every_pair
-def test_lv16_no_time_is_always_fine(codec: str, target: str) -> None:
+def test_lv16_no_timestamp_is_always_accepted(codec: str, target: str) -> None:
     config = {"message.timestamp.before.max.ms": 0, "message.timestamp.after.max.ms": 0, "compression.type": target}
     taken = take(batch(3, codec, timestamp=-1), config)
     assert (taken.max_timestamp, taken.shallow_offset_of_max_timestamp) == (-1, -1)
@@ -367,7 +367,7 @@ def test_bounds_at_the_end_of_64_bits(before: int, after: int) -> None:
             assert type(refused(data, config)) is InvalidTimestamp
 
 
-def test_negative_times_stay_where_they_are_but_are_not_written() -> None:
+def test_negative_timestamps_are_kept_but_not_written() -> None:
     data = batch_of([ReferenceRecord(b"k", b"v", -5, (), 0), ReferenceRecord(b"k", b"v", NOW, (), 1)])
     assert [record.timestamp for record in iter_records(take(data))] == [-5, NOW]
     error = refused(data, {"compression.type": "lz4"})
@@ -391,7 +391,7 @@ def test_lv17_offsets_from_a_cursor(codec: str, target: str, base_offset: int) -
 
 
 @every_pair
-def test_lv18_the_payload_stays_as_it_came(codec: str, target: str) -> None:
+def test_lv18_the_payload_stays_unchanged(codec: str, target: str) -> None:
     data = batch(50, codec)
     taken = take(data, {"compression.type": target}, leader_epoch=4)
     same = target in ("producer", codec if codec != "none" else "uncompressed")
@@ -399,11 +399,11 @@ def test_lv18_the_payload_stays_as_it_came(codec: str, target: str) -> None:
     assert taken.conversion_count == (0 if same else 50)
     if same:
         patched = OFFSET.to_bytes(8, "big") + data[8:12] + (4).to_bytes(4, "big") + data[16:]
-        assert bytes(taken) == patched  # not even another checksum
+        assert bytes(taken) == patched  # not even the checksum changes
     assert rows(taken) == expected(50)
 
 
-def test_what_is_written_anew_is_what_encode_writes() -> None:
+def test_rewritten_batches_equal_those_of_encode() -> None:
     for codec in CODECS[1:]:
         taken = take(batch(50, codec), {"compression.type": "uncompressed"}, leader_epoch=4)
         assert bytes(taken) == batch(50, base_offset=OFFSET, leader_epoch=4)
@@ -421,7 +421,7 @@ def test_lv19_levels() -> None:
 
 
 @every_codec
-def test_lv21_lv22_keys_and_times_at_once(codec: str) -> None:
+def test_lv21_lv22_key_and_timestamp_errors_together(codec: str) -> None:
     mixed = [(None, b"v", NOW), (b"k", b"v", NOW), (b"k", b"v", 5), (None, b"v", 5), (b"k", b"v", NOW), (b"k", b"v", 6)]
     config = {"cleanup.policy": "compact", "message.timestamp.before.max.ms": 1000}
     error = refused(encode(mixed, compression=codec), config)
@@ -433,16 +433,16 @@ def test_lv21_lv22_keys_and_times_at_once(codec: str) -> None:
     assert str(six).startswith("6 of 6 records") and str(six).endswith("and 3 more")
 
 
-# The door -------------------------------------------------------------------------------------------------------------
+# The call -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_buffer_is_left_alone_and_let_go() -> None:
+def test_the_buffer_is_neither_changed_nor_held() -> None:
     for given in (bytearray(batch(3)), bytearray(batch(3, "lz4")), bytearray(b"".join(messages(1, 3)))):
         before = bytes(given)
         for config in ({}, {"compression.type": "gzip"}, {"message.timestamp.type": "LogAppendTime"}):
             taken = take(given, config)
             assert bytes(given) == before
-            given += b"x"  # nobody holds it
+            given += b"x"  # no reference is left
             given[:] = before
             kept = bytes(taken)
             given[:] = bytes(len(given))
@@ -481,12 +481,12 @@ def test_configurations() -> None:
     ):
         for _ in range(2):
             assert take(batch(1), config).compression == "lz4"
-    for n in range(200):  # more than are remembered
+    for n in range(200):  # more than are cached
         assert take(batch(1), LogConfig({"compression.type": CODECS[1 + n % 4]})).compression == CODECS[1 + n % 4]
 
 
 @pytest.mark.parametrize("origin", ["replication", "raft", "Client", ""])
-def test_origins_that_nobody_validates_for(origin: str) -> None:
+def test_unsupported_origins(origin: str) -> None:
     with pytest.raises(ValueError, match="origin"):
         take(batch(1), origin=origin)
 
@@ -499,23 +499,23 @@ def test_offsets_that_do_not_fit(offset: int) -> None:
     assert take(batch(3), offset=2**63 - 4).last_offset == 2**63 - 2
 
 
-def test_nothing_and_less_than_a_batch() -> None:
+def test_empty_and_truncated_requests() -> None:
     assert "no whole batch" in str(refused(b""))
     for data in (batch(2), batch(2, "zstd"), *messages(0, 1), *messages(1, 1)):
         for cut in range(1, len(data)):
             with pytest.raises(CorruptBatch):
                 take(data[:cut])
-        for cut in range(12, len(data)):  # what is cut short at the end is no part of the request
+        for cut in range(12, len(data)):  # a truncated batch at the end is not part of the request
             assert bytes(take(data + data[:cut])) == bytes(take(data))
 
 
-def test_bits_without_a_meaning_go_where_the_checksum_is_made_anew() -> None:
+def test_unused_bits_are_cleared_when_the_checksum_is_rewritten() -> None:
     data = override(batch(2), (ATTRIBUTES, 0x7F00))
     assert bytes(take(data))[21:] == data[21:]
     assert bytes(take(override(data, (MAX_TIMESTAMP, 5)))) == bytes(take(batch(2)))
 
 
-def test_loose_numbers_are_written_tight() -> None:
+def test_overlong_varints_are_rewritten_minimally() -> None:
     made = [ReferenceRecord(b"k", b"v" * n, NOW + n, (("h", None),), n) for n in range(3)]
     loose, tight = batch_of(made, loose=True), batch_of(made)
     assert len(loose) > len(tight)
@@ -524,7 +524,7 @@ def test_loose_numbers_are_written_tight() -> None:
     assert bytes(squeezed) == bytes(take(tight))
 
 
-def test_a_bomb_stops_at_the_bound() -> None:
+def test_a_compression_bomb_stops_at_the_limit() -> None:
     data = batch_of([ReferenceRecord(b"k", bytes(80 << 20), NOW, (), 0)], codec=ZSTD)
     inner = legacy.encode_message(Message(1, 0, b"k", bytes(80 << 20), NOW))
     for bomb in (data, wrapper(1, "gzip", [inner])):
@@ -532,7 +532,7 @@ def test_a_bomb_stops_at_the_bound() -> None:
             take(bomb)
 
 
-def test_a_hundred_thousand_bad_records_take_little_room() -> None:
+def test_a_hundred_thousand_bad_records_take_little_memory() -> None:
     data = encode([(None, None, 5)] * 100_000)
     config = {"cleanup.policy": "compact"}
     tracemalloc.start()
@@ -557,7 +557,7 @@ def test_record_errors_are_a_sequence() -> None:
     assert InvalidRecord("x").record_errors == () and InvalidTimestamp("x").meters == {}
 
 
-def test_no_memory_stays_behind() -> None:
+def test_validation_leaks_no_memory() -> None:
     good, bad = batch(20, "lz4"), encode([(None, b"v", NOW)] * 20)
     config = LogConfig({"cleanup.policy": "compact", "compression.type": "gzip"})
 
@@ -573,7 +573,7 @@ def test_no_memory_stays_behind() -> None:
     assert blocks_after(3000) < before + 100
 
 
-def test_threads_validate_side_by_side() -> None:
+def test_threads_validate_concurrently() -> None:
     given = [(batch(n, codec), n) for n in (1, 300, 6000) for codec in ("none", "lz4")]
     failures = []
 

@@ -1,4 +1,4 @@
-"""Views point into the buffer that they were made of, or into what was decompressed, and hold both as long as needed."""
+"""Views point into their source buffer, or into decompressed bytes, and hold both as long as needed."""
 
 import gc
 import mmap
@@ -25,13 +25,13 @@ def buffers(array: pa.Array) -> list[pa.Buffer]:
 
 
 @pytest.mark.parametrize("size", range(40))
-def test_short_ones_lie_in_the_view(size: int) -> None:
-    """Also those at the very end of the payload, whose zeros are not read from behind it."""
+def test_short_values_are_inlined_in_the_view(size: int) -> None:
+    """Also at the very end of the payload: no bytes after it are read."""
     records = [(bytes(range(200, 200 + size)), bytes(range(100, 100 + size)), T)] * 3
     views = pa.record_batch(columns(encode(records), fields=["key", "value"], views=True))
     views.validate(full=True)
     assert views.to_pylist() == [{"key": key, "value": value} for key, value, _ in records]
-    # Equal bytes make equal views, for whoever compares or hashes these: what lies behind short ones is zero.
+    # Equal bytes make equal views, so views can be compared and hashed: padding after short ones is zero.
     raw = views["value"].buffers()[1].to_pybytes()
     if size <= 12:
         assert raw[:16] == raw[16:32] == raw[32:48] == size.to_bytes(4, "little") + records[0][1].ljust(12, b"\0")
@@ -80,18 +80,18 @@ def test_copies_hold_nothing() -> None:
     assert batch["value"][0].as_py() == VALUE
 
 
-def test_every_share_is_given_back() -> None:
+def test_every_share_is_released() -> None:
     before = sys.getrefcount(PLAIN)
     for _ in range(20):
         result = columns(PLAIN, views=True)
         schema, array = result.__arrow_c_array__()
         again = result.__arrow_c_array__()
-        assert sys.getrefcount(PLAIN) == before + 1  # one hold, however many shares
+        assert sys.getrefcount(PLAIN) == before + 1  # one reference, however many shares
         del result, schema, array, again
     assert sys.getrefcount(PLAIN) == before
 
 
-def test_an_error_lets_go() -> None:
+def test_an_error_releases_the_source() -> None:
     source = bytearray(PLAIN + PLAIN[:-1] + b"x" + PLAIN)
     with pytest.raises(CorruptBatch, match="checksum"):
         columns(source, views=True)
@@ -99,13 +99,13 @@ def test_an_error_lets_go() -> None:
     assert not held(source)
 
 
-def test_decompressed_bytes_live_on() -> None:
+def test_decompressed_bytes_outlive_their_batch() -> None:
     data = bytearray(PLAIN + PACKED + PLAIN + PACKED)
     batch = pa.record_batch(columns(data, views=True))
     batch.validate(full=True)
     plain = pa.record_batch(columns(data))
     assert batch.to_pylist() == plain.to_pylist()
-    # The source, and what each of two batches was decompressed into; after either the views go on in the source.
+    # The source, and the decompressed bytes of two batches; after each the views continue in the source.
     assert len(buffers(batch["value"])) == 3
 
 
@@ -125,7 +125,7 @@ def test_the_last_release_may_come_from_any_thread() -> None:
 
 
 def test_views_may_outlive_python() -> None:
-    """At exit some are let go when nobody can ask for the GIL any more."""
+    """At exit some are released when the GIL can no longer be taken."""
     program = """
 import sys, threading, time
 import pyarrow
@@ -140,7 +140,7 @@ threading.Thread(target=lambda: (time.sleep(0.05), late.clear()), daemon=True).s
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_stream_is_of_copies_or_of_views() -> None:
+def test_a_stream_has_copies_or_views() -> None:
     with pytest.raises(pa.ArrowInvalid, match="views"):
         pa.table(ArrowStream([columns(PLAIN, views=True)]))
     with pytest.raises(pa.ArrowInvalid, match="views"):

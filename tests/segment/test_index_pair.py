@@ -1,4 +1,4 @@
-"""IndexPair: which batches get entries, what lookups answer, and what truncation, growth and trimming leave."""
+"""IndexPair: which batches get entries, what lookups return, and the effect of truncation, growth and trimming."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def time_entries(index: IndexPair) -> list[tuple[int, int]]:
 
 
 def add(index: IndexPair, timestamps: list[int], position: int = 0, first_offset: int | None = None) -> int:
-    """One append of a batch per timestamp; the position behind it."""
+    """Append one batch per timestamp; return the position after it."""
     group = group_of(timestamps, index.base_offset + position // BATCH if first_offset is None else first_offset)
     index.reserve(group.n)
     index.add(group, 0, group.n, position)
@@ -54,7 +54,7 @@ def stored(directory: Path) -> tuple[list[tuple[int, int]], list[tuple[int, int]
 # ---- which batches get entries ---------------------------------------------------------------------------------------
 
 
-def test_kafka_s_example_of_the_interval(tmp_path: Path) -> None:
+def test_kafkas_example_of_the_interval(tmp_path: Path) -> None:
     """Interval 100, single-record batches: the third batch since the last entry gets the next one, across appends."""
     index = make(tmp_path, interval=100)
     end = add(index, [10, 11, 12, 13])
@@ -67,7 +67,7 @@ def test_kafka_s_example_of_the_interval(tmp_path: Path) -> None:
     assert stored(tmp_path) == ([(2, 2 * BATCH), (4, 4 * BATCH), (6, 6 * BATCH)], [(12, 2), (14, 4), (16, 6)])
 
 
-def test_the_interval_is_exceeded_not_reached(tmp_path: Path) -> None:
+def test_an_entry_needs_more_than_the_interval(tmp_path: Path) -> None:
     index = make(tmp_path, interval=2 * BATCH)
     add(index, [1, 2, 3, 4])
     assert entries(index) == [(3, 3 * BATCH)]
@@ -88,7 +88,7 @@ def test_entries_are_relative_to_the_base_offset(tmp_path: Path) -> None:
 
 
 def test_an_offset_beyond_31_bits_of_the_base_gets_no_entry(tmp_path: Path) -> None:
-    """It would go back to a negative number; the log rolls before it, this is the second line."""
+    """Its relative offset would overflow to a negative number; the log rolls before that, this is a second check."""
     index = make(tmp_path)
     add(index, [1, 2])
     index.add(group_of([3], 2**31 - 1), 0, 1, 2 * BATCH)
@@ -96,10 +96,10 @@ def test_an_offset_beyond_31_bits_of_the_base_gets_no_entry(tmp_path: Path) -> N
     assert entries(index) == [(1, BATCH), (2**31 - 1, 2 * BATCH)]
 
 
-def test_a_time_entry_is_the_largest_timestamp_so_far_and_the_earliest_batch_that_has_it(tmp_path: Path) -> None:
+def test_a_time_entry_has_the_largest_timestamp_and_its_earliest_batch(tmp_path: Path) -> None:
     index = make(tmp_path)
     add(index, [50, 90, 70, 90, 80, 95])
-    assert time_entries(index) == [(90, 1), (95, 5)]  # what does not rise is left out
+    assert time_entries(index) == [(90, 1), (95, 5)]  # timestamps that do not rise are skipped
     assert (index.max_timestamp, index.max_timestamp_offset) == (95, 5)
 
 
@@ -112,7 +112,7 @@ def test_records_without_timestamp_leave_the_time_index_empty(tmp_path: Path) ->
     assert index.first_timestamp == -1
 
 
-def test_the_first_timestamp_is_the_first_batch_s(tmp_path: Path) -> None:
+def test_the_first_timestamp_is_the_first_batchs(tmp_path: Path) -> None:
     index = make(tmp_path)
     assert index.first_timestamp is None
     add(index, [70, 50])
@@ -120,7 +120,7 @@ def test_the_first_timestamp_is_the_first_batch_s(tmp_path: Path) -> None:
 
 
 def test_the_last_time_slot_is_kept_for_the_closing_entry(tmp_path: Path) -> None:
-    """TI2: one slot less than there are is full; the closing entry may use the last."""
+    """TI2: with one free slot the index is full; only the closing entry may use that slot."""
     index = make(tmp_path, capacity=48)  # 6 offset slots, 4 time slots
     add(index, [1, 2, 3, 4, 5, 6])
     assert index.entries == 5
@@ -154,7 +154,7 @@ def fits(
     return index.fit(group_of(timestamps, offset), 0, size, segment_bytes, ms, waited)
 
 
-def test_batches_fit_up_to_the_byte(tmp_path: Path) -> None:
+def test_batches_fit_to_the_byte(tmp_path: Path) -> None:
     index = make(tmp_path)
     assert fits(index, [1] * 5, 0, segment_bytes=3 * BATCH) == 3
     assert fits(index, [1] * 5, BATCH, segment_bytes=3 * BATCH) == 2
@@ -165,10 +165,10 @@ def test_batches_fit_up_to_the_byte(tmp_path: Path) -> None:
 def test_fitting_counts_the_index_entries_to_come(tmp_path: Path) -> None:
     assert fits(make(tmp_path, capacity=32), [-1] * 9, 0) == 5  # 4 offset slots, the first batch needs none
     (tmp_path / "b").mkdir()
-    assert fits(make(tmp_path / "b", capacity=48), [1, 2, 3, 4, 5, 6], 0) == 4  # 3 time slots but the reserved one
+    assert fits(make(tmp_path / "b", capacity=48), [1, 2, 3, 4, 5, 6], 0) == 4  # 3 time slots besides the reserved one
 
 
-def test_a_rehearsal_changes_nothing(tmp_path: Path) -> None:
+def test_fits_changes_nothing(tmp_path: Path) -> None:
     index = make(tmp_path)
     before = index.state()
     fits(index, [1, 2, 3], 0)
@@ -189,7 +189,7 @@ def test_time_counts_from_the_first_timestamp_or_from_the_clock_without_one(tmp_
     assert fits(bare, [-1], BATCH, ms=100, waited=101) == 0
 
 
-def test_an_empty_segment_takes_any_age(tmp_path: Path) -> None:
+def test_an_empty_segment_accepts_a_batch_at_any_age(tmp_path: Path) -> None:
     assert fits(make(tmp_path), [5], 0, ms=1, waited=10**9) == 1
 
 
@@ -198,15 +198,15 @@ def test_an_empty_segment_takes_any_age(tmp_path: Path) -> None:
     [(0, 2**31 - 1, 1), (100, 99, 0), (0, 2**31, 0), (1, 0, 0), (100, 10, 0), (2**31, 0, 0), (2**31, 2**32, 0)],
 )
 def test_only_31_bits_above_the_base_fit(tmp_path: Path, base: int, offset: int, expected: int) -> None:
-    """LS1: an offset that the index cannot name does not go in: the caller rolls."""
+    """LS1: an offset that the index cannot represent is refused: the caller rolls."""
     assert fits(make(tmp_path, base), [1], 0, offset=offset) == expected
 
 
 # ---- lookups ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_index_answers_with_its_base(tmp_path: Path) -> None:
-    """OI1, OI2, TI1: no entry: the base at byte 0, no time; there is no entry to ask for."""
+def test_an_empty_index_returns_its_base_offset(tmp_path: Path) -> None:
+    """OI1, OI2, TI1: without entries: the base offset at byte 0, no timestamp, and no entry to read."""
     index = make(tmp_path, 45)
     assert index.floor(45) == index.floor(10**12) == index.floor(0) == (45, 0)
     assert index.time_floor(10**15) == (-1, 45)
@@ -218,7 +218,7 @@ def test_an_empty_index_answers_with_its_base(tmp_path: Path) -> None:
 
 
 def test_lookups_agree_with_bisect(tmp_path: Path) -> None:
-    """OI1, TI1: More entries than the 8 KiB that Kafka searches first, with gaps in offsets, positions and times."""
+    """OI1, TI1: more entries than the 8 KiB that Kafka searches first, with gaps."""
     random_ = random.Random(7)
     base, count = 1000, 3000
     index = make(tmp_path, base, capacity=64_000)
@@ -250,8 +250,8 @@ def test_lookups_agree_with_bisect(tmp_path: Path) -> None:
         assert index.upper_bound(probe) == (offsets[at] if at < len(offsets) else None), probe
 
 
-def test_kafka_s_example_of_upper_bounds(tmp_path: Path) -> None:
-    """OI3: the first entry at or behind a byte: Kafka asks (position, size), which is their sum."""
+def test_kafkas_example_of_upper_bounds(tmp_path: Path) -> None:
+    """OI3: the first entry at or after a byte; Kafka passes (position, size), whose sum it is."""
     index = make(tmp_path, 45)
     add(index, [1], 0)
     for number, position in enumerate((10, 23, 37)):
@@ -260,8 +260,8 @@ def test_kafka_s_example_of_upper_bounds(tmp_path: Path) -> None:
 
 
 def test_a_full_index_and_offsets_that_do_not_rise(tmp_path: Path) -> None:
-    """OI2, TI2: there is no door for an entry by itself. A batch too many, or out of order, leaves the index as it is."""
-    index = make(tmp_path, capacity=48)  # six offsets, four times, of which one is for the end
+    """OI2, TI2: entries cannot be added directly. One batch too many, or out of order, leaves the index unchanged."""
+    index = make(tmp_path, capacity=48)  # six offset slots, four time slots, one of them reserved
     end = add(index, [10, 20, 30, 40, 50, 60, 70, 80, 90])
     assert [offset for offset, _ in entries(index)] == [1, 2, 3, 4, 5, 6]
     assert time_entries(index) == [(20, 1), (30, 2), (40, 3)]
@@ -276,7 +276,7 @@ def test_a_full_index_and_offsets_that_do_not_rise(tmp_path: Path) -> None:
     other = IndexPair("", "", 0, writable=True, capacity=CAPACITY, interval=0)
     end = add(other, [10, 20, 30])
     before = entries(other), time_entries(other)
-    add(other, [25, 15], end, 1)  # offsets 1 and 2 once more, and older
+    add(other, [25, 15], end, 1)  # offsets 1 and 2 again, with older timestamps
     assert (entries(other), time_entries(other)) == before
 
 
@@ -290,7 +290,7 @@ def test_entries_between_lookups(tmp_path: Path) -> None:
 
 
 def test_an_offset_equal_to_the_base_is_sane(tmp_path: Path) -> None:
-    """OI5: as the entry of a batch that begins behind byte 0 has in a compacted segment."""
+    """OI5: such as the entry of a batch that begins after byte 0 in a compacted segment."""
     (tmp_path / "index").write_bytes(struct.pack(">ii", 0, 68))
     (tmp_path / "timeindex").write_bytes(b"")
     index = make(tmp_path, 45, capacity=-1, writable=False)
@@ -298,8 +298,8 @@ def test_an_offset_equal_to_the_base_is_sane(tmp_path: Path) -> None:
     assert entries(index) == [(45, 68)]
 
 
-def test_a_read_only_pair_takes_no_entries(tmp_path: Path) -> None:
-    """OI2: an append would first make room, and is refused."""
+def test_a_read_only_pair_refuses_entries(tmp_path: Path) -> None:
+    """OI2: an append would allocate space first, and raises."""
     filled(tmp_path).trim()
     index = make(tmp_path, capacity=-1, writable=False)
     before = stored(tmp_path)
@@ -321,25 +321,25 @@ def filled(directory: Path, *, capacity: int = CAPACITY) -> IndexPair:
 
 @pytest.mark.parametrize(("offset", "left"), [(100, 9), (10, 9), (9, 8), (5, 4), (1, 0), (0, 0), (-5, 0)])
 def test_truncation_drops_entries_at_and_above(tmp_path: Path, offset: int, left: int) -> None:
-    """OI4, TI3: none of them beyond the end, the one that is hit, or all."""
+    """OI4, TI3: none beyond the end, the one at the offset, or all."""
     index = filled(tmp_path)
     index.truncate_to(offset)
     assert entries(index) == [(i, i * BATCH) for i in range(1, left + 1)]
     assert time_entries(index) == [(i * 10 + 10, i) for i in range(1, left + 1)]
-    assert stored(tmp_path) == ([(i, i * BATCH) for i in range(1, left + 1)], time_entries(index))  # zeros behind them
+    assert stored(tmp_path) == ([(i, i * BATCH) for i in range(1, left + 1)], time_entries(index))  # zeros after them
     assert index.max_timestamp == (left * 10 + 10 if left else -1)
 
 
-def test_entries_go_on_after_a_truncation(tmp_path: Path) -> None:
-    """OI4: behind what is left."""
+def test_entries_can_be_added_after_a_truncation(tmp_path: Path) -> None:
+    """OI4: after the remaining ones."""
     index = filled(tmp_path)
     index.truncate_to(5)
     add(index, [900, 901], 5 * BATCH)
-    assert entries(index)[-2:] == [(4, 4 * BATCH), (6, 6 * BATCH)]  # spacing starts anew
+    assert entries(index)[-2:] == [(4, 4 * BATCH), (6, 6 * BATCH)]  # the interval starts again
     assert time_entries(index)[-1] == (901, 6)
 
 
-def test_trim_and_grow_keep_the_entries_and_what_only_memory_knows(tmp_path: Path) -> None:
+def test_trim_and_grow_keep_the_entries_and_the_unwritten_state(tmp_path: Path) -> None:
     index = filled(tmp_path)
     add(index, [55], 10 * BATCH)
     before = entries(index), time_entries(index), index.max_timestamp, index.first_timestamp
@@ -353,7 +353,7 @@ def test_trim_and_grow_keep_the_entries_and_what_only_memory_knows(tmp_path: Pat
     assert entries(index)[-1] == (11, 11 * BATCH)
 
 
-def test_growing_keeps_a_time_that_has_no_entry_yet(tmp_path: Path) -> None:
+def test_growing_keeps_a_timestamp_without_an_entry(tmp_path: Path) -> None:
     index = make(tmp_path, interval=10**6)
     add(index, [10, 99, 5])
     index.grow(2 * CAPACITY)
@@ -362,8 +362,8 @@ def test_growing_keeps_a_time_that_has_no_entry_yet(tmp_path: Path) -> None:
     assert time_entries(index) == [(99, 1)]
 
 
-def test_resizing_says_whether_it_did(tmp_path: Path) -> None:
-    """TI3: to the same number of entries, or of bytes that make up no other, it did not."""
+def test_resizing_returns_whether_it_changed_anything(tmp_path: Path) -> None:
+    """TI3: False for the same number of entries, or for bytes that make up the same number."""
     index = make(tmp_path, capacity=1003)
     assert (index.entries_max, index.time_entries_max) == (125, 83)
     assert [index.resize(size) for size in (1000, 1003, 996, 1007)] == [False, False, True, True]
@@ -390,7 +390,7 @@ def test_reset_empties_and_resizes(tmp_path: Path) -> None:
     assert entries(index) == [(1, BATCH)]
 
 
-def test_restore_takes_back_what_came_after_a_state(tmp_path: Path) -> None:
+def test_restore_undoes_later_entries(tmp_path: Path) -> None:
     index = make(tmp_path)
     end = add(index, [10, 20, 30])
     state, files = index.state(), stored(tmp_path)
@@ -404,8 +404,8 @@ def test_restore_takes_back_what_came_after_a_state(tmp_path: Path) -> None:
         index.restore(state[:-1])
 
 
-def test_restore_after_a_trim_does_not_write_behind_the_file(tmp_path: Path) -> None:
-    """A roll that is undone: the files were cut and grown since the state was taken."""
+def test_restore_after_a_trim_does_not_write_past_the_file(tmp_path: Path) -> None:
+    """A roll that is undone: the files were trimmed and grown since the state was taken."""
     index = filled(tmp_path)
     state = index.state()
     index.close_entries()
@@ -428,7 +428,7 @@ def test_reopening_counts_entries_up_to_the_zeros(tmp_path: Path) -> None:
     assert (index.entries, index.time_entries, index.max_timestamp) == (9, 9, 100)
 
 
-def test_a_copy_stops_at_the_first_page_of_zeros_and_lets_go_of_the_file(tmp_path: Path) -> None:
+def test_a_copy_stops_at_the_first_page_of_zeros_and_closes_the_file(tmp_path: Path) -> None:
     filled(tmp_path, capacity=2 << 20).close()
     index = IndexPair(str(tmp_path / "index"), str(tmp_path / "timeindex"), 0, copy=True)
     index.check(10 * BATCH)
@@ -460,8 +460,8 @@ def test_a_pair_without_files_lives_in_memory(tmp_path: Path) -> None:
         ("timeindex", b"\0" * 13, "13 bytes are not a whole number", "timeindex"),
     ],
 )
-def test_files_that_break_the_rules_are_told(tmp_path: Path, name: str, data: bytes, match: str, kind: str) -> None:
-    """TI4, OI5: a length that is no multiple, an entry below the base or before another, a time that does not rise."""
+def test_invalid_files_are_reported(tmp_path: Path, name: str, data: bytes, match: str, kind: str) -> None:
+    """TI4, OI5: a length that is not a multiple, an entry below the base offset, entries that do not rise."""
     (tmp_path / "index").write_bytes(b"")
     (tmp_path / "timeindex").write_bytes(b"")
     (tmp_path / name).write_bytes(data)
@@ -490,8 +490,8 @@ def test_index_files_are_regular_files(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "victim").read_bytes() == b"precious"
 
 
-def test_blocks_are_there_before_the_first_store(tmp_path: Path) -> None:
-    """S11: a store into a hole of a full disk is a signal; allocating it first is an OSError."""
+def test_blocks_are_allocated_before_the_first_store(tmp_path: Path) -> None:
+    """S11: a store into a hole on a full disk is a signal; allocating first makes it an OSError."""
     index = make(tmp_path, capacity=1 << 20)
     for name in ("index", "timeindex"):
         assert (tmp_path / name).stat().st_blocks == 0
@@ -505,7 +505,7 @@ def test_blocks_are_there_before_the_first_store(tmp_path: Path) -> None:
     assert (tmp_path / "index").stat().st_blocks * 512 >= 80_000
 
 
-def test_reserving_more_than_there_are_slots_is_no_error(tmp_path: Path) -> None:
+def test_reserving_more_slots_than_exist_is_allowed(tmp_path: Path) -> None:
     index = make(tmp_path, capacity=48)
     index.reserve(1000)
 
@@ -524,7 +524,7 @@ def test_after_close_lookups_find_nothing(tmp_path: Path) -> None:
 
 
 def in_memory(directory: Path) -> tuple[IndexPair, Path, Path]:
-    """Entries in memory, and the files that they are to stand in."""
+    """Entries in memory, and the files to store them in."""
     index = IndexPair("", "", 0, writable=True, capacity=1200, interval=0)
     add(index, list(range(1, 11)))
     index.close_entries()
@@ -532,7 +532,7 @@ def in_memory(directory: Path) -> tuple[IndexPair, Path, Path]:
 
 
 @pytest.mark.parametrize("before", [None, b"", b"\1" * 7, b"\1" * 72, b"\1" * 5000])
-def test_entries_are_stored_whatever_stood_there(tmp_path: Path, before: bytes | None) -> None:
+def test_entries_are_stored_over_any_content(tmp_path: Path, before: bytes | None) -> None:
     index, offsets, times = in_memory(tmp_path)
     if before is not None:
         offsets.write_bytes(before)
@@ -544,7 +544,7 @@ def test_entries_are_stored_whatever_stood_there(tmp_path: Path, before: bytes |
     assert (entries(again), time_entries(again)) == (entries(index), time_entries(index))
 
 
-def test_files_that_hold_the_entries_already_are_not_touched(tmp_path: Path) -> None:
+def test_files_that_already_hold_the_entries_are_not_written(tmp_path: Path) -> None:
     index, offsets, times = in_memory(tmp_path)
     index.store(str(offsets), str(times))
     before = [(path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in (offsets, times)]
@@ -552,7 +552,7 @@ def test_files_that_hold_the_entries_already_are_not_touched(tmp_path: Path) -> 
     assert [(path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in (offsets, times)] == before
 
 
-def test_a_pair_holds_no_descriptor_and_says_when_its_file_was_replaced(tmp_path: Path) -> None:
+def test_a_pair_holds_no_descriptor_and_raises_if_its_file_was_replaced(tmp_path: Path) -> None:
     held = set(os.listdir("/proc/self/fd"))
     index = make(tmp_path)
     add(index, [1, 2, 3])

@@ -9,7 +9,7 @@ from klog.segment import names
 
 @pytest.mark.parametrize("offset", [0, 42, 2**31, 2**63 - 1])
 @pytest.mark.parametrize("suffix", [*names.SEGMENT_SUFFIXES, names.SNAPSHOT])
-def test_names_go_both_ways(offset: int, suffix: str) -> None:
+def test_names_round_trip(offset: int, suffix: str) -> None:
     name = names.file_name(offset, suffix)
     assert len(name) == 20 + len(suffix)
     assert names.parse_name(name) == (offset, suffix)
@@ -34,5 +34,5 @@ def test_names_go_both_ways(offset: int, suffix: str) -> None:
         "leader-epoch-checkpoint",
     ],
 )
-def test_other_names_are_no_segment_files(name: str) -> None:
+def test_other_names_are_not_segment_files(name: str) -> None:
     assert names.parse_name(name) is None

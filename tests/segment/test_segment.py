@@ -1,4 +1,4 @@
-"""One segment: what it finds by offset and by time, what a recovery makes of its files, where damage ends it."""
+"""One segment: lookups by offset and by timestamp, recovery of its files, the effect of damage."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def found(segment: Segment, offset: int, limit: int | None = None) -> tuple[int,
 
 
 def test_finding_by_offset(tmp_path: Path) -> None:
-    """LS2: nothing in an empty segment or behind the last record; before the first the first batch, in a gap the next."""
+    """LS2: none in an empty segment or after the last record; before the first the first batch, in a gap the next."""
     assert found(open_segment(tmp_path / "empty-0", 40, b""), 40) is None
     segment = open_segment(tmp_path / "t-0", 40, batch(50, 2) + batch(60, 2))
     second = len(batch(50, 2))
@@ -54,8 +54,8 @@ def test_finding_by_offset(tmp_path: Path) -> None:
     assert found(segment, 62) is None
 
 
-def test_finding_without_room_to_read(tmp_path: Path) -> None:
-    """LS3: where a read would begin is known even if it may take no byte; at the end there is nothing."""
+def test_finding_with_a_size_limit_of_zero(tmp_path: Path) -> None:
+    """LS3: the position of a read is known even if it may return no byte; at the end there is none."""
     directory = tmp_path / "t-0"
     data = batch(48, 3) + batch(51, 2)
     directory.mkdir()
@@ -75,22 +75,22 @@ def test_finding_without_room_to_read(tmp_path: Path) -> None:
     ("time", "offset"), [(420, 42), (421, 43), (430, 43), (431, 44), (491, None), (401, 41), (399, 40)]
 )
 def test_finding_by_time(tmp_path: Path, time: int, offset: int | None) -> None:
-    """LS8: the first record at or above a time, of records 40 to 49 at ten times their offset."""
+    """LS8: the first record at or above a timestamp, of records 40 to 49 at ten times their offset."""
     segment = open_segment(tmp_path / "t-0", 40, b"".join(batch(n, time=10 * n) for n in range(40, 50)))
     answer = segment.find_timestamp(time, 40)
     assert (answer and answer[1]) == offset
 
 
 def test_the_next_offset(tmp_path: Path) -> None:
-    """LS9: the base while there is nothing, else that behind the last record."""
+    """LS9: the base offset while it is empty, else the one after the last record."""
     assert open_segment(tmp_path / "empty-0", 50, b"").next_offset == 50
     assert open_segment(tmp_path / "t-0", 50, batch(50, 3)).next_offset == 53
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_corrupt_index_hides_nothing(tmp_path: Path, suffix: str, clean: bool) -> None:
-    """LS11: every offset and every time is found, whatever the index files say."""
+def test_a_corrupt_index_hides_no_record(tmp_path: Path, suffix: str, clean: bool) -> None:
+    """LS11: every offset and every timestamp is found, whatever the index files hold."""
     directory, rng = tmp_path / "t-0", random.Random(suffix)
     directory.mkdir()
     (directory / f"{0:020d}.log").write_bytes(b"".join(batch(n, time=10 * n) for n in range(100)))
@@ -106,8 +106,8 @@ def test_a_corrupt_index_hides_nothing(tmp_path: Path, suffix: str, clean: bool)
         clean = True
 
 
-def test_recovery_learns_leader_epochs(tmp_path: Path) -> None:
-    """LS13: from the batches, where each begins."""
+def test_recovery_restores_leader_epochs(tmp_path: Path) -> None:
+    """LS13: from the batches, each with its start offset."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     data = [batch(n, epoch=epoch) for n, epoch in ((104, 0), (105, 0), (106, 1), (107, 1), (110, 2), (112, 2))]
@@ -117,8 +117,8 @@ def test_recovery_learns_leader_epochs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["kafka", "strict"])
-def test_damage_up_to_the_end_is_cut_at_the_record_where_it_begins(tmp_path: Path, policy: str) -> None:
-    """LS14: ten logs of a hundred records, one spoilt from some record on."""
+def test_damage_up_to_the_end_is_truncated_at_its_first_record(tmp_path: Path, policy: str) -> None:
+    """LS14: ten logs of a hundred records, each corrupt from some record on."""
     rng = random.Random(14)
     batches = [batch(n) for n in range(100)]
     for run in range(10):
@@ -134,9 +134,9 @@ def test_damage_up_to_the_end_is_cut_at_the_record_where_it_begins(tmp_path: Pat
         assert (directory / f"{0:020d}.log").read_bytes() == good
 
 
-def test_an_entry_of_an_old_kafka_names_the_end_of_its_append(tmp_path: Path) -> None:
-    """Before 3.9.1 an entry stood for a whole append: the byte where it begins, the offset where it ends. No segment is
-    walked from its beginning for that."""
+def test_an_old_kafkas_entry_names_the_end_of_its_append(tmp_path: Path) -> None:
+    """Before 3.9.1 an entry described a whole append: the position where it begins, the offset where it ends. Lookups
+    still do not walk a segment from its beginning."""
     data = [batch(n, time=T + n) for n in range(60)]
     segment = open_segment(tmp_path / "t-0", 0, b"".join(data))
     size = len(data[0])

@@ -1,4 +1,4 @@
-"""The transaction index is replaced whole or not at all; a file that cannot be whole counts as none."""
+"""The transaction index is replaced whole or not at all; a file with a partial entry counts as missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FullDisk(RealFiles):
         raise OSError(28, "no space left on device", file.path)
 
 
-def test_a_write_that_fails_leaves_the_entries_that_were_there(tmp_path: Path) -> None:
+def test_a_failed_write_keeps_the_previous_entries(tmp_path: Path) -> None:
     path = str(tmp_path / f"{0:020d}.txnindex")
     TxnIndex(path, 0, RealFiles()).write([FIRST])
     with pytest.raises(OSError, match="no space"):
@@ -34,7 +34,7 @@ def test_a_write_that_fails_leaves_the_entries_that_were_there(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("size", "present"), [(0, False), (ENTRY_BYTES - 1, False), (ENTRY_BYTES, True), (40, False)])
-def test_present_is_what_has_whole_entries(tmp_path: Path, size: int, present: bool) -> None:
+def test_present_needs_whole_entries(tmp_path: Path, size: int, present: bool) -> None:
     path = tmp_path / f"{0:020d}.txnindex"
     assert not TxnIndex(str(path), 0, RealFiles()).present
     TxnIndex(str(path), 0, RealFiles()).write([FIRST, SECOND])
@@ -49,8 +49,8 @@ def index_of(directory: Path, entries: list[AbortedTransaction], base: int = 0) 
     return index
 
 
-def test_a_reopened_index_goes_on_behind_its_entries(tmp_path: Path) -> None:
-    """XI1: entries are read back and followed by later ones; sanity fails where the base lies above them."""
+def test_a_reopened_index_appends_after_its_entries(tmp_path: Path) -> None:
+    """XI1: entries are read back and later ones appended; sanity fails if the base offset lies above them."""
     index_of(tmp_path, KAFKAS)
     again = TxnIndex(str(tmp_path / f"{0:020d}.txnindex"), 0, RealFiles())
     again.check()
@@ -82,15 +82,15 @@ def test_the_last_offset_rises(tmp_path: Path, last_offset: int) -> None:
         (20, 41, KAFKAS[2:], False),
     ],
 )
-def test_collecting_what_a_fetch_must_leave_out(
+def test_collecting_the_aborted_transactions_of_a_fetch(
     fetch: int, upper: int, found: list[AbortedTransaction], complete: bool
 ) -> None:
-    """XI3: what touches [fetch, upper), and whether a later segment can hold more of it."""
+    """XI3: entries that overlap [fetch, upper), and whether a later segment can hold more."""
     assert collect_aborted(KAFKAS, fetch, upper) == (found, complete)
 
 
 def test_truncating_and_emptying(tmp_path: Path) -> None:
-    """XI4: entries whose marker is at or above the offset go; an empty index takes entries again."""
+    """XI4: entries whose marker is at or above the offset go; an empty index accepts entries again."""
     index = index_of(tmp_path, KAFKAS)
     index.truncate_to(51)
     assert list(index.entries) == KAFKAS
@@ -104,7 +104,7 @@ def test_truncating_and_emptying(tmp_path: Path) -> None:
 
 
 def test_a_renamed_index_keeps_its_entries(tmp_path: Path) -> None:
-    """XI4: the file goes along with its segment and is appended to under its new name."""
+    """XI4: the file is renamed with its segment and appended to under its new name."""
     index = index_of(tmp_path, KAFKAS[:2])
     renamed = str(tmp_path / "renamed.txnindex")
     RealFiles().rename(index.path, renamed)
@@ -113,7 +113,7 @@ def test_a_renamed_index_keeps_its_entries(tmp_path: Path) -> None:
     assert list(TxnIndex(renamed, 0, RealFiles()).entries) == KAFKAS[:3]
 
 
-def test_an_index_that_was_never_written_makes_no_file(tmp_path: Path) -> None:
+def test_an_index_without_entries_creates_no_file(tmp_path: Path) -> None:
     """XI4: not by flushing, truncating or emptying it."""
     index = TxnIndex(str(tmp_path / f"{0:020d}.txnindex"), 0, RealFiles())
     index.sync()

@@ -1,4 +1,4 @@
-"""Log directories that the Spark tests read. They are small: what costs time here is the JVM."""
+"""Log directories that the Spark tests read. They are small: the JVM takes most of the time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 @dataclass(frozen=True)
 class Row:
-    """What Spark should show of one record."""
+    """The row that Spark should show of one record."""
 
     key: bytes | None
     value: bytes | None
@@ -65,7 +65,7 @@ def rows(topic: str, partition: int, records: list[klog.Record], first_offset: i
 
 
 def fill(path: Path) -> Directory:
-    """Three partitions of flights in many small segments, and a topic that nobody wrote to."""
+    """Three partitions of flights in many small segments, and an empty topic."""
     expected = []
     with klog.open(path, create=True) as logs:
         logs.create_topic("flights", partitions=PARTITIONS, config={"segment.bytes": 8192})
@@ -80,13 +80,13 @@ def fill(path: Path) -> Directory:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Directory:
-    """A directory of this test's own, to write to."""
+    """A directory of this test only, to write to."""
     return fill(tmp_path / "data")
 
 
 @pytest.fixture(scope="module")
 def shared_data(tmp_path_factory: pytest.TempPathFactory) -> Directory:
-    """The same for all tests of a module: for reading only."""
+    """A directory for all tests of a module: read-only."""
     return fill(tmp_path_factory.mktemp("shared") / "data")
 
 

@@ -1,4 +1,4 @@
-"""Words, offsets and times → numbers, as tables."""
+"""Named bounds, offsets and timestamps → offsets, as tables."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_a_start_without_a_record_follows_the_strategy() -> None:
         at(start=Bound.at_timestamp(151))
 
 
-def test_records_above_the_high_watermark_are_no_match() -> None:
-    """The lookup sees the whole log; a record at or above the end is not there for readers (B2)."""
+def test_records_above_the_high_watermark_do_not_match() -> None:
+    """The lookup covers the whole log; readers do not see a record at or above the end (B2)."""
     span = Span(PAIR, 10, 19)
     assert at(end=Bound.at_timestamp(150), span=span) == (10, 19)
     assert at(start=Bound.at_timestamp(150), no_match="latest", span=span) == (19, 19)

@@ -1,4 +1,4 @@
-"""format("klog") in Spark sessions: one JVM for the module, and one each for the sessions that must start bare."""
+"""format("klog") in Spark sessions: one JVM for the module, and one each for sessions without configuration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
 ROOT = Path(__file__).resolve().parents[2]
 EACH = FLIGHTS // PARTITIONS
 
-# Spark's KafkaRecordToRowConverter.kafkaSchema, written out.
+# Spark's KafkaRecordToRowConverter.kafkaSchema, in full.
 KAFKA_SCHEMA = [
     ("key", "binary"),
     ("value", "binary"),
@@ -153,7 +153,7 @@ def test_a_narrow_schema(spark: SparkSession, shared_data: Directory, load: Call
     ("ddl", "why"),
     [("ofset long", "klog has no column 'ofset'; it has: key binary"), ("value string", "is binary, not string")],
 )
-def test_a_schema_that_klog_cannot_give(spark: SparkSession, shared_data: Directory, ddl: str, why: str) -> None:
+def test_an_unsupported_schema_raises(spark: SparkSession, shared_data: Directory, ddl: str, why: str) -> None:
     with pytest.raises(Exception, match=why):
         spark.read.format("klog").schema(ddl).load(str(shared_data.path)).count()
 
@@ -213,8 +213,8 @@ def test_small_partitions_share_a_task(load: Callable[..., DataFrame]) -> None:
 
 
 @pytest.mark.parametrize("case", ["txn", "appendtime", "codecs"])
-def test_what_kafka_wrote(spark: SparkSession, golden: Callable[[str], Path], case: str) -> None:
-    """Transactions, both kinds of timestamp, every codec; control records are never rows."""
+def test_directories_written_by_kafka(spark: SparkSession, golden: Callable[[str], Path], case: str) -> None:
+    """Transactions, both timestamp types, every codec; control records are never rows."""
     import base64
     import gzip
 
@@ -236,7 +236,7 @@ def test_what_kafka_wrote(spark: SparkSession, golden: Callable[[str], Path], ca
 
 
 def test_a_retried_task_reads_the_same_rows(spark: SparkSession, data: Directory) -> None:
-    """The first attempt reads all rows, appends to the log it reads and dies; the second sees what was planned."""
+    """The first attempt reads all rows, appends to the log and fails; the second reads the planned rows."""
     directory = str(data.path / "flights-0")
     more = [(record.key, record.value) for record in flights(0, EACH, 40)]
 
@@ -258,11 +258,11 @@ def test_a_retried_task_reads_the_same_rows(spark: SparkSession, data: Directory
     frame = load()
     offsets = [row.offset for row in frame.mapInArrow(die_once, frame.schema).select("offset").collect()]
     assert offsets == list(range(EACH))
-    assert load().count() == EACH + 40  # the append did happen
-    assert frame.count() == EACH  # what was planned stays: Spark plans a DataFrame once
+    assert load().count() == EACH + 40  # the append took place
+    assert frame.count() == EACH  # the plan stays: Spark plans a DataFrame once
 
 
-def test_writing_and_streaming_are_refused(spark: SparkSession, tmp_path: Path, shared_data: Directory) -> None:
+def test_writing_and_streaming_raise(spark: SparkSession, tmp_path: Path, shared_data: Directory) -> None:
     with pytest.raises(Exception, match=r"(?i)not.?implemented|unsupported"):
         spark.range(3).write.format("klog").mode("append").save(str(shared_data.path))
     stream = spark.readStream.format("klog").load(str(shared_data.path)).writeStream.format("noop")
@@ -271,14 +271,14 @@ def test_writing_and_streaming_are_refused(spark: SparkSession, tmp_path: Path, 
         query.processAllAvailable()
 
 
-def test_a_running_session_takes_what_can_be_changed(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_running_session_accepts_changeable_settings(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     again = klog.spark.session({"spark.sql.shuffle.partitions": 2, "spark.buffer.size": 4096})
     assert again is spark
     assert "a running session cannot change these; stop it and start it again: spark.buffer.size" in caplog.text
 
 
 def run_bare(script: str, cwd: Path, *first: Path) -> subprocess.CompletedProcess[str]:
-    """A process of its own whose Spark has no klog setting and finds its Python by the PATH alone."""
+    """A separate process whose Spark has no klog setting and finds its Python on the PATH."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (*first, ROOT)))
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -292,7 +292,7 @@ def run_bare(script: str, cwd: Path, *first: Path) -> subprocess.CompletedProces
     )
 
 
-def test_a_session_that_knows_nothing_of_klog(shared_data: Directory, tmp_path: Path) -> None:
+def test_a_session_without_klog_settings(shared_data: Directory, tmp_path: Path) -> None:
     script = f"""
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
@@ -310,8 +310,8 @@ spark.stop()
     assert "table True" in done.stdout
 
 
-def test_a_broken_klog_harms_no_other_source(shared_data: Directory, tmp_path: Path) -> None:
-    """A klog that does not import: format("klog") says so, and another pyspark_* source of the session still works."""
+def test_a_broken_klog_does_not_affect_other_sources(shared_data: Directory, tmp_path: Path) -> None:
+    """klog fails to import: format("klog") raises that, and another pyspark_* source of the session still works."""
     (tmp_path / "klog").mkdir()
     (tmp_path / "klog" / "__init__.py").write_text("raise RuntimeError('a dependency is missing')\n")
     (tmp_path / "pyspark_other.py").write_text(

@@ -1,4 +1,4 @@
-"""Options as text → Options: every form that is served, every option that is ignored, every one that is refused."""
+"""Options as text → Options: every supported form, every ignored option, every refused one."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class TestPaths:
         assert parse({"paths": '["/a","/b"]'}).paths == ("/a", "/b")
 
     @pytest.mark.parametrize("given", [{}, {"path": ""}])
-    def test_no_path_says_what_a_catalog_table_loses(self, given: dict[str, str]) -> None:
+    def test_no_path_raises_and_mentions_catalog_tables(self, given: dict[str, str]) -> None:
         with pytest.raises(ValueError, match=r"no path: use \.load.*CREATE TEMPORARY VIEW"):
             parse(given)
 
-    def test_a_catalog_table_is_shown_the_way_to_a_view(self) -> None:
+    def test_a_catalog_table_raises_and_mentions_views(self) -> None:
         with pytest.raises(ValueError, match=r"no catalog tables.*CREATE TEMPORARY VIEW"):
             parse({"location": "file:/data"})
 
-    def test_both_forms_are_refused(self) -> None:
+    def test_both_forms_together_raise(self) -> None:
         with pytest.raises(ValueError, match="'path' and 'paths' are both set"):
             parse({"path": "/a", "paths": '["/b"]'})
 
@@ -115,7 +115,7 @@ class TestOffsets:
         ("option", "word"),
         [("startingOffsets", "latest"), ("endingOffsets", "earliest"), ("endingOffsets", "EARLIEST")],
     )
-    def test_the_other_word_makes_no_batch(self, option: str, word: str) -> None:
+    def test_the_opposite_word_raises(self, option: str, word: str) -> None:
         with pytest.raises(ValueError, match=f"option '{option}' can't be '{word.lower()}'"):
             read(**{option: word})
 
@@ -128,7 +128,7 @@ class TestOffsets:
         }
         assert bounds.of(TopicPartition("a", 9)) == EARLIEST
 
-    def test_json_of_ends(self) -> None:
+    def test_json_of_ending_offsets(self) -> None:
         bounds = read(endingOffsets='{"a":{"0":23,"1":-1}}').end
         assert bounds.by_partition == {TopicPartition("a", 0): Bound.at_offset(23), TopicPartition("a", 1): LATEST}
         assert bounds.of(TopicPartition("a", 9)) == LATEST
@@ -136,7 +136,7 @@ class TestOffsets:
     @pytest.mark.parametrize(
         ("option", "number", "word"), [("startingOffsets", -1, "latest"), ("endingOffsets", -2, "earliest")]
     )
-    def test_the_other_number_is_refused(self, option: str, number: int, word: str) -> None:
+    def test_the_opposite_number_raises(self, option: str, number: int, word: str) -> None:
         with pytest.raises(ValueError, match=rf"option '{option}' for a-0 can't be {number} \({word}\)"):
             read(**{option: json.dumps({"a": {"0": number}})})
 
@@ -172,7 +172,7 @@ class TestTimestamps:
             ("2013-02-08 05:00:00+00:00", FEB_8),
             ("2013-02-08T00:00:00-05:00", FEB_8),
             ("2013-02-08T05:00:00.001Z", FEB_8 + 1),
-            ("2013-02-08T05:00:00.000001Z", FEB_8 + 1),  # "at or after" goes up to the next millisecond
+            ("2013-02-08T05:00:00.000001Z", FEB_8 + 1),  # "at or after" rounds up to the next millisecond
             ("1970-01-01T00:00:00Z", 0),
         ],
     )
@@ -229,7 +229,7 @@ class TestTimestamps:
 
 
 class TestPrecedence:
-    """O2, with the losers broken on purpose: they are not even read."""
+    """O2, with invalid values in the options that lose: they are not even read."""
 
     @pytest.mark.parametrize("edge", ["starting", "ending"])
     def test_global_timestamp_wins(self, edge: str) -> None:
@@ -272,12 +272,12 @@ class TestNoOptionIsDroppedInSilence:
         }
         assert read(**given).ignored == tuple(sorted(key.lower() for key in given))
 
-    def test_the_kafka_option_that_would_change_rows_is_not_ignored(self) -> None:
+    def test_a_kafka_option_that_would_change_rows_raises(self) -> None:
         with pytest.raises(ValueError, match=r"'kafka.isolation.level' = 'read_committed' is not supported"):
             read(**{"kafka.isolation.level": "read_committed"})
 
     @pytest.mark.parametrize("name", NOT_SERVED)
-    def test_known_options_are_refused_by_name(self, name: str) -> None:
+    def test_known_but_unsupported_options_raise_with_their_name(self, name: str) -> None:
         with pytest.raises(ValueError, match=f"option '{name}' is not supported by this version"):
             read(**{name.lower(): "1"})
 
@@ -293,12 +293,12 @@ class TestNoOptionIsDroppedInSilence:
             ("minPartition", "minPartitions"),
         ],
     )
-    def test_a_typo_is_told_what_was_meant(self, typo: str, meant: str) -> None:
+    def test_a_typo_raises_with_the_nearest_option(self, typo: str, meant: str) -> None:
         with pytest.raises(ValueError, match=f"unknown option '{typo.lower()}'.* Did you mean '{meant}'") as caught:
             read(**{typo: "1"})
         assert ("does not support it" in str(caught.value)) == (meant in NOT_SERVED)
 
-    def test_an_unknown_option_lists_those_that_are_served(self) -> None:
+    def test_an_unknown_option_raises_with_the_supported_ones(self) -> None:
         with pytest.raises(ValueError, match="unknown option 'delimiter'") as caught:
             read(delimiter=",")
         assert "Did you mean" not in str(caught.value)

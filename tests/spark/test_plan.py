@@ -1,4 +1,4 @@
-"""Planning as tables and properties: numbers in, numbers out."""
+"""Planning as tables and properties: numbers to numbers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_bytes_of_a_range(extents: list[Extent], start: int, end: int, size: int
         ([Extent(0, 100, 199)], 0, 100, [(0, 100)]),
         ([Extent(0, 100, 200)], 0, 100, [(0, 50), (50, 100)]),
         ([Extent(0, 100, 399)], 0, 100, [(0, 30), (30, 60), (60, 100)]),  # cuts 33, 66 go back to their batch
-        ([Extent(0, 100, 200)], 40, 60, [(40, 60)]),  # what counts is the bytes asked for
+        ([Extent(0, 100, 200)], 40, 60, [(40, 60)]),  # the requested bytes count
         ([Extent(0, 10, 50), Extent(10, 20, 50), Extent(20, 120, 200)], 0, 120, [(0, 20), (20, 70), (70, 120)]),
         ([Extent(0, 10, 50), Extent(500, 600, 150)], 0, 600, [(0, 530), (530, 600)]),  # compacted: a gap
     ],
@@ -60,11 +60,11 @@ def test_split_at_batches(extents: list[Extent], start: int, end: int, expected:
     assert edges(split(whole(start, end), extents, batches_of(10), 100)) == expected
 
 
-def test_one_huge_batch_is_never_cut() -> None:
+def test_one_huge_batch_is_never_split() -> None:
     assert edges(split(whole(0, 1000), [Extent(0, 1000, 100_000)], batches_of(1000), 100)) == [(0, 1000)]
 
 
-def test_a_cut_behind_the_last_batch_is_dropped() -> None:
+def test_a_cut_after_the_last_batch_is_dropped() -> None:
     pieces = split(whole(0, 100), [Extent(0, 100, 200)], lambda _range, _offset: 100, 100)
     assert edges(pieces) == [(0, 100)]
 
@@ -76,7 +76,7 @@ def test_a_cut_behind_the_last_batch_is_dropped() -> None:
         ([0], [[0]]),
         ([1, 1, 1], [[0, 1, 2]]),  # all together below the target: one task
         ([60, 60, 60, 60], [[0, 1], [2, 3]]),
-        ([60, 60, 60], [[0, 1, 2]]),  # what is left joins a bin instead of being a task of its own
+        ([60, 60, 60], [[0, 1, 2]]),  # the rest joins a bin instead of becoming a task
         ([100, 60, 100, 60], [[0], [2], [1, 3]]),  # small ones share, large ones stand alone
         ([150, 10, 100, 10], [[0], [1, 2, 3]]),  # … and the left-over goes to the lightest
     ],
@@ -86,7 +86,7 @@ def test_pack(sizes: list[int], expected: list[list[int]]) -> None:
     assert [[member.partition for member in members] for members in pack(pieces, 100)] == expected
 
 
-def test_nothing_to_read_is_no_task() -> None:
+def test_without_rows_there_is_no_task() -> None:
     assert plan([(whole(5, 5), [Extent(5, 5, 0)]), (whole(9, 3), [Extent(0, 20, 100)])], batches_of(1)) == []
 
 

@@ -20,7 +20,7 @@ DECODED = {
 
 
 class Columns:
-    """What the record room hands over, as far as the shaper looks: one struct array through the C interface."""
+    """A stand-in for klog.record's columns: one struct array through the C interface."""
 
     def __init__(self, fields: tuple[str, ...], start: int = 0) -> None:
         arrays = [DECODED[name][start:] for name in fields]
@@ -48,7 +48,7 @@ def test_all_columns() -> None:
     assert batch.column("timestampType").to_pylist() == [0, 0, 1]
     assert batch.column("headers").to_pylist() == [
         [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
-        None,  # as Spark's Kafka source has it
+        None,  # as in Spark's Kafka source
         [{"key": "", "value": b""}],
     ]
     batch.validate(full=True)
@@ -64,13 +64,13 @@ def test_constant_columns_alone_still_count_the_rows() -> None:
     assert batch.to_pylist() == [{"partition": 3, "topic": "flights"}] * 3
 
 
-def test_only_wanted_columns_are_asked_for() -> None:
+def test_only_required_columns_are_requested() -> None:
     wanted = t.StructType([t.StructField("timestamp", t.TimestampType()), t.StructField("topic", t.StringType())])
     assert RowShaper(arrow_schema(wanted), "t", 0).fields == ("timestamp",)
 
 
 def test_batches_of_other_lengths_keep_the_schema() -> None:
-    """R1: topic and partition are slices of the longest seen so far, values unharmed."""
+    """R1: topic and partition are slices of the longest array so far, with the right values."""
     shaper = RowShaper(arrow_schema(full_schema()), "flights", 3)
     shapes = [shaper.batch(Columns(shaper.fields, start)) for start in (2, 0, 1)]
     assert [batch.num_rows for batch in shapes] == [1, 3, 2]
@@ -89,7 +89,7 @@ def test_batches_of_other_lengths_keep_the_schema() -> None:
         (t.StructField("key", t.BinaryType(), nullable=False), "leave NOT NULL out"),
     ],
 )
-def test_schemas_that_klog_cannot_give(column: t.StructField, why: str) -> None:
+def test_unsupported_schemas_raise(column: t.StructField, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         check_schema(t.StructType([t.StructField("partition", t.IntegerType()), column]))
 
@@ -102,7 +102,7 @@ def test_empty_and_doubled_schemas() -> None:
 
 
 def test_arrow_schema_is_the_one_that_spark_checks() -> None:
-    """Types as Spark's plain readers take them: no large_binary, no dictionary, microseconds in UTC."""
+    """Types that Spark's plain readers accept: no large_binary, no dictionary, microseconds in UTC."""
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     assert arrow_schema(full_schema()).types == [
         pa.binary(),
@@ -116,7 +116,7 @@ def test_arrow_schema_is_the_one_that_spark_checks() -> None:
     ]
 
 
-def test_arrow_schema_of_a_spark_that_does_not_ask_for_the_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrow_schema_for_a_spark_without_the_time_zone_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql.pandas import types
 
     expected, newer = arrow_schema(full_schema()), types.to_arrow_schema

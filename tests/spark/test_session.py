@@ -17,12 +17,12 @@ def test_values() -> None:
     }
 
 
-def test_what_is_given_wins_and_java_options_are_appended() -> None:
+def test_given_values_win_and_java_options_are_appended() -> None:
     conf = recommended_conf({"spark.buffer.size": "65536", "spark.driver.extraJavaOptions": "-Xss4m", "spark.x": "1"})
     assert conf["spark.buffer.size"] == "65536"
     assert conf["spark.driver.extraJavaOptions"] == f"-Xss4m {ARROW}"
     assert conf["spark.x"] == "1"
 
 
-def test_twice_is_once() -> None:
+def test_applying_it_twice_changes_nothing() -> None:
     assert recommended_conf(recommended_conf()) == recommended_conf()

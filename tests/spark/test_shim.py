@@ -1,4 +1,4 @@
-"""pyspark_klog as Spark's look-up sees it, in interpreters of its own and without a JVM."""
+"""pyspark_klog during Spark's look-up, in separate interpreters and without a JVM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(code: str, *first: Path) -> str:
-    """stdout of `code`; the directories `first` come before klog on the path."""
+    """stdout of `code`; the directories `first` precede klog on the path."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*first, ROOT)))},
@@ -72,7 +72,7 @@ def test_without_pyspark_the_import_still_works(tmp_path: Path) -> None:
     assert run("import pyspark_klog; print(pyspark_klog.DefaultSource.name())", broken(tmp_path, "pyspark")) == "klog"
 
 
-def test_klog_spark_without_pyspark_says_what_to_install(tmp_path: Path) -> None:
+def test_klog_spark_without_pyspark_raises_with_the_install_command(tmp_path: Path) -> None:
     code = """
 import klog.spark
 print(sorted(klog.spark.recommended_conf()))

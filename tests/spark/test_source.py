@@ -1,4 +1,4 @@
-"""The data source on real directories, without a JVM: what the planner and the tasks do, called as Spark calls them."""
+"""The data source on real directories, without a JVM: planner and tasks, called as Spark calls them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def source(path: Path | str, **options: str) -> KlogSource:
 
 
 def reader(path: Path | str, columns: tuple[str, ...] = ("partition", "offset"), **options: str) -> KlogReader:
-    """As a task gets it: through pickle."""
+    """The reader as a task gets it: pickled and unpickled."""
     schema = StructType([column for column in full_schema().fields if column.name in columns])
     return pickle.loads(pickle.dumps(source(path, **options).reader(schema)))
 
@@ -70,7 +70,7 @@ ALL = [(f"flights-{n}", 0, EACH) for n in range(PARTITIONS)]
         ({"subscribe": "flights", "startingTimestamp": "2013-02-08T05:01:00Z"}, [(name, 1, EACH) for name, *_ in ALL]),
         (
             {"subscribe": "flights", "startingTimestamp": "2013-02-08T00:02:00.001-05:00"},
-            [("flights-0", 3, EACH), ("flights-1", 2, EACH), ("flights-2", 2, EACH)],  # partition n is n ms late
+            [("flights-0", 3, EACH), ("flights-1", 2, EACH), ("flights-2", 2, EACH)],  # partition n is n ms later
         ),
         ({"endingTimestamp": str(START_MS + 5 * STEP_MS)}, [(name, 0, 5) for name, _, _ in ALL]),
         ({"endingTimestamp": str(START_MS + EACH * STEP_MS)}, ALL),  # no record there: to the end
@@ -86,7 +86,7 @@ ALL = [(f"flights-{n}", 0, EACH) for n in range(PARTITIONS)]
         ),
     ],
 )  # fmt: skip
-def test_what_the_options_select(
+def test_rows_selected_by_options(
     shared_data: Directory, options: dict[str, str], expected: list[tuple[str, int, int]]
 ) -> None:
     assert ranges(shared_data.path, **options) == expected
@@ -107,7 +107,7 @@ def test_what_the_options_select(
         ),
     ],
 )
-def test_what_cannot_be_selected(shared_data: Directory, options: dict[str, str], error: type, why: str) -> None:
+def test_invalid_selections_raise(shared_data: Directory, options: dict[str, str], error: type, why: str) -> None:
     with pytest.raises(error, match=why):
         ranges(shared_data.path, **options)
 
@@ -167,18 +167,18 @@ class TestPlanning:
         seen = [row for members in bins for row in offsets(task, InputPartition(members))]
         assert sorted(seen) == [(n, offset) for n in range(PARTITIONS) for offset in range(EACH)]
 
-    def test_nothing_to_read(self, shared_data: Directory) -> None:
+    def test_an_empty_selection(self, shared_data: Directory) -> None:
         task = reader(shared_data.path, subscribe="empty")
         assert task.partitions() == []
-        assert list(task.read(InputPartition(None))) == []  # what Spark makes of an empty list
+        assert list(task.read(InputPartition(None))) == []  # Spark's partition for an empty list
 
-    def test_beside_a_writer_everything_appended_is_planned(self, data: Directory) -> None:
+    def test_everything_appended_by_a_concurrent_writer_is_planned(self, data: Directory) -> None:
         with klog.open(data.path) as logs:
             logs.log("flights", 1).append(flights(1, EACH, 5))
             assert ranges(data.path, assign='{"flights":[1]}') == [("flights-1", 0, EACH + 5)]
 
     def test_the_end_is_the_high_watermark(self, data: Directory) -> None:
-        """A broker's checkpoint below the log end: the tail above it was never acknowledged."""
+        """A broker's checkpoint below the log end: the records above it were never acknowledged."""
         (data.path / "replication-offset-checkpoint").write_text("0\n1\nflights 0 100\n")
         assert ranges(data.path, assign='{"flights":[0]}') == [("flights-0", 0, 100)]
 
@@ -231,7 +231,7 @@ class TestTasks:
         next(rows)
         rows.close()  # type: ignore[attr-defined]
 
-    def test_rows_that_were_truncated_since_are_an_error(self, data: Directory) -> None:
+    def test_planned_rows_that_were_truncated_raise(self, data: Directory) -> None:
         task = reader(data.path, assign='{"flights":[0]}')
         (planned,) = task.partitions()
         shutil.rmtree(data.path / "flights-0")
@@ -242,7 +242,7 @@ class TestTasks:
         ):
             list(task.read(planned))
 
-    def test_rows_that_retention_removed_since_are_an_error(self, data: Directory) -> None:
+    def test_planned_rows_that_retention_removed_raise(self, data: Directory) -> None:
         task = reader(data.path, assign='{"flights":[0]}')
         (planned,) = task.partitions()
         with klog.open(data.path, read_only=True) as logs:

@@ -36,7 +36,7 @@ def test_select(subscription: Subscription, expected: list[str]) -> None:
     assert chosen(subscription) == expected
 
 
-def test_no_pattern_finds_kafkas_own_topics() -> None:
+def test_patterns_do_not_match_kafkas_internal_topics() -> None:
     assert select(Subscription(pattern="__.*"), [TopicPartition(topic, 0) for topic in INTERNAL]) == []
 
 
@@ -47,7 +47,7 @@ def test_no_pattern_finds_kafkas_own_topics() -> None:
         (Subscription(assigned=(TopicPartition("a", 0), TopicPartition("a", 1))), "no partition a-1 here"),
     ],
 )
-def test_what_is_named_must_be_there(subscription: Subscription, missing: str) -> None:
+def test_named_topics_and_partitions_must_exist(subscription: Subscription, missing: str) -> None:
     with pytest.raises(UnknownTopicOrPartition, match=f"{missing}; topics: __consumer_offsets, a, a-b, b"):
         chosen(subscription)
 

@@ -1,5 +1,5 @@
-"""Let go of a manager, or of a log by itself, as the death of its process would: nothing is flushed, nothing called clean,
-locks are free."""
+"""Abandon a manager or a log as if its process had died: nothing is flushed, no clean-shutdown file, locks are
+released."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What readers take and refuse: one batch, or a few, for each row of the format's acceptance matrix and of its file scanner.
+"""What readers accept and refuse: one or a few batches for each row of the format's acceptance matrix and file scanner.
 
-The rows are what Kafka's classes were seen to do. tests/record/test_acceptance.py holds klog to them,
-tests/interop/test_acceptance.py asks Kafka again.
+The rows are the observed behaviour of Kafka's classes. tests/record/test_acceptance.py compares klog with them,
+tests/interop/test_acceptance.py compares Kafka.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ GOOD = batch(two(), 2)
 
 @dataclass(frozen=True)
 class Row:
-    """records: how many a reader of a file gets; None is an error, once `before` records have come out."""
+    """records: how many a file reader returns; None is an error, after `before` records."""
 
     name: str
     data: Callable[[int], bytes]  # by codec
     records: int | None
     before: int = 0
-    sound: bool = True  # does validate() take it? Never what a reader refuses
+    sound: bool = True  # whether validate() accepts it; never if a reader refuses it
     partial: bool = False  # ends inside a batch
-    in_memory: bool = True  # is it the same in memory?
+    in_memory: bool = True  # whether the result is the same in memory
 
     def __str__(self) -> str:
         return self.name
@@ -80,7 +80,7 @@ MATRIX = [
     Row("a record more than the count", lambda codec: batch(two() + record(offset_delta=2), 2, codec), None),
     Row("a record less than the count", lambda codec: batch(two(), 3, codec), None),
     Row("count 0, last offset delta above 0", lambda codec: batch(b"", 0, codec, last_offset_delta=5), 0),
-    Row("count 0, payload bytes all the same", lambda codec: batch(two(), 0, codec, last_offset_delta=1), 0),
+    Row("count 0, payload present", lambda codec: batch(two(), 0, codec, last_offset_delta=1), 0),
     Row("a negative count", lambda codec: batch(two(), -1, codec), None),
     Row("record attributes that are not 0", lambda codec: batch(record(attributes=0x7F), 1, codec), 1),
     Row("attribute bits 7 to 15", lambda codec: batch(two(), 2, codec, attributes=0xFF80), 2),
@@ -91,13 +91,13 @@ MATRIX = [
     Row("a header key of length -1", lambda codec: batch(record(headers=V(1) + V(-1) + V(0)), 1, codec), None),
     Row("slack inside a record", lambda codec: batch(record(slack=b"\0"), 1, codec), None),
     Row(
-        "offset deltas that fall",
+        "falling offset deltas",
         lambda codec: batch(record(offset_delta=1) + record(), 2, codec),
         2,
         sound=False,
     ),
     Row(
-        "an offset delta above the last",
+        "an offset delta above last_offset_delta",
         lambda codec: batch(record() + record(offset_delta=9), 2, codec),
         2,
         sound=False,
@@ -111,7 +111,7 @@ MATRIX = [
 
 
 def _left(size: int) -> Callable[[int], bytes]:
-    """Behind a good batch, this many bytes, whose length field says 0."""
+    """After a valid batch, this many bytes, whose length field is 0."""
     return lambda codec: GOOD + bytes(size)
 
 

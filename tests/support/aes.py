@@ -1,10 +1,10 @@
-"""AES-128 of one block (FIPS 197), slowly; what somebody needs who knows the key of a CMAC and wants two messages to be one."""
+"""AES-128 of one block (FIPS 197), slow: for tests that build CMAC collisions under a known key."""
 
 from __future__ import annotations
 
 
 def _times(a: int, b: int) -> int:
-    """In the field of x^8 + x^4 + x^3 + x + 1."""
+    """Multiply in the field of x^8 + x^4 + x^3 + x + 1."""
     product = 0
     while b:
         product ^= a if b & 1 else 0

@@ -1,4 +1,4 @@
-"""Encoded batches as producers, coordinators and leaders of other brokers send them, in one line each."""
+"""Encoded batches as producers, coordinators and leaders of other brokers send them, one line each."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NOW = 1_700_000_000_000
 
 
 def batch(values: int | Iterable[bytes] = 1, *, at: int = NOW, key: bytes | None = b"k", **fields: Any) -> bytes:
-    """A batch of so many records, or of these values."""
+    """A batch of this many records, or of these values."""
     listed = [b"v%d" % n for n in range(values)] if isinstance(values, int) else list(values)
     return encode([(key, value, at) for value in listed], **fields)
 
 
 def produced(pid: int, epoch: int, sequence: int, count: int = 1, **more: Any) -> bytes:
-    """R(pid, epoch, sequence): what an idempotent producer sends."""
+    """R(pid, epoch, sequence): a batch of an idempotent producer."""
     return batch(count, producer_id=pid, producer_epoch=epoch, base_sequence=sequence, **more)
 
 
@@ -30,7 +30,7 @@ def transactional(pid: int, epoch: int, sequence: int, count: int = 1, **more: A
 
 
 def marker(pid: int, epoch: int, kind: str, *, coordinator: int = 0, at: int = NOW, **more: Any) -> bytes:
-    """The end of a transaction: kind "commit" or "abort"."""
+    """A transaction marker: kind "commit" or "abort"."""
     key, value = marker_record(kind, coordinator)
     return encode(
         [(key, value, at)], producer_id=pid, producer_epoch=epoch, is_transactional=True, is_control=True, **more
@@ -38,7 +38,7 @@ def marker(pid: int, epoch: int, kind: str, *, coordinator: int = 0, at: int = N
 
 
 def old(magic: int, first: int, last: int, codec: str | None = None) -> bytes:
-    """Messages of magic 0 or 1 as a leader of old times stored them."""
+    """Messages of magic 0 or 1 as an old leader stored them."""
     wrapped = codec is not None
     inner = [
         encode_message(Message(magic, offset - (first if wrapped and magic else 0), b"k", b"old", NOW if magic else -1))

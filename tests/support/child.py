@@ -1,4 +1,4 @@
-"""Run something in a forked child and hear what became of it."""
+"""Run a function in a forked child and return its result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def in_child(work: Callable[[], Any]) -> Any:
 
 @contextmanager
 def living_child() -> Iterator[int]:
-    """The id of a forked child that does nothing but live, until the end of the block."""
+    """The id of a forked child that only lives until the end of the block."""
     end_read, end_write = os.pipe()
     ready_read, ready_write = os.pipe()
     pid = os.fork()
@@ -49,7 +49,7 @@ def living_child() -> Iterator[int]:
         os._exit(0)
     os.close(end_read)
     try:
-        os.read(ready_read, 1)  # what runs in a child after a fork has run
+        os.read(ready_read, 1)  # the child's at-fork hooks have run
         yield pid
     finally:
         for fd in (end_write, ready_read, ready_write):

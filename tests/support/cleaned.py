@@ -1,4 +1,4 @@
-"""What a cleaning did to a partition directory, as values that can be compared, and what the model makes of the same."""
+"""The outcome of a cleaning of a partition directory as comparable values, and the model's outcome of the same."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def batches_of(path: Path) -> list[RecordBatch]:
 
 
 def kept_in(path: Path) -> list[Kept]:
-    """The batches of a .log file, by what the model tells of each."""
+    """The batches of a .log file, as the model describes them."""
     return [
         Kept(batch.base_offset, batch.last_offset, tuple(record.offset for record in batch), batch.delete_horizon_ms)
         for batch in batches_of(path)
@@ -32,7 +32,7 @@ def kept_in(path: Path) -> list[Kept]:
 
 
 def aborted_in(path: Path) -> list[AbortedTransaction]:
-    """The entries of a .txnindex file, none where there is no file."""
+    """The entries of a .txnindex file, none if there is no file."""
     data = path.read_bytes() if path.exists() else b""
     assert len(data) % _ABORTED.size == 0
     return [(entry[1], entry[2], entry[3], entry[4]) for entry in _ABORTED.iter_unpack(data)]
@@ -47,7 +47,7 @@ def index_of(path: Path, base_offset: int) -> list[tuple[int, int]]:
 def open_planned(
     directory: Path, plan: Plan, config: Mapping[str, object], clock: ManualClock | None = None
 ) -> klog.Log:
-    """The log as it is when a planned cleaning begins."""
+    """The log at the beginning of a planned cleaning."""
     return klog.Log.open(
         directory,
         config={
@@ -67,7 +67,7 @@ def open_planned(
 
 
 def task(directory: Path, plan: Plan, config: Mapping[str, Any]) -> Task:
-    """What the model is asked about a directory, which this opens, rolls if the plan says so, and closes."""
+    """The model's input for a directory, which this opens, rolls if the plan requires it, and closes."""
     with open_planned(directory, plan, config) as log:
         if plan.roll and log.segments[-1].size:
             log.roll()
@@ -75,10 +75,10 @@ def task(directory: Path, plan: Plan, config: Mapping[str, Any]) -> Task:
 
 
 def task_of(log: klog.Log, plan: Plan, config: Mapping[str, Any]) -> Task:
-    """What the model is asked about a log as it is.
+    """The model's input for an open log.
 
-    The checkpoint is believed if it lies in the log; the range ends where a segment begins, at or below the last stable
-    offset, the last segment, and the first one that is younger than the lag.
+    The checkpoint is used if it lies in the log; the range ends where a segment begins, at or below the last stable
+    offset, the last segment, and the first segment younger than the lag.
     """
     segments = list(log.segments)
     bases = [segment.base_offset for segment in segments]
@@ -131,7 +131,7 @@ def _source(segment: Any, next_offset: int) -> Source:
 
 
 def compare_with_model(differences: Differences, directory: Path, asked: Task, made: list[Cleaned]) -> None:
-    """What a cleaning left in the directory against what the model makes of the same."""
+    """Compare the cleaned directory with the model's outcome."""
     replaced = {source.base_offset for segment in made for source in segment.sources}
     kept = [source.base_offset for source in asked.sources if source.base_offset not in replaced]
     expected = sorted([segment.base_offset for segment in made] + kept)
@@ -155,7 +155,7 @@ def has_codecs(directory: Path) -> bool:
 
 
 def keys_and_values(directory: Path) -> list[tuple[bytes | None, bytes | None]]:
-    """Of all data records, in order."""
+    """Keys and values of all data records, in order."""
     return [
         (record.key, record.value)
         for path in sorted(directory.glob("*.log"))
@@ -170,9 +170,9 @@ def _size(path: Path) -> int:
 
 
 def files_differ(mine: Path, theirs: Path, *, bytes_alike: bool) -> list[str]:
-    """What parts two directories that were cleaned alike and closed.
+    """The differences between two directories that were cleaned alike and closed.
 
-    Where the records are compressed, each side's codec has its own bytes, and with them sizes and indexes: then batches
+    Where records are compressed, each codec implementation has its own bytes, and so sizes and indexes: then batches
     are compared field by field and record by record.
     """
     names, others = {path.name for path in mine.iterdir()}, {path.name for path in theirs.iterdir()}
@@ -196,8 +196,8 @@ def files_differ(mine: Path, theirs: Path, *, bytes_alike: bool) -> list[str]:
 
 
 def _aborted_differ(got: list[AbortedTransaction], expected: list[AbortedTransaction], directory: Path) -> list[str]:
-    """klog lets an entry begin with the first batch of its transaction that is still there, when it has looked, and a
-    last stable offset that is too low only lets readers look further."""
+    """klog lets an entry begin with the first remaining batch of its transaction, if it has read it; a last stable
+    offset that is too low only makes readers look further."""
     if [(entry[0], entry[2]) for entry in got] != [(entry[0], entry[2]) for entry in expected]:
         return [f"{got}, there {expected}"]
     batches = [
@@ -212,7 +212,7 @@ def _aborted_differ(got: list[AbortedTransaction], expected: list[AbortedTransac
     ]
 
 
-# Of a batch, whatever does not follow from how it is compressed.
+# The fields of a batch that do not depend on its compression.
 _FIELDS = (
     "base_offset", "last_offset", "count", "magic", "compression", "timestamp_type", "base_timestamp", "max_timestamp",
     "delete_horizon_ms", "leader_epoch", "producer_id", "producer_epoch", "base_sequence", "is_transactional", "is_control",
@@ -220,7 +220,7 @@ _FIELDS = (
 
 
 def _first_difference(mine: Path, theirs: Path) -> str:
-    """Where two .log files part, "" if in sizes alone; of other files nothing is told."""
+    """Where two .log files differ, "" if only in size; for other files ""."""
     if mine.suffix != ".log":
         return ""
     got, expected = batches_of(mine), batches_of(theirs)

@@ -1,19 +1,19 @@
 """Slow and plain model of one cleaning round: which batches and records of which segments survive, and how.
 
-Written from the rules alone (Kafka: Cleaner, CleanedTransactionMetadata, MemoryRecords.filterTo), on dicts and lists, with
-nothing of klog's cleaner. What it is given it takes as true: the range to clean, the producers that are active, the
-aborted transactions. It says nothing of bytes.
+Written only from the rules (Kafka: Cleaner, CleanedTransactionMetadata, MemoryRecords.filterTo), on dicts and lists,
+without klog's cleaner. It trusts its input: the range to clean, the active producers, the aborted transactions. It does
+not model bytes.
 
     M1  a key's last offset in the dirty range beats every earlier record of that key, in that range and below it
-    M2  nothing above the last offset in the map is decided by it
+    M2  records above the last offset in the map are kept
     M3  a tombstone goes at its batch's horizon, a marker at its own once no batch of its transaction is left
-    M4  a batch stays, if need be empty, that holds an active producer's last sequence or the end of the range
+    M4  a batch that holds an active producer's last sequence or the end of the range stays, if need be empty
 
 Where Kafka breaks its own rules, `mistaken` does the same: a range that begins inside a segment is read from the index
-entry below it, yet the aborted transactions are those of the whole segment. One whose marker lies before that entry never
-ends for Kafka, and what its producer commits afterwards is left out of the map: old values stay, and come back to life
-when the tombstone that should have taken them along goes. klog reads M1 as it stands. Kafka also forgets transactions
-whose marker lies below the log start, and keeps their records, which nobody can read.
+entry below it, yet the aborted transactions are those of the whole segment. One whose marker lies before that entry
+never ends for Kafka, and records that its producer commits afterwards are left out of the map: old values stay, and
+reappear when the tombstone that should have removed them goes. klog follows M1. Kafka also forgets transactions whose
+marker lies below the log start, and keeps their records, which no reader can read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AbortedTransaction = tuple[int, int, int, int]  # producer, first offset, last o
 
 @dataclass(frozen=True)
 class Source:
-    """A segment as it is before the cleaning. next_offset: where the one behind it begins."""
+    """A segment before the cleaning. next_offset: the base offset of the next segment."""
 
     base_offset: int
     next_offset: int
@@ -41,8 +41,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Task:
-    """sources: the segments below the last one. [dirty, uncleanable): what the map is made of, uncleanable being where
-    a segment begins. producers: (offset of the last data batch or -1, epoch) of each that is active."""
+    """sources: the segments below the last one. [dirty, uncleanable): the range of the map; uncleanable is the base
+    offset of a segment. producers: (offset of the last data batch or -1, epoch) of each active one."""
 
     sources: Sequence[Source]
     dirty: int
@@ -64,7 +64,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Kept:
-    """A batch that is left: its range of offsets, those of its records, its horizon."""
+    """A remaining batch: its range of offsets, those of its records, its horizon."""
 
     base_offset: int
     last_offset: int
@@ -82,7 +82,7 @@ class Cleaned:
 
 @dataclass
 class Transactions:
-    """Which data was aborted, and whether a marker still has data: read along, batch after batch."""
+    """Which data was aborted, and whether a marker still has data; fed batch by batch."""
 
     aborted: list[AbortedTransaction]
     ongoing: dict[int, tuple[AbortedTransaction, bool]] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Transactions:
 
 
 def offset_map(task: Task) -> tuple[dict[bytes, int], int]:
-    """M1: key -> last offset, and the offset up to which all of it is in there."""
+    """M1: key -> last offset, and the offset up to which the map is complete."""
     keys: dict[bytes, int] = {}
     latest = -1
     dirty = [it for it in task.sources if it.next_offset > task.dirty and it.base_offset < task.uncleanable]
@@ -147,7 +147,7 @@ def offset_map(task: Task) -> tuple[dict[bytes, int], int]:
 
 
 def groups(task: Task, end: int) -> list[list[Source]]:
-    """The segments that begin below `end`, put together from the left as far as sizes and offsets allow."""
+    """The segments that begin below `end`, grouped from the left as far as sizes and offsets allow."""
     made: list[list[Source]] = []
     sources = [source for source in task.sources if source.base_offset < end]
     for source in sources:
@@ -170,7 +170,7 @@ def _fits(task: Task, group: list[Source], source: Source, span_end: int) -> boo
 
 
 def clean(task: Task) -> tuple[int, list[Cleaned]]:
-    """Where the next round begins, and the segments that take the place of those below it."""
+    """Where the next round begins, and the segments that replace those below it."""
     keys, latest = offset_map(task)
     transactions = Transactions([])
     clean_below = [source for source in task.sources if source.base_offset < task.dirty]

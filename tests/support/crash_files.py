@@ -1,19 +1,19 @@
-"""A disk that can lose power: it remembers what was not synced yet, and builds the directories that a cut could leave.
+"""A disk that can lose power: it tracks unsynced changes, and builds the directories that a power cut could leave.
 
-Reads see every write at once, as they do through a page cache. Beside that, each file keeps what an fsync has made
-durable and the changes since, and each directory keeps names in the same way. What a cut leaves of them is chosen
-independently:
+Reads see every write at once, as through a page cache. In addition, each file keeps its durable content and the changes
+since its last fsync, and each directory keeps its names in the same way. What a cut leaves is chosen independently:
 
     names    of a directory's creations, renames and unlinks since its fsync: all, none, or the first few, in the order
-             in which the journals of ext4, xfs and btrfs keep them; of each directory so many as it comes
-    bytes    of a file's changes since its fsync, also of a file that stands under an old name: all, none, any subset of
-             pages; any sector as any of the writes to it has left it; any subset of the writes; the last one torn
+             in which the journals of ext4, xfs and btrfs keep them; independently for each directory
+    bytes    of a file's changes since its fsync, also of a file under an old name: all, none, any subset of
+             pages; each sector as any of its writes left it; any subset of the writes; the last one torn
     length   where bytes are chosen by pages or sectors: the durable length, the newest, or as far as bytes have landed;
-             what lies below it and has not landed is NULs
-    indexes  mapped files, whose stores are not seen, only their syncs: each as it is, as it was some entries before, any
-             of its pages as they are and the others as they were synced or zeros, or not there
+             bytes below it that have not landed are NULs
+    indexes  mapped files, whose stores are invisible, only their syncs: each as it is, as it was some entries before,
+    any
+             of its pages as they are and the others as synced or zeros, or missing
 
-`states()` gives a few states that are always the same and some that a seed chooses, none of them twice.
+`states()` yields a few fixed states and some that a seed chooses, all different.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 PAGE = 4096
 SECTOR = 512
 INDEXES = {".index": 8, ".timeindex": 12}
-"""Suffixes of mapped files, and how long an entry of each is."""
+"""Suffixes of mapped files, and the size of an entry of each."""
 
 
 class PowerCut(BaseException):
-    """The machine stops here. No `except Exception` may catch it."""
+    """The machine stops here. An `except Exception` must not catch it."""
 
 
 Change = tuple[int, bytes] | int
@@ -50,7 +50,7 @@ Change = tuple[int, bytes] | int
 
 @dataclasses.dataclass(eq=False)
 class Inode:
-    """A file's bytes that are safe, and its changes that are not yet. mapped: its bytes are where it is; these here count
+    """A file's durable bytes, and its pending changes. mapped: the content is in the real file; the bytes here count
     once it has no name."""
 
     durable: bytearray = dataclasses.field(default_factory=bytearray)
@@ -70,7 +70,7 @@ def apply(content: bytearray, change: Change) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class NameChange:
-    """What happens to the names of a directory in one step: `gone` is no longer there, `there` is the file's name."""
+    """A change of a directory's names in one step: `gone` is removed, `there` is the new name."""
 
     inode: Inode | None
     gone: str | None
@@ -79,8 +79,9 @@ class NameChange:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What a cut before operation `stop_at` may leave below a directory. files: bytes by path, relative to it. by_sectors: a part of a page may have
-    landed without the rest, which "strict" cannot always tell from damage."""
+    """What a cut before operation `stop_at` may leave below a directory. files: bytes by relative path.
+
+    by_sectors: part of a page may have landed without the rest, which "strict" cannot always tell from damage."""
 
     name: str
     stop_at: int
@@ -97,7 +98,7 @@ class State:
         return digest.digest()
 
     def lay_out(self, out: Path) -> Path:
-        """Write it below `out`, which is made."""
+        """Write the files below `out`, which is created."""
         for directory in self.directories:
             (out / directory).mkdir(parents=True, exist_ok=True)
         for path, data in self.files.items():
@@ -106,9 +107,9 @@ class State:
 
 
 class MappedFiles:
-    """What syncs have made durable of files whose stores are not seen; by their number, since names change.
+    """The durable content of files whose stores are invisible; by inode number, since names change.
 
-    table: address of a kl_io_t whose fsync tells it.
+    table: address of a kl_io_t whose fsync reports to this object.
     """
 
     def __init__(self) -> None:
@@ -130,12 +131,12 @@ class MappedFiles:
         self._fsync(file.fileno())
 
     def keep(self, path: Path) -> None:
-        """It is durable as it is."""
+        """Record the file's current content as durable."""
         status = path.stat()
         self._durable[status.st_dev, status.st_ino] = path.read_bytes()
 
     def forget(self, path: str) -> None:
-        """Its number may be given to another."""
+        """Forget the inode number, which may be reused."""
         status = os.stat(path)
         self._durable.pop((status.st_dev, status.st_ino), None)
 
@@ -163,18 +164,18 @@ class CrashFile(LogFile):
         return at - position
 
     def write_behind(self, position: int, size: int, wait: bool = False) -> None:
-        """Promises nothing: a cut may leave any of it all the same."""
+        """Promises nothing: a cut may still leave any of it."""
         self.disk.step(f"write behind {os.path.basename(self.path)} {position}+{size} {wait=}")
 
     def preallocate(self, position: int, size: int, zeros: bool = False) -> None:
-        """Blocks alone change no byte and no length."""
+        """Preallocation changes neither bytes nor length."""
         if zeros:
             self.write(bytes(size), position)
 
 
 class CrashDirectFile(CrashFile):
-    """What takes its whole pages past the cache: head, pages and tail of a write may land in any order. What goes
-    through the cache lands by the page: with what was written to its beginning before."""
+    """Its whole pages bypass the cache: head, pages and tail of a write may land in any order. The part through the
+    cache lands by the page, with earlier writes to that page."""
 
     def write(self, data: bytes, position: int) -> None:
         view, end = memoryview(data), position + len(memoryview(data))
@@ -188,9 +189,10 @@ class CrashDirectFile(CrashFile):
 
 
 class CrashFiles(RealFiles):
-    """A Files whose power goes at operation number `stop_at` (None: never). `steps` counts them; `log` names them.
+    """A Files that loses power at operation number `stop_at` (None: never). `steps` counts operations; `log` names
+    them.
 
-    before_step: called before each operation, when the disk is as the operations before it have left it.
+    before_step: called before each operation, with the disk as the previous operations left it.
     """
 
     def __init__(self, stop_at: int | None = None, before_step: Callable[[], None] | None = None) -> None:
@@ -213,7 +215,7 @@ class CrashFiles(RealFiles):
         self.log.append(what)
 
     def inode(self, path: str) -> Inode:
-        """The file of this name; a new one if there is none."""
+        """The file of this name, created if there is none."""
         if path not in self.names:
             self._name(Inode(), None, path)
         return self.names[path]
@@ -228,7 +230,7 @@ class CrashFiles(RealFiles):
             self._unsynced.setdefault(directory, []).append(NameChange(inode, gone, there))
 
     def keep(self, directory: Path) -> None:
-        """Every file below a directory is durable as it is, and so is its name."""
+        """Record every file below a directory, and its name, as durable."""
         for path in directory.rglob("*"):
             if path.is_file():
                 mapped = is_mapped(path)
@@ -306,13 +308,13 @@ class CrashFiles(RealFiles):
             self._name(None, path, None)
 
     def _known(self, path: str) -> Inode:
-        """A mapped file is not seen when it is created."""
+        """A mapped file's creation is invisible; register it here."""
         if path not in self.names:
             self._name(Inode(mapped=is_mapped(path)), None, path)
         return self.names[path]
 
     def _loses_its_name(self, path: str) -> None:
-        """A mapped file is about to go: under its old name it may be there after a cut, as it is now."""
+        """A mapped file loses its name: after a cut the old name may exist, with its current content."""
         if is_mapped(path) and os.path.exists(path):
             self._known(path).durable = bytearray(Path(path).read_bytes())
             self._mapped.forget(path)
@@ -374,7 +376,7 @@ class CrashFiles(RealFiles):
             yield state(f"random-{number}", names, rng.choice(WAYS)(rng), some_indexes(rng))
 
     def _mapped_now(self) -> dict[Inode, tuple[bytes, bytes | None]]:
-        """Of each mapped file what stands in it, and what its last sync has made durable."""
+        """The current and the last synced content of each mapped file."""
         found: dict[Inode, tuple[bytes, bytes | None]] = {}
         for path, inode in self.names.items():
             if inode.mapped:
@@ -401,7 +403,7 @@ class CrashFiles(RealFiles):
 
 
 def is_mapped(path: str | Path) -> bool:
-    """Is this an index, also one on its way in or out?"""
+    """Whether this is an index, also one with a temporary suffix."""
     return any(suffix in INDEXES for suffix in Path(path).suffixes)
 
 
@@ -410,19 +412,19 @@ def is_mapped(path: str | Path) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Bytes:
-    """A way to choose what has landed of a file; by_sectors: within its pages, too."""
+    """A way to choose what has landed of a file; by_sectors: also within its pages."""
 
     of: Callable[[Inode], bytearray]
     by_sectors: bool = False
 
 
 def durable(inode: Inode) -> bytearray:
-    """Nothing of what was not synced."""
+    """No unsynced change."""
     return inode.durable
 
 
 def landed(inode: Inode) -> bytearray:
-    """All of it."""
+    """Every change."""
     content = bytearray(inode.durable)
     for change in inode.pending:
         apply(content, change)
@@ -430,7 +432,7 @@ def landed(inode: Inode) -> bytearray:
 
 
 def torn(inode: Inode, share: float, most: int) -> bytearray:
-    """All but the end of the last write, in files with so many changes."""
+    """Every change except the end of the last write, in files with this many changes."""
     if most == 0 or len(inode.pending) != most or isinstance(last := inode.pending[-1], int):
         return landed(inode)
     position, data = last
@@ -438,13 +440,13 @@ def torn(inode: Inode, share: float, most: int) -> bytearray:
 
 
 def some_writes(rng: random.Random) -> Bytes:
-    """Any of the changes, each whole or not at all. No page cache forgets a write and keeps a later one of its sector,
-    but something else on the way may."""
+    """Any of the changes, each whole or not at all. No page cache loses a write and keeps a later one of the same
+    sector, but other layers may."""
     return Bytes(lambda inode: landed(Inode(inode.durable, [it for it in inode.pending if rng.random() < 0.5])))
 
 
 def hole(rng: random.Random) -> Bytes:
-    """All but some of one write, so that its header has landed and its body has not, or the reverse."""
+    """Every change except part of one write, so that its header has landed and its body has not, or the reverse."""
     unit = rng.choice([PAGE, SECTOR])
 
     def of(inode: Inode) -> bytearray:
@@ -462,7 +464,7 @@ def hole(rng: random.Random) -> Bytes:
 
 
 def whole_pages(rng: random.Random) -> Bytes:
-    """Any of the pages, each as it was last; the rest as it is durable."""
+    """Any of the pages in their newest state; the rest as durable."""
     return Bytes(lambda inode: _chosen(inode, rng, PAGE, lambda: rng.choice([0, len(inode.pending)])))
 
 
@@ -491,14 +493,14 @@ def _chosen(inode: Inode, rng: random.Random, unit: int, choose: Callable[[], in
 
 
 def by_units(inode: Inode, unit: int, version: Callable[[int], int], length: int | None) -> bytearray:
-    """Each page or sector as the first `version(number)` of the pending changes have left it, and the length that the
-    file had after `length` of them; None: as far as bytes have landed."""
+    """Each page or sector as the first `version(number)` of the pending changes left it, and the file's length after
+    `length` of them; None: as far as bytes have landed."""
     content, size = bytearray(inode.durable), len(inode.durable)
     sizes, landed_to = [size], size
     for number, change in enumerate(inode.pending):
         if isinstance(change, int):
             size = change
-            if length is not None and number < length:  # what lay beyond has gone, whatever of it had landed before
+            if length is not None and number < length:  # bytes beyond are gone, landed or not
                 content[change:] = bytes(max(0, len(content) - change))
                 landed_to = min(landed_to, change)
         else:
@@ -521,7 +523,7 @@ def by_units(inode: Inode, unit: int, version: Callable[[int], int], length: int
 
 
 class Mapped(NamedTuple):
-    """A mapped file at the moment of the cut: what stands in it, and what its last sync has made durable."""
+    """A mapped file at the moment of the cut: its current and its last synced content."""
 
     path: str
     data: bytes
@@ -529,7 +531,7 @@ class Mapped(NamedTuple):
 
     @property
     def before(self) -> bytes:
-        """What a cut leaves of it where nothing has landed since that sync."""
+        """What a cut leaves of it if nothing has landed since that sync."""
         return bytes(len(self.data)) if self.durable is None else self.durable
 
 
@@ -541,12 +543,12 @@ def as_it_is(index: Mapped) -> bytes:
 
 
 def as_synced(index: Mapped) -> bytes:
-    """Zeros where it never was."""
+    """The last synced content; zeros if never synced."""
     return index.before
 
 
 def missing(index: Mapped) -> bytes | None:
-    """As it was synced; not there where it never was."""
+    """The last synced content; missing if never synced."""
     return index.durable
 
 
@@ -559,14 +561,14 @@ def earlier(index: Mapped, rng: random.Random) -> bytes:
 
 
 def some_index_pages(index: Mapped, rng: random.Random) -> bytes:
-    """Any of its pages, the others as they were synced; either of both lengths."""
+    """Any of its pages, the others as synced; either of the two lengths."""
     end = len(rng.choice([index.data, index.before]))
     data, before = (it + bytes(max(0, end - len(it))) for it in (index.data, index.before))
     return b"".join(rng.choice([data, before])[at : min(at + PAGE, end)] for at in range(0, end, PAGE))
 
 
 def some_indexes(rng: random.Random) -> IndexOf:
-    """One way for all of them, or each its own."""
+    """One way for all of them, or one for each."""
     ways: list[IndexOf] = [
         as_it_is,
         as_synced,

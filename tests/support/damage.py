@@ -1,10 +1,10 @@
-"""Bytes that were good once, and what becomes of them."""
+"""Random changes of valid bytes."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 
-Step = tuple[int, str, int]  # where, what, a byte
+Step = tuple[int, str, int]  # position, action, byte
 
 VARINT_HUGE = b"\xfe\xff\xff\xff\x0f"  # 2^31-1 as zigzag varint
 INT32_HUGE = b"\x7f\xff\xff\xff"
@@ -20,8 +20,8 @@ def mutations(steps_max: int = 4) -> st.SearchStrategy[list[Step]]:
 
 
 def mutate(data: bytes, steps: list[Step], *, huge: bytes, replaces: int) -> bytes:
-    """One step after the other: a byte set, inserted or deleted, or `huge`, the largest length that the format knows, in
-    the place of that many bytes."""
+    """Apply the steps: a byte set, inserted or deleted, or `huge`, which overwrites bytes with the format's largest
+    length."""
     for where, kind, byte in steps:
         at = where % (len(data) + 1)
         if kind == "set":

@@ -1,14 +1,14 @@
-"""Partition directories for a cleaner to work on: everything that decides what survives, all of it from one seed.
+"""Partition directories for a cleaner, with everything that decides what survives, all generated from one seed.
 
-A DirtyLog is a life: write() appends, as leaders and as followers do, plan() says how the next cleaning goes, and so on
-by turns, while time passes. Whoever cleans between two calls of write() may be klog or Kafka: a DirtyLog keeps only what
-its producers know, and reads the rest from the directory.
+A DirtyLog alternates: write() appends, as leaders and as followers do, plan() chooses the next cleaning, while time
+passes. Either klog or Kafka may clean between two calls of write(): a DirtyLog keeps only the state of its producers,
+and reads the rest from the directory.
 
-What is in there: few keys, so that most records are superseded; tombstones, empty keys and values, keys that look like a
-marker's, records without keys; a log start inside a segment; producers with sequences, transactions that commit, abort, hang, end twice or never had a
-record, markers of both transaction versions; all codecs; gaps between batches and inside them; batches with a delete
-horizon, and empty ones, as a follower gets them from a leader that has cleaned; several epochs; small segments and
-indexes; old formats at the front of some.
+Contents: few keys, so that most records are superseded; tombstones, empty keys and values, keys with the bytes of a
+marker's, records without keys; a log start inside a segment; producers with sequences; transactions that commit, abort,
+hang, end twice or have no record; markers of both transaction versions; all codecs; gaps between and inside batches;
+batches with a delete horizon, and empty ones, as a follower gets them from a leader that has cleaned; several epochs;
+small segments and indexes; old formats at the front of some.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAME = "dirty-0"
 
 @dataclass
 class _Producer:
-    """What a producer and its coordinator remember."""
+    """The state of a producer and its coordinator."""
 
     id: int
     transactional: bool
@@ -46,7 +46,7 @@ class _Producer:
 
 @dataclass(frozen=True)
 class Plan:
-    """One cleaning. From the checkpoint on, or, `afresh`, as if there was none. `high_watermark` None: the log end."""
+    """One cleaning, from the checkpoint on, or `afresh`: from the start. `high_watermark` None: the log end."""
 
     now_ms: int
     log_end_offset: int
@@ -62,7 +62,7 @@ class Plan:
 
 @dataclass
 class DirtyLog:
-    """codecs: what its batches are compressed with; ("none",) makes logs whose cleaned bytes are everybody's."""
+    """codecs: the codecs of its batches; with ("none",) the cleaned bytes do not depend on the codec implementation."""
 
     seed: int
     codecs: tuple[str, ...] | None = None
@@ -95,7 +95,7 @@ class DirtyLog:
             for n in range(chance.choice([0, 1, 3, 6]))
         ]
         self._ending = chance.choice([0.1, 0.1, 0.3])
-        self._trimmed = chance.random() < 0.15  # records are deleted up to somewhere, now and then
+        self._trimmed = chance.random() < 0.15  # sometimes records are deleted up to some offset
         self._old = chance.random() < 0.08
         self._epoch = 0
         self._horizons: list[int] = []
@@ -106,7 +106,7 @@ class DirtyLog:
         return parent / _NAME
 
     def write(self, directory: Path) -> None:
-        """Append a random amount, in one session, and stop cleanly. Files are as old as the clock says."""
+        """Append a random amount, in one session, and stop cleanly. Files get the clock's mtime."""
         clock = ManualClock(self.now_ms)
         with klog.Log.open(
             directory,
@@ -123,7 +123,7 @@ class DirtyLog:
         _age(directory, self.now_ms)
 
     def append_to(self, log: klog.Log, clock: ManualClock) -> None:
-        """The same to a log that is open, while its clock, which must be this one's, goes on."""
+        """The same for an open log, whose clock must be this one's."""
         chance = self._chance
         if self._old and not log.log_end_offset:
             self._append_old(log)
@@ -132,7 +132,7 @@ class DirtyLog:
             step = chance.choice([0, 0, 1, 20, 400])
             clock.advance(step)
             self.now_ms += step
-        if chance.random() < 0.6:  # else the first one that stays open is as far as a cleaner gets
+        if chance.random() < 0.6:  # else cleaning stops at the first one that stays open
             for producer in self._producers:
                 if producer.open:
                     self._decide(log, producer)
@@ -182,7 +182,7 @@ class DirtyLog:
             producer.open = producer.open or within
 
     def _end_transaction(self, log: klog.Log, producer: _Producer) -> None:
-        """Markers come for transactions without records, too, and now and then again."""
+        """Markers also end transactions without records, and sometimes repeat."""
         if producer.open or self._chance.random() < 0.3:
             self._decide(log, producer)
 
@@ -202,7 +202,7 @@ class DirtyLog:
         producer.open = False
 
     def _replicate_oddity(self, log: klog.Log) -> None:
-        """What a follower gets from a leader that has cleaned: horizons, set before, and batches that are empty."""
+        """Batches that a follower gets from a leader that has cleaned: with horizons, or empty."""
         chance = self._chance
         if chance.random() < 0.4:
             self._send(log, [], last_offset_delta=chance.choice([0, 3]), max_timestamp=self.now_ms - 50)
@@ -212,7 +212,7 @@ class DirtyLog:
         self._replicate(log, self._records(tombstones=0.6), delete_horizon_ms=horizon)
 
     def _replicate(self, log: klog.Log, records: list[Any], **fields: Any) -> int:
-        """As a follower; the answer is how many offsets the batch takes, 0 where it is too large for a segment."""
+        """Append as a follower; return how many offsets the batch takes, 0 if it is too large for a segment."""
         chance = self._chance
         hole = chance.choice([0] * 12 + [1, 7])
         last = len(records) - 1 + hole
@@ -254,13 +254,13 @@ class DirtyLog:
     # -------------------------------------------------------------------------------------------------- cleaning
 
     def plan(self, *, once: bool | None = None) -> Plan:
-        """The next cleaning. Horizons set by the one before are then reached, just missed, or far away."""
+        """The next cleaning. Horizons set by the previous one are then reached, just missed, or far away."""
         chance = self._chance
         due = [horizon + step for horizon in self._horizons for step in (-1, 0) if horizon + step >= self.now_ms]
         jump = chance.choice([0, 1, 300, 5000, self._retention_ms, 2 * self._retention_ms + 7])
         self.now_ms = chance.choice(due) if due and chance.random() < 0.4 else self.now_ms + jump
         if chance.random() < 0.07:
-            self.now_ms += DAY_MS + 5000  # producers are forgotten
+            self.now_ms += DAY_MS + 5000  # producers expire
         self._horizons = [self.now_ms + self._retention_ms]
         many = 5 * self._key_count + 10
         return Plan(
@@ -278,7 +278,7 @@ class DirtyLog:
 
 
 def _age(directory: Path, now_ms: int) -> None:
-    """Files of today get the clock's time: old formats keep tombstones by the age of their file."""
+    """Set new files' mtime to the clock's time: old formats keep tombstones by the age of their file."""
     for path in directory.iterdir():
         if path.stat().st_mtime_ns // 1_000_000 > now_ms + 3650 * DAY_MS // 10:
             os.utime(path, ns=(now_ms * 1_000_000,) * 2)
@@ -287,11 +287,12 @@ def _age(directory: Path, now_ms: int) -> None:
 DELETED = b"deleted"
 
 
-def deletion_behind_an_abort(directory: Path) -> dict[str, object]:
-    """A key, and in a committed transaction its tombstone, in the same segment behind an aborted one of that producer.
+def deletion_after_an_abort(directory: Path) -> dict[str, object]:
+    """A key and, in a committed transaction, its tombstone, after an aborted transaction of that producer in one
+    segment.
 
-    A map of two keys ends its first round behind the abort marker at 3, right before the tombstone at 4: the second round
-    begins inside the segment, where the index leads past the marker. Returns the config.
+    A map of two keys ends its first round after the abort marker at 3, right before the tombstone at 4: the second
+    round begins inside the segment, at an index entry after the marker. Returns the config.
     """
     config: dict[str, object] = {
         "cleanup.policy": "compact",

@@ -1,4 +1,4 @@
-"""Batches of every kind that encode() makes, for other readers to say what is in them."""
+"""Batches of every kind that encode() makes, for other readers to describe."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ T = 1_700_000_000_000
 PRODUCER = {"producer_id": 4000, "producer_epoch": 3}
 COMPRESSIONS = (None, "gzip", "snappy", "lz4", "zstd")
 
-# Keys and values null, empty, short and long; headers doubled, null, empty, and of other alphabets; times that fall, -1 for
-# none, the first and the last there are.
+# Keys and values null, empty, short and long; headers repeated, null, empty, and in other alphabets; falling
+# timestamps, -1 for none, the lowest and the highest.
 SHAPES = [
     (b"k", b"v", T, []),
     (None, b"no key", T - 5, []),
@@ -40,7 +40,7 @@ def _compacted(compression: str | None) -> bytes:
 
 
 def batches(compression: str | None) -> dict[str, bytes]:
-    """By name; each stands at an offset of its own."""
+    """By name; each begins at an offset of its own."""
     common = {"compression": compression, "leader_epoch": 7}
     return {
         "plain": encode(SHAPES, base_offset=10, **common),
@@ -76,7 +76,7 @@ def control_batches() -> dict[str, bytes]:
 
 
 def described(data: bytes) -> list[tuple]:
-    """What klog itself says of them, batch by batch."""
+    """klog's description of the batches."""
     return [
         (
             batch.base_offset,

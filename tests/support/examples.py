@@ -1,4 +1,4 @@
-"""How many examples a property takes."""
+"""How many examples a property runs."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from hypothesis import settings
 
 
 def examples(*, deep: int) -> int:
-    """The number of the profile in use; in the deep one `deep`, for a property that is worth more, or costs more."""
+    """The current profile's number; in the deep profile `deep`, for a property that needs more, or costs more."""
     return deep if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else settings.default.max_examples

@@ -1,7 +1,7 @@
-"""A disk that fails on purpose: the Nth operation, once or from there on, or every one below a path.
+"""A disk that fails on purpose: the Nth operation, once or from then on, or every one below a path.
 
 Operations are those of Files: open to write, write, fsync, fdatasync, truncate, replace, rename, unlink, fsync_dir.
-What fails below Files, in the kernel's own calls, is faulty_io's.
+Failures of system calls below Files are in faulty_io.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class FailingFile(LogFile):
 
 
 class FailingFiles(RealFiles):
-    """nth: 0 for none. under: paths below which every operation fails, from the moment they are put in.
+    """nth: 0 for none. under: paths below which every operation fails from then on.
 
-    torn: half of a write that fails is in the file. Nothing is counted, and no Nth operation fails, until it is armed.
-    only: kinds of operations, where no others are to fail.
-    failed: the kinds of the operations that have failed; places: their paths.
+    torn: half of a failing write reaches the file. Nothing is counted or fails until it is armed.
+    only: the kinds of operations that may fail, if limited.
+    failed: the kinds of the failed operations; places: their paths.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-/* A table of kernel calls that does what rules say, and otherwise what the kernel does. Every call is counted.
+/* A table of system calls that follow rules, and otherwise call the kernel. Every call is counted.
  *
  * A rule is for one function: from call number `first` on (1: the next one that is counted), `times` of them wait
  * `delay_us`, or until the rule is released, then fail with `error`, or move at most `at_most` bytes. The first rule that
- * holds counts.
+ * matches counts.
  */
 #include "osio.h"
 
@@ -20,9 +20,9 @@ typedef struct rule {
     int64_t first;
     int64_t times;
     int64_t error;
-    int64_t at_most; /* bytes, -1: as asked */
+    int64_t at_most; /* bytes, -1: as requested */
     int64_t delay_us;
-    int64_t claims; /* of sendfile: nothing moves, and the answer is that all of it has */
+    int64_t claims; /* of sendfile: nothing moves, and the full count is returned */
 } rule_t;
 
 rule_t faulty_rules[RULES];
@@ -36,7 +36,7 @@ static int64_t now_us(void) {
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* In steps of at most a millisecond: a signal ends a step, and not the wait. */
+/* In steps of at most a millisecond: a signal ends a step, but not the wait. */
 static void wait_for(int64_t delay_us, _Atomic int64_t *released) {
     int64_t end = now_us() + delay_us, left;
     while (!atomic_load(released) && (left = end - now_us()) > 0) {
@@ -81,7 +81,7 @@ static ssize_t f_pwrite(int fd, const void *buf, size_t size, off_t at) {
     return fails(rule) ? -1 : kl_io_kernel()->pwrite(fd, buf, bound(rule, size), at);
 }
 
-/* The first part alone, cut: one that moves less than all is all that short counts are about. */
+/* Only the first part, shortened: a short count is any count below the total. */
 static ssize_t f_preadv2(int fd, const struct iovec *parts, int n, off_t at, int flags) {
     const rule_t *rule = look(PREADV2);
     if (fails(rule))

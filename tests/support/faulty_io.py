@@ -1,7 +1,7 @@
 """A kernel that fails, tears and delays by rules: a table of functions in C, for RealFiles(table=...).
 
-What FailingFiles and CrashFiles do to calls of Python's, this does below all of klog's code, and without Python's lock:
-a slow fdatasync lets other threads run. One table per process, so one test at a time: `with FaultyIo() as io`.
+It does below klog's code, without the GIL, what FailingFiles and CrashFiles do to Python calls: a slow fdatasync lets
+other threads run. One table per process, so one test at a time: `with FaultyIo() as io`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _load() -> ctypes.CDLL:
 
 
 class FaultyIo:
-    """The table and its rules. Without a rule a call is the kernel's."""
+    """The table and its rules. Without a rule a call goes to the kernel."""
 
     def __init__(self) -> None:
         library = _load()
@@ -69,7 +69,7 @@ class FaultyIo:
         self._hits = (ctypes.c_int64 * _RULES).in_dll(library, "faulty_hits")
         self._released = (ctypes.c_int64 * _RULES).in_dll(library, "faulty_released")
         self.table = ctypes.addressof(ctypes.c_char.in_dll(library, "faulty_table"))
-        """What RealFiles and LogFile take as table=."""
+        """The table= argument of RealFiles and LogFile."""
 
     def __enter__(self) -> Self:
         self.heal()
@@ -79,7 +79,7 @@ class FaultyIo:
         self.heal()
 
     def heal(self) -> None:
-        """No rules, and all counts 0."""
+        """Remove all rules and reset all counts."""
         ctypes.memset(self._rules, 0, ctypes.sizeof(self._rules))
         ctypes.memset(self._calls, 0, ctypes.sizeof(self._calls))
         ctypes.memset(self._hits, 0, ctypes.sizeof(self._hits))
@@ -95,9 +95,11 @@ class FaultyIo:
         nth: int = 1,
         times: int = ALWAYS,
     ) -> int:
-        """From the nth call from now on, `times` of them: wait, then fail, or move at most so many bytes. Its number.
-        claims: a sendfile moves nothing, and says that it has moved all. What must happen within the wait should not race
-        with it: let it be long, and release() it."""
+        """From the nth call from now on, `times` calls: wait, then fail, or move at most this many bytes. Returns the
+        rule's number.
+
+        claims: a sendfile moves nothing and returns the full count. A test should not race with the wait: make it long,
+        and release() it."""
         free = next(number for number, rule in enumerate(self._rules) if rule.times == 0)
         index = FUNCTIONS.index(function)
         first = self._calls[index] + nth
@@ -106,11 +108,11 @@ class FaultyIo:
         return free
 
     def release(self, number: int) -> None:
-        """Calls that wait by one rule go on, and later ones do not wait."""
+        """End the waits of this rule; later calls do not wait."""
         self._released[number] = 1
 
     def lift(self, number: int) -> None:
-        """Forget one rule."""
+        """Remove one rule."""
         self._rules[number].times = 0
 
     def calls(self, function: str) -> int:
@@ -118,5 +120,5 @@ class FaultyIo:
         return int(self._calls[FUNCTIONS.index(function)])
 
     def hits(self, number: int) -> int:
-        """How many calls a rule has met."""
+        """How many calls a rule has matched."""
         return int(self._hits[number])

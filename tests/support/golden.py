@@ -1,11 +1,11 @@
-"""The directories of tests/golden: what Apache Kafka wrote, and what Kafka itself says is in them.
+"""The directories of tests/golden: what Apache Kafka wrote, and what Kafka itself reads in them.
 
     case   := tests/golden/<name>/            manifest.json, logdir/, records/*.jsonl.gz     (README.md there)
     loader := tests/golden/loader.tar.xz      <name>/before/, config.json, verdict.json, …   (loader.md there)
     cleaner := tests/golden/cleaner.tar.xz    the same, of logs before and after a cleaning   (cleaner.md there)
 
-Nothing here imports klog's inner modules: the comparison goes through the public names of `Log`, so it holds for any
-engine behind them. Tests work on copies; the repository's own files are never opened for writing.
+Nothing here imports klog's inner modules: the comparison uses the public names of `Log`, so it holds for any engine
+implementation. Tests work on copies; the repository's own files are never opened for writing.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ HOME = Path(__file__).resolve().parent.parent / "golden"
 LOADER_ARCHIVE = HOME / "loader.tar.xz"
 CLEANER_ARCHIVE = HOME / "cleaner.tar.xz"
 
-# Kafka took the .log's modification time for the largest timestamp of a segment that the cleaner had emptied. Git keeps
-# no modification times, so these answers cannot come from the files (README.md, "Time").
+# Kafka used the .log's modification time as the largest timestamp of a segment that the cleaner had emptied. Git does
+# not keep modification times, so these results cannot come from the files (README.md, "Time").
 UNREPRODUCIBLE_QUERIES = {("internal", "__transaction_state-0"): {0, 1, 1700000000000, 1700000123456}}
 
 
 class GoldenRecord(NamedTuple):
-    """One line of a records file. klog's `Record` becomes the same tuple by `record_tuple`."""
+    """One line of a records file. `record_tuple` converts klog's `Record` to the same tuple."""
 
     offset: int
     timestamp: int
@@ -56,7 +56,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def golden_record(line: Mapping[str, Any]) -> GoldenRecord:
-    """A line of Kafka's own reader (see README.md, "records line")."""
+    """A line written by Kafka's own reader (see README.md, "records line")."""
     return GoldenRecord(
         line["o"],
         line["ts"],
@@ -77,7 +77,7 @@ _TIMESTAMP_TYPES = {0: "create", 1: "append", -1: "none"}
 
 
 def record_tuple(record: Any) -> GoldenRecord:
-    """klog's view of a record, field by field."""
+    """The fields of klog's record."""
     return GoldenRecord(
         record.offset,
         record.timestamp,
@@ -139,7 +139,7 @@ class Partition:
 
     @property
     def id(self) -> str:
-        """Short enough for a test id; one golden topic is 249 characters long."""
+        """Short enough for a test id; one golden topic has 249 characters."""
         return f"{self.case}/{self.name[:40]}"
 
     @property
@@ -158,7 +158,7 @@ class Partition:
 
     @property
     def largest_timestamp(self) -> int:
-        """Where the clock stood when the manifest's `producers` were taken."""
+        """The clock's time when the manifest's `producers` were read."""
         return max([segment["max_timestamp"] for segment in self.entry["segments"]], default=-1)
 
     @property
@@ -178,13 +178,13 @@ class Partition:
 
     @property
     def loaded_leader_epochs(self) -> list[tuple[int, int]]:
-        """The saved lines after Kafka's load: an epoch that starts at or past the log end has no record and is dropped."""
+        """The saved epochs after Kafka's load, which drops those that start at or above the log end."""
         end = self.entry["log_end_offset"]
         return [(epoch, start) for epoch, start in self.entry["leader_epochs"] if start < end]
 
     @property
     def klog_leader_epochs(self) -> list[tuple[int, int]]:
-        """The same after klog's load, which keeps the last epoch of a log without records (docs/deviations.md)."""
+        """The epochs after klog's load, which keeps the last epoch of a log without records (docs/deviations.md)."""
         start, end = self.entry["log_start_offset"], self.entry["log_end_offset"]
         kept = [(epoch, at) for epoch, at in self.entry["leader_epochs"] if at == end and 0 < start == end]
         return self.loaded_leader_epochs + kept
@@ -218,7 +218,7 @@ def all_partitions() -> list[Partition]:
 
 
 def most_frequent_key(case: str) -> tuple[bytes, int]:
-    """Of all that Kafka reads from a case's logs; and how many records have it."""
+    """The most frequent key among all that Kafka reads from a case's logs, and its number of records."""
     keys = collections.Counter(
         record.key
         for partition in partitions(case)
@@ -239,7 +239,7 @@ def copy_logdir(case: str, into: Path) -> Path:
 
 
 class Differences:
-    """Collects every field that differs, so that one run tells the whole story."""
+    """Collects every field that differs, so that one run reports all."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -277,7 +277,7 @@ def _short(value: Any) -> str:
 
 
 def topic_id_text(topic_id: Any) -> str | None:
-    """Kafka's text of an id (URL-safe base64, 22 characters), whether klog hands out that text or a UUID."""
+    """Kafka's text of an id (URL-safe base64, 22 characters), from klog's text or UUID."""
     if isinstance(topic_id, uuid.UUID):
         return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
     return None if topic_id is None else str(topic_id)
@@ -321,7 +321,7 @@ def expected_aborted(entries: Iterable[Mapping[str, Any]], start: int, stop: int
 
 
 def compare_log(log: Any, partition: Partition, *, view: str = "loaded", with_producers: bool = True) -> None:
-    """Everything that the manifest tells about a partition, against klog's public view of it.
+    """Compare a partition's manifest with klog's public view of it.
 
     view: "saved" (read-only: the epoch file as it is), "loaded" (epochs that begin at the log end are dropped, as
     Kafka's loader does), "reloaded" (a second load, after klog's own close).
@@ -418,7 +418,7 @@ def _codec_name(codec: Any) -> str:
 
 @dataclass(frozen=True)
 class LoaderCase:
-    """A directory with (at most) one thing wrong, what Kafka's loader was given, and what it made of it."""
+    """A directory with (at most) one thing wrong, the input of Kafka's loader, and its outcome."""
 
     root: Path
 
@@ -447,13 +447,13 @@ class LoaderCase:
         return read_records(path) if path.exists() else []
 
     def copy(self, into: Path) -> Path:
-        """A private copy of the partition directory, alone in a log.dir without marker or checkpoints."""
+        """A private copy of the partition directory, in a log.dir without clean-shutdown file and checkpoints."""
         (directory,) = (self.root / "before").iterdir()
         return Path(shutil.copytree(directory, into / directory.name))
 
 
 def loader_names(archive_path: Path = LOADER_ARCHIVE) -> list[str]:
-    """Names of the cases, from the archive's table alone (unpacking waits for the first test that needs it)."""
+    """Names of the cases, from the archive's table only (unpacking waits for the first test that needs it)."""
     with lzma.open(archive_path) as stream, tarfile.open(fileobj=stream) as archive:
         return sorted({member.name.split("/", 1)[0] for member in archive})
 
@@ -470,6 +470,6 @@ def cleaner_names() -> list[str]:
 
 
 def unpack_cleaner_cases(into: Path) -> dict[str, LoaderCase]:
-    """The cleaner's cases by name: what is in config and verdict, cleaner.md says."""
+    """The cleaner's cases by name; cleaner.md describes config and verdict."""
     shutil.copytree(HOME / "cleaner" / "legacy-v1", into / "legacy-v1")
     return unpack_loader_cases(into, CLEANER_ARCHIVE)

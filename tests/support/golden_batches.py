@@ -28,7 +28,7 @@ class GoldenPartition:
         return sorted(self.directory.glob("*.log"))
 
     def records(self) -> list[dict[str, Any]]:
-        """The manifest's lines, keys and values as bytes."""
+        """The manifest's lines, with keys and values as bytes."""
         if self.manifest["records_file"] is None:
             return []
         with gzip.open(GOLDEN / self.case / self.manifest["records_file"], "rt") as lines:

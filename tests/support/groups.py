@@ -1,4 +1,4 @@
-"""Encoded batches as a log hands them to a segment: one record and as many bytes in each."""
+"""Encoded batches as a log passes them to a segment: one record each, all of the same size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BATCH = 68  # bytes of a batch of one record with null key and null value
 
 
 def group_of(timestamps: Sequence[int], first_offset: int = 0, leader_epoch: int = 0) -> BatchGroup:
-    """A batch of BATCH bytes for each timestamp, numbered from first_offset on."""
+    """A batch of BATCH bytes for each timestamp, with offsets from first_offset on."""
     encoder = Encoder(
         [(None, None, timestamp) for timestamp in timestamps],
         batch_bytes_max=BATCH,

@@ -1,7 +1,7 @@
-"""Calls of a log, and a signal's handler that runs in the middle of them: at every operation of the disk, or anywhere.
+"""Log calls interrupted by a signal handler: at every disk operation, or anywhere.
 
-Run as `python -m tests.support.handled SCENARIO HANDLER DURABILITY STEP`, or `anywhere SEED DURABILITY ROUNDS`: where it hangs, it says where after some seconds,
-and ends. What it prints is JSON: what became of the handler's calls.
+Run as `python -m tests.support.handled SCENARIO HANDLER DURABILITY STEP`, or `anywhere SEED DURABILITY ROUNDS`. After
+some seconds without progress it prints the stacks and ends. It prints JSON: the outcomes of the handler's calls.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Acked = tuple[int, bytes]
 
 
 class Interrupted(FailingFiles):
-    """A signal comes at the nth operation."""
+    """Raises a signal at the nth operation."""
 
     def check(self, what: str, path: str) -> None:
         if self.armed:
@@ -97,7 +97,7 @@ CONFIG = {"segment.bytes": 16384, "cleanup.policy": "compact", "file.delete.dela
 
 
 def at(nth: int, scenario: str, handler: str, durability: Any, where: Path) -> tuple[bool, Counter[str]]:
-    """One life with the signal at the nth operation. Was there one? What became of the handler's call?"""
+    """One run with the signal at the nth operation: whether there was one, and the outcome of the handler's call."""
     files, became = Interrupted(nth, armed=False), Counter[str]()
     logs = klog.open(
         where, create=True, durability=durability, files=files, config={"num.recovery.threads.per.data.dir": 2}
@@ -147,7 +147,7 @@ def at_every_operation(scenario: str, handler: str, durability: Any, step: int) 
 
 
 def anywhere(seed: int, durability: Any, rounds: int) -> dict[str, int]:
-    """Signals as a timer brings them, each with any of the handlers; those that close come last."""
+    """Signals from a timer, each with one of the handlers; those that close the log come last."""
     rng, total = random.Random(seed), Counter[str]()
     with tempfile.TemporaryDirectory() as where:
         for _ in range(rounds):
@@ -166,7 +166,7 @@ def anywhere(seed: int, durability: Any, rounds: int) -> dict[str, int]:
 
 
 def _until_closed(logs: klog.LogManager, log: klog.Log, rng: random.Random, total: Counter[str]) -> list[Acked]:
-    """Appends and flushes under signals, until a handler closes the log; the appends that returned."""
+    """Append and flush under signals until a handler closes the log; return the appends that returned."""
     acked: list[Acked] = []
     calls, inside = 0, False
 
@@ -181,7 +181,7 @@ def _until_closed(logs: klog.LogManager, log: klog.Log, rng: random.Random, tota
             if calls % 7 == 0 and inside:
                 inside = False
                 raise
-        except StorageOffline:  # closed, or in the middle of taking back what the one before has interrupted
+        except StorageOffline:  # closed, or while an interrupted append is rolled back
             pass
         else:
             total["done"] += 1
@@ -204,7 +204,7 @@ def _until_closed(logs: klog.LogManager, log: klog.Log, rng: random.Random, tota
                 break
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    total["offline"] += log.offline is not None  # interrupted twice, while the first was taken back
+    total["offline"] += log.offline is not None  # interrupted again while the first was rolled back
     return acked
 
 

@@ -1,4 +1,4 @@
-"""Kafka's configuration keys as Kafka 4.1.0 lists them (tests/config/kafka_keys.tsv), and the text of such a list.
+"""Kafka 4.1.0's configuration keys (tests/config/kafka_keys.tsv), and the text format of such a list.
 
 kind TAB name TAB type TAB default TAB bounds          kind: topic, broker
 synonyms TAB topic key TAB broker key, ...
@@ -27,7 +27,7 @@ class KafkaKey:
 
 
 def text_of(answer: Mapping[str, Any]) -> str:
-    """The file's text, from what the judge says."""
+    """The file's text, from the judge's output."""
     lines = ["\t".join((kind, *row)) for kind in ("topic", "broker") for row in answer[kind]]
     lines += [f"synonyms\t{topic}\t{','.join(names)}" for topic, names in answer["synonyms"].items()]
     return "".join(f"{line}\n" for line in lines if "\tsasl." not in line and "\tgroup." not in line)

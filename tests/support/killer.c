@@ -1,11 +1,11 @@
 /* A child that is stopped at every system call it makes, and killed at one of them: see killer.py.
  *
  * The child calls kl_be_traced(), which stops it; the parent then calls kl_kill_at(), which lets it run from system call
- * to system call. A call is counted when it begins, so that a kill there leaves what all calls before it have done. What
- * touches nothing but memory, threads, signals or clocks is not counted.
+ * to system call. A call is counted when it begins, so that a kill there leaves what all calls before it have done. Calls
+ * that only affect memory, threads, signals or clocks are not counted.
  *
- * kind KL_TEAR counts calls that write to a file alone, lets the last of them move half of its bytes, and kills behind
- * that: as the kernel itself may do to a long write. All threads of the child are traced that begin after it has called.
+ * kind KL_TEAR counts only calls that write to a file, lets the last of them move half of its bytes, and then kills: as
+ * the kernel itself may do to a long write. All threads of the child that begin after its call are traced.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -83,14 +83,14 @@ static int is_counted(long number, int kind) {
     return 1;
 }
 
-/* Opening what is there changes nothing. */
+/* Opening an existing file changes nothing. */
 static int may_change(const struct __ptrace_syscall_info *info) {
     if (info->entry.nr == SYS_openat)
         return (info->entry.args[2] & (O_CREAT | O_TRUNC)) != 0;
     return 1;
 }
 
-/* In the child: to be stopped from here on; 0, or -errno where that is not allowed. */
+/* In the child: be traced from here on; 0, or -errno if that is not allowed. */
 int kl_be_traced(void) {
     if (setpgid(0, 0) != 0 || ptrace(PTRACE_TRACEME, 0, 0, 0) != 0)
         return -errno;
@@ -122,7 +122,8 @@ static void kill_and_bury(pid_t child, int *status) {
 }
 
 /* Run a child that is stopped, or about to be, until its nth call begins (0: to its end). Notes the numbers of the calls
- * counted in calls[0..calls_max), -1 for one that only opens a file. status[0] is what waitpid() said of its end. How many calls were counted. */
+ * counted in calls[0..calls_max), -1 for one that only opens a file. status[0] is waitpid()'s status.
+ * Returns how many calls were counted. */
 int64_t kl_kill_at(pid_t child, int64_t nth, int kind, int32_t *calls, int64_t calls_max, int *status) {
     const long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL | PTRACE_O_TRACECLONE;
     int64_t count = 0;

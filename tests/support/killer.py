@@ -1,7 +1,7 @@
-"""SIGKILL at any one system call of a forked child, by ptrace. The C half, killer.c, is compiled when it is first used.
+"""SIGKILL at any system call of a forked child, by ptrace. The C half, killer.c, is compiled when first used.
 
-A child is forked from this process, which has everything loaded, so that hundreds of kills take seconds. What it has done
-before the call stays as a real kill leaves it: files, the page cache, no flush, no `finally`.
+The child is forked from this process, with everything loaded, so that hundreds of kills take seconds. Its effects
+before the call stay as a real kill leaves them: files, the page cache, no flush, no `finally`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 _CALLS_MAX = 1 << 16
 Work = Callable[[Callable[[], None]], object]
-"""What the child does. It is handed `armed`, and counts from the moment when it calls that."""
+"""The child's work. It gets `armed`, and system calls count from when it calls that."""
 
 
 @dataclass(frozen=True)
 class End:
-    """killed: at the call that was asked for. calls: of all that were counted, their names; "" for what changes nothing."""
+    """killed: at the requested call. calls: the names of all counted calls; "" for those that change nothing."""
 
     killed: bool
     calls: list[str]
@@ -59,10 +59,10 @@ def _library() -> ctypes.CDLL:
 
 
 def killed_at(nth: int, work: Work, *, tear: bool = False) -> End:
-    """Let a child work until its nth call begins, 0: to its end. tear: until its nth write has moved half of its bytes."""
+    """Run a child until its nth call begins, 0: to its end. tear: until its nth write has moved half of its bytes."""
     library = _library()
     if tear and not library.kl_can_tear():
-        pytest.skip("needs: a processor whose registers this knows")
+        pytest.skip("needs: a processor whose registers are supported")
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -82,7 +82,9 @@ def killed_at(nth: int, work: Work, *, tear: bool = False) -> End:
     ended = status[0]
     if os.WIFEXITED(ended) and os.WEXITSTATUS(ended) == _REFUSED:
         pytest.skip("needs: ptrace")
-    assert ended == signal.SIGKILL or (os.WIFEXITED(ended) and os.WEXITSTATUS(ended) == 0), f"it ended with {ended:#x}"
+    assert ended == signal.SIGKILL or (os.WIFEXITED(ended) and os.WEXITSTATUS(ended) == 0), (
+        f"the child ended with {ended:#x}"
+    )
     names = [library.kl_call_name(number).decode() for number in calls[: min(count, _CALLS_MAX)]]
     return End(ended == signal.SIGKILL, names)
 

@@ -1,5 +1,5 @@
-"""Slow and plain model of the leader's validator, over the models of the formats. Shares no line with the fast code but
-the codecs other than gzip. Written from the rules: engine semantics of Kafka's LogValidator, and klog's stricter points.
+"""Slow and plain model of the leader's validator, over the models of the formats. Shares no line with the fast code
+except the codecs other than gzip. Written from the rules: Kafka's LogValidator, and klog's stricter checks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Row:
     timestamp: int
     headers: tuple[Header, ...] = ()
     delta: int = 0
-    foreign: bool = False  # of another magic than its wrapper
+    foreign: bool = False  # its magic differs from its wrapper's
 
 
 @dataclass
@@ -45,11 +45,11 @@ class Taken:
     changed: bool
     attributes: int
     producer: tuple[int, int, int] = (-1, -1, -1)
-    payload: bytes | None = field(default=None, repr=False)  # where it stays as it came
+    payload: bytes | None = field(default=None, repr=False)  # if it stays unchanged
 
 
 def take(case: Produced) -> Taken:
-    """What becomes of the buffer, or Refusal."""
+    """The validated batches, or Refusal."""
     batches = _split(case.data)
     codecs = [batch[22] & 7 if batch[16] == 2 else batch[17] & 7 for batch in batches]
     source = next((codec for codec in reversed(codecs) if codec), 0)

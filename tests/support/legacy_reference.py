@@ -1,6 +1,6 @@
 """Slow and plain model of magic 0 and 1, the record formats before Kafka 0.11. Shares no line with the fast code.
 
-Written from the format alone, on ints and slices. Codecs: none and gzip.
+Written from the format only, on ints and slices. Codecs: none and gzip.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CREATE, APPEND, NO_TIME = 0, 1, -1
 
 @dataclass(frozen=True)
 class Message:
-    """offset: as it is stored. attributes: codec, and 8 for LogAppendTime."""
+    """offset: as stored. attributes: codec, and 8 for LogAppendTime."""
 
     magic: int
     offset: int
@@ -47,7 +47,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def seal(offset: int, body: bytes) -> bytes:
-    """body: magic to end. Offset, size and checksum go before it."""
+    """body: magic to end. Offset, size and checksum are prepended."""
     return (
         offset.to_bytes(8, "big", signed=True)
         + (len(body) + 4).to_bytes(4, "big")
@@ -57,7 +57,7 @@ def seal(offset: int, body: bytes) -> bytes:
 
 
 def reseal(data: bytes) -> bytes:
-    """One message, with the checksum that its bytes have."""
+    """One message, with a checksum that matches its bytes."""
     return data[:12] + zlib.crc32(data[16:]).to_bytes(4, "big") + data[16:]
 
 
@@ -81,7 +81,7 @@ def take_message(reader: Reader) -> Message:
     for _ in range(2):
         size = body.integer(4)
         fields.append(None if size < 0 else body.take(size))
-    return Message(magic, offset, *fields, timestamp, attributes)  # what follows the value is passed by
+    return Message(magic, offset, *fields, timestamp, attributes)  # bytes after the value are skipped
 
 
 def inner_messages(plain: bytes, wrapper: Message) -> list[Message]:

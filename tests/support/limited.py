@@ -1,7 +1,7 @@
-"""A log's life where the machine sets a real limit in the middle of it, and takes it away again.
+"""A log in use while the system imposes a real limit and lifts it again.
 
-Run as `python -m tests.support.limited LIMIT DIRECTORY`; DIRECTORY is there, and of the kind that the limit is of. What
-it prints is JSON: the numbers of the errors that were met, by call, and whether the log went offline.
+Run as `python -m tests.support.limited LIMIT DIRECTORY`; DIRECTORY exists, on a file system where the limit applies. It
+prints JSON: the errnos that occurred, by call, and whether the log went offline.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def rlimit(kind: int, size: int) -> Limit:
 
 def few_descriptors() -> Limit:
     free = max(map(int, os.listdir("/proc/self/fd")))
-    while (fd := os.open("/dev/null", os.O_RDONLY)) < free:  # every one below is taken
+    while (fd := os.open("/dev/null", os.O_RDONLY)) < free:  # all lower ones are taken
         pass
     os.close(fd)
     return rlimit(resource.RLIMIT_NOFILE, fd)

@@ -1,4 +1,4 @@
-"""Small logs for tests: opened in a line, read back as plain tuples."""
+"""Small logs for tests: opened in one line, read back as plain tuples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = 1_700_000_000_000
 
 @contextmanager
 def one_log(path: Path, clock: Clock | None = None, /, topic: str = "events", **config: Any) -> Iterator[klog.Log]:
-    """The log of partition 0 of a topic of the log.dir, both made if they are not there. Config in snake_case."""
+    """The log of partition 0 of a topic of the log.dir, both created if missing. Config in snake_case."""
     with klog.open(path, create=True, clock=clock or ManualClock(NOW)) as logs:
         if topic not in logs.topics():
             logs.create_topic(topic, config=config)
@@ -36,7 +36,7 @@ def bases(log: klog.Log) -> list[int]:
 
 
 def tree(path: Path) -> dict[str, bytes | str]:
-    """Every file below a directory with its bytes, links with their target."""
+    """Every file below a directory with its bytes, symlinks with their target."""
     return {
         str(file.relative_to(path)): str(file.readlink()) if file.is_symlink() else file.read_bytes()
         for file in sorted(path.rglob("*"))

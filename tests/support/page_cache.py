@@ -1,8 +1,8 @@
-"""Files made cold, or hot, in whole or in part; and what mincore(2) says of them, apart from klog's own calls.
+"""Make files cold or hot, whole or in part; and mincore(2) of them, without klog's own calls.
 
-The kernel, asked to drop pages, drops clean ones only, and none that somebody maps. Unasked it may drop any at any time,
-and where DAMON runs it does so while memory is plenty: a test that looks later than at once wants kept_hot(). Large folios
-are why a cold range begins and ends at 2 MiB where it must be exact; make_hot() of a page brings in that page, without
+On request the kernel drops only clean pages that are not mapped. By itself it may drop any page at any time, and with
+DAMON it does so even with plenty of memory: a test that does not check at once needs kept_hot(). Because of large
+folios a cold range begins and ends at 2 MiB where it must be exact; make_hot() of a page reads only that page, without
 read-ahead.
 """
 
@@ -29,10 +29,11 @@ _ATTEMPTS = 50
 
 
 def make_cold(path: str | os.PathLike[str], position: int = 0, size: int = 0) -> None:
-    """Write the file to the disk and drop the range from the page cache; size 0: to its end. AssertionError if it stays.
+    """Write the file to the disk and drop the range from the page cache; size 0: to its end. AssertionError if pages
+    stay.
 
-    Pages that were only just read wait in a list of one processor, from which the kernel does not drop them: so it is
-    asked more than once.
+    Pages that were only just read wait in a per-CPU list, from which the kernel does not drop them: so the call is
+    repeated.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -44,12 +45,12 @@ def make_cold(path: str | os.PathLike[str], position: int = 0, size: int = 0) ->
     finally:
         os.close(fd)
     if _on_tmpfs(path):
-        pytest.skip("needs: a temporary directory on a disk: on tmpfs memory is where files are")
+        pytest.skip("needs: a temporary directory on a disk: tmpfs files are always in memory")
     raise AssertionError(f"{os.fspath(path)} stays in the page cache: is it mapped?")
 
 
 def make_hot(path: str | os.PathLike[str], position: int = 0, size: int = 0) -> None:
-    """Read the range, and nothing around it, into the page cache; size 0: to the end of the file."""
+    """Read only this range into the page cache; size 0: to the end of the file."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
@@ -62,21 +63,21 @@ def make_hot(path: str | os.PathLike[str], position: int = 0, size: int = 0) -> 
 
 @contextmanager
 def kept_hot(path: str | os.PathLike[str], position: int = 0, size: int = 0) -> Iterator[None]:
-    """make_hot, and while the block runs the range stays: locked, as far as this user may lock memory."""
+    """make_hot, and the range stays hot while the block runs: locked, as far as this user may lock memory."""
     make_hot(path, position, size)
     size = size or os.stat(path).st_size - position
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with _mapped(fd, position, size) as start:
-            _libc.madvise(start, size, mmap.MADV_RANDOM)  # a page that has just gone comes back alone
-            _libc.mlock2(start, size, 0)  # not mlock, which the sanitizers turn into nothing
+            _libc.madvise(start, size, mmap.MADV_RANDOM)  # an evicted page is read back without read-ahead
+            _libc.mlock2(start, size, 0)  # not mlock, which the sanitizers disable
             yield
     finally:
         os.close(fd)
 
 
 def resident_pages(path: str | os.PathLike[str]) -> list[bool]:
-    """For each page of the file: is it in the page cache? Asking brings none in."""
+    """For each page of the file: is it in the page cache? The check caches none."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _pages_of(fd)
@@ -90,7 +91,7 @@ def resident_below(directory: str | os.PathLike[str]) -> dict[str, list[bool]]:
 
 
 def _on_tmpfs(path: str | os.PathLike[str]) -> bool:
-    """By the longest mount point that leads to it."""
+    """By the longest mount point that contains it."""
     real, best, kind = os.path.realpath(path), "", ""
     for line in Path("/proc/self/mounts").read_text().splitlines():
         place, found = line.split()[1:3]
@@ -112,7 +113,7 @@ def _pages_of(fd: int) -> list[bool]:
 
 @contextmanager
 def _mapped(fd: int, position: int, size: int) -> Iterator[int]:
-    """Where the range is in memory, untouched."""
+    """The mapping of the range; touches no page."""
     start = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, position)
     if start == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), "mmap")

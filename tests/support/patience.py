@@ -1,8 +1,8 @@
-"""How long a test waits for what must come.
+"""How long a test waits for an event.
 
-It is for what hangs, and no measure: on a busy machine a thread may wait for its turn, and a sync for the disk, for many
-seconds. Below the limit of a test (`timeout` in pyproject.toml), so that the failure names what did not come. A program
-that a test runs to its end needs none: the limit of the test ends both.
+The limit is for hangs and measures nothing: on a busy machine a thread may wait for the CPU, and a sync for the disk,
+for many seconds. It is below the limit of a test (`timeout` in pyproject.toml), so that the failure names the missing
+event. A program that a test runs to its end needs none: the test's limit ends both.
 """
 
 from __future__ import annotations

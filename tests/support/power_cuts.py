@@ -1,9 +1,9 @@
-"""A workload runs once; at its operations, one by one or at a sample of them, the power goes and comes back. The sample
-has each operation at which a cut may leave the marker of a clean stop.
+"""A workload runs once; at all or a sample of its operations the power is cut and restored. The sample includes each
+operation at which a cut may leave a clean-shutdown file.
 
-At each of them the workload is held, each crash state of that moment is opened by another klog, and what is found there
-is judged by what the workload was promised so far. States of equal content are opened once, and judged again where more
-was promised meanwhile. A run that has opened no state has failed: `Tally` counts.
+At each of them the workload pauses, klog opens each crash state of that moment, and the result is compared with what
+the workload was promised so far. States of equal content are opened once, and compared again if more was promised
+meanwhile. A run that has opened no state has failed: `Tally` counts.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Found = TypeVar("Found")
 
 @dataclasses.dataclass
 class Tally:
-    """steps: operations of the workload. cuts: those at which power went. distinct: what it left, equal content once.
-    judged: how often that was compared with what was promised. refused: states that "strict" did not open."""
+    """steps: operations of the workload. cuts: those at which power was cut. distinct: the states, equal content once.
+    judged: how often a state was compared with the promises. refused: states that "strict" did not open."""
 
     steps: int = 0
     cuts: int = 0
@@ -36,11 +36,11 @@ class Tally:
 
 
 class PowerCuts(Generic[Found]):
-    """look(directory, recovery): opens the state laid out there, and returns what klog has found. judge(found, only_died):
-    compares that with what the workload was promised until now; only_died: the page cache is there as it was.
+    """look(directory, recovery): opens the state laid out there, and returns its content. judge(found, only_died):
+    compares that with the promises to the workload so far; only_died: the page cache is intact.
 
-    "strict" may refuse a state in which a part of a page has landed without the rest, and where `torn`, any: it changes
-    no log then, and "kafka" opens it. opened: called with each state when it has been looked at.
+    "strict" may refuse a state in which part of a page has landed without the rest, and with `torn` any state: it then
+    changes no log, and "kafka" opens it. opened: called with each state after look().
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PowerCuts(Generic[Found]):
         return self._files.log
 
     def run(self, workload: Callable[[Path, CrashFiles], None]) -> Tally:
-        """workload(directory, files): all of it, once."""
+        """Run workload(directory, files) once."""
         with contextlib.suppress(PowerCut):
             workload(self.root, self._files)
             self._cut()
@@ -88,7 +88,7 @@ class PowerCuts(Generic[Found]):
             self._cut()
 
     def _may_look_stopped(self) -> bool:
-        """May a cut leave the marker of a clean stop? Such moments are few, and all of them are looked at."""
+        """Whether a cut may leave a clean-shutdown file. Such moments are few, and all of them are examined."""
         marker = checkpoint.clean_shutdown_path(str(self.root))
         return marker in self._files.names or marker in self._files.durable_names
 
@@ -124,5 +124,5 @@ class PowerCuts(Generic[Found]):
                 raise
         self.tally.refused += 1
         for path, data in state.files.items():
-            assert not path.endswith(".log") or (at / path).read_bytes() == data, f"{path}: refused, and changed"
+            assert not path.endswith(".log") or (at / path).read_bytes() == data, f"{path}: refused, but changed"
         return self._look(at, "kafka")

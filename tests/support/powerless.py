@@ -1,4 +1,4 @@
-"""A child process that file modes hold for, whoever runs the tests: root without the capabilities that pass them by."""
+"""A child process that obeys file modes for any user: root drops the capabilities that bypass them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH, _CAP_FOWNER = 1, 2, 3
 
 
 def powerless() -> None:
-    """For preexec_fn of subprocess. OSError where root may not give its capabilities up."""
+    """For preexec_fn of subprocess. OSError if root cannot drop its capabilities."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
         for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH, _CAP_FOWNER):
             if libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
-                raise OSError(ctypes.get_errno(), "a capability could not be given up")
+                raise OSError(ctypes.get_errno(), "a capability could not be dropped")

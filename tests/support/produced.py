@@ -1,4 +1,4 @@
-"""Buffers as producers send them, sound, odd and damaged, with the topic they are for: all of it from one seed."""
+"""Buffers as producers send them, valid, odd and damaged, with the topic they are for: all from one seed."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Produced:
 
 
 def reseal(data: bytes) -> bytes:
-    """One batch of magic 2 with the length and checksum that its bytes have."""
+    """One batch of magic 2 with a length and checksum that match its bytes."""
     return reference.seal(data[:8] + data[12:16], data[21:])
 
 
 def override(data: bytes, *fields: tuple[Field, int]) -> bytes:
-    """The batch with other header fields, and the checksum that goes with them."""
+    """The batch with other header fields and a matching checksum."""
     out = bytearray(data)
     for (at, form), value in fields:
         struct.pack_into(form, out, at, value)
@@ -74,7 +74,7 @@ def batch_of(
     loose: bool = False,
     **fields: int,
 ) -> bytes:
-    """A batch of magic 2 with any codec. loose: numbers longer than need be and a record attribute, as Kafka takes them."""
+    """A batch of magic 2 with any codec. loose: overlong varints and a record attribute, which Kafka accepts."""
     batch = ReferenceBatch(last_offset_delta=len(records) - 1, **fields)
     batch.base_timestamp = (records[0].timestamp if records else -1) if base_timestamp is None else base_timestamp
     times = [record.timestamp for record in records]

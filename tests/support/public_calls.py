@@ -1,4 +1,4 @@
-"""Every public callable of klog with its parameters, as the sources and stubs declare them: a new one is found by itself."""
+"""Every public callable of klog with its parameters, as sources and stubs declare them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import klog
 
 @dataclass(frozen=True)
 class Parameter:
-    """annotation: as it is written."""
+    """annotation: as written."""
 
     name: str
     annotation: str
@@ -37,14 +37,14 @@ class Call:
 
     @property
     def of_an_object(self) -> bool:
-        """Is it called on an object of its class?"""
+        """Whether it is called on an instance."""
         if self.owner is None or self.method is None:
             return False
         return not isinstance(inspect.getattr_static(self.owner, self.method), classmethod | staticmethod)
 
 
 def public_calls() -> Iterator[Call]:
-    """In the order of klog.__all__; of modules what their own __all__ names, or what they define."""
+    """In the order of klog.__all__; of modules, the names in their __all__, or those they define."""
     seen: set[object] = set()
     for name in klog.__all__:
         thing = getattr(klog, name)
@@ -96,7 +96,7 @@ def _tree(module: str) -> ast.Module:
 
 
 def _declared(module: str, path: tuple[str, ...]) -> tuple[Parameter, ...]:
-    """The parameters as written, self or cls among them; none where the source says nothing."""
+    """The parameters as written, including self or cls; none if the source declares none."""
     body: list[ast.stmt] = _tree(module).body
     for name in path:
         found = [node for node in body if getattr(node, "name", None) == name]

@@ -1,6 +1,6 @@
 """Slow and plain model of record batches, magic 2: what the fast code must agree with. Shares no line with it.
 
-Written from the format alone, one field after the other, on ints and slices. Codecs: none and gzip.
+Written from the format only, field by field, on ints and slices. Codecs: none and gzip.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Header = tuple[str, bytes | None]
 
 
 class Malformed(Exception):
-    """Bytes that are no batch."""
+    """The bytes are not a valid batch."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def signed(value: int, bits: int) -> int:
 
 
 def encode_varint(value: int) -> bytes:
-    """Zigzag: doubled, and one less than doubled the other way for negatives."""
+    """Zigzag: 2n, for negative n: -2n - 1."""
     number = 2 * value if value >= 0 else -2 * value - 1
     out = bytearray()
     while number > 0x7F:
@@ -110,7 +110,7 @@ def encode_record(record: ReferenceRecord, base_offset: int, base_timestamp: int
 
 
 def seal(head: bytes, tail: bytes) -> bytes:
-    """head: base offset and leader epoch; tail: attributes to end. Length, magic and checksum go between."""
+    """head: base offset and leader epoch; tail: attributes to end. Length, magic and checksum are inserted between."""
     return head[:8] + (len(tail) + 9).to_bytes(4, "big") + head[8:] + b"\x02" + crc32c(tail).to_bytes(4, "big") + tail
 
 
@@ -119,7 +119,7 @@ def encode(batch: ReferenceBatch) -> bytes:
     if batch.attributes & 7 == 1:
         payload = gzip.compress(payload)
     elif batch.attributes & 7:
-        raise ValueError("the reference model knows no codec but gzip")
+        raise ValueError("the reference model supports no codec except gzip")
 
     def integer(value: int, size: int) -> bytes:
         return value.to_bytes(size, "big", signed=True)
@@ -147,7 +147,7 @@ def decode_record(reader: Reader, batch: ReferenceBatch) -> ReferenceRecord:
             raise Malformed("header without key")
         headers.append((name.decode("utf-8", "surrogateescape"), body.sized()))
     if body.left:
-        raise Malformed("bytes behind the last header")
+        raise Malformed("bytes after the last header")
     timestamp = batch.max_timestamp if batch.attributes & 8 else signed(batch.base_timestamp + timestamp_delta, 64)
     return ReferenceRecord(key, value, timestamp, tuple(headers), signed(batch.base_offset + offset_delta, 64))
 
@@ -188,7 +188,7 @@ def decode(data: bytes) -> list[ReferenceBatch]:
                 raise Malformed("count")
             batch.records = [decode_record(records, batch) for _ in range(count)]
             if records.left:
-                raise Malformed("bytes behind the last record")
+                raise Malformed("bytes after the last record")
         batches.append(batch)
     return batches
 

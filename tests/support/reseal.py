@@ -1,4 +1,4 @@
-"""Lengths and checksums put right behind somebody who changed bytes on purpose."""
+"""Recompute lengths and checksums of modified batches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from klog.codec import crc32c
 
 
 def reseal(data: bytes) -> bytes:
-    """The same batches, as far as their lengths lead, each with magic 2 and the checksum that its bytes have; the length
-    of the last one is what is left."""
+    """The same batches, as far as their lengths lead, each with magic 2 and a matching checksum; the last one's length
+    is the rest."""
     out, at = [], 0
     while len(data) - at >= 61:
         (length,) = struct.unpack_from(">i", data, at + 8)

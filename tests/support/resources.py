@@ -1,4 +1,4 @@
-"""How much this process holds."""
+"""How much memory this process holds."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class _Mallinfo(ctypes.Structure):
 
 
 def allocated_bytes() -> int:
-    """What malloc has given out and not got back, to the byte; 0 where the C library does not tell (glibc before 2.33, and
-    under a sanitizer, whose malloc is another)."""
+    """Bytes that malloc has allocated and not freed; 0 if the C library does not report it (glibc before 2.33, and
+    under a sanitizer with another malloc)."""
     mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if mallinfo is None:
         return 0
@@ -45,13 +45,13 @@ def allocated_bytes() -> int:
 
 
 class Growth(NamedTuple):
-    resident: int  # bytes, with all that the allocators keep for later: noisy
-    allocated: int  # bytes of malloc: C's own, and of Python what is larger than 512 bytes
-    blocks: int  # of Python's
+    resident: int  # bytes, including free memory that allocators keep: noisy
+    allocated: int  # bytes of malloc: C's own, and Python's objects above 512 bytes
+    blocks: int  # Python's
 
 
 def growth(work: Callable[[], object], times: int) -> Growth:
-    """What `times` calls leave behind, once others have warmed every cache and pool."""
+    """What `times` calls leak, after earlier calls have filled every cache and pool."""
     for _ in range(times // 4):
         work()
     gc.collect()
@@ -64,7 +64,7 @@ def growth(work: Callable[[], object], times: int) -> Growth:
 
 
 def held(source: bytearray) -> bool:
-    """Is there an export of it? Asked by what an export forbids."""
+    """Whether the bytearray has an export: a resize is tried, which an export forbids."""
     try:
         source.append(0)
     except BufferError:

@@ -1,4 +1,4 @@
-"""SipHash with 128 bits out, as its paper says it: the model of csrc/keymap.c."""
+"""SipHash with 128 bits of output, from its paper: the model of csrc/keymap.c."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Reader:
-    """All that comes, until the other end closes."""
+    """Collects all bytes until the other end closes."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.got = bytearray()
@@ -33,14 +33,14 @@ class Reader:
                 self.got += data
 
     def finished(self) -> bytes:
-        """Once the other end has closed."""
+        """Wait until the other end has closed; return the bytes."""
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         return bytes(self.got)
 
 
 def again_and_again(send: Callable[[], object], times: int = 1000) -> None:
-    """Until something is wrong."""
+    """Call it many times; a test expects that it fails at some point."""
     for _ in range(times):
         send()
 

@@ -1,4 +1,4 @@
-"""Something that happens between two steps of a call: at each line of Python that klog runs for it, one after another."""
+"""Run an action between two steps of a call: at each line of Python that klog runs for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KLOG = os.path.dirname(klog.__file__) + os.sep
 
 
 def at_step(number: int, action: Callable[[], object], call: Callable[[], Any]) -> tuple[bool, Any]:
-    """The answer of call(), before whose line of this number, from 0 on, action() ran; False: it has fewer lines."""
+    """The result of call(), with action() run before its line of this number, from 0 on; False: it has fewer lines."""
     left = number
     came = False
 

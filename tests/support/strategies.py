@@ -1,4 +1,4 @@
-"""What hypothesis draws records and batches from."""
+"""Hypothesis strategies for records and batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.reference import ReferenceBatch, ReferenceRecord
 COMPRESSIONS = (None, "gzip", "snappy", "lz4", "zstd", ("gzip", 1), ("lz4", 9), ("lz4", 12), ("zstd", 19), ("zstd", -5))
 
 maybe_bytes = st.none() | st.binary(max_size=200)
-# Header keys as they are read: any text, and bytes that were no UTF-8 as lone low surrogates.
+# Header keys as read: any text, with invalid UTF-8 bytes as lone low surrogates.
 header_keys = st.binary(max_size=20).map(lambda key: key.decode("utf-8", "surrogateescape"))
 headers = st.lists(st.tuples(header_keys, st.none() | st.binary(max_size=40)), max_size=4).map(tuple)
 timestamps = st.just(-1) | st.integers(0, 2**63 - 1) | st.integers(1_600_000_000_000, 1_800_000_000_000)
@@ -19,7 +19,7 @@ record_lists = st.lists(tuples, min_size=1, max_size=20)
 
 @st.composite
 def reference_batches(draw: st.DrawFn, *, codecs: tuple[int, ...] = (0, 1)) -> ReferenceBatch:
-    """A batch as a log may hold it: gaps after compaction, any attributes but control, any producer."""
+    """A batch as a log may hold it: gaps after compaction, any attributes except control, any producer."""
     base_offset = draw(st.integers(0, 2**40) | st.integers(2**63 - 2**33, 2**63 - 2**31 - 1))
     deltas = sorted(draw(st.sets(st.integers(0, 2**31 - 1), max_size=12)))
     batch = ReferenceBatch(

@@ -1,4 +1,4 @@
-"""TLS over a pair of sockets, with a certificate of its own that lives as long as the process."""
+"""TLS over a pair of sockets, with a self-signed certificate that lives as long as the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.sockets import tcp_pair
 
 @functools.cache
 def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """The server's and the client's."""
+    """The server's and the client's SSL contexts."""
     if shutil.which("openssl") is None:
         pytest.skip("needs: openssl")
     with tempfile.TemporaryDirectory(prefix="klog-tls-") as folder:

@@ -1,4 +1,4 @@
-"""What figures speak for."""
+"""The advice that klog bench disk derives from its figures."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_each_setting_has_its_reason(results: list[Result], setting: str, reason
     assert reason in found[0].reason
 
 
-def test_what_was_not_measured_is_not_spoken_of() -> None:
+def test_there_is_no_advice_without_a_measurement() -> None:
     assert recommend([]) == []
     assert recommend([result("random read of 64 KiB", "cold", 1, 0.9)]) == []
 
 
-def test_pairs_are_of_one_round() -> None:
-    """Noise that meets a whole round leaves the ratio as it is."""
+def test_ratios_compare_results_of_one_round() -> None:
+    """Noise that affects a whole round does not change the ratio."""
     rounds = [{"a": {"MB/s": 100.0}, "b": {"MB/s": 200.0}}, {"a": {"MB/s": 10.0}, "b": {"MB/s": 20.0}},
               {"a": {"MB/s": 50.0}, "b": {"MB/s": 50.0}}]  # fmt: skip
     first, second = summed_up("append", rounds, {"b": {"klog.io.write": "direct"}})
@@ -91,7 +91,7 @@ def test_pairs_are_of_one_round() -> None:
     assert second.settings == {"klog.io.write": "direct"}
 
 
-def test_of_times_the_shorter_one_is_better_and_of_maxima_the_largest_counts() -> None:
+def test_shorter_times_are_better_and_maxima_are_maximized() -> None:
     rounds = [{"a": {"ms": 1.0, "max ms": 3.0}, "b": {"ms": 4.0, "max ms": 9.0}}] * 2
     rounds[1] = {"a": {"ms": 1.0, "max ms": 5.0}, "b": {"ms": 4.0, "max ms": 4.0}}
     first, second = summed_up("read", rounds, {}, less_is_better=True)

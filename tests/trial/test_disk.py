@@ -1,4 +1,4 @@
-"""A trial leaves a directory as it found it, and stays within what it was given."""
+"""A disk trial leaves a directory as it found it, and stays within its limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from klog.trial.disk import SIZE_MIN
 from klog.trial.place import own_directory
 
 
-def test_a_small_trial_measures_every_contest_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_small_trial_measures_every_contest_and_leaves_no_files(tmp_path: Path) -> None:
     (tmp_path / "mine").write_bytes(b"kept")
     events: list[Event] = []
     report = try_disk(tmp_path, size=SIZE_MIN, seconds=0.1, progress=events.append)
@@ -35,8 +35,8 @@ def test_a_small_trial_measures_every_contest_and_leaves_nothing(tmp_path: Path)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_whatever_ends_it_nothing_is_left(tmp_path: Path, error: type[BaseException]) -> None:
-    """Ctrl-C in the middle of a contest, or an error of the disk."""
+def test_no_files_are_left_however_it_ends(tmp_path: Path, error: type[BaseException]) -> None:
+    """Ctrl-C in the middle of a contest, or a disk error."""
     seen = 0
 
     def interrupt(event: Event) -> None:
@@ -51,7 +51,7 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, error: type[BaseExcept
     assert os.listdir(tmp_path) == []
 
 
-def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_full_disk_raises_before_anything_is_written(tmp_path: Path) -> None:
     found = os.statvfs(tmp_path)
     with (
         pytest.raises(OSError, match="smaller --size") as caught,
@@ -62,6 +62,6 @@ def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path: Path) 
     assert os.listdir(tmp_path) == []
 
 
-def test_too_little_to_tell_anything_is_refused(tmp_path: Path) -> None:
+def test_a_size_too_small_for_a_result_raises(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least"):
         try_disk(tmp_path, size=SIZE_MIN - 1)

@@ -25,15 +25,15 @@ import java.util.concurrent.ScheduledFuture;
 
 /**
  * Cleans a partition directory with Kafka's own Cleaner, round by round as a cleaner thread does it: the range and the
- * checkpoint are LogCleanerManager's, expired producers go before a round, deletions that wait are done after it. Then
- * the log is closed as by a broker that stops cleanly.
+ * checkpoint are LogCleanerManager's; expired producers are dropped before a round, delayed deletions run after it.
+ * Then the log is closed as by a broker that stops cleanly.
  *
- * Requests: what Loader.open wants, now_ms being the clock while loading, and
+ * Requests: the fields of Loader.open, with now_ms as the clock while loading, and
  *   high_watermark      offset, null: the log end
  *   slots, load_factor  of the offset map; io_buffer_size, max_io_buffer_size
- *   rounds              [{now_ms, first_dirty_offset: offset | null: none is known | "previous" | "checkpoint", roll}]
- *   until_clean         the last round again and again, each from where the one before it ended
- *   only_dirty          a round over no bytes is left out: no cleaner thread would choose such a log
+ *   rounds              [{now_ms, first_dirty_offset: offset | null: none | "previous" | "checkpoint", roll}]
+ *   until_clean         repeat the last round, each from where the previous one ended
+ *   only_dirty          a round without dirty bytes is skipped: no cleaner thread would choose such a log
  */
 final class Cleaning {
     private static final int ROUNDS_MAX = 1000;
@@ -95,7 +95,7 @@ final class Cleaning {
         };
     }
 
-    /** Whether there is more to clean behind where it ended. */
+    /** Whether there is more to clean after its end. */
     private boolean round(JsonNode round, Optional<Long> firstDirty) throws Exception {
         long now = round.get("now_ms").asLong();
         clock.now = now;
@@ -125,7 +125,7 @@ final class Cleaning {
         return previous < to && previous > from;
     }
 
-    /** LogCleanerManager.cleanableOffsets: Kafka 4.3 keeps it to its package. */
+    /** LogCleanerManager.cleanableOffsets: package-private in Kafka 4.3. */
     private Record cleanable(Optional<Long> firstDirty, long now) throws Exception {
         Method method = LogCleanerManager.class.getDeclaredMethod("cleanableOffsets", UnifiedLog.class, Optional.class, long.class);
         method.setAccessible(true);
@@ -138,7 +138,7 @@ final class Cleaning {
         return (long) method.invoke(offsets);
     }
 
-    /** Shows the time it was set to. */
+    /** A clock that the requests set. */
     private static final class Clock {
         volatile long now;
         final Time time = Loader.clock(() -> this.now);
@@ -148,9 +148,9 @@ final class Cleaning {
         }
     }
 
-    /** What a broker would do in a minute, file deletions among it, is done when told; what it does for ever, never. */
+    /** Runs delayed tasks, such as file deletions, on request; periodic tasks never. */
     private static final class Later implements Scheduler {
-        /** Can be cancelled, and no more. */
+        /** Can only be cancelled. */
         private static final ScheduledFuture<?> NEVER = (ScheduledFuture<?>) Proxy.newProxyInstance(
             Later.class.getClassLoader(), new Class<?>[] {ScheduledFuture.class}, (proxy, method, args) -> true);
 

@@ -8,7 +8,7 @@ import org.apache.kafka.storage.internals.log.LogConfig;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** What Kafka's configuration knows: every key with its type, default and bounds as Kafka prints them. */
+/** Kafka's config keys, each with its type, default and bounds as Kafka prints them. */
 final class Configs {
     static ObjectNode list() throws Exception {
         ObjectNode answer = Judge.JSON.createObjectNode();

@@ -9,8 +9,8 @@ import java.io.OutputStreamWriter;
 import java.nio.charset.StandardCharsets;
 
 /**
- * Answers questions about files with Kafka's own classes: one JSON request per line on stdin, one JSON answer per line
- * on stdout, {"error": ...} where Kafka threw. It stays alive because starting a JVM costs more than any answer.
+ * Answers queries about files with Kafka's own classes: one JSON request per line on stdin, one JSON answer per line
+ * on stdout, {"error": ...} if Kafka threw. It stays alive because starting a JVM costs more than any query.
  *
  *   {"ask": "records", "path": FILE}                                    -> Records.read
  *   {"ask": "load", "path": DIRECTORY, "clean": bool, ...}              -> Loader.load

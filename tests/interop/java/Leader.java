@@ -19,9 +19,9 @@ import java.nio.ByteBuffer;
 import java.util.Base64;
 
 /**
- * Kafka's LogValidator over produced buffers, each behind the checksums that UnifiedLog.analyzeAndValidateRecords compares.
+ * Kafka's LogValidator over produced buffers, each after the checksums that UnifiedLog.analyzeAndValidateRecords compares.
  * Request: cases [{bytes, compression, level?, compacted, stamped, before_max, after_max, offset, now, leader_epoch, origin}].
- * Answer: answers, of the same order: bytes and records of the batches to store, or the exception; the meters either way.
+ * Answer: answers, in the same order: bytes and records of the batches to store, or the exception; the meters in both cases.
  */
 final class Leader {
     static ObjectNode validate(JsonNode request) throws Exception {
@@ -85,7 +85,7 @@ final class Leader {
         return answer;
     }
 
-    /** What is a public field in 4.1 is a Java record's in 4.3, and a class of another package. */
+    /** A public field in 4.1 is a Java record's in 4.3, in a class of another package. */
     private static Object field(Object of, String name) throws ReflectiveOperationException {
         java.lang.reflect.Field field = of.getClass().getDeclaredField(name);
         field.setAccessible(true);

@@ -42,8 +42,8 @@ import java.util.TreeMap;
 import java.util.function.LongSupplier;
 
 /**
- * Opens a partition directory with Kafka's own loader and reports what it made of it; then closes it as a broker that
- * stops cleanly does; or fills a new directory with Kafka's own appends.
+ * Opens a partition directory with Kafka's own loader and reports the result; then closes it as a broker that stops
+ * cleanly does; or fills a new directory with Kafka's own appends.
  * Requests: clean, recovery_point, log_start_offset, now_ms, config {name: value}, topic_id?, producer_id_expiration_ms?;
  * timestamps [ms] | from [file].
  */
@@ -64,10 +64,10 @@ final class Loader {
     }
 
     /**
-     * Many directories in one request, each closed before the next is opened: all that is known of each log, and instead
-     * of its records their count and a digest. "error" where Kafka refuses a directory; "read_error" and "read_error_at"
-     * where a fetch fails, count and digest being of what came before. "bad_indexes": what Kafka's own checks say of the
-     * index files, which its loader does not ask for.
+     * Many directories in one request, each closed before the next is opened: the state of each log, and instead of its
+     * records their count and a digest. "error" if Kafka refuses a directory; "read_error" and "read_error_at" if a
+     * fetch fails; then count and digest cover the records before it. "bad_indexes": the index files that fail Kafka's
+     * own checks, which its loader does not run.
      */
     static ObjectNode loads(JsonNode request) throws Exception {
         ObjectNode answer = Judge.JSON.createObjectNode();
@@ -139,7 +139,7 @@ final class Loader {
             request.hasNonNull("topic_id") ? Optional.of(Uuid.fromString(request.get("topic_id").asText())) : Optional.empty());
     }
 
-    /** Kafka's clock with the hands held: producers expire against it. */
+    /** A fixed clock for Kafka: producers expire by it. */
     static Time standingStill(long nowMs) {
         return clock(() -> nowMs);
     }
@@ -158,7 +158,7 @@ final class Loader {
         return answer;
     }
 
-    /** All that is known of a log without reading its records. */
+    /** All state of a log that needs no read of its records. */
     static void state(UnifiedLog log, ObjectNode answer) throws Exception {
         offsets(log, answer);
         segments(log, answer.putArray("segments"));
@@ -260,7 +260,7 @@ final class Loader {
         void take(RecordBatch batch, Record record) throws IOException;
     }
 
-    /** Every record by fetches of 64 KiB, as a consumer would come by them; next[0] is the offset of the next fetch. */
+    /** Every record by fetches of 64 KiB, as a consumer reads them; next[0] is the offset of the next fetch. */
     private static void fetch(UnifiedLog log, long[] next, Taker taker) throws Exception {
         for (next[0] = log.logStartOffset(); next[0] < log.logEndOffset(); ) {
             FetchDataInfo fetched = log.read(next[0], 64 << 10, FetchIsolation.LOG_END, true);
@@ -270,7 +270,7 @@ final class Loader {
                 for (Record record : batch) if (record.offset() >= from) taker.take(batch, record);
                 next[0] = batch.nextOffset();
             }
-            if (next[0] == from) break;   // nothing below the log end: a hole, which the caller sees as missing records
+            if (next[0] == from) break;   // nothing below the log end: a gap, which the caller sees as missing records
         }
     }
 }

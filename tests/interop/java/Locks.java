@@ -7,11 +7,11 @@ import java.nio.file.StandardOpenOption;
 import java.util.HashMap;
 import java.util.Map;
 
-/** The lock of a log directory as a broker takes it: FileChannel.tryLock over the whole `.lock` file. */
+/** The lock of a log directory as a broker locks it: FileChannel.tryLock over the whole `.lock` file. */
 final class Locks {
     private static final Map<String, FileChannel> HELD = new HashMap<>();
 
-    /** got: false where somebody else holds the file (tryLock gave null). */
+    /** got: false if another process holds the file (tryLock returned null). */
     static ObjectNode lock(String path) throws Exception {
         FileChannel channel = FileChannel.open(Path.of(path), StandardOpenOption.CREATE, StandardOpenOption.READ, StandardOpenOption.WRITE);
         FileLock lock = channel.tryLock();

@@ -15,7 +15,7 @@ import java.util.Base64;
 import java.util.Locale;
 import java.util.OptionalLong;
 
-/** Every batch and record of a .log file as Kafka's FileRecords gives them. Field names: tests/golden/README.md. */
+/** Every batch and record of a .log file as Kafka's FileRecords returns them. Field names: tests/golden/README.md. */
 final class Records {
     static ObjectNode read(String path) throws Exception {
         ObjectNode answer = Judge.JSON.createObjectNode();
