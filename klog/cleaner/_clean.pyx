@@ -94,7 +94,7 @@ cdef class Walk:
             self.unpacked_capacity = 0 if self.unpacked == NULL else capacity
             if self.unpacked == NULL:
                 return NO_MEMORY
-        size = kl_lz4_unpack(self.lz4, payload, <size_t>size, self.unpacked, self.unpacked_room)
+        size = kl_lz4_unpack(self.lz4, payload, <size_t>size, self.unpacked, self.unpacked_capacity)
         return size if size >= 0 else SLOW
 
     cdef int take_unpacked(self, const uint8_t *data, kl_batch_t *b) noexcept nogil:
