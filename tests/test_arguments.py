@@ -139,6 +139,7 @@ TAKES: dict[str, Callable[[Any], bool]] = {
             *("Missing", "OffsetMetadata", "Origin", "Payloads", "Policy", "Progress", "Rows"),
             *("ArrowArray", "ArrowStream", "_Waiting", "retention.Predicate", "threading.Event"),
             *("Literal['client', 'coordinator']", "Callable[[int], None]"),
+            "Callable[[CorruptBatch, int], object]",
         ],
         none_at_all,
     ),

@@ -54,7 +54,7 @@ def stacks(lines: Iterable[str]) -> Iterator[Stack]:
 
 
 def readable(symbol: str) -> str:
-    """A symbol without the affixes of Cython and gcc: __pyx_pw_4klog_3log_7_append_1append is klog.log._core.append."""
+    """A symbol without the affixes of Cython and gcc: __pyx_pw_4klog_3log_5_core_1append is klog.log._core.append."""
     symbol = _PARTIAL.sub("", symbol)
     made = _CYTHON.match(symbol)
     return ".".join(_parts(made["rest"])) if made else symbol
