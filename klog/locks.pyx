@@ -53,7 +53,7 @@ cdef class OwnLock:
         cdef PyLockStatus status
         if self.is_mine():
             raise ReentrantCall("this thread holds the lock already: "
-                                "a signal handler must not make this call; set a flag and do it after the handler")
+                                "a signal handler must not make this call; set a flag and do it after the handler returns")
         if not PyThread_acquire_lock(self.lock, 0):
             while True:
                 with nogil:
@@ -166,4 +166,4 @@ cdef class CallLock(OwnLock):
 cdef int refuse(owner, what, call) except -1:
     name = getattr(owner, "name", None) or owner.path
     raise ReentrantCall(f"{name}: {what} inside {call} of the same thread: "
-                        "a signal handler must not make this call; set a flag and do it after the handler")
+                        "a signal handler must not make this call; set a flag and do it after the handler returns")

@@ -60,16 +60,16 @@ _NEXT_STEPS = {
 class FailedSync(OSError):
     """An error that the kernel returned from a sync, of any errno. Final, because bytes written before are lost (S2).
 
-    heard: its owner has been taken out of use because of it."""
+    noted: its owner has been taken out of use because of it."""
 
-    heard = False
+    noted = False
 
 
 def failed_sync_in(error: BaseException) -> FailedSync | None:
     """Find the failed sync in an exception or in its contexts: Ctrl-C, or an exception from a signal handler, replaces
     the error that is being raised. Returns None if there is none, or if it has been handled."""
     at: BaseException | None = error
-    while at is not None and not (isinstance(at, FailedSync) and not at.heard):
+    while at is not None and not (isinstance(at, FailedSync) and not at.noted):
         at = at.__context__
     return at
 

@@ -145,7 +145,7 @@ def check_directory_lock(path: str, what: str) -> None:
     if _turns and (threading.get_ident(), os.path.realpath(path)) in _turns:
         raise ReentrantCall(
             f"{path}: {what} while a file is being replaced there by the same thread: "
-            "a signal handler must not do this; let it set a flag, and do it after the handler has returned"
+            "a signal handler must not do this; set a flag and do it after the handler returns"
         )
 
 

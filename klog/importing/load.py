@@ -20,9 +20,9 @@ from klog.codec import parse_compression
 from klog.config import LogConfig
 from klog.errors import InvalidConfig, InvalidRecord, RecordTooLarge
 from klog.importing.errors import RowError, UnknownFormat
-from klog.importing.rows import Row, rows
+from klog.importing.rows import rows
 from klog.importing.source import FORMATS, Source
-from klog.importing.values import iso
+from klog.importing.values import Row, iso
 from klog.manager import LogManager, open_directory
 from klog.manager.topics import check_topic_name
 from klog.progress import Event, Progress

@@ -15,15 +15,12 @@ import math
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.errors import KlogError
 from klog.importing.errors import RowError, UnknownColumn, named_once
 from klog.importing.source import Source
-from klog.importing.values import milliseconds, quote
-
-if TYPE_CHECKING:
-    from klog.importing.rows import Row
+from klog.importing.values import Row, milliseconds, quote
 
 BATCH_ROWS = 4096
 

@@ -21,9 +21,7 @@ from typing import NoReturn
 
 from klog.importing.errors import RowError, UnknownColumn, named_once
 from klog.importing.source import LINE_BYTES_MAX, Source
-from klog.importing.values import CellCache, milliseconds, quote
-
-Row = tuple[int, bytes | None, bytes, int | None]
+from klog.importing.values import CellCache, Row, milliseconds, quote
 
 
 def rows(source: Source, form: str, *, key: str | None = None, timestamp: str | None = None) -> Iterator[Row]:

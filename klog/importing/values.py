@@ -20,6 +20,7 @@ from json.encoder import encode_basestring
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 TIMESTAMP_MAX = (1 << 63) - 1
+Row = tuple[int, bytes | None, bytes, int | None]  # line, key, value, timestamp in ms
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-][0-9]+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)

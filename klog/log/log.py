@@ -947,7 +947,7 @@ class Log(LogView):
         if not readable:
             self._unreadable = reason
 
-    def _doom(self, name: str) -> None:
+    def _mark_for_deletion(self, name: str) -> None:
         """Mark the log for deletion: rename the directory, which is deleted later, after its readers have finished."""
         with self._lock:
             self._lock.begins(self, "a deletion")

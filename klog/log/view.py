@@ -113,7 +113,7 @@ class LogView(LogState):
         self._reads_failed = 0  # consecutive failures
         self._forked = False
         self._closed = False
-        forks.know(self)
+        forks.register(self)
 
     # ---- loading -------------------------------------------------------------------------------------------------
 

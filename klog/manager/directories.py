@@ -27,7 +27,7 @@ from klog.log.directory.checkpoint import Partition
 from klog.log.directory.partition_names import (
     METADATA_TOPIC,
     REMOTE_INDEX_CACHE,
-    OnItsWay,
+    SuffixedName,
     parse_directory_name,
     parse_suffixed_name,
 )
@@ -44,7 +44,7 @@ class Entries(NamedTuple):
     """The subdirectories of a log.dir: their names by kind."""
 
     live: dict[Partition, str]
-    on_their_way: dict[str, OnItsWay]
+    suffixed_names: dict[str, SuffixedName]
     foreign: list[str]
 
 
@@ -128,7 +128,7 @@ class LogDirectory:
     def entries(self) -> Entries:
         """Return the partition directories and the other subdirectories."""
         live: dict[Partition, str] = {}
-        on_their_way: dict[str, OnItsWay] = {}
+        suffixed_names: dict[str, SuffixedName] = {}
         foreign: list[str] = []
         with os.scandir(self.path) as found:
             for entry in sorted(found, key=lambda entry: entry.name):
@@ -138,10 +138,10 @@ class LogDirectory:
                 if parsed is not None:
                     live[parsed] = entry.name
                 elif suffixed is not None:
-                    on_their_way[entry.name] = suffixed
+                    suffixed_names[entry.name] = suffixed
                 else:
                     foreign.append(entry.name)
-        return Entries(live, on_their_way, foreign)
+        return Entries(live, suffixed_names, foreign)
 
     def partition_path(self, topic: str, partition: int) -> str:
         """Return the path of a partition's directory, which need not exist."""
@@ -252,7 +252,7 @@ class LogDirectory:
         if self._mutex._is_owned():
             raise ReentrantCall(
                 f"{self.path}: {what} while a checkpoint is being written in the same thread; "
-                "in a signal handler, set a flag and do it afterwards"
+                "a signal handler must not do this; set a flag and do it after the handler returns"
             )
 
     def after_fork(self) -> None:

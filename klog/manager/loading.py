@@ -120,7 +120,7 @@ class Loading:
         for topic, partition in [key for key, each in self._pending.items() if each.thread == threading.get_ident()]:
             raise ReentrantCall(
                 f"{self._manager.path}: {what} inside a load of {topic}-{partition} by the same thread; "
-                "in a signal handler, set a flag and do it afterwards"
+                "a signal handler must not do this; set a flag and do it after the handler returns"
             )
 
     def wait_until_loaded(self, keys: set[Partition]) -> None:

@@ -179,7 +179,7 @@ class LogManager:
         self._closed = False
         if durability == "interval" and not read_only:
             background.start_flusher(self)
-        forks.know(self)
+        forks.register(self)
 
     def _after_fork(self) -> None:
         self._lock = CallLock()
@@ -662,7 +662,7 @@ class LogManager:
         if self._lock._is_owned() or self._flushes.is_inside() or self._scheduler.is_inside():
             raise ReentrantCall(
                 f"{self.path}: {what} inside another call of the same thread; "
-                "in a signal handler, set a flag and do it afterwards"
+                "a signal handler must not do this; set a flag and do it after the handler returns"
             )
         self._loading.check(what)
         for log in list(self._logs.values()):

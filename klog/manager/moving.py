@@ -282,7 +282,7 @@ def settle(manager: LogManager) -> None:
     """Finish or remove the copies that interrupted moves left. Called at start. Raises NewerFormat, OSError."""
     live = {key for home in manager._online() for key in home.entries().live}
     for home in manager._online():
-        for name, way in home.entries().on_their_way.items():
+        for name, way in home.entries().suffixed_names.items():
             path = os.path.join(home.path, name)
             note = _read_note(path) if way.suffix == FUTURE else None
             if note is None:

@@ -105,7 +105,7 @@ def count_logs(manager: LogManager) -> dict[LogDirectory, int]:
     counts = {}
     for directory in manager._online():
         entries = directory.entries()
-        counts[directory] = len(entries.live) + sum(way.suffix == FUTURE for way in entries.on_their_way.values())
+        counts[directory] = len(entries.live) + sum(way.suffix == FUTURE for way in entries.suffixed_names.values())
     return counts
 
 
@@ -214,7 +214,7 @@ def mark_for_deletion(manager: LogManager, directory: LogDirectory, key: Partiti
     target = os.path.join(directory.path, suffixed_name(*key, DELETE))
     log = manager._logs.pop(key, None)
     if log is not None and not log.closed:
-        log._doom(os.path.basename(target))
+        log._mark_for_deletion(os.path.basename(target))
         manager._marked_for_deletion.append(log)
     else:
         manager._files.rename(directory.partition_path(*key), target)
@@ -285,7 +285,7 @@ def take_over(manager: LogManager) -> None:
     _mark_strays(manager)
     for directory in manager._online():
         entries = directory.entries()
-        for name, way in entries.on_their_way.items():
+        for name, way in entries.suffixed_names.items():
             if way.suffix == DELETE:
                 remove_later(manager, directory, os.path.join(directory.path, name), delay_ms)
             else:

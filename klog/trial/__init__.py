@@ -3,8 +3,8 @@
 API: try_disk, Report, Result; recommend, which is pure.
 """
 
-from klog.trial.advice import Advice, recommend
+from klog.trial.advice import recommend
 from klog.trial.disk import try_disk
-from klog.trial.report import Report, Result
+from klog.trial.report import Advice, Report, Result
 
 __all__ = ["Advice", "Report", "Result", "recommend", "try_disk"]

@@ -7,12 +7,9 @@ the page cache for readers is advised only for bulk loads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from klog.trial.report import Result
+from klog.trial.report import Advice, Result
 
 APPEND, DURABLE, SEQUENTIAL, RANDOM, SEND = "append", "durable append", "sequential read", "random read", "send"
 BUFFERED, NO_BLOCKS, ZEROS = "buffered", "no blocks ahead", "zeros ahead"
@@ -23,14 +20,6 @@ _NOISE = 1.10
 _NEARLY = 0.90
 _NO_DISK_MS = 0.05
 _QUICK_MS, _SLOW_MS = 2.0, 15.0
-
-
-@dataclass(frozen=True)
-class Advice:
-    """One setting, with its reason. setting: `key=value` of a topic, durability="...", or an action."""
-
-    setting: str
-    reason: str
 
 
 def recommend(results: Sequence[Result]) -> list[Advice]:

@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from klog.trial.advice import Advice
+
+@dataclass(frozen=True)
+class Advice:
+    """One setting, with its reason. setting: `key=value` of a topic, durability="...", or an action."""
+
+    setting: str
+    reason: str
 
 
 @dataclass(frozen=True)

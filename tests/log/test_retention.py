@@ -405,7 +405,7 @@ def test_removed_segments_are_unlinked_wherever_the_round_ends(
             log.append([(None, b"x")])
             log.roll()
         log.delete_records(log.log_end_offset)
-        known = retention.know_aborted
+        known = retention.load_aborted
         rounds: list[int] = []
 
         def short(segments: Sequence[Segment]) -> None:
@@ -414,7 +414,7 @@ def test_removed_segments_are_unlinked_wherever_the_round_ends(
                 raise error
             known(segments)
 
-        monkeypatch.setattr(retention, "know_aborted", short)
+        monkeypatch.setattr(retention, "load_aborted", short)
         with pytest.raises(type(error)):
             log.apply_retention()
         assert rounds == [retention.BATCH, 3] and bases(log)[0] == retention.BATCH

@@ -25,7 +25,7 @@ _SUFFIXED = re.compile(r"(\S+)-(\S+)\.(\S+)(-delete|-future|-stray)")
 _KLOGS = re.compile(r"(.+)-(\d{1,10})\.([0-9a-f]{32})-(delete|future|stray)")
 
 
-class OnItsWay(NamedTuple):
+class SuffixedName(NamedTuple):
     """The parts of a suffixed name. topic: maybe truncated."""
 
     topic: str
@@ -44,10 +44,10 @@ def parse_directory_name(name: str) -> tuple[str, int] | None:
     return (match[1], partition) if partition < 2**31 and str(partition) == match[2] else None
 
 
-def parse_suffixed_name(name: str) -> OnItsWay | None:
+def parse_suffixed_name(name: str) -> SuffixedName | None:
     """The parts of the name of a -delete, -future or -stray directory; None for any other name."""
     match = _KLOGS.fullmatch(name)
-    return None if match is None else OnItsWay(match[1], int(match[2]), match[4])
+    return None if match is None else SuffixedName(match[1], int(match[2]), match[4])
 
 
 def suffixed_name(topic: str, partition: int, suffix: str) -> str:

@@ -35,7 +35,7 @@ def remove_locked(log: Log, segments: Sequence[Segment], reason: str) -> None:
         unlink_later_locked(log, mark_for_deletion_locked(log, segments, reason))
 
 
-def know_aborted(segments: Sequence[Segment]) -> None:
+def load_aborted(segments: Sequence[Segment]) -> None:
     """Read the transaction indexes of segments that mark_for_deletion_locked needs, before anything is changed.
 
     Raises OSError if too many files are open. Skips a file that cannot be read for another reason.

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from klog.clock import let_others_in
 from klog.errors import ConfigUnknown, KlogError, OffsetOutOfRange, PolicyViolation
-from klog.log.retain.removal import know_aborted, mark_for_deletion_locked, unlink_later_locked
+from klog.log.retain.removal import load_aborted, mark_for_deletion_locked, unlink_later_locked
 from klog.log.write.flush import flush_locked, sync_directory
 from klog.segment import Segment
 
@@ -227,7 +227,7 @@ def _remove_batch_locked(log: Log, waiting: collections.deque[tuple[Segment, str
     if not gone:
         waiting.clear()
         return 0
-    know_aborted(gone)
+    load_aborted(gone)
     log._segments = log._segments[len(gone) :]
     log._finally(lambda: to_unlink.extend(mark_for_deletion_locked(log, gone, reason, durably=False)))
     return len(gone)

@@ -21,7 +21,7 @@ class _Handle(Protocol):
 _handles: weakref.WeakSet[_Handle] = weakref.WeakSet()
 
 
-def know(handle: _Handle) -> None:
+def register(handle: _Handle) -> None:
     """Call handle._after_fork() in forked children. Holds only a weak reference to the handle."""
     _handles.add(handle)
 

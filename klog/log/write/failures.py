@@ -36,4 +36,4 @@ def note_failure(log: Log, error: BaseException, passing: Callable[[OSError], bo
         failed = error
     if failed is not None:
         log._go_offline(str(failed))
-        failed.heard = True  # type: ignore[attr-defined]
+        failed.noted = True  # type: ignore[attr-defined]
