@@ -12,7 +12,7 @@ pytestmark = pytest.mark.java
 SIZES = ["100B", "1KiB"]
 
 
-@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("place", range(5))
 @pytest.mark.parametrize("contest", [f"kafka decode {size}" for size in SIZES], indirect=True)
 def test_decode(contest, place, measure):
     measure(contest, place)

@@ -107,7 +107,9 @@ cdef class RecordIterator:
 
 
 cdef class PairIterator(RecordIterator):
-    pass
+    cdef tuple last
+
+    cdef tuple pair(self, key, value)
 
 
 cdef class RecordBatch:

@@ -17,7 +17,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, P
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport Py_EQ, Py_NE, PyObject_GenericGetAttr
-from cpython.ref cimport Py_INCREF
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from klog._c.batch cimport (
@@ -52,7 +52,9 @@ cdef enum:
     LEGACY_CRC_FROM = 16
 
 cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(object)
     void PyObject_GC_UnTrack(void *object)
+    PyObject *PyTuple_GET_ITEM(object made, Py_ssize_t i)
 
 cdef extern from *:
     void prefetch "__builtin_prefetch"(const void *at) noexcept nogil
@@ -705,16 +707,29 @@ cdef class PairIterator(RecordIterator):
             offset = record_offset(&self.batch, &r)
             if self.start <= offset < self.stop:
                 self.passed = offset + 1
-                return pair(bytes_or_none(r.key, r.key_size), bytes_or_none(r.value, r.value_size))
+                return self.pair(bytes_or_none(r.key, r.key_size), bytes_or_none(r.value, r.value_size))
         record = self.read_slowly()
-        return pair(record.key, record.value)
+        return self.pair(record.key, record.value)
+
+    cdef inline tuple pair(self, key, value):
+        """The last tuple again if only this iterator still holds it, as zip() does, else a new one. The garbage collector
+        need not look at it: it holds no objects that hold others."""
+        cdef tuple made = self.last
+        if made is not None and Py_REFCNT(made) == 2:   # self.last and made
+            replace_item(made, 0, key)
+            replace_item(made, 1, value)
+            return made
+        made = (key, value)
+        PyObject_GC_UnTrack(<void *>made)
+        self.last = made
+        return made
 
 
-cdef inline tuple pair(key, value):
-    """A tuple of what holds no other objects, which the garbage collector need not look at."""
-    cdef tuple made = (key, value)
-    PyObject_GC_UnTrack(<void *>made)
-    return made
+cdef inline void replace_item(tuple made, Py_ssize_t i, object item) noexcept:
+    cdef PyObject *before = PyTuple_GET_ITEM(made, i)
+    Py_INCREF(item)
+    PyTuple_SET_ITEM(made, i, item)
+    Py_DECREF(<object>before)
 
 
 # RecordBatch ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,27 @@ def test_they_are_the_records(compression: str) -> None:
         assert list(pairs(kind(data))) == [(key, value) for key, value, *_ in RECORDS + RECORDS[:7]]
     for start, stop in itertools.product((0, 1, 49, 50, 57), repeat=2):
         assert list(pairs(data, start=start, stop=stop)) == as_pairs(iter_records(data, start=start, stop=stop))
+
+
+def test_a_pair_that_is_held_stays_as_it_is() -> None:
+    """The iterator uses a tuple again only if nothing else refers to it."""
+    data = encode([(b"k%d" % n, b"v%d" % n) for n in range(9)])
+    iterator = pairs(data)
+    first, second = next(iterator), next(iterator)
+    third = next(iterator)
+    assert (first, second, third) == ((b"k0", b"v0"), (b"k1", b"v1"), (b"k2", b"v2"))
+    held, keys = [], []
+    for number, pair in enumerate(iterator):
+        keys.append(pair[0])
+        if number % 2:
+            held.append(pair)
+    assert keys == [b"k%d" % n for n in range(3, 9)]
+    assert held == [(b"k%d" % n, b"v%d" % n) for n in (4, 6, 8)]
+    before = sys.getallocatedblocks()
+    for _ in range(1000):
+        for _key, _value in pairs(data):
+            pass
+    assert sys.getallocatedblocks() - before < 100
 
 
 def test_control_records_and_aborted_transactions() -> None:
