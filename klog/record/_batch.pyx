@@ -52,6 +52,7 @@ cdef enum:
     LEGACY_CRC_FROM = 16
 
 cdef extern from "Python.h":
+    long PY_VERSION_HEX
     Py_ssize_t Py_REFCNT(object)
     void PyObject_GC_UnTrack(void *object)
     PyObject *PyTuple_GET_ITEM(object made, Py_ssize_t i)
@@ -546,6 +547,25 @@ cdef int raise_control_key(Source source, const kl_batch_t *b, int32_t number) e
     )
 
 
+cdef inline bint next_plain(RecordIterator records, kl_record_t *r) noexcept:
+    """Read the next wanted record of the open batch, if it has one and the record is plain. Otherwise False:
+    read_slowly() goes to the next batch, reads control records and raises all errors."""
+    cdef const uint8_t *after
+    cdef int64_t offset
+    while records.done < records.batch.count and not records.batch.attributes & KL_ATTR_CONTROL:
+        after = kl_scan_record(records.records, records.records_end, r)
+        if after == NULL:
+            return False
+        records.records = after
+        records.done += 1
+        prefetch(after + PREFETCH)
+        offset = record_offset(&records.batch, r)
+        if records.start <= offset < records.stop:
+            records.passed = offset + 1
+            return True
+    return False
+
+
 cdef class RecordIterator:
     """The records of a sequence of batches, one at a time. One thread at a time, like a generator."""
 
@@ -569,20 +589,8 @@ cdef class RecordIterator:
 
     def __next__(self):
         cdef kl_record_t r
-        cdef const uint8_t *after
-        cdef int64_t offset
-        # Plain records are read here in one step each; read_next handles everything else and all errors.
-        while self.done < self.batch.count and not self.batch.attributes & KL_ATTR_CONTROL:
-            after = kl_scan_record(self.records, self.records_end, &r)
-            if after == NULL:
-                break
-            self.records = after
-            self.done += 1
-            prefetch(after + PREFETCH)
-            offset = record_offset(&self.batch, &r)
-            if self.start <= offset < self.stop:
-                self.passed = offset + 1
-                return make_record(&r, after, &self.batch, offset, self.pin)
+        if next_plain(self, &r):
+            return make_record(&r, self.records, &self.batch, self.passed - 1, self.pin)
         return self.read_slowly()
 
     cdef Record read_slowly(self):
@@ -694,20 +702,9 @@ cdef class PairIterator(RecordIterator):
 
     def __next__(self):
         cdef kl_record_t r
-        cdef const uint8_t *after
-        cdef int64_t offset
         cdef Record record
-        while self.done < self.batch.count and not self.batch.attributes & KL_ATTR_CONTROL:
-            after = kl_scan_record(self.records, self.records_end, &r)
-            if after == NULL:
-                break
-            self.records = after
-            self.done += 1
-            prefetch(after + PREFETCH)
-            offset = record_offset(&self.batch, &r)
-            if self.start <= offset < self.stop:
-                self.passed = offset + 1
-                return self.pair(bytes_or_none(r.key, r.key_size), bytes_or_none(r.value, r.value_size))
+        if next_plain(self, &r):
+            return self.pair(bytes_or_none(r.key, r.key_size), bytes_or_none(r.value, r.value_size))
         record = self.read_slowly()
         return self.pair(record.key, record.value)
 
@@ -715,7 +712,8 @@ cdef class PairIterator(RecordIterator):
         """The last tuple again if only this iterator still holds it, as zip() does, else a new one. The garbage collector
         need not look at it: it holds no objects that hold others."""
         cdef tuple made = self.last
-        if made is not None and Py_REFCNT(made) == 2:   # self.last and made
+        # Since Python 3.14 a tuple keeps its hash, which would be that of the items before.
+        if PY_VERSION_HEX < 0x030E0000 and made is not None and Py_REFCNT(made) == 2:   # self.last and made
             replace_item(made, 0, key)
             replace_item(made, 1, value)
             return made

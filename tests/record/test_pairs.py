@@ -52,6 +52,11 @@ def test_a_pair_that_is_held_stays_as_it_is() -> None:
     assert sys.getallocatedblocks() - before < 100
 
 
+def test_a_pair_hashes_as_what_it_holds_now() -> None:
+    data = encode([(b"k%d" % n, b"v%d" % n) for n in range(9)])
+    assert list(map(hash, pairs(data))) == [hash(pair) for pair in list(pairs(data))]
+
+
 def test_control_records_and_aborted_transactions() -> None:
     data = b"".join(
         [
