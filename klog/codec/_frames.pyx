@@ -47,8 +47,8 @@ cdef inline uint64_t load(const uint8_t *at, int size) noexcept nogil:
 
 
 def lz4_frame(payload, /):
-    """Walk the frame at the start of the payload. Returns its number of blocks, the position after its end mark, the
-    maximal decompressed size of a block, and a bound on that of the frame. Bytes after the frame are ignored."""
+    """Walk the frame at the start of the payload. Returns the position after its end mark, the maximal decompressed size
+    of a block, and a bound on that of the frame. Bytes after the frame are ignored."""
     cdef Py_buffer view
     PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
     try:
@@ -61,7 +61,7 @@ cdef tuple walk_lz4(const uint8_t *data, Py_ssize_t size):
     cdef Py_ssize_t at, header_size, stored
     cdef int64_t block_max, bound = 0
     cdef uint32_t word
-    cdef int flags, descriptor, overhead, blocks = 0
+    cdef int flags, descriptor, overhead
     if size < 7 or load(data, 4) != LZ4_MAGIC:
         raise CorruptBatch("lz4 payload does not begin with a frame")
     flags, descriptor = data[4], data[5]
@@ -83,8 +83,7 @@ cdef tuple walk_lz4(const uint8_t *data, Py_ssize_t size):
         word = <uint32_t>load(data + at, 4)
         at += 4
         if word == 0:
-            return blocks, at, block_max, bound
-        blocks += 1
+            return at, block_max, bound
         stored = word & 0x7FFFFFFF
         if stored > block_max or stored + overhead > size - at:
             raise CorruptBatch(f"lz4 block of {stored} bytes, but only {size - at} are left")

@@ -328,7 +328,7 @@ def _lz4_decompress(payload: memoryview, bytes_max: int) -> Buffer:
     direct = unpack(payload, bytes_max)
     if direct is not None:
         return direct
-    _, end, block_max, bound = lz4_frame(payload)
+    end, block_max, bound = lz4_frame(payload)
     frame: Buffer = payload if end == len(payload) else payload[:end]
     if payload[4] & (_FLG_SIZE | _FLG_CHECKSUM):
         frame = _lz4_without_extras(payload, end)
