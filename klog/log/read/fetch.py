@@ -46,7 +46,7 @@ class FetchData:
 
     offset: int
     high_watermark: int
-    _last_stable_offset: int | None
+    _last_stable_offset: int | None = field(repr=False)
     log_start_offset: int
     log_end_offset: int
     position: OffsetMetadata

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from klog import record as record_package
 from klog.arguments import LONG_MAX, whole
@@ -44,33 +44,35 @@ class FetchedChunk:
     aborted: tuple[tuple[int, int, int], ...] = ()
     payloads: Payloads | None = None  # cache of decompressed records
 
+    @property
+    def request(self) -> dict[str, Any]:
+        """The requested part, as the functions of klog.record take it."""
+        return {
+            "start": self.start,
+            "stop": self.stop,
+            "aborted": self.aborted,
+            "path": self.path,
+            "file_position": self.file_position,
+            "payloads": self.payloads,
+        }
+
     def records(self, *, include_control: bool = False, on_damage: OnDamage = None) -> Iterator[Record]:
         """The requested part as lazy records."""
         return record_package.iter_records(
             self.buffer,
-            start=self.start,
-            stop=self.stop,
             include_control=include_control,
-            aborted=self.aborted,
-            path=self.path,
-            file_position=self.file_position,
-            lazy=True,
-            payloads=self.payloads,
             on_damage=on_damage,
+            lazy=True,
+            **self.request,
         )
 
     def pairs(self, *, include_control: bool = False, on_damage: OnDamage = None) -> Iterator[Pair]:
         """The same records as (key, value)."""
         return record_package.pairs(
             self.buffer,
-            start=self.start,
-            stop=self.stop,
             include_control=include_control,
-            aborted=self.aborted,
-            path=self.path,
-            file_position=self.file_position,
-            payloads=self.payloads,
             on_damage=on_damage,
+            **self.request,
         )
 
 
@@ -182,15 +184,10 @@ class LogReader:
     ) -> record_package.Columns:
         return record_package.columns(
             buffer,
-            start=chunk.start,
-            stop=chunk.stop,
             include_control=self._include_control,
-            aborted=chunk.aborted,
-            path=chunk.path,
-            file_position=chunk.file_position,
             fields=fields,
             views=views,
-            payloads=chunk.payloads,
+            **chunk.request,
         )
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
