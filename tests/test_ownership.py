@@ -25,9 +25,8 @@ KNOWN = {
     "log/state/high_watermark.py": {"_high_watermark"},
     "log/state/leader_epochs.py": {"_entries", "_stored"},
     "log/write/commit.py": {"_applied", "_offline", "_written_end"},
-    "log/write/flush.py": {"_flushed_ms", "_recovery_point"},
     "log/write/truncate.py": {
-        "_generation", "_high_watermark", "_log_start_offset", "_producers", "_recovery_point", "_rewritten",
+        "_generation", "_high_watermark", "_log_start_offset", "_producers", "_rewritten",
         "_segments", "_taken_back",
     },
     "manager/background.py": {"_started"},

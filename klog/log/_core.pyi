@@ -6,6 +6,7 @@ from typing_extensions import Buffer, disjoint_base
 from klog.config import LogConfig
 from klog.disk import Bell
 from klog.log.options import Options
+from klog.log.state._flush_state import FlushState
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.metrics import LogMetrics
 from klog.log.state.producers import Producers
@@ -32,7 +33,7 @@ class LogState:
     _log_end_offset: int
     _written_end: int
     _commits: CommitQueue | None
-    _recovery_point: int
+    _flush_state: FlushState
     _looked_ms: int
 
 @disjoint_base

@@ -14,6 +14,7 @@ from klog._c.batch cimport kl_batch_t
 from klog._c.index cimport kl_indexer_must_roll
 from klog.disk._io cimport LogFile
 from klog.locks cimport CallLock
+from klog.log.state._flush_state cimport FlushState
 from klog.record._arguments cimport check_buffer
 from klog.record._encoded cimport EncodedBatches
 from klog.record._leader cimport ValidatedBatch, leaders_batch
@@ -61,7 +62,7 @@ cdef class LogState:
     cdef public int64_t _log_end_offset
     cdef public int64_t _written_end    # during a commit: the end of what it has written; else -1
     cdef public object _commits         # the CommitQueue of durability="sync", else None
-    cdef public int64_t _recovery_point
+    cdef public FlushState _flush_state
     cdef public int64_t _looked_ms      # wall time of the last check for due tasks
 
     def __cinit__(self, *_, **__):
@@ -387,7 +388,7 @@ cdef class Tail:
         cdef int64_t end = size + batches.nbytes, next_offset = last_offset + 1, waited = 0
         if end > stop or batches.nbytes > self.segment_bytes:
             return False
-        if next_offset - log._recovery_point >= self.flush_messages:
+        if next_offset - log._flush_state.recovery_point >= self.flush_messages:
             return False
         if self.index.x.first_timestamp < 0:    # records without timestamps: the age of the segment counts
             waited = now - self.created_ms

@@ -92,7 +92,6 @@ class Log(LogView):
         self._marked_for_deletion = False
         self._owner: Any = None  # keeps checkpoints and locks: standalone._Owner, or a log.dir of the manager
         self._on_flush: Any = None
-        self._flushed_ms = options.clock.wall_ms()
         self._offsets_listener = options.offsets_listener
         self._metrics = LogMetrics()
         self._tail = None
@@ -197,8 +196,8 @@ class Log(LogView):
         """
         self._owner, self._on_flush = owner, on_flush
         try:
-            if self._options.recovery_point > self._recovery_point:
-                owner.lower(self, self._recovery_point, self._log_start_offset)
+            if self._options.recovery_point > self.recovery_point:
+                owner.lower(self, self.recovery_point, self._log_start_offset)
         except BaseException:
             self._abandon()
             raise
@@ -474,10 +473,8 @@ class Log(LogView):
         before[-1].rewind(savepoint)
         if added:
             self._options.files.fsync_dir(self._directory)
-        if self._recovery_point > end:
-            self._recovery_point = end
-            if self._owner is not None:
-                self._owner.lower(self, self._recovery_point, self._log_start_offset)
+        if self._flush_state.lower(end) and self._owner is not None:
+            self._owner.lower(self, end, self._log_start_offset)
 
     # ---- high watermark ----------------------------------------------------------------------------------------------
 
@@ -724,7 +721,7 @@ class Log(LogView):
         self._producers.end_offset = base_offset
         if not self._producers.take_snapshot():  # a snapshot also syncs the directory with the new segment's names
             self._guard_sync(lambda: self._options.files.fsync_dir(self._directory))
-        self._recovery_point = min(base_offset, max(self._log_end_offset, active.next_offset))
+        self._flush_state.synced_up_to(min(base_offset, max(self._log_end_offset, active.next_offset)))
         _log.info("event=roll log=%s base_offset=%d segments=%d", self.name, base_offset, len(self._segments))
         if self._on_flush is not None:
             self._on_flush(self)
@@ -765,17 +762,17 @@ class Log(LogView):
     @property
     def unflushed_bytes(self) -> int:
         """Bytes appended since the last flush."""
-        return self._metrics.appended_bytes - self._metrics.flushed_bytes
+        return self._metrics.appended_bytes - self._flush_state.flushed_bytes
 
     @property
     def last_flush_ms(self) -> int:
         """When the whole log was last flushed, by its clock; before the first flush the time of opening."""
-        return self._flushed_ms
+        return self._flush_state.flushed_ms
 
     @property
     def recovery_point(self) -> int:
         """The offset below which everything is on disk."""
-        return self._recovery_point
+        return self._flush_state.recovery_point
 
     def close(self) -> None:
         """Flush, trim the indexes, write the producer snapshot. A second call is not an error.

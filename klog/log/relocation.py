@@ -43,6 +43,7 @@ def exchange_locked(log: Log, other: Log) -> None:
     """
     for each in (log, other):
         wait_locked(each)
+    unflushed, others_unflushed = log.unflushed_bytes, other.unflushed_bytes
     for name in _FIELDS:
         if name not in _STAYS:
             mine, others = getattr(log, name), getattr(other, name)
@@ -56,3 +57,5 @@ def exchange_locked(log: Log, other: Log) -> None:
                 owner.pop(name, None)
             else:
                 owner[name] = value
+    log._flush_state.recount(log._metrics.appended_bytes - others_unflushed)
+    other._flush_state.recount(other._metrics.appended_bytes - unflushed)

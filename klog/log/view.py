@@ -61,6 +61,7 @@ from klog.log.read.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_r
 from klog.log.read.refresh import Moment, overtaken, refresh_locked, steady, tail_fingerprint
 from klog.log.read.tail import LogTail
 from klog.log.state import forks, high_watermark
+from klog.log.state._flush_state import FlushState
 from klog.log.state.high_watermark_rules import OffsetMetadata, OffsetSnapshot
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.metrics import metrics_of
@@ -100,7 +101,7 @@ class LogView(LogState):
         self._sizes = Sizes(())
         loaded = self._load()
         self._take(loaded)
-        self._recovery_point = loaded.recovery_point
+        self._flush_state = FlushState(loaded.recovery_point, options.clock.wall_ms())
         self._recovery = loaded.recovery
         self._leftovers = loaded.to_unlink
         self._high_watermark: OffsetMetadata | None = None  # of a managed log: high_watermark W3

@@ -141,7 +141,7 @@ def flush_due(manager: LogManager) -> None:
 
 
 def _is_dirty(log: Log) -> bool:
-    return log._recovery_point < log._log_end_offset
+    return log.recovery_point < log.log_end_offset
 
 
 def flush_all(manager: LogManager, logs: Iterable[Log]) -> None:

@@ -82,7 +82,7 @@ def unsynced(plain: Callable[..., None]) -> Callable[..., None]:
 
 def point_before_the_flush(plain: Callable[[Log, int | None], None]) -> Callable[[Log, int | None], None]:
     def planted(log: Log, offset: int | None) -> None:
-        log._recovery_point = log.log_end_offset
+        log._flush_state.synced_up_to(log.log_end_offset)
         log._on_flush(log)
         plain(log, offset)
 

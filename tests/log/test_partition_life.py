@@ -67,7 +67,7 @@ def test_a_flush_touches_only_the_segments_it_needs(tmp_path: Path, monkeypatch:
         for _ in range(7):
             log.append(X)
         assert bases(log) == [0, 2, 4, 6]
-        log._recovery_point = 1
+        log._flush_state.lower(1)
         synced: list[int] = []
         monkeypatch.setattr(klog.segment.Segment, "sync", lambda segment: synced.append(segment.base_offset))
         log.flush(4)

@@ -239,7 +239,7 @@ def increment_log_start_locked(log: Log, offset: int, reason: str) -> bool:
         raise OffsetOutOfRange(offset, log.log_start_offset, log.high_watermark, f"{log.name} below its high watermark")
     if offset <= log._log_start_offset:
         return False
-    if offset > log._recovery_point:
+    if offset > log._flush_state.recovery_point:
         log._guard(lambda: flush_locked(log))  # S9: after a crash the log start must not be beyond the log end
     if offset > log._segments[-1].next_offset:  # a truncation left the end above the batches: a roll stores that end
         log._roll_or_undo_locked(log._log_end_offset)

@@ -28,11 +28,10 @@ _REFUSALS = (
 class LogMetrics(Counters):
     """The counters of one log. Under the log's lock, except for refusals: for those the GIL is enough."""
 
-    __slots__ = ("flush_times", "flushed_bytes", "refusals")
+    __slots__ = ("flush_times", "refusals")
 
     def __init__(self) -> None:
         self.flush_times = Histogram()
-        self.flushed_bytes = 0  # appended_bytes at the last flush
         self.refusals = dict.fromkeys(_REFUSALS, 0)
 
     @property

@@ -52,10 +52,10 @@ def _flush_beside(log: Log, offset: int | None) -> None:
             log._check_writable()
             end = log._log_end_offset if offset is None else min(whole_number("offset", offset), log._log_end_offset)
             active = log._segments[-1]
-            if not active.active or end <= active.base_offset or log._recovery_point < active.base_offset:
+            if not active.active or end <= active.base_offset or log._flush_state.recovery_point < active.base_offset:
                 log._guard_sync(lambda: flush_locked(log, offset))  # nothing to do, or closed segments after a crash
                 return
-            if end <= log._recovery_point and offset is not None:
+            if end <= log._flush_state.recovery_point and offset is not None:
                 return
             file, point = active.file, min(end, active.next_offset)
             generation, directory = log._generation, log._directory
@@ -72,8 +72,7 @@ def _flush_beside(log: Log, offset: int | None) -> None:
         log._metrics.flush_times.note(log.clock.monotonic() - began)
         if log._closed or log._generation != generation or log._directory != directory:
             return
-        log._recovery_point = max(log._recovery_point, point)
-        log._flushed_ms, log._metrics.flushed_bytes = now, size
+        log._flush_state.flushed_beside(point, now, size)
         on_flush = log._on_flush
     if on_flush is not None:
         log._guard_sync(lambda: on_flush(log))
@@ -88,7 +87,7 @@ def sync_directory(log: Log, directory: str) -> None:
 def flush_locked(log: Log, offset: int | None = None) -> None:
     """Flush up to an offset (None: all) under the log's lock."""
     end = log._log_end_offset if offset is None else min(whole_number("offset", offset), log._log_end_offset)
-    if end <= log._recovery_point and (offset is not None or not log._segments[-1].active):
+    if end <= log._flush_state.recovery_point and (offset is not None or not log._segments[-1].active):
         return  # everything is on disk since the last clean shutdown
     wait_locked(log)
     began = log.clock.monotonic()
@@ -100,8 +99,8 @@ def flush_locked(log: Log, offset: int | None = None) -> None:
     sync_directory(log, log._directory)
     log._metrics.flush_times.note(log.clock.monotonic() - began)
     # A truncation inside a batch leaves the log end above the last batch: nothing between them is on disk.
-    log._recovery_point = min(end, log._segments[-1].next_offset)
-    log._flushed_ms, log._metrics.flushed_bytes = log.clock.wall_ms(), log._metrics.appended_bytes
+    point = min(end, log._segments[-1].next_offset)
+    log._flush_state.flushed(point, log.clock.wall_ms(), log._metrics.appended_bytes)
     if log._on_flush is not None:
         log._on_flush(log)
 
@@ -116,19 +115,19 @@ def wait_locked(log: Log) -> None:
 
 def sync_closed_locked(log: Log, below: int = NO_BOUND) -> None:
     """Sync closed segments above the recovery point: another process wrote them before a crash."""
-    segments = log._segments
-    for number in range(number_of(segments, log._recovery_point), len(segments) - 1):
+    segments, point = log._segments, log._flush_state.recovery_point
+    for number in range(number_of(segments, point), len(segments) - 1):
         segment = segments[number]
         if segment.base_offset >= below:
             break
-        if segment.next_offset > log._recovery_point:
+        if segment.next_offset > point:
             segment.sync()
 
 
 def flush_if_due_locked(log: Log, now: int) -> None:
     """Flush after an append if a flush is due."""
     config, owner = log._config, log._owner
-    if log._log_end_offset - log._recovery_point >= config.flush_messages or (
+    if log._log_end_offset - log._flush_state.recovery_point >= config.flush_messages or (
         is_due(log, now) and not (owner is not None and owner.flush_soon(log))
     ):
         try:
@@ -143,4 +142,6 @@ def is_due(log: Log, now: int) -> bool:
     """Have flush.ms passed, or klog.flush.bytes been written, since the last flush?"""
     config = log._config
     bytes_max: int = config.klog_flush_bytes
-    return bool(now - log._flushed_ms >= config.flush_ms or (bytes_max and log.unflushed_bytes >= bytes_max))
+    return bool(
+        now - log._flush_state.flushed_ms >= config.flush_ms or (bytes_max and log.unflushed_bytes >= bytes_max)
+    )

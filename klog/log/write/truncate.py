@@ -89,14 +89,14 @@ def truncate_fully_locked(log: Log, offset: int, log_start_offset: int | None) -
 
 
 def _restart_at(log: Log, offset: int, start: int) -> None:
-    point = min(offset, log._recovery_point)
+    point = min(offset, log._flush_state.recovery_point)
     _restart(log, offset, offset, start)
     if log._high_watermark is not None:
         high_watermark.set_locked(log, high_watermark.end_of(log))
     log._producers.truncate_fully_and_start_at(offset)
     log._epochs.clear_and_flush()
     log._options.files.fsync_dir(log._directory)
-    log._recovery_point = point
+    log._flush_state.synced_up_to(point)
 
 
 def _restart(log: Log, base_offset: int, end: int, start: int) -> None:
@@ -129,7 +129,7 @@ def _restart(log: Log, base_offset: int, end: int, start: int) -> None:
 
 def _lower(log: Log, recovery_point: int, log_start_offset: int) -> None:
     """T3. Lowers the log's own recovery point and the checkpoints."""
-    log._recovery_point = min(log._recovery_point, recovery_point)
+    log._flush_state.lower(recovery_point)
     if log._owner is not None:
         log._owner.lower(log, recovery_point, log_start_offset)
 
