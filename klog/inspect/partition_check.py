@@ -44,6 +44,7 @@ class Facts:
     clean: bool | None = None
     recovery_point: int | None = None
     log_start: int | None = None
+    deleted_to: int = 0  # the log start of the open log, which may be ahead of the checkpoint
     high_watermark: int | None = None
     cleaned_to: int | None = None
     topic_id: str | None = None
@@ -88,7 +89,12 @@ class PartitionCheck:
         epochs = self._metadata(live, bool(logs))
         seeded = self._seed(min(logs)) if logs else []
         self._replay = ProducerReplay(seeded)
-        epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs, self._facts.log_start)
+        epoch_check = EpochCheck(
+            self._report,
+            self._file("leader-epoch-checkpoint"),
+            epochs,
+            max(self._facts.log_start or 0, self._facts.deleted_to),
+        )
         for base in sorted(logs):
             try:
                 self._segment(base, live, epoch_check, last=base == max(logs))

@@ -38,11 +38,9 @@ class Abort:
 class EpochCheck:
     """E1, E2 over all batches of a partition, in order."""
 
-    def __init__(
-        self, report: Report, path: str, entries: list[tuple[int, int]] | None, log_start: int | None = None
-    ) -> None:
+    def __init__(self, report: Report, path: str, entries: list[tuple[int, int]] | None, log_start: int) -> None:
         self._report, self._path, self._entries = report, path, entries
-        self._log_start = log_start or 0
+        self._log_start = log_start
         self._at = -1
         self._last = -1
         self._first: int | None = None

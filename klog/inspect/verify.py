@@ -25,6 +25,7 @@ covered, except:
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 from typing import Any
@@ -63,10 +64,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
     if not names:
         raise _nothing_there(where)
     if is_partition_directory(where):
-        parent = os.path.dirname(os.path.abspath(where))
-        root = _Root(Report(parent), parent)  # only its facts are used, not its problems
-        _partitions(report, root, [where], progress)
-        return report
+        return verify_partition(where, 0, progress)
     root = _Root(report, where)
     if not root.known and not any(map(_is_partitions, names)):
         raise _nothing_there(where)
@@ -93,6 +91,15 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
     return report
 
 
+def verify_partition(path: str, log_start: int, progress: Progress | None) -> Report:
+    """verify() of a partition directory. log_start: records below it are deleted, also if no checkpoint has it yet."""
+    report = Report(path)
+    parent = os.path.dirname(os.path.abspath(path))
+    root = _Root(Report(parent), parent)  # only its facts are used, not its problems
+    _partitions(report, root, [path], progress, log_start)
+    return report
+
+
 def _nothing_there(path: str) -> FileNotFoundError:
     return FileNotFoundError(
         errno.ENOENT,
@@ -105,7 +112,7 @@ def _is_partitions(name: str) -> bool:
     return partition_name(name) is not None or moved_name(name) is not None
 
 
-def _partitions(report: Report, root: _Root, paths: list[str], progress: Progress | None) -> None:
+def _partitions(report: Report, root: _Root, paths: list[str], progress: Progress | None, log_start: int = 0) -> None:
     total = sum(_log_bytes(path) for path in paths) if progress is not None else 0
     done = reported = 0
 
@@ -117,7 +124,8 @@ def _partitions(report: Report, root: _Root, paths: list[str], progress: Progres
             progress(Event("verify", done, total, "bytes", os.path.basename(path)))
 
     for path in paths:
-        PartitionCheck(report, path, root.facts(os.path.basename(os.path.abspath(path))), step).run()
+        facts = root.facts(os.path.basename(os.path.abspath(path)))
+        PartitionCheck(report, path, dataclasses.replace(facts, deleted_to=log_start), step).run()
         report.partitions += 1
     if progress is not None:
         progress(Event("verify", done, max(done, total), "bytes"))

@@ -223,6 +223,7 @@ class PartitionMachine(RuleBasedStateMachine):
         else:
             self.batches = [batch for batch in self.batches if batch.stop <= target]
             self.start = min(self.start, target)
+            self.saved_start = min(self.saved_start, target)  # the checkpoint is lowered before the records go
             if self.batches and self.batches[-1].stop < self.start:
                 self.batches = []
             self.epochs = [entry for entry in self.epochs if entry[1] < target]
@@ -239,6 +240,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.batches, self.epochs = [], []
         self.end = self.mark = offset
         self.start = start
+        self.saved_start = min(self.saved_start, start)
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
