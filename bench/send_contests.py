@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import dataclasses
 import mmap
 import os
 import random
@@ -93,7 +92,8 @@ class _Race:
 
     @staticmethod
     def _slice(whole: FetchData, place: int, size: int) -> FetchData:
-        return dataclasses.replace(whole, position=OffsetMetadata(0, 0, place), size=size)
+        end = whole.log_end_offset
+        return FetchData(0, end, end, 0, end, OffsetMetadata(0, 0, place), size, file=whole._file, log=whole._log)
 
     def klog(self) -> None:
         sock = self.line.ours

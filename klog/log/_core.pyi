@@ -1,40 +1,9 @@
-from collections.abc import Callable
-from typing import Any, Self, final
+from typing import Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from klog.config import LogConfig
-from klog.disk import Bell
-from klog.log.options import Options
-from klog.log.state._flush_state import FlushState
-from klog.log.state.leader_epochs import LeaderEpochCache
-from klog.log.state.metrics import LogMetrics
-from klog.log.state.producers import Producers
-from klog.log.write._commit import CommitQueue
+from klog.log.state._log_state import LogState
 from klog.record import EncodedBatches, ValidatedBatch
-from klog.segment import Segment
-
-@disjoint_base
-class LogState:
-    _lock: Any
-    _segments: tuple[Segment, ...]
-    _config: LogConfig
-    _epochs: LeaderEpochCache
-    _producers: Producers
-    _options: Options
-    _bell: Bell
-    _offline: str | None
-    _offsets_listener: Callable[[int], None] | None
-    _metrics: LogMetrics
-    _tail: Tail | None
-    _closed: bool
-    _forked: bool
-    _log_start_offset: int
-    _log_end_offset: int
-    _written_end: int
-    _commits: CommitQueue | None
-    _flush_state: FlushState
-    _looked_ms: int
 
 @disjoint_base
 class Counters:

@@ -14,7 +14,7 @@ from klog._c.batch cimport kl_batch_t
 from klog._c.index cimport kl_indexer_must_roll
 from klog.disk._io cimport LogFile
 from klog.locks cimport CallLock
-from klog.log.state._flush_state cimport FlushState
+from klog.log.state._log_state cimport LogState
 from klog.record._arguments cimport check_buffer
 from klog.record._encoded cimport EncodedBatches
 from klog.record._leader cimport ValidatedBatch, leaders_batch
@@ -40,34 +40,6 @@ cdef int64_t wall_ms(clock) except? -1:
     if type(clock) is SystemClock and clock_gettime(CLOCK_REALTIME, &at) == 0:
         return <int64_t>at.tv_sec * 1000 + at.tv_nsec // 1_000_000
     return clock.wall_ms()
-
-
-cdef class LogState:
-    """The fields of a log that the fast path uses at each append: struct members here, attributes for Python code."""
-
-    cdef public CallLock _lock
-    cdef public object _segments
-    cdef public object _config
-    cdef public object _epochs
-    cdef public object _producers
-    cdef public object _options
-    cdef public object _bell
-    cdef public object _offline
-    cdef public object _offsets_listener
-    cdef public object _metrics
-    cdef public object _tail
-    cdef public bint _closed
-    cdef public bint _forked
-    cdef public int64_t _log_start_offset
-    cdef public int64_t _log_end_offset
-    cdef public int64_t _written_end    # during a commit: the end of what it has written; else -1
-    cdef public object _commits         # the CommitQueue of durability="sync", else None
-    cdef public FlushState _flush_state
-    cdef public int64_t _looked_ms      # wall time of the last check for due tasks
-
-    def __cinit__(self, *_, **__):
-        self._closed = True
-        self._written_end = -1
 
 
 cdef class Counters:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klog.log._core import LogState
+from klog.log.state._log_state import LogState
 from klog.log.write.flush import wait_locked
 
 if TYPE_CHECKING:

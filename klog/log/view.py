@@ -29,7 +29,6 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.locks import CallLock
-from klog.log._core import LogState
 from klog.log.directory import checkpoint
 from klog.log.load.loader import (
     Inputs,
@@ -43,8 +42,9 @@ from klog.log.load.loader import (
 )
 from klog.log.options import Options
 from klog.log.read import warm_ranges
+from klog.log.read._fetch import FetchState, fetch_shortly
 from klog.log.read.aborted_transactions import AbortedFinder
-from klog.log.read.fetch import ISOLATIONS, FetchData, Isolation, fetch, unknown_isolation
+from klog.log.read.fetch import ISOLATIONS, FetchData, Isolation, aborted_of, fetch, unknown_isolation
 from klog.log.read.fetch_range import FetchRange, fetch_range
 from klog.log.read.lookup import (
     ListedOffset,
@@ -61,13 +61,15 @@ from klog.log.read.reader import CHUNK_BYTES, FetchedChunk, LogReader, aborted_r
 from klog.log.read.refresh import Moment, overtaken, refresh_locked, steady, tail_fingerprint
 from klog.log.read.tail import LogTail
 from klog.log.state import forks, high_watermark
+from klog.log.state._fetch_positions import FetchPositions
 from klog.log.state._flush_state import FlushState
+from klog.log.state._log_state import LogState
 from klog.log.state.high_watermark_rules import OffsetMetadata, OffsetSnapshot
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.metrics import metrics_of
 from klog.log.state.producers import ProducerState
 from klog.log.state.segments import Sizes, locate, number_of
-from klog.segment import AbortedTransaction, Home, Segment
+from klog.segment import AbortedTransaction, Segment
 
 if TYPE_CHECKING:
     from klog.inspect import Report
@@ -90,12 +92,13 @@ class LogView(LogState):
         self._sends = SendCounts()
         self._bell = Bell()  # rung when a reader can read more
         self._closed = True
-        self._unreadable: str | None = None  # why it cannot even be read: its directory has failed
+        self._unreadable = None
         self._directory = directory
         self._options = options
         self._config = options.config
-        self._home: Home | None = None
+        self._home = None
         self._aborted_finder = AbortedFinder()
+        self._fetch_positions = FetchPositions()
         self._newest = NewestBefore()
         self._reading = Reading()
         self._sizes = Sizes(())
@@ -104,13 +107,10 @@ class LogView(LogState):
         self._flush_state = FlushState(loaded.recovery_point, options.clock.wall_ms())
         self._recovery = loaded.recovery
         self._leftovers = loaded.to_unlink
-        self._high_watermark: OffsetMetadata | None = None  # of a managed log: high_watermark W3
+        self._high_watermark = None
         self._keeps_metadata = True
         self._directory_mtime = -1  # of a read-only log, for refresh
         self._checkpoint_states: dict[str, tuple[int, int] | None] = {}  # of a read-only log, for refresh
-        self._generation = 0  # counts changes other than appends
-        self._rewritten = 0  # counts changes of bytes below the log end, also possible ones
-        self._taken_back = 0  # counts removals of bytes beyond the log end, where a reader may have looked
         self._reads_failed = 0  # consecutive failures
         self._forked = False
         self._closed = False
@@ -654,11 +654,17 @@ class LogView(LogState):
         min_one_message: returns the first batch even if it is larger. At or beyond the isolation's bound the size is 0.
         Raises OffsetOutOfRange, CorruptBatch, OSError (several failures in a row take the log offline).
         """
+        found = fetch_shortly(FetchData, self, offset, max_bytes, isolation, min_one_message)
+        if found is not None:
+            return found
         self._check_open()
         if type(offset) is not int or type(max_bytes) is not int or type(min_one_message) is not bool:
             offset, max_bytes = whole_number("offset", offset), whole_number("max_bytes", max_bytes)
             min_one_message = flag("min_one_message", min_one_message)
         return self._noting(offset, lambda: fetch(self, offset, max_bytes, isolation, min_one_message))
+
+    def _aborted_of(self, segments: Sequence[Segment], found: FetchState) -> tuple[AbortedTransaction, ...]:
+        return aborted_of(self, segments, found)
 
     def fetch_range(self, start: int, stop: int | None = None, *, isolation: Isolation = "log_end") -> FetchRange:
         """Raw batches of [start, stop), or up to the isolation's bound, as one slice per segment, to be sent in order.
@@ -710,12 +716,12 @@ class LogView(LogState):
 
         Bytes after the end of a log that is open for writing, such as preallocated zeros, are not part of the log.
         """
-        from klog.inspect import verify
+        from klog.inspect.verify import verify_partition
 
         function("progress", progress)
         active = None if self.read_only or not self._segments else self._segments[-1]
         end = 0 if active is None else active.size
-        report = verify(self._directory, progress=progress)
+        report = verify_partition(self._directory, self._log_start_offset, progress)
         if active is not None and active.active:
             report.problems = [
                 one

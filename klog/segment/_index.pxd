@@ -5,6 +5,17 @@ from klog.disk._mapping cimport Mapping
 from klog.record._table cimport BatchTable
 
 
+cdef enum:
+    NEWEST = 64
+
+
+ctypedef struct place_t:
+    int64_t position
+    int64_t base_offset
+    int64_t last_offset
+    int64_t size
+
+
 cdef class IndexPair:
     cdef kl_indexer_t x
     cdef Mapping offsets
@@ -13,10 +24,14 @@ cdef class IndexPair:
     cdef readonly str times_path
     cdef readonly bint writable
     cdef object __weakref__
+    cdef place_t *newest    # a ring of the places of the last batches that add() has added; NULL before the first
+    cdef int64_t added      # batches in it, also those that were overwritten
+
 
     cpdef reserve(self, int32_t batches)
     cpdef add(self, BatchTable group, int32_t first, int32_t stop, int64_t position)
     cdef int attach(self, int32_t offsets=*, int32_t times=*) except -1
     cdef int check_one(self, Mapping map, str path, int64_t entries, int width, str kind) except -1
+    cdef bint find_newest(self, int64_t offset, place_t *found) noexcept
     cdef int clear_tail(self, int32_t offsets, int32_t times) except -1
     cdef int keep(self, kl_indexer_t *before) except -1

@@ -10,6 +10,7 @@ Kafka: OffsetIndex, TimeIndex, AbstractIndex.
 """
 
 cimport cython
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy, memset
 
@@ -70,11 +71,15 @@ cdef class IndexPair:
             self.times = Mapping(times_path, writable, -1, table, copy)
         self.attach(0 if self.offsets.found == 0 else -1, 0 if self.times.found == 0 else -1)
 
+    def __dealloc__(self):
+        PyMem_Free(self.newest)
+
     cdef int attach(self, int32_t offsets=-1, int32_t times=-1) except -1:
         """Count the valid entries of the mapped files; or take the given counts without reading the files. On tmpfs a
         read of a place without blocks allocates a page; if there is no memory for it, that is a SIGBUS."""
         cdef int32_t slots = <int32_t>min(self.offsets.size // KL_OFFSET_ENTRY, INT32_MAX)
         cdef const uint8_t *last
+        self.added = 0
         self.x.offset_entries = self.offsets.data
         self.x.offset_capacity = slots
         if offsets < 0:
@@ -259,8 +264,34 @@ cdef class IndexPair:
         """Index batches [first, stop) of the group, written at byte `position`. reserve() must have been called."""
         cdef int32_t i
         cdef int64_t start = group.batches[first].position
+        cdef const kl_batch_t *b
+        cdef place_t *place
+        if self.newest == NULL:
+            self.newest = <place_t *>PyMem_Malloc(NEWEST * sizeof(place_t))
         for i in range(first, stop):
-            kl_indexer_add(&self.x, &group.batches[i], position + group.batches[i].position - start)
+            b = &group.batches[i]
+            kl_indexer_add(&self.x, b, position + b.position - start)
+            if self.newest == NULL:     # no memory: the places are only a shortcut, and the bytes are written
+                continue
+            place = &self.newest[self.added % NEWEST]
+            place.position, place.size = position + b.position - start, b.size
+            place.base_offset, place.last_offset = b.base_offset, kl_batch_last_offset(b)
+            self.added += 1
+
+    cdef bint find_newest(self, int64_t offset, place_t *found) noexcept:
+        """Find the first batch that ends at or above offset, if it is among the newest ones."""
+        cdef int64_t low = max(self.added - NEWEST, 0), high = self.added, middle
+        if low == high or offset < self.newest[low % NEWEST].base_offset or \
+                offset > self.newest[(high - 1) % NEWEST].last_offset:
+            return False
+        while low < high:
+            middle = (low + high) // 2
+            if self.newest[middle % NEWEST].last_offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        found[0] = self.newest[low % NEWEST]
+        return True
 
     def close_entries(self):
         """Add the closing time entry: from here on the index contains the segment's largest timestamp."""
@@ -277,6 +308,7 @@ cdef class IndexPair:
         if len(state) != sizeof(kl_indexer_t):
             raise ValueError("not a state of this class")
         memcpy(&before, <const char *>state, sizeof(kl_indexer_t))
+        self.added = 0
         before.offset_entries, before.offset_capacity = self.x.offset_entries, self.x.offset_capacity
         before.time_entries, before.time_capacity = self.x.time_entries, self.x.time_capacity
         self.clear_tail(before.offset_count, before.time_count)
@@ -367,6 +399,7 @@ cdef class IndexPair:
 
     def close(self):
         """Unmap; lookups then return the same as without entries."""
+        self.added = 0
         self.x.offset_count = self.x.time_count = 0
         self.x.offset_capacity = self.x.time_capacity = 0
         self.x.offset_entries = self.x.time_entries = NULL

@@ -36,7 +36,7 @@ from klog.errors import CorruptBatch
 _log = logging.getLogger("klog.segment")
 
 cdef enum:
-    WINDOW = 8192
+    WINDOW = 8448      # two batches of 4 KiB, between whose index entries a search reads, and a header
     LARGE = 1024       # batches of at least this size are read one by one
     CHUNK = 1 << 20
     PAGE = 4096
@@ -263,16 +263,26 @@ cdef bint header_at(LogFile file, int64_t position, int64_t end, kl_batch_t *b) 
 
 
 def locate(LogFile file, IndexPair index, int64_t end, int64_t offset, int64_t base_offset, int64_t next_offset):
-    """Return the result of locate_offset(), using the index and a few short reads.
+    """Return the result of locate_offset(), using the index and a few short reads."""
+    cdef kl_batch_t b
+    if locate_shortly(file, index, end, offset, base_offset, &b):
+        return header_of(&b)
+    return locate_offset(file, start_of(file, index, end, offset), end, offset, base_offset, next_offset)
+
+
+cdef bint locate_shortly(LogFile file, IndexPair index, int64_t end, int64_t offset, int64_t base_offset,
+                         kl_batch_t *b) except -1:
+    """Find the batch of locate_offset() by the index and a few short reads. False: something is unexpected; the caller
+    needs start_of() and locate_offset().
 
     The batch is after the entry below offset, and at the latest at the entry above it. The distance of the two shows
     how large batches are: an entry is written with the first batch after more than the interval. For large batches only
-    the headers are read; small ones are read together. Anything unexpected is left to start_of() and locate_offset().
+    the headers are read; small ones are read together.
     """
-    cdef kl_batch_t b
     cdef const uint8_t *entries = index.offsets.data  # x.offset_entries is out of date while a roll trims the file
     cdef int32_t below = -1, count = index.x.offset_count
     cdef int64_t relative = offset - index.x.base_offset, entry = -1, position = 0, last, above = end
+    cdef bint together
     if count and 0 < relative <= INT32_MAX:
         below = kl_offset_index_floor(entries, count, <int32_t>relative - 1)
         if below >= 0:
@@ -281,13 +291,12 @@ def locate(LogFile file, IndexPair index, int64_t end, int64_t offset, int64_t b
         if below + 1 < count:
             last = index.x.base_offset + kl_load_u32(entries + <int64_t>(below + 1) * KL_OFFSET_ENTRY)
             above = kl_load_u32(entries + <int64_t>(below + 1) * KL_OFFSET_ENTRY + 4)
-            if above - position > index.x.interval + LARGE and header_at(file, above, end, &b) and \
-                    kl_batch_last_offset(&b) == last and b.base_offset <= offset:
-                return header_of(&b)
-    if in_window(file, position, entry, min(end, above + KL_BATCH_HEADER), end, offset, base_offset,
-                 above - position <= index.x.interval + LARGE, &b):
-        return header_of(&b)
-    return locate_offset(file, start_of(file, index, end, offset), end, offset, base_offset, next_offset)
+            together = above - position + KL_BATCH_HEADER <= WINDOW
+            if not together and header_at(file, above, end, b) and kl_batch_last_offset(b) == last and \
+                    b.base_offset <= offset:
+                return True
+    return in_window(file, position, entry, min(end, above + KL_BATCH_HEADER), end, offset, base_offset,
+                     above - position + KL_BATCH_HEADER <= WINDOW, b)
 
 
 cdef bint in_window(LogFile file, int64_t position, int64_t entry, int64_t upto, int64_t end, int64_t offset,
@@ -311,11 +320,14 @@ cdef bint in_window(LogFile file, int64_t position, int64_t entry, int64_t upto,
 
 
 def start_of(LogFile file, IndexPair index, int64_t end, int64_t offset):
-    """Return a byte where a batch begins, at or before the first batch whose last offset is at or above offset."""
+    """Return a byte where a batch begins, at or before the first batch whose last offset is at or above offset.
+
+    Not at the entry of offset itself: a walk from there would not notice that the base offset of its batch is damaged.
+    """
     cdef kl_batch_t b
     cdef int64_t entry, position
     cdef Header header
-    entry, position = index.floor(offset)
+    entry, position = index.floor(offset - 1)
     if position == 0:
         return 0
     b.position = -1

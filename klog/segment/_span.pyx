@@ -1,37 +1,98 @@
 """Measures how far whole batches reach, by their length fields alone. All formats begin with offset:i64 length:i32,
 followed by length bytes."""
 
+from klog._c.batch cimport KL_BATCH_HEADER, kl_batch_header, kl_batch_last_offset, kl_batch_t
+from klog._c.bytes cimport kl_load_u32
+from klog._c.index cimport KL_OFFSET_ENTRY, kl_offset_index_position
+from klog._c.status cimport KL_OK
 from klog.disk._io cimport LogFile
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from klog.segment._index cimport IndexPair
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 cdef enum:
     HEAD = 12
     BODY_MIN = 14         # every message format has at least this many bytes after its length
-    WINDOW = 4096
+    WINDOW = 8448      # as in _scan.pyx
     SMALL = 1024          # batches below this size are read many at a time
 
-cdef inline int64_t load_length(const uint8_t *at) noexcept:
-    return HEAD + <int64_t><int32_t>(<uint32_t>at[8] << 24 | <uint32_t>at[9] << 16 | <uint32_t>at[10] << 8 | at[11])
+ctypedef struct window_t:
+    uint8_t bytes[WINDOW]
+    int64_t at
+    int64_t size
+
+
+cdef int look(LogFile file, window_t *window, int64_t at, int64_t size) except -1:
+    window.at, window.size = at, 0
+    window.size = file.read_at(window.bytes, <size_t>size, at)
+    return 0
+
+
+cdef int64_t walk(LogFile file, window_t *window, int64_t at, int64_t end, int64_t limit, int64_t *first,
+                  int64_t *next_offset) except -1:
+    """Return the end of the last whole batch from byte `at` on that ends at or before byte limit <= end. An impossible
+    length ends the walk before it. first: bytes of the batch at `at`, also beyond limit; 0: there is no whole batch.
+    next_offset: the offset that the batch at `at` begins with; set to the one after the last batch, -1 unless the batches
+    and the one after them follow each other, in bytes and in offsets."""
+    cdef kl_batch_t b
+    cdef int64_t skip, size = 0
+    first[0] = 0
+    while at + HEAD <= end:
+        skip = at - window.at
+        if skip < 0 or (skip + KL_BATCH_HEADER > window.size and window.at + window.size < end):
+            look(file, window, at, min(end - at, <int64_t>(WINDOW if size <= SMALL else KL_BATCH_HEADER)))
+            skip = 0
+        if skip + HEAD > window.size:
+            break
+        size = HEAD + <int64_t><int32_t>kl_load_u32(window.bytes + skip + 8)
+        if size < HEAD + BODY_MIN or at + size > end:
+            next_offset[0] = -1
+            break
+        if first[0] == 0:
+            first[0] = size
+        if next_offset[0] >= 0 and (
+            kl_batch_header(window.bytes + skip, <size_t>(window.size - skip), &b) != KL_OK
+            or b.base_offset != next_offset[0]
+        ):
+            next_offset[0] = -1
+        if at + size > limit:
+            return at
+        if next_offset[0] >= 0:
+            next_offset[0] = kl_batch_last_offset(&b) + 1
+        at += size
+    if at != end:
+        next_offset[0] = -1
+    return at
+
+
+cdef int64_t reach(LogFile file, IndexPair index, int64_t at, int64_t end, int64_t limit,
+                   int64_t *next_offset) except -1:
+    """walk() that begins at the last index entry before limit, if that is far away. A batch that the index does not
+    describe is walked to."""
+    cdef window_t window
+    cdef kl_batch_t b
+    cdef int64_t entry, place, first
+    cdef int32_t slot = -1
+    window.at = window.size = 0
+    if limit - at > NEAR and index.x.offset_count:
+        slot = kl_offset_index_position(index.offsets.data, index.x.offset_count, <int32_t>min(limit, INT32_MAX)) - 1
+    if slot >= 0:
+        entry = index.x.base_offset + kl_load_u32(index.offsets.data + <int64_t>slot * KL_OFFSET_ENTRY)
+        place = kl_load_u32(index.offsets.data + <int64_t>slot * KL_OFFSET_ENTRY + 4)
+        if at < place and end - place >= KL_BATCH_HEADER:
+            look(file, &window, place, min(end - place, limit - place + KL_BATCH_HEADER
+                                           if limit - place + KL_BATCH_HEADER <= WINDOW else KL_BATCH_HEADER))
+            if kl_batch_header(window.bytes, <size_t>window.size, &b) == KL_OK and b.size <= end - place and \
+                    kl_batch_last_offset(&b) == entry and b.base_offset >= next_offset[0]:
+                at, next_offset[0] = place, b.base_offset
+    return walk(file, &window, at, end, limit, &first, next_offset)
 
 
 def span(LogFile file, int64_t position, int64_t end, int64_t bytes_max):
     """Return (bytes of the first batch at `position`, bytes of whole batches from there, at most bytes_max of them),
     below byte `end`. (0, 0): there is no whole batch. An impossible length ends the span before it."""
-    cdef uint8_t window[WINDOW]
-    cdef int64_t at = position, size = 0, first = 0, got = 0, window_at = position
-    cdef int64_t limit = min(end, position + bytes_max)
-    while at + HEAD <= end:
-        if at < window_at or at + HEAD > window_at + got:
-            window_at = at
-            got = file.read_at(window, <size_t>min(end - at, WINDOW if size <= SMALL else HEAD), at)
-            if got < HEAD:
-                break
-        size = load_length(window + (at - window_at))
-        if size < HEAD + BODY_MIN or at + size > end:
-            break
-        if first == 0:
-            first = size
-        if at + size > limit:
-            break
-        at += size
-    return first, at - position
+    cdef window_t window
+    cdef int64_t first, stop, next_offset = -1
+    cdef int64_t limit = end if bytes_max >= end - position else position + bytes_max
+    window.at = window.size = 0
+    stop = walk(file, &window, position, end, limit, &first, &next_offset)
+    return first, stop - position

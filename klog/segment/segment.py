@@ -47,6 +47,7 @@ from klog.segment._scan import (
     start_of,
     youngest,
 )
+from klog.segment._state import SegmentState
 from klog.segment.active import Active, WriteCounts, open_to_write
 from klog.segment.home import Home
 from klog.segment.txn_index import TxnIndex
@@ -73,11 +74,12 @@ class FoundByTime(NamedTuple):
     leader_epoch: int
 
 
-class Segment:
+class Segment(SegmentState):
     """A segment of a partition directory. Its files are opened and mapped only when needed."""
 
-    __slots__ = ("_active", "_indexed_size", "_inode", "_mapped", "_max_timestamp", "_moving_from", "_txn_index",
-                 "appended_ms", "base_offset", "created_ms", "home", "next_offset", "size")  # fmt: skip
+    __slots__ = ("_indexed_size", "_inode", "_mapped", "_max_timestamp", "_moving_from", "_txn_index", "appended_ms",
+                 "created_ms", "home")  # fmt: skip
+    _active: Active | None
 
     def __init__(self, home: Home, base_offset: int, created_ms: int) -> None:
         self.home = home
@@ -86,7 +88,7 @@ class Segment:
         self.next_offset = base_offset
         self.created_ms = created_ms
         self.appended_ms: int | None = None  # when this process last appended, by the log's clock
-        self._active: Active | None = None
+        self._active = None
         self._indexed_size = 0  # the segment's size when a reader's index was opened
         self._inode = 0  # S4: of the file that the numbers describe; negative if it was closed and grows no more
         self._mapped: weakref.ref[IndexPair] | None = None  # the index of a closed segment, with any holder (S5)

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from klog.arguments import LONG_MAX, chosen, whole
-from klog.disk import YIELD_BYTES, HasFileno, LogFile, check_target, send_slice, send_yielding, view_of
+from klog.disk import YIELD_BYTES, HasFileno, check_target, send_slice, send_yielding, view_of
 from klog.errors import CorruptBatch, OffsetOutOfRange, PeerGone, SendTimeout
+from klog.log.read._fetch import FetchState
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.segments import number_of
 from klog.segment import AbortedTransaction, Segment, span
@@ -33,8 +33,7 @@ Isolation = Literal["log_end", "high_watermark", "read_committed"]
 ISOLATIONS: tuple[str, ...] = get_args(Isolation)
 
 
-@dataclass(slots=True)
-class FetchData:
+class FetchData(FetchState):
     """The result of one fetch: a slice of `size` bytes, whole batches of one segment, from `position` on.
 
     position: where the slice begins, or where reading continues if it is empty. first_entry_incomplete: the first batch
@@ -44,17 +43,7 @@ class FetchData:
     send_to() is called, the call raises or gives the new bytes. Any thread.
     """
 
-    offset: int
-    high_watermark: int
-    _last_stable_offset: int | None = field(repr=False)
-    log_start_offset: int
-    log_end_offset: int
-    position: OffsetMetadata
-    size: int = 0
-    first_entry_incomplete: bool = False
-    aborted_transactions: tuple[AbortedTransaction, ...] = ()
-    _file: LogFile | None = field(default=None, repr=False)
-    _log: LogView | None = field(default=None, repr=False, compare=False)  # may files be mapped? counts sends
+    __slots__ = ()
 
     @property
     def last_stable_offset(self) -> int:
@@ -225,7 +214,7 @@ def fetch(log: LogView, offset: int, max_bytes: int, isolation: Isolation, min_o
     if found._file is not None and log._home is not None:
         log._home.sampler.probe(found._file, found.position.position, found.size)
     if isolation == "read_committed" and found.size:
-        found.aborted_transactions = _aborted(log, segments, found, end)
+        found.aborted_transactions = aborted_of(log, segments, found)
     return found
 
 
@@ -276,7 +265,7 @@ def place_of(segments: Sequence[Segment], offset: int, end: int) -> OffsetMetada
     return OffsetMetadata(offset)
 
 
-def _aborted(log: LogView, segments: Sequence[Segment], found: FetchData, end: int) -> tuple[AbortedTransaction, ...]:
+def aborted_of(log: LogView, segments: Sequence[Segment], found: FetchState) -> tuple[AbortedTransaction, ...]:
     """The aborted transactions that may have records in the slice. The offset index gives its upper bound.
 
     Kafka: LocalLog.addAbortedTransactions.
@@ -284,5 +273,5 @@ def _aborted(log: LogView, segments: Sequence[Segment], found: FetchData, end: i
     number = number_of(segments, found.position.segment_base_offset)
     upper = segments[number].index.upper_bound(found.position.position + found.size)
     if upper is None:
-        upper = segments[number + 1].base_offset if number + 1 < len(segments) else end
+        upper = segments[number + 1].base_offset if number + 1 < len(segments) else found.log_end_offset
     return tuple(log._aborted(segments, found.offset, upper, log._has_producers()))

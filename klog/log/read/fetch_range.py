@@ -117,8 +117,8 @@ class FetchRange:
             OffsetMetadata(piece.offset, segment.base_offset, piece.position),
             piece.size,
             aborted_transactions=aborted,
-            _file=file,
-            _log=log,
+            file=file,
+            log=log,
         )
 
     def _check_same(self, piece: _Piece) -> None:

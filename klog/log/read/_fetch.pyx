@@ -1,0 +1,245 @@
+# cython: auto_pickle=False
+"""The fast path of a fetch. fetch.py has the full path, and describes F1 to F4.
+
+Most fetches are of sound batches in a log that nobody changes meanwhile. They need the log's numbers and at most one
+short read: of the headers from an index entry on. A consumer that fetches on where its last slice ended, or near the
+log end, needs none. Anything else is left to the full path, which starts again from the beginning.
+"""
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int64_t
+
+from klog._c.batch cimport kl_batch_last_offset, kl_batch_t
+from klog.disk._io cimport LogFile
+from klog.disk._residency cimport ReadSampler
+from klog.log.state._log_state cimport LogState
+from klog.segment._index cimport IndexPair, place_t
+from klog.segment._scan cimport header_at, locate_shortly
+from klog.segment._span cimport NEAR, reach
+from klog.segment._state cimport SegmentState, number_of
+
+from klog.errors import CorruptData
+from klog.log.state.high_watermark_rules import OffsetMetadata
+
+
+cdef class FetchState:
+    """The fields of FetchData, which describes them."""
+
+    cdef readonly int64_t offset
+    cdef readonly int64_t high_watermark
+    cdef readonly int64_t log_start_offset
+    cdef readonly int64_t log_end_offset
+    cdef public int64_t size
+    cdef public bint first_entry_incomplete
+    cdef public tuple aborted_transactions
+    cdef public object _last_stable_offset
+    cdef public LogFile _file
+    cdef public object _log
+    cdef int64_t base_offset
+    cdef int64_t byte
+
+    def __init__(self, int64_t offset, int64_t high_watermark, last_stable_offset, int64_t log_start_offset,
+                 int64_t log_end_offset, position, int64_t size=0, bint first_entry_incomplete=False,
+                 tuple aborted_transactions=(), LogFile file=None, log=None):
+        self.offset = offset
+        self.high_watermark = high_watermark
+        self._last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.position = position
+        self.size = size
+        self.first_entry_incomplete = first_entry_incomplete
+        self.aborted_transactions = aborted_transactions
+        self._file = file
+        self._log = log
+
+    @property
+    def position(self):
+        return OffsetMetadata(self.offset, self.base_offset, self.byte)
+
+    @position.setter
+    def position(self, place):
+        if place.offset != self.offset:
+            raise ValueError(f"position of offset {place.offset}: the slice begins at {self.offset}")
+        self.base_offset = place.segment_base_offset
+        self.byte = place.position
+
+    def __eq__(self, other):
+        if type(other) is not type(self):
+            return NotImplemented
+        return what(self) == what(other)
+
+    def __repr__(self):
+        return (
+            f"FetchData(offset={self.offset}, high_watermark={self.high_watermark}, "
+            f"log_start_offset={self.log_start_offset}, log_end_offset={self.log_end_offset}, "
+            f"position={self.position!r}, size={self.size}, first_entry_incomplete={self.first_entry_incomplete}, "
+            f"aborted_transactions={self.aborted_transactions!r})"
+        )
+
+
+cdef tuple what(FetchState it):
+    """What two equal results have in common."""
+    return (
+        it.offset, it.high_watermark, it._last_stable_offset, it.log_start_offset, it.log_end_offset, it.base_offset,
+        it.byte, it.size, it.first_entry_incomplete, it.aborted_transactions, it._file,
+    )
+
+
+def fetch_shortly(type kind, LogState log, offset, max_bytes, isolation, min_one_message):
+    """Return the FetchData (kind) of Log.fetch(). None: the full path is needed, also to raise any error of the
+    arguments or of the bytes. Raises OSError."""
+    if log._closed or log._forked or log._unreadable is not None or log._home is None:
+        return None
+    if type(offset) is not int or type(max_bytes) is not int or type(min_one_message) is not bool or \
+            type(isolation) is not str or not 0 <= offset <= INT64_MAX or not 0 <= max_bytes <= INT64_MAX:
+        return None
+    try:
+        return found_shortly(kind, log, offset, max_bytes, isolation, min_one_message)
+    except CorruptData:
+        return None
+    except FileNotFoundError as error:
+        log._check_there(error)
+        return None
+    except OSError as error:
+        log._read_failed(error)
+        raise
+
+
+cdef FetchState found_shortly(type kind, LogState log, int64_t offset, int64_t max_bytes, str isolation, bint min_one):
+    # F1: these first.
+    cdef int64_t generation = log._generation, rewritten = log._rewritten, taken_back = log._taken_back
+    cdef int64_t end = log._log_end_offset, start = log._log_start_offset, high_watermark, bound
+    cdef tuple segments = log._segments
+    cdef FetchState found
+    home, mark, stable = log._home, log._high_watermark, None
+    writes = home.writable
+    if mark is not None:
+        high_watermark = mark.offset
+    else:
+        high_watermark = end if writes else log.high_watermark
+    high_watermark = min(high_watermark, end)
+    if writes:
+        first = log._producers._transactions.first_unstable
+        stable = high_watermark if first is None else min(max(<int64_t>first.offset, start), high_watermark)
+    if isolation == "log_end":
+        bound = end
+    elif isolation == "high_watermark":
+        bound = high_watermark
+    elif isolation == "read_committed" and stable is not None:
+        bound = stable
+    else:
+        return None
+    if not start <= offset <= bound:
+        return None
+    found = <FetchState>kind.__new__(kind)
+    found.offset, found.high_watermark, found._last_stable_offset = offset, high_watermark, stable
+    found.log_start_offset, found.log_end_offset = start, end
+    found.aborted_transactions = ()
+    found._log = log
+    log._fetch_positions.follow(generation, rewritten, taken_back)
+    if not slice_shortly(found, log, segments, bound, max_bytes, min_one, writes):
+        return None
+    if found._file is not None:
+        (<ReadSampler>home.sampler).probe(found._file, found.byte, found.size)
+        if isolation == "read_committed":
+            found.aborted_transactions = log._aborted_of(segments, found)
+    if log._generation != generation or log._rewritten != rewritten or log._taken_back != taken_back:
+        return None
+    return found
+
+
+cdef bint slice_shortly(FetchState found, LogState log, tuple segments, int64_t bound, int64_t max_bytes, bint min_one,
+                        bint writes) except -1:
+    """Set the slice, below bound. False: the full path is needed."""
+    cdef Py_ssize_t number = number_of(segments, found.offset), count = len(segments)
+    cdef SegmentState segment
+    cdef IndexPair index
+    cdef LogFile file
+    cdef kl_batch_t b
+    cdef place_t place
+    cdef int64_t offset = found.offset, position, limit, stop, next_offset
+    cdef int64_t first = 0      # bytes of the first batch, 0: not known
+    cdef int64_t second = -1    # the offset after it, -1: not certain
+    cdef bint certain = True
+    if count == 0:
+        return False
+    segment = <SegmentState>segments[number]
+    if offset < segment.base_offset:
+        return False
+    limit, next_offset = segment.size, -1
+    if number + 1 == count and segment.next_offset <= bound:
+        # An append sets next_offset before size, so that size is the end of the batches below the bound.
+        next_offset = bound
+        if offset == bound:
+            found.base_offset, found.byte = segment.base_offset, limit
+            return True
+    elif offset == bound:
+        return False
+    active = segment._active
+    if active is not None:
+        file, index = active.file, active.index
+    else:
+        handles = (<object>log._home).handles
+        file, index = handles.files.find(segment) or segment.file, handles.indexes.find(segment) or segment.index
+    if next_offset < 0 and (number + 1 == count or bound < (<SegmentState>segments[number + 1]).base_offset):
+        limit, next_offset = position_of(file, index, segment, bound), bound
+
+    position = -1
+    if index.find_newest(offset, &place) and place.base_offset <= offset:
+        position, first, second = place.position, place.size, place.last_offset + 1
+    elif writes:
+        position = log._fetch_positions.find(offset, segment.base_offset, &certain)
+    if position < 0:
+        if not locate_shortly(file, index, segment.size, offset, segment.base_offset, &b) or not trusted(&b, offset):
+            return False
+        position, first = b.position, b.size
+        if b.base_offset == offset:
+            second = kl_batch_last_offset(&b) + 1
+    elif first == 0 and (not certain or (max_bytes <= NEAR and max_bytes < limit - position)):
+        if not header_at(file, position, limit, &b) or b.base_offset != offset or not trusted(&b, offset):
+            return False
+        first, second = b.size, kl_batch_last_offset(&b) + 1
+    if limit <= position:
+        return False
+
+    certain = True
+    if limit - position <= max_bytes:
+        stop = limit
+    elif first == 0:
+        next_offset = offset
+        stop = reach(file, index, position, limit, position + max_bytes, &next_offset)
+        if stop == position:
+            return False
+    elif first > limit - position:
+        return False
+    elif first <= max_bytes:
+        next_offset = second
+        stop = reach(file, index, position + first, limit, position + max_bytes, &next_offset)
+    else:
+        next_offset, certain = second, False    # its length may be damaged
+        stop = position + first if min_one else position
+        found.first_entry_incomplete = not min_one
+    found.base_offset, found.byte, found.size = segment.base_offset, position, stop - position
+    if found.size:
+        found._file = file
+        if next_offset >= 0 and writes:
+            log._fetch_positions.keep(next_offset, segment.base_offset, stop, certain)
+    return True
+
+
+cdef bint trusted(const kl_batch_t *b, int64_t offset) noexcept:
+    """Does this header prove that its batch holds offset? Its base offset is outside the checksum, and the last offset
+    delta may be damaged: the full path looks at the batches beside it."""
+    return b.base_offset == offset or (b.base_offset < offset and b.last_offset_delta + 1 == b.count)
+
+
+cdef int64_t position_of(LogFile file, IndexPair index, SegmentState segment, int64_t offset) except -2:
+    """Return the position of the first batch that ends at or above offset; -1: the full path is needed."""
+    cdef kl_batch_t b
+    cdef place_t place
+    if index.find_newest(offset, &place):
+        return place.position
+    if locate_shortly(file, index, segment.size, offset, segment.base_offset, &b) and trusted(&b, offset):
+        return b.position
+    return -1

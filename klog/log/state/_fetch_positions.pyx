@@ -1,0 +1,43 @@
+# cython: auto_pickle=False
+"""Where the last slices of a log ended: a consumer fetches on from there, and its next slice needs no search."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+
+
+@cython.final
+cdef class FetchPositions:
+    """The position of the next batch for a few offsets, one for each of as many consumers.
+
+    Positions change only with the log's generation, rewritten and taken_back: then all are forgotten.
+    """
+
+    def __cinit__(self):
+        self.forget()
+
+    cdef void forget(self) noexcept:
+        cdef int i
+        for i in range(SLOTS):
+            self.ends[i].offset = -1
+
+    cdef void follow(self, int64_t generation, int64_t rewritten, int64_t taken_back) noexcept:
+        """Before each use: the counters of the log now."""
+        if self.generation != generation or self.rewritten != rewritten or self.taken_back != taken_back:
+            self.generation, self.rewritten, self.taken_back = generation, rewritten, taken_back
+            self.forget()
+
+    cdef int64_t find(self, int64_t offset, int64_t base_offset, bint *certain) noexcept:
+        """Return the position of the batch that begins at offset in the segment of base_offset; -1 if unknown. certain:
+        its header has been read there, or the log ended there."""
+        cdef end_t *end = &self.ends[slot_of(offset)]
+        certain[0] = end.certain
+        return end.position if end.offset == offset and end.base_offset == base_offset else -1
+
+    cdef void keep(self, int64_t offset, int64_t base_offset, int64_t position, bint certain) noexcept:
+        cdef end_t *end = &self.ends[slot_of(offset)]
+        end.offset, end.base_offset, end.position, end.certain = offset, base_offset, position, certain
+
+
+cdef inline int slot_of(int64_t offset) noexcept:
+    """Consumers of one log read the same batches at different times: neighbours must not share a slot."""
+    return <int>(<uint64_t>offset * <uint64_t>0x9E3779B97F4A7C15 >> 61)

@@ -1,0 +1,218 @@
+"""The fast path of a fetch gives what the full path gives, by few reads and without Python frames."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import klog
+from klog.disk import RealFiles
+from klog.errors import OffsetOutOfRange
+from klog.log.read.fetch import FetchData, Isolation, fetch
+from klog.record import decode, encode
+from tests.support.batches import NOW, marker, transactional
+from tests.support.damage import flip
+from tests.support.faulty_io import FaultyIo
+
+CONFIG = {"segment.bytes": 40_000, "index.interval.bytes": 500, "segment.index.bytes": 4096}
+ISOLATIONS: list[Isolation] = ["log_end", "high_watermark", "read_committed"]
+
+sizes = st.sampled_from([1, 90, 1100, 5000, 9000])
+steps = st.one_of(
+    st.tuples(st.just("append"), st.lists(st.tuples(st.integers(1, 5), sizes), min_size=1, max_size=12)),
+    st.tuples(st.just("replicate"), st.lists(st.tuples(st.integers(0, 3), sizes), min_size=1, max_size=4)),
+    st.tuples(st.sampled_from(["truncate", "delete_records", "high_watermark"]), st.floats(0, 1)),
+    st.tuples(st.sampled_from(["roll", "reopen", "transaction", "commit"]), st.none()),
+)
+
+
+class Machine:
+    def __init__(self, path: Path, files: RealFiles | None = None, config: dict[str, Any] | None = None) -> None:
+        self.path, self.files, self.config = path / "t-0", files, {**CONFIG, **(config or {})}
+        self.log = self.open()
+        self.sequence, self.ongoing = 0, False
+
+    def open(self) -> klog.Log:
+        return klog.Log.open(self.path, config=self.config, files=self.files)
+
+    def take(self, name: str, what: Any) -> None:
+        log = self.log
+        start, end = log.log_start_offset, log.log_end_offset
+        if name == "append":
+            for count, size in what:
+                log.append([(None, b"v" * size)] * count)
+        elif name == "replicate":  # with gaps, several batches in one append
+            parts, offset = [], end
+            for gap, size in what:
+                parts.append(encode([(None, b"r" * size, NOW)], base_offset=offset + gap))
+                offset += gap + 1
+            log.append_batches(b"".join(parts), origin="replication")
+        elif name == "truncate":
+            log.truncate_to(start + round(what * (end - start)))
+        elif name == "delete_records":
+            log.delete_records(start + round(what * (log.high_watermark - start)))
+        elif name == "high_watermark":
+            log.update_high_watermark(start + round(what * (end - start)))
+        elif name == "roll":
+            log.roll()
+        elif name == "reopen":
+            log.close()
+            self.log = self.open()
+        elif name == "transaction":
+            log.append_batches(transactional(7, 0, self.sequence), origin="client")
+            self.sequence, self.ongoing = self.sequence + 1, True
+        elif self.ongoing:
+            log.append_batches(marker(7, 0, "abort"), origin="coordinator")
+            self.ongoing = False
+
+    def check(self, offset: int, max_bytes: int, isolation: Isolation, min_one: bool) -> int | None:
+        """Compare both paths. Returns the offset after the slice."""
+        log = self.log
+        try:
+            expected = fetch(log, offset, max_bytes, isolation, min_one)
+        except OffsetOutOfRange as error:
+            with pytest.raises(OffsetOutOfRange, match=str(error.offset)):
+                log.fetch(offset, max_bytes, isolation=isolation, min_one_message=min_one)
+            return None
+        found = log.fetch(offset, max_bytes, isolation=isolation, min_one_message=min_one)
+        assert found == expected
+        assert found.last_stable_offset == expected.last_stable_offset
+        batches = list(decode(found.memory()))
+        assert sum(batch.size for batch in batches) == found.size
+        return batches[-1].next_offset if batches else None
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(steps, min_size=1, max_size=12),
+    st.sampled_from([1, 100, 3000, 20_000, 1 << 20]),
+    st.sampled_from(ISOLATIONS),
+    st.booleans(),
+    st.integers(1, 9),
+)
+def test_both_paths_agree(
+    taken: list[tuple[str, Any]], max_bytes: int, isolation: Isolation, min_one: bool, stride: int
+) -> None:
+    """After each step: from offsets on that are far apart, and on from where the last slice ended."""
+    with TemporaryDirectory() as folder:
+        machine = Machine(Path(folder))
+        for name, what in taken:
+            machine.take(name, what)
+            start, end = machine.log.log_start_offset, machine.log.log_end_offset
+            for offset in range(start, end + 1, max(stride, (end - start) // 15)):
+                machine.check(offset, max_bytes, isolation, min_one)
+            offset = start
+            for _ in range(30):
+                found = machine.check(offset, max_bytes, isolation, min_one)
+                if found is None:
+                    break
+                offset = found
+        machine.log.close()
+
+
+@pytest.mark.parametrize("end", [40, 120])  # the places of the newest batches count, or only where slices ended
+@pytest.mark.parametrize("how", ["truncate", "compact", "reopen", "undo"])
+def test_places_are_forgotten_when_bytes_move(tmp_path: Path, how: str, end: int) -> None:
+    """Places of the newest batches, and where slices ended, count only until other bytes may be there."""
+    with FaultyIo() as io:
+        machine = Machine(tmp_path, files=RealFiles(table=io.table), config={"cleanup.policy": "compact"})
+        for number in range(30):
+            machine.log.append([(b"k%d" % (number % 7), b"v" * (100 + 9 * number))])
+        for offset in range(12, 17):
+            assert machine.check(offset, 1000, "log_end", True)
+        if how == "truncate":
+            machine.log.truncate_to(12)
+        elif how == "compact":
+            machine.log.roll()
+            machine.log.append([(b"k", b"v")])
+            stats = machine.log.compact()
+            assert stats.records_after < stats.records_before
+        elif how == "reopen":
+            machine.take("reopen", None)
+            machine.log.truncate_to(12)
+        else:
+            io.rule("pwrite", error=errno.ENOSPC, times=1)
+            with pytest.raises(OSError):
+                machine.log.append([(b"k", b"v" * 50)])
+        while machine.log.log_end_offset < end:
+            machine.log.append([(b"k", b"w" * (400 - 3 * machine.log.log_end_offset))])
+        for max_bytes in (1 << 20, 1, 3000):
+            assert all(machine.check(offset, max_bytes, "log_end", True) for offset in range(12, end))
+        machine.log.close()
+
+
+def counted(io: FaultyIo, log: klog.Log, offset: int, max_bytes: int) -> tuple[int, int, FetchData]:
+    """(reads, Python frames) of a fetch."""
+    frames = 0
+
+    def entered(_frame: FrameType, event: str, _what: object) -> None:
+        nonlocal frames
+        frames += event == "call"
+
+    before = io.calls("pread") + io.calls("preadv2")
+    sys.setprofile(entered)
+    try:
+        found = log.fetch(offset, max_bytes)
+    finally:
+        sys.setprofile(None)
+    return io.calls("pread") + io.calls("preadv2") - before, frames, found
+
+
+@pytest.mark.parametrize("size", [100, 4000, 16_000])
+def test_a_fetch_takes_one_frame_and_few_reads(tmp_path: Path, size: int) -> None:
+    """A random one: one read for where it begins, and one for where it ends if that is far away. One that goes on
+    where the last ended: none for the begin. Near the log end: none. One read in sixteen is sampled, which is a read
+    more."""
+    with FaultyIo() as io, klog.Log.open(tmp_path / "t-0", files=RealFiles(table=io.table)) as log:
+        count = 3_000_000 // size
+        for _ in range(count):
+            log.append_batches(encode([(None, b"v" * size)]))
+        log.fetch(0)  # opens
+        for max_bytes, most in ((1, 1), (1 << 20, 2)):
+            reads = [counted(io, log, offset, max_bytes)[:2] for offset in range(1, count // 2, count // 40)]
+            assert {frames for _, frames in reads} == {1}
+            assert sum(read for read, _ in reads) <= most * len(reads) + len(reads) // 16 + 1
+            reads, offset = [], 5
+            for _ in range(3 if max_bytes > 1 else 30):
+                read, frames, found = counted(io, log, offset, max_bytes)
+                reads.append((read, frames))
+                offset = list(decode(found.memory()))[-1].next_offset
+            assert sum(read for read, _ in reads) <= len(reads) + 1 + len(reads) // 16 + 1
+            reads = [counted(io, log, offset, max_bytes)[:2] for offset in range(count - 60, count + 1)]
+            assert sum(read for read, _ in reads) <= len(reads) // 16 + 1
+
+
+@pytest.mark.parametrize("what", ["length", "base_offset", "last_offset_delta", "magic"])
+def test_damage_leaves_no_record_out(tmp_path: Path, what: str) -> None:
+    """A fetch or a read of a damaged log begins with the batch of its offset, or raises CorruptBatch."""
+    at = {"base_offset": 7, "length": 10, "magic": 16, "last_offset_delta": 26}[what]
+    with klog.Log.open(tmp_path / "t-0", config={"index.interval.bytes": 500}) as log:
+        for number in range(300):
+            log.append_batches(encode([(None, b"%d" % number * 50)] * 2))
+        batches = [(batch.position, batch.base_offset) for batch in log.read().batches()]
+        path = Path(log.segments[0].path)
+    sound = path.read_bytes()
+    for number, bit in itertools.product((150, 151), (0, 3)):  # every second batch has an index entry
+        path.write_bytes(flip(sound, batches[number][0] + at, bit))
+        with klog.Log.open(tmp_path / "t-0", clean_shutdown=True) as log:
+            for offset in (*range(320, 280, -1), *range(280, 320)):
+                with contextlib.suppress(klog.errors.CorruptData):
+                    assert [record.offset for record in log.read(offset)] == list(range(offset, 600))
+                for max_bytes in (1, 2000, 60_000, 1 << 20):
+                    try:
+                        found = log.fetch(offset, max_bytes)
+                    except klog.errors.CorruptData:
+                        continue
+                    reaches = next(position for position, base in batches if base + 1 >= offset)
+                    assert found.position.position <= reaches
+            path.write_bytes(sound)
