@@ -5,13 +5,14 @@ from typing_extensions import Buffer, disjoint_base
 
 from klog.config import LogConfig
 from klog.disk import Bell
-from klog.log.options import Options
+from klog.log.options import Compression, Options
 from klog.log.state._flush_state import FlushState
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.metrics import LogMetrics
 from klog.log.state.producers import Producers
+from klog.log.write._append_policy import AppendPolicy
 from klog.log.write._commit import CommitQueue
-from klog.record import EncodedBatches, ValidatedBatch
+from klog.record import BatchGroup, EncodedBatches, Records, ValidatedBatch
 from klog.segment import Segment
 
 @disjoint_base
@@ -19,6 +20,7 @@ class LogState:
     _lock: Any
     _segments: tuple[Segment, ...]
     _config: LogConfig
+    _append_policy: AppendPolicy
     _epochs: LeaderEpochCache
     _producers: Producers
     _options: Options
@@ -29,6 +31,7 @@ class LogState:
     _tail: Tail | None
     _closed: bool
     _forked: bool
+    _marked_for_deletion: bool
     _log_start_offset: int
     _log_end_offset: int
     _written_end: int
@@ -93,6 +96,17 @@ class Tail: ...
 
 def led(batch: ValidatedBatch, epoch: int, log_start_offset: int) -> AppendInfo: ...
 def followed(batches: EncodedBatches, log_start_offset: int) -> AppendInfo: ...
+def grouped(log: LogState, group: BatchGroup, now: int) -> AppendInfo: ...
+def timed(log: LogState, group: BatchGroup, now: int) -> int: ...
+def append(log: LogState, records: Records, compression: Compression) -> AppendInfo: ...
+def append_group(log: LogState, group: BatchGroup, now: int) -> AppendInfo: ...
+
+@final
+class EncodedGroups:
+    def __new__(cls, log: LogState, records: Records, compression: Compression) -> Self: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> tuple[BatchGroup, int]: ...
+
 def lead_alone(log: LogState, buffer: Buffer, origin: str, leader_epoch: int | None) -> AppendInfo: ...
 def follow_alone(log: LogState, batches: EncodedBatches, origin: str) -> AppendInfo: ...
 def append_batches(log: LogState, buffer: Buffer, origin: str, leader_epoch: int | None) -> AppendInfo: ...

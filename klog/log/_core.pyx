@@ -1,21 +1,25 @@
 # cython: auto_pickle=False
-"""The fast path of appending encoded batches. append_batches.py has the full path and describes the steps A1 to A11.
+"""Appending: of records, encoded here, and of encoded batches. append_batches.py describes the steps A1 to A11.
 
-Most appends find an open segment with enough space, the epoch of the last append, no producer id and no listener. They
-need only a write and some numbers, and the full path would cost more than both. The fast path does exactly that, or
-nothing: then the full path continues with the checked batches.
+Most appends find an open segment with enough space, the epoch of the last append and no listener. They need only a
+write and some numbers, and the full path would cost more than both. The fast path, Tail, does exactly that, or nothing:
+then the full path continues with the checked batches. Tail lists all that needs the full path, which is Python code:
+lead_locked and follow_locked for encoded batches, Log._append_group_locked for records.
 """
 
 cimport cython
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from klog._c.batch cimport kl_batch_t
-from klog._c.index cimport kl_indexer_must_roll
+from klog._c.index cimport kl_indexer_fit, kl_indexer_must_roll
 from klog.disk._io cimport LogFile
 from klog.locks cimport CallLock
 from klog.log.state._flush_state cimport FlushState
+from klog.log.write._append_policy cimport AppendPolicy
 from klog.record._arguments cimport check_buffer
+from klog.record._builder cimport BatchGroup, Encoder
 from klog.record._encoded cimport EncodedBatches
 from klog.record._leader cimport ValidatedBatch, leaders_batch
 from klog.record._table cimport BatchTable
@@ -32,6 +36,9 @@ cdef object lead_locked = None      # of append_batches, which imports this modu
 cdef object follow_locked = None
 cdef enum:
     LOOK_MS = 10
+    GROUP_BYTES = 8 << 20           # of records that are not all in memory
+
+cdef int64_t NO_BOUND = <int64_t>1 << 62
 
 
 cdef int64_t wall_ms(clock) except? -1:
@@ -48,6 +55,7 @@ cdef class LogState:
     cdef public CallLock _lock
     cdef public object _segments
     cdef public object _config
+    cdef public AppendPolicy _append_policy     # of _config
     cdef public object _epochs
     cdef public object _producers
     cdef public object _options
@@ -58,6 +66,7 @@ cdef class LogState:
     cdef public object _tail
     cdef public bint _closed
     cdef public bint _forked
+    cdef public bint _marked_for_deletion
     cdef public int64_t _log_start_offset
     cdef public int64_t _log_end_offset
     cdef public int64_t _written_end    # during a commit: the end of what it has written; else -1
@@ -76,6 +85,9 @@ cdef class Counters:
     cdef public int64_t bytes_in
     cdef public int64_t messages_in
     cdef public int64_t replicated_bytes_in
+
+    cdef int64_t appended(self) noexcept:
+        return self.bytes_in + self.replicated_bytes_in
 
 
 @cython.final
@@ -213,7 +225,130 @@ cpdef AppendInfo followed(EncodedBatches batches, int64_t log_start_offset):
     return info
 
 
-# Entry points ---------------------------------------------------------------------------------------------------------
+cpdef AppendInfo grouped(LogState log, BatchGroup group, int64_t now):
+    """The result for records that are in the log. now: the time of the append, in ms."""
+    cdef AppendInfo info = AppendInfo.__new__(AppendInfo)
+    info.first_offset = group.first_offset
+    info.last_offset = group.first_offset + group.count - 1
+    info.count = group.count
+    info.max_timestamp = group.max_timestamp
+    info.log_append_time = now if log._append_policy.stamps else -1
+    info.shallow_offset_of_max_timestamp = -1
+    info.log_start_offset = log._log_start_offset
+    info.valid_bytes = group.nbytes
+    info.last_offset_of_first_batch = -1
+    info.last_leader_epoch = group.batches[0].leader_epoch
+    info.source_compression = "none"
+    return info
+
+
+# Records --------------------------------------------------------------------------------------------------------------
+
+def append(LogState log, records, compression):
+    """Append records. See Log.append."""
+    cdef AppendInfo info = None, appended
+    cdef BatchGroup group
+    cdef EncodedGroups groups = EncodedGroups.__new__(EncodedGroups, log, records, compression)
+    while (group := groups.next()) is not None:
+        appended = append_group(log, group, groups.now)
+        info = appended if info is None else info.joined(appended)
+    if is_time_to_look(log, groups.now):
+        log._options.scheduler.run_due()
+    return log._nothing() if info is None else info
+
+
+@cython.final
+cdef class EncodedGroups:
+    """Encodes records. Iterates (group, time of the encoding): the arguments of append_group()."""
+
+    cdef LogState log
+    cdef Encoder encoder
+    cdef int64_t now
+    cdef bint whole         # all records are in memory, and make one group
+    cdef bint begun
+
+    def __cinit__(self, LogState log not None, records, compression):
+        check_writable(log)
+        self.log = log
+        self.now = wall_ms(log._options.clock)
+        self.whole = True
+        if type(records) is not list and type(records) is not tuple:
+            records, self.whole = log._prepared(records)
+        self.encoder = log._append_policy.encoder(records, compression, self.now)
+
+    cdef BatchGroup next(self):
+        """The next group, None at the end."""
+        if self.begun:
+            if self.whole:
+                return None
+            PyErr_CheckSignals()    # an iterator in C may be endless
+            self.now = wall_ms(self.log._options.clock)     # a generator may take hours
+            self.log._append_policy.use_time(self.encoder, self.now)
+        self.begun = True
+        return self.log._append_policy.next_group(self.encoder, NO_BOUND if self.whole else GROUP_BYTES)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        group = self.next()
+        if group is None:
+            raise StopIteration
+        return group, self.now
+
+
+cpdef AppendInfo append_group(LogState log, BatchGroup group, int64_t now):
+    """Append an encoded group atomically."""
+    cdef CallLock lock = log._lock
+    if log._commits is not None:
+        check_writable(log)
+        return log._commits.through(log, Ticket(group, now))
+    lock.take()
+    try:
+        lock.begin(log, "an append")
+        return append_group_locked(log, group, now)
+    finally:
+        lock.give()
+
+
+cdef AppendInfo append_group_locked(LogState log, BatchGroup group, int64_t now):
+    cdef Counters counters
+    cdef Tail tail = tail_of(log)
+    if tail is None:
+        check_writable(log)
+        return log._append_group_locked(group, now)
+    group.number(log._log_end_offset, tail.epoch)
+    now = timed(log, group, now)
+    if not tail.write_group(log, group, now):
+        return log._append_group_locked(group, now)
+    counters = log._metrics
+    counters.messages_in += group.count
+    counters.bytes_in += group.nbytes
+    return grouped(log, group, now)
+
+
+cpdef int64_t timed(LogState log, BatchGroup group, int64_t now) except? -1:
+    """The time of an append of records that were encoded at `now`. As in Kafka it is the time that LogAppendTime sets."""
+    cdef int64_t time
+    if not log._append_policy.stamps:
+        return now
+    time = wall_ms(log._options.clock)
+    if time != now:
+        group.set_append_time(time)
+    return time
+
+
+cdef int check_writable(LogState log) except -1:
+    """log._check_writable() without the Python call, unless it raises."""
+    if (
+        log._closed or log._forked or log._offline is not None or log._marked_for_deletion
+        or log._options.read_only
+    ):
+        log._check_writable()
+    return 0
+
+
+# Encoded batches ------------------------------------------------------------------------------------------------------
 
 def append_batches(LogState log, buffer, str origin, leader_epoch):
     """Append encoded batches by the fast path if possible, else by the full path. See Log.append_batches."""
@@ -360,9 +495,17 @@ cdef bint is_time_to_look(LogState log, int64_t now) noexcept:
 
 @cython.final
 cdef class Tail:
-    """The state of the log end for the fast path, valid while the log has the objects that this was made of.
+    """The state of the log end for the fast path, valid while the log has the objects that this was made of. Under the
+    log's lock.
 
-    A log that needs the full path, for example because it is closed or offline, has no Tail. Under the log's lock.
+    What needs the full path:
+
+      tail_of, new_tail   a log that is not open for appends, has a listener, an undecided transaction, no leader epoch
+                          yet, or an active segment that does not take appends yet or begins beyond the log end
+      lead_alone,         no whole batch, another leader epoch, a producer id; for a follower also an offset that is not
+      follow_alone        the next one, and messages of magic 0 and 1
+      takes, write        a roll, a flush that is due
+      add                 a failure: the full path's undo
     """
     cdef object segments
     cdef object config
@@ -377,29 +520,63 @@ cdef class Tail:
     cdef int64_t created_ms
     cdef int64_t appended_ms    # appended_ms of the segment, -1 before the first append
     cdef int64_t flush_messages
+    cdef int64_t flush_ms
+    cdef int64_t flush_bytes    # 0 for no limit
     cdef int32_t epoch
     cdef bint plain             # the file is a LogFile and not a subclass
 
     cdef bint write(self, LogState log, BatchTable batches, int64_t last_offset, int64_t max_timestamp,
                     int64_t now) except -1:
-        """A8 and A10. False: the full path is needed, and nothing has been done."""
+        """A8 and A10, of batches that the segment takes whole or not at all. False: the full path is needed, and nothing
+        has been done."""
         cdef kl_batch_t b
-        cdef int64_t size = self.segment.size, stop = self.active.stop
-        cdef int64_t end = size + batches.nbytes, next_offset = last_offset + 1, waited = 0
-        if end > stop or batches.nbytes > self.segment_bytes:
+        cdef int64_t size = self.segment.size
+        if not self.takes(log, batches, size, last_offset + 1, now):
             return False
-        if next_offset - log._flush_state.recovery_point >= self.flush_messages:
-            return False
-        if self.index.x.first_timestamp < 0:    # records without timestamps: the age of the segment counts
-            waited = now - self.created_ms
         b.base_offset = last_offset
         b.last_offset_delta = 0
         b.max_timestamp = max_timestamp
         b.size = <int32_t>batches.nbytes
-        if kl_indexer_must_roll(&self.index.x, &b, size, self.segment_bytes, self.segment_ms, waited):
+        if kl_indexer_must_roll(&self.index.x, &b, size, self.segment_bytes, self.segment_ms, self.waited(now)):
             return False
+        self.add(log, batches, size, last_offset + 1, now)
+        return True
+
+    cdef bint write_group(self, LogState log, BatchGroup group, int64_t now) except -1:
+        """The same for a group, whose batches may be in different segments: here they must be in one."""
+        cdef int64_t size = self.segment.size, next_offset = group.first_offset + group.count
+        cdef int32_t n = <int32_t>group.n
+        if not self.takes(log, group, size, next_offset, now):
+            return False
+        if kl_indexer_fit(&self.index.x, group.batches, n, size, self.segment_bytes, self.segment_ms,
+                          self.waited(now)) < n:
+            return False
+        self.add(log, group, size, next_offset, now)
+        return True
+
+    cdef bint takes(self, LogState log, BatchTable batches, int64_t size, int64_t next_offset, int64_t now) except -1:
+        """Can the segment have all these batches, and is no flush due after them?"""
+        cdef FlushState flushes = log._flush_state
+        cdef Counters counters
+        if size + batches.nbytes > self.segment_bytes:
+            return False
+        if next_offset - flushes.recovery_point >= self.flush_messages or now - flushes.flushed_ms >= self.flush_ms:
+            return False
+        if self.flush_bytes:
+            counters = log._metrics
+            return counters.appended() + batches.nbytes - flushes.flushed_bytes < self.flush_bytes
+        return True
+
+    cdef int64_t waited(self, int64_t now) noexcept:
+        """The age of a segment whose records have no timestamps."""
+        return now - self.created_ms if self.index.x.first_timestamp < 0 else 0
+
+    cdef int add(self, LogState log, BatchTable batches, int64_t size, int64_t next_offset, int64_t now) except -1:
+        """Write at byte size, index, and move the log end. After the write nothing can fail or be interrupted."""
         try:
             self.index.reserve(<int32_t>batches.n)
+            if size + batches.nbytes > <int64_t>self.active.stop:
+                self.active.make_room(size, size + batches.nbytes)
             if self.plain:
                 self.file.write_at(batches.bytes_at, <size_t>batches.nbytes, size)
             else:
@@ -410,20 +587,23 @@ cdef class Tail:
         self.index.add(batches, 0, <int32_t>batches.n, size)
         after = next_offset
         self.segment.next_offset = after
-        self.segment.size = end
+        self.segment.size = size + batches.nbytes
         if now != self.appended_ms:
             self.segment.appended_ms = self.appended_ms = now
         self.producers.end_offset = after
         log._log_end_offset = after
         if log._bell._fds:
             log._bell.ring()
-        return True
+        return 0
 
 
 cdef Tail tail_of(LogState log):
     """The log's Tail, None if the full path is needed."""
     cdef Tail tail = log._tail
-    if log._closed or log._forked or log._offline is not None or log._offsets_listener is not None:
+    if (
+        log._closed or log._forked or log._offline is not None or log._marked_for_deletion
+        or log._offsets_listener is not None
+    ):
         return None
     if (
         tail is None
@@ -444,9 +624,8 @@ cdef Tail new_tail(LogState log):
     config, entries, segment = log._config, log._epochs._entries, log._segments[len(log._segments) - 1]
     active = segment._active
     if (
-        log.read_only or active is None or not entries or log._options.durability != "os"
-        or config.flush_ms != INT64_MAX or config.klog_flush_bytes or active.config is not config
-        or log._log_end_offset < segment.base_offset
+        log.read_only or active is None or not entries or log._options.durability == "sync"
+        or active.config is not config or log._log_end_offset < segment.base_offset
     ):
         return None
     tail = Tail.__new__(Tail)
@@ -456,6 +635,7 @@ cdef Tail new_tail(LogState log):
     tail.plain = type(active.file) is LogFile
     tail.segment_bytes, tail.segment_ms, tail.created_ms = active.size_max, active.age_max_ms, segment.created_ms
     tail.appended_ms = -1
-    tail.flush_messages = config.flush_messages
+    tail.flush_messages, tail.flush_ms, tail.flush_bytes = (
+        config.flush_messages, config.flush_ms, config.klog_flush_bytes)
     tail.epoch = entries[len(entries) - 1][0]
     return tail
