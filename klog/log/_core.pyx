@@ -17,6 +17,7 @@ from klog._c.index cimport kl_indexer_fit, kl_indexer_must_roll
 from klog.disk._io cimport LogFile
 from klog.locks cimport CallLock
 from klog.log.state._flush_state cimport FlushState
+from klog.log.state._producer_entry cimport ProducerEntry
 from klog.log.write._append_policy cimport AppendPolicy
 from klog.record._arguments cimport check_buffer
 from klog.record._builder cimport BatchGroup, Encoder
@@ -387,9 +388,10 @@ cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
     cdef AppendInfo info
     cdef Counters counters
     cdef Tail tail
+    cdef ProducerEntry entry = None
     cdef int64_t end, last, now
     cdef int32_t epoch
-    cdef bint look = False
+    cdef bint look = False, simple
     cdef CallLock lock = log._lock
     lock.take()
     try:
@@ -409,9 +411,13 @@ cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
             latest = log._epochs.latest
             epoch = log._epochs.default if latest is None else latest
         batch = leaders_batch(buffer, config, end, now, origin, epoch, config.max_message_bytes)
-        if tail is not None and batch is not None and batch.header.producer_id < 0 and epoch == tail.epoch:
+        simple = tail is not None and batch is not None and epoch == tail.epoch
+        if simple and batch.header.producer_id >= 0:
+            entry = tail.entry_after(batch) if origin == "client" else None
+            simple = entry is not None
+        if simple:
             last = batch.header.base_offset + batch.header.last_offset_delta
-            if tail.write(log, batch, last, batch.max_timestamp, now):
+            if tail.write(log, batch, last, batch.max_timestamp, entry, now):
                 look = is_time_to_look(log, now)
                 counters = log._metrics
                 counters.messages_in += batch.header.count
@@ -467,7 +473,7 @@ cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
         ):
             end = log._log_end_offset
             if batches.first_offset == end or (batches.first_offset > end and not raft):
-                if tail.write(log, batches, batches.last_offset, batches.max_timestamp, now):
+                if tail.write(log, batches, batches.last_offset, batches.max_timestamp, None, now):
                     look = is_time_to_look(log, now)
                     counters = log._metrics
                     counters.replicated_bytes_in += batches.nbytes
@@ -500,10 +506,14 @@ cdef class Tail:
 
     What needs the full path:
 
-      tail_of, new_tail   a log that is not open for appends, has a listener, an undecided transaction, no leader epoch
-                          yet, or an active segment that does not take appends yet or begins beyond the log end
-      lead_alone,         no whole batch, another leader epoch, a producer id; for a follower also an offset that is not
-      follow_alone        the next one, and messages of magic 0 and 1
+      tail_of, new_tail   a log that is not open for appends, has a listener, a transaction that ends with the move of the
+                          log end, no leader epoch yet, or an active segment that does not take appends yet or begins
+                          beyond the log end
+      lead_alone          no whole batch, another leader epoch, a producer id except in:
+      entry_after         data that continues what a known producer has sent; so not a duplicate, a sequence number out
+                          of order, a new producer epoch, the beginning of a transaction or a marker
+      follow_alone        no whole batch, another leader epoch, a producer id, messages of magic 0 and 1, offsets that are
+                          below the log end or, for raft, beyond it
       takes, write        a roll, a flush that is due
       add                 a failure: the full path's undo
     """
@@ -526,9 +536,9 @@ cdef class Tail:
     cdef bint plain             # the file is a LogFile and not a subclass
 
     cdef bint write(self, LogState log, BatchTable batches, int64_t last_offset, int64_t max_timestamp,
-                    int64_t now) except -1:
-        """A8 and A10, of batches that the segment takes whole or not at all. False: the full path is needed, and nothing
-        has been done."""
+                    ProducerEntry entry, int64_t now) except -1:
+        """A8 to A10, of batches that the segment takes whole or not at all. entry: that of their producer afterwards, or
+        None. False: the full path is needed, and nothing has been done."""
         cdef kl_batch_t b
         cdef int64_t size = self.segment.size
         if not self.takes(log, batches, size, last_offset + 1, now):
@@ -539,7 +549,7 @@ cdef class Tail:
         b.size = <int32_t>batches.nbytes
         if kl_indexer_must_roll(&self.index.x, &b, size, self.segment_bytes, self.segment_ms, self.waited(now)):
             return False
-        self.add(log, batches, size, last_offset + 1, now)
+        self.add(log, batches, size, last_offset + 1, entry, now)
         return True
 
     cdef bint write_group(self, LogState log, BatchGroup group, int64_t now) except -1:
@@ -551,7 +561,7 @@ cdef class Tail:
         if kl_indexer_fit(&self.index.x, group.batches, n, size, self.segment_bytes, self.segment_ms,
                           self.waited(now)) < n:
             return False
-        self.add(log, group, size, next_offset, now)
+        self.add(log, group, size, next_offset, None, now)
         return True
 
     cdef bint takes(self, LogState log, BatchTable batches, int64_t size, int64_t next_offset, int64_t now) except -1:
@@ -567,12 +577,22 @@ cdef class Tail:
             return counters.appended() + batches.nbytes - flushes.flushed_bytes < self.flush_bytes
         return True
 
+    cdef ProducerEntry entry_after(self, ValidatedBatch batch):
+        """A7 for a client: the new entry of the producer, which this batch continues. None: the full path checks it."""
+        cdef ProducerEntry entry = (<dict>self.producers.entries).get(batch.header.producer_id)
+        return None if entry is None else entry.after(&batch.header)
+
     cdef int64_t waited(self, int64_t now) noexcept:
         """The age of a segment whose records have no timestamps."""
         return now - self.created_ms if self.index.x.first_timestamp < 0 else 0
 
-    cdef int add(self, LogState log, BatchTable batches, int64_t size, int64_t next_offset, int64_t now) except -1:
-        """Write at byte size, index, and move the log end. After the write nothing can fail or be interrupted."""
+    cdef int add(self, LogState log, BatchTable batches, int64_t size, int64_t next_offset, ProducerEntry entry,
+                 int64_t now) except -1:
+        """Write at byte size, index, and move the log end. After the write nothing can fail or be interrupted: all
+        objects are made before, and the producer's key exists."""
+        cdef object after = next_offset, end = size + batches.nbytes, time = now, producer_id = None
+        if entry is not None:
+            producer_id = entry.producer_id
         try:
             self.index.reserve(<int32_t>batches.n)
             if size + batches.nbytes > <int64_t>self.active.stop:
@@ -585,13 +605,15 @@ cdef class Tail:
             log._undo_locked(self.segments, self.segment.savepoint(), error)
             raise
         self.index.add(batches, 0, <int32_t>batches.n, size)
-        after = next_offset
         self.segment.next_offset = after
-        self.segment.size = size + batches.nbytes
+        self.segment.size = end
         if now != self.appended_ms:
-            self.segment.appended_ms = self.appended_ms = now
+            self.segment.appended_ms = time
+            self.appended_ms = now
+        if entry is not None:
+            (<dict>self.producers.entries)[producer_id] = entry
         self.producers.end_offset = after
-        log._log_end_offset = after
+        log._log_end_offset = next_offset
         if log._bell._fds:
             log._bell.ring()
         return 0
@@ -614,7 +636,10 @@ cdef Tail tail_of(LogState log):
         or tail.active is not tail.segment._active
     ):
         log._tail = tail = new_tail(log)
-    if tail is None or tail.producers._transactions.first_unstable is not None:
+    if tail is None:
+        return None
+    transactions = tail.producers._transactions
+    if transactions.first_unstable is not None and log._high_watermark is None and transactions.has_unreplicated:
         return None
     return tail
 

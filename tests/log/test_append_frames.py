@@ -5,7 +5,9 @@ A path that leaves the fast one by mistake enters some fifty.
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +16,12 @@ from typing import Any
 import pytest
 
 import klog
+from klog.clock import ManualClock
+from klog.disk import Bell
+from klog.errors import KlogError
 from klog.record import Lists, encode
-from tests.support.batches import NOW
+from tests.support.batches import NOW, batch, marker, produced, transactional
+from tests.support.failing_files import FailingFiles
 from tests.support.frames import frames_of
 
 APPEND_MAX = 8  # of one append of records or of encoded batches; once in 10 ms three more look for due tasks
@@ -64,9 +70,9 @@ def test_no_configuration_needs_the_full_path_for_each_append(tmp_path: Path, co
 
 
 def test_encoded_batches_are_appended_without_the_full_path(log: klog.Log) -> None:
-    batch = encode([(b"k", b"v", NOW)])
-    log.append_batches(batch)
-    assert frames_of(lambda: log.append_batches(batch)).total() <= APPEND_MAX
+    encoded = encode([(b"k", b"v", NOW)])
+    log.append_batches(encoded)
+    assert sent(log, encoded) <= APPEND_MAX
 
 
 def test_a_full_path_is_counted(log: klog.Log) -> None:
@@ -99,3 +105,102 @@ def test_a_signal_ends_an_append_of_an_iterator_without_python_code(log: klog.Lo
         signal.signal(signal.SIGALRM, before)
     assert log.log_end_offset < 1 << 10 and log.offline is None
     assert log.count() == log.log_end_offset
+
+
+# ---- producers -------------------------------------------------------------------------------------------------------
+
+
+def sent(log: klog.Log, batch: bytes, **how: Any) -> int:
+    """Appends it. Returns the number of frames."""
+    return frames_of(lambda: log.append_batches(batch, **how)).total()
+
+
+def test_data_of_a_known_producer_is_appended_without_the_full_path(log: klog.Log) -> None:
+    assert sent(log, produced(5, 0, 0)) >= FULL_MIN  # not known yet
+    for sequence in range(1, 9):
+        assert sent(log, produced(5, 0, sequence)) <= APPEND_MAX
+    assert log.producers[5].last_sequence == 8 and log.producers[5].last_offset == log.log_end_offset - 1
+
+
+def test_data_in_an_open_transaction_is_appended_without_the_full_path(log: klog.Log) -> None:
+    assert sent(log, transactional(5, 0, 0, 2)) >= FULL_MIN  # begins it
+    first = log.last_stable_offset
+    assert sent(log, transactional(5, 0, 2, 3)) <= APPEND_MAX
+    assert sent(log, transactional(5, 0, 5)) <= APPEND_MAX
+    assert sent(log, batch()) <= APPEND_MAX
+    assert log.last_stable_offset == first == log.producers[5].current_txn_first_offset
+    assert sent(log, marker(5, 0, "commit"), origin="coordinator") >= FULL_MIN
+    assert log.last_stable_offset == log.log_end_offset
+    assert sent(log, batch()) <= APPEND_MAX
+
+
+UNUSUAL: dict[str, bytes] = {
+    "duplicate": produced(5, 3, 2),
+    "older duplicate": produced(5, 3, 1),
+    "out of order": produced(5, 3, 4),
+    "part of a duplicate": produced(5, 3, 2, 2),
+    "older epoch": produced(5, 2, 3),
+    "newer epoch": produced(5, 4, 0),
+    "begins a transaction": transactional(5, 3, 3),
+    "another producer": produced(6, 0, 0),
+}
+
+
+@pytest.mark.parametrize("case", UNUSUAL)
+def test_anything_else_of_a_producer_has_the_result_of_the_full_path(tmp_path: Path, case: str) -> None:
+    results = []
+    for listener in (None, lambda offset: None):
+        with klog.Log.open(tmp_path / f"{len(results)}-0", clock=ManualClock(NOW)) as log:
+            log.set_offsets_listener(listener)
+            for sequence in range(3):
+                log.append_batches(produced(5, 3, sequence))
+            log.append([(b"k", b"v", NOW)])
+            try:
+                result: object = log.append_batches(UNUSUAL[case])
+            except KlogError as error:
+                result = type(error), str(error)
+            after = log.append_batches(produced(7, 0, 0))
+            results.append((result, after, log.producers, log.log_end_offset, log.last_stable_offset))
+    assert results[0] == results[1]
+
+
+def test_sequence_numbers_wrap_without_the_full_path(log: klog.Log) -> None:
+    log.append_batches(produced(5, 0, 2**31 - 3, 2))
+    assert sent(log, produced(5, 0, 2**31 - 1, 1)) <= APPEND_MAX
+    assert sent(log, produced(5, 0, 0, 2)) <= APPEND_MAX
+    assert log.producers[5].last_sequence == 1
+
+
+def test_a_failed_write_leaves_the_producer_as_it_was(tmp_path: Path) -> None:
+    files = FailingFiles(armed=False, error=errno.ENOSPC)
+    with klog.Log.open(tmp_path / "t-0", files=files) as log:
+        log.append_batches(produced(5, 0, 0))
+        before = log.producers
+        files.only, files.nth, files.calls, files.armed = ("write",), 1, 0, True
+        with pytest.raises(OSError, match="No space"):
+            log.append_batches(produced(5, 0, 1))
+        assert files.failed == ["write"] and log.producers == before and log.offline is None
+        assert not log.append_batches(produced(5, 0, 1)).is_duplicate
+        assert log.append_batches(produced(5, 0, 1)).is_duplicate
+
+
+def test_a_batch_is_a_duplicate_even_if_a_waiter_was_interrupted(
+    log: klog.Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The producer's state moves before the log end, and before any Python code: here the one that wakes readers."""
+    log.append_batches(produced(5, 0, 0))
+
+    def interrupt(bell: Bell) -> None:
+        raise KeyboardInterrupt
+
+    waiter = os.eventfd(0)
+    log._bell.listen(waiter)
+    monkeypatch.setattr(Bell, "ring", interrupt)
+    end = log.log_end_offset
+    with pytest.raises(KeyboardInterrupt):
+        log.append_batches(produced(5, 0, 1))
+    monkeypatch.undo()
+    log._bell.leave(waiter)
+    os.close(waiter)
+    assert log.log_end_offset == end + 1
+    assert log.append_batches(produced(5, 0, 1)).is_duplicate

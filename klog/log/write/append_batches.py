@@ -33,9 +33,9 @@ from klog.errors import (
 )
 from klog.log._core import AppendInfo, followed, led
 from klog.log.load.overflow import RELATIVE_OFFSET_MAX
+from klog.log.state._producer_entry import DataBatch, last_sequence_of
 from klog.log.state.high_watermark_rules import OffsetMetadata
 from klog.log.state.producer_append import ProducerAppend
-from klog.log.state.producer_entry import DataBatch, last_sequence_of
 from klog.log.state.segments import check_reached
 from klog.log.state.transactions import CompletedTransaction
 from klog.log.write.flush import flush_if_due_locked
