@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Any, Self, final
+from typing import Any, Protocol, Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -7,6 +7,7 @@ from klog.config import LogConfig
 from klog.disk import Bell
 from klog.log.options import Compression, Options
 from klog.log.state._flush_state import FlushState
+from klog.log.state._producer_entry import ProducerEntry
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.metrics import LogMetrics
 from klog.log.state.producers import Producers
@@ -14,6 +15,9 @@ from klog.log.write._append_policy import AppendPolicy
 from klog.log.write._commit import CommitQueue
 from klog.record import BatchGroup, EncodedBatches, Records, ValidatedBatch
 from klog.segment import Segment
+
+class TakenBack(Protocol):
+    def take_back(self) -> None: ...
 
 @disjoint_base
 class LogState:
@@ -36,6 +40,7 @@ class LogState:
     _log_end_offset: int
     _written_end: int
     _commits: CommitQueue | None
+    _applied: list[TakenBack]
     _flush_state: FlushState
     _looked_ms: int
 
@@ -94,12 +99,18 @@ class AppendInfo:
 @final
 class Tail: ...
 
+@final
+class ReplacedEntry:
+    def __new__(cls, entries: dict[int, ProducerEntry], producer_id: int) -> Self: ...
+    def take_back(self) -> None: ...
+
 def led(batch: ValidatedBatch, epoch: int, log_start_offset: int) -> AppendInfo: ...
 def followed(batches: EncodedBatches, log_start_offset: int) -> AppendInfo: ...
 def grouped(log: LogState, group: BatchGroup, now: int) -> AppendInfo: ...
 def timed(log: LogState, group: BatchGroup, now: int) -> int: ...
 def append(log: LogState, records: Records, compression: Compression) -> AppendInfo: ...
 def append_group(log: LogState, group: BatchGroup, now: int) -> AppendInfo: ...
+def append_group_locked(log: LogState, group: BatchGroup, now: int) -> AppendInfo: ...
 
 @final
 class EncodedGroups:

@@ -72,12 +72,18 @@ cdef class LogState:
     cdef public int64_t _log_end_offset
     cdef public int64_t _written_end    # during a commit: the end of what it has written; else -1
     cdef public object _commits         # the CommitQueue of durability="sync", else None
+    cdef public list _applied           # effects of the running commit on producers, with a method take_back()
     cdef public FlushState _flush_state
     cdef public int64_t _looked_ms      # wall time of the last check for due tasks
 
     def __cinit__(self, *_, **__):
         self._closed = True
         self._written_end = -1
+        self._applied = []
+
+    cdef int64_t append_end(self) noexcept:
+        """The offset of the next append: the log end or, in a commit, the end of what it has written."""
+        return self._log_end_offset if self._written_end < 0 else self._written_end
 
 
 cdef class Counters:
@@ -312,13 +318,14 @@ cpdef AppendInfo append_group(LogState log, BatchGroup group, int64_t now):
         lock.give()
 
 
-cdef AppendInfo append_group_locked(LogState log, BatchGroup group, int64_t now):
+cpdef AppendInfo append_group_locked(LogState log, BatchGroup group, int64_t now):
+    """The same under the log's lock, for append_group and for commits."""
     cdef Counters counters
     cdef Tail tail = tail_of(log)
     if tail is None:
         check_writable(log)
         return log._append_group_locked(group, now)
-    group.number(log._log_end_offset, tail.epoch)
+    group.number(log.append_end(), tail.epoch)
     now = timed(log, group, now)
     if not tail.write_group(log, group, now):
         return log._append_group_locked(group, now)
@@ -402,7 +409,7 @@ cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
             log._check_writable()
         config = log._config
         now = wall_ms(log._options.clock)
-        end = log._log_end_offset if log._written_end < 0 else log._written_end
+        end = log.append_end()
         if leader_epoch is not None:
             epoch = leader_epoch
         elif tail is not None:
@@ -418,7 +425,7 @@ cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
         if simple:
             last = batch.header.base_offset + batch.header.last_offset_delta
             if tail.write(log, batch, last, batch.max_timestamp, entry, now):
-                look = is_time_to_look(log, now)
+                look = log._commits is None and is_time_to_look(log, now)
                 counters = log._metrics
                 counters.messages_in += batch.header.count
                 counters.bytes_in += batch.nbytes
@@ -471,10 +478,10 @@ cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
         elif batches.n != 0 and not batches.has_producers and not batches.has_legacy and (
             batches.one_leader_epoch and batches.last_leader_epoch == tail.epoch
         ):
-            end = log._log_end_offset
+            end = log.append_end()
             if batches.first_offset == end or (batches.first_offset > end and not raft):
                 if tail.write(log, batches, batches.last_offset, batches.max_timestamp, None, now):
-                    look = is_time_to_look(log, now)
+                    look = log._commits is None and is_time_to_look(log, now)
                     counters = log._metrics
                     counters.replicated_bytes_in += batches.nbytes
                     return followed(batches, log._log_start_offset)
@@ -570,6 +577,8 @@ cdef class Tail:
         cdef Counters counters
         if size + batches.nbytes > self.segment_bytes:
             return False
+        if log._written_end >= 0:       # a commit flushes after its appends
+            return True
         if next_offset - flushes.recovery_point >= self.flush_messages or now - flushes.flushed_ms >= self.flush_ms:
             return False
         if self.flush_bytes:
@@ -593,6 +602,8 @@ cdef class Tail:
         cdef object after = next_offset, end = size + batches.nbytes, time = now, producer_id = None
         if entry is not None:
             producer_id = entry.producer_id
+            if log._written_end >= 0:
+                log._applied.append(ReplacedEntry(self.producers.entries, producer_id))
         try:
             self.index.reserve(<int32_t>batches.n)
             if size + batches.nbytes > <int64_t>self.active.stop:
@@ -613,10 +624,29 @@ cdef class Tail:
         if entry is not None:
             (<dict>self.producers.entries)[producer_id] = entry
         self.producers.end_offset = after
+        if log._written_end >= 0:
+            log._written_end = next_offset
+            return 0
         log._log_end_offset = next_offset
         if log._bell._fds:
             log._bell.ring()
         return 0
+
+
+@cython.final
+cdef class ReplacedEntry:
+    """What a commit takes back of an append by the fast path, also if that replaced nothing: the producer's entry."""
+
+    cdef dict entries
+    cdef object producer_id
+    cdef object entry
+
+    def __cinit__(self, dict entries, producer_id):
+        self.entries, self.producer_id, self.entry = entries, producer_id, entries[producer_id]
+
+    def take_back(self):
+        """Restore the entry."""
+        self.entries[self.producer_id] = self.entry
 
 
 cdef Tail tail_of(LogState log):
@@ -649,8 +679,8 @@ cdef Tail new_tail(LogState log):
     config, entries, segment = log._config, log._epochs._entries, log._segments[len(log._segments) - 1]
     active = segment._active
     if (
-        log.read_only or active is None or not entries or log._options.durability == "sync"
-        or active.config is not config or log._log_end_offset < segment.base_offset
+        log.read_only or active is None or not entries or active.config is not config
+        or log.append_end() < segment.base_offset
     ):
         return None
     tail = Tail.__new__(Tail)

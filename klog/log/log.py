@@ -96,7 +96,6 @@ class Log(LogView):
         self._handlers_closed = False
         self._sync_lock = SyncLock()
         self._cleaning = CleaningState(options.cleanings)
-        self._applied: list[Pending] = []  # effects of the running commit on producers
         self._claim = None if options.read_only else Claim(directory)
         try:
             if self._claim is not None:

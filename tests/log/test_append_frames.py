@@ -75,6 +75,21 @@ def test_encoded_batches_are_appended_without_the_full_path(log: klog.Log) -> No
     assert sent(log, encoded) <= APPEND_MAX
 
 
+def test_a_commit_does_not_take_the_full_path(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0", durability="sync") as log:
+        log.append([(b"k", b"v")])
+        log.append_batches(produced(5, 0, 0))
+        for append in (
+            lambda: log.append([(b"k", b"v")]),
+            lambda: log.append_batches(encode([(b"k", b"v")])),
+            lambda: log.append_batches(produced(5, 0, 1)),
+            lambda: log.append_batches(batch(base_offset=log.log_end_offset, leader_epoch=0), origin="replication"),
+        ):
+            end, entered = log.log_end_offset, frames_of(append)
+            assert log.log_end_offset == end + 1
+            assert not entered.keys() & {"_append_group_locked", "_append_locked", "lead_locked", "follow_locked"}
+
+
 def test_a_full_path_is_counted(log: klog.Log) -> None:
     log.set_offsets_listener(lambda offset: None)
     assert frames_of(lambda: log.append([(b"k", b"v")])).total() >= FULL_MIN

@@ -14,7 +14,7 @@ def frames_of(call: Callable[[], object]) -> Counter[str]:
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "call":
-            entered[frame.f_code.co_qualname if hasattr(frame.f_code, "co_qualname") else frame.f_code.co_name] += 1
+            entered[frame.f_code.co_name] += 1
 
     before = sys.getprofile()
     sys.setprofile(note)
@@ -22,5 +22,5 @@ def frames_of(call: Callable[[], object]) -> Counter[str]:
         call()
     finally:
         sys.setprofile(before)
-    entered.subtract([call.__qualname__])
+    entered.subtract([call.__name__])
     return +entered

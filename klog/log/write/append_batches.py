@@ -16,7 +16,7 @@ the batch stays, the log is offline and the last stable offset does not move. Th
 In a commit of durability="sync" A10 and A11 are done once for all its appends, after the fdatasync. Until then each
 append begins at `_append_end`, where the last one ended, and no other thread sees that.
 
-A1 to A3 are in _append, with a fast path for batches that need only A8 and A10. This module is the full path.
+A1 to A3 are in _core, with a fast path for batches that need only A7 to A10. This module is the full path.
 Under the log's lock from A2 on. Kafka: UnifiedLog.append, analyzeAndValidateProducerState.
 """
 
