@@ -16,7 +16,7 @@ from klog.log.write._commit import CommitQueue
 from klog.record import BatchGroup, EncodedBatches, Records, ValidatedBatch
 from klog.segment import Segment
 
-class TakenBack(Protocol):
+class _TakenBack(Protocol):
     def take_back(self) -> None: ...
 
 @disjoint_base
@@ -40,7 +40,7 @@ class LogState:
     _log_end_offset: int
     _written_end: int
     _commits: CommitQueue | None
-    _applied: list[TakenBack]
+    _applied: list[_TakenBack]
     _flush_state: FlushState
     _looked_ms: int
 
@@ -100,8 +100,8 @@ class AppendInfo:
 class Tail: ...
 
 @final
-class ReplacedEntry:
-    def __new__(cls, entries: dict[int, ProducerEntry], producer_id: int) -> Self: ...
+class ReplacedEntries:
+    def __new__(cls, known: dict[int, ProducerEntry], replaced: dict[int, ProducerEntry]) -> Self: ...
     def take_back(self) -> None: ...
 
 def led(batch: ValidatedBatch, epoch: int, log_start_offset: int) -> AppendInfo: ...

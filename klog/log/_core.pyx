@@ -395,7 +395,7 @@ cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
     cdef AppendInfo info
     cdef Counters counters
     cdef Tail tail
-    cdef ProducerEntry entry = None
+    cdef dict entries = None
     cdef int64_t end, last, now
     cdef int32_t epoch
     cdef bint look = False, simple
@@ -420,11 +420,11 @@ cpdef AppendInfo lead_alone(LogState log, buffer, str origin, leader_epoch):
         batch = leaders_batch(buffer, config, end, now, origin, epoch, config.max_message_bytes)
         simple = tail is not None and batch is not None and epoch == tail.epoch
         if simple and batch.header.producer_id >= 0:
-            entry = tail.entry_after(batch) if origin == "client" else None
-            simple = entry is not None
+            entries = tail.entries_after(batch, origin == "client")
+            simple = entries is not None
         if simple:
             last = batch.header.base_offset + batch.header.last_offset_delta
-            if tail.write(log, batch, last, batch.max_timestamp, entry, now):
+            if tail.write(log, batch, last, batch.max_timestamp, entries, now):
                 look = log._commits is None and is_time_to_look(log, now)
                 counters = log._metrics
                 counters.messages_in += batch.header.count
@@ -464,8 +464,9 @@ cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
     cdef AppendInfo info
     cdef Counters counters
     cdef Tail tail
+    cdef dict entries = None
     cdef int64_t end, now
-    cdef bint raft = origin == "raft", look = False
+    cdef bint raft = origin == "raft", look = False, simple
     cdef CallLock lock = log._lock
     lock.take()
     try:
@@ -475,16 +476,19 @@ cpdef AppendInfo follow_alone(LogState log, EncodedBatches batches, str origin):
         now = wall_ms(log._options.clock)
         if tail is None:
             log._check_writable()
-        elif batches.n != 0 and not batches.has_producers and not batches.has_legacy and (
+        elif batches.n != 0 and not batches.has_legacy and (
             batches.one_leader_epoch and batches.last_leader_epoch == tail.epoch
         ):
             end = log.append_end()
-            if batches.first_offset == end or (batches.first_offset > end and not raft):
-                if tail.write(log, batches, batches.last_offset, batches.max_timestamp, None, now):
-                    look = log._commits is None and is_time_to_look(log, now)
-                    counters = log._metrics
-                    counters.replicated_bytes_in += batches.nbytes
-                    return followed(batches, log._log_start_offset)
+            simple = batches.first_offset == end or (batches.first_offset > end and not raft)
+            if simple and batches.has_producers:
+                entries = tail.entries_after(batches, False)
+                simple = entries is not None
+            if simple and tail.write(log, batches, batches.last_offset, batches.max_timestamp, entries, now):
+                look = log._commits is None and is_time_to_look(log, now)
+                counters = log._metrics
+                counters.replicated_bytes_in += batches.nbytes
+                return followed(batches, log._log_start_offset)
         if lead_locked is None:
             find_long_way()
         look = log._commits is None and is_time_to_look(log, now)
@@ -516,11 +520,11 @@ cdef class Tail:
       tail_of, new_tail   a log that is not open for appends, has a listener, a transaction that ends with the move of the
                           log end, no leader epoch yet, or an active segment that does not take appends yet or begins
                           beyond the log end
-      lead_alone          no whole batch, another leader epoch, a producer id except in:
-      entry_after         data that continues what a known producer has sent; so not a duplicate, a sequence number out
-                          of order, a new producer epoch, the beginning of a transaction or a marker
-      follow_alone        no whole batch, another leader epoch, a producer id, messages of magic 0 and 1, offsets that are
-                          below the log end or, for raft, beyond it
+      lead_alone          no whole batch, another leader epoch
+      follow_alone        the same, messages of magic 0 and 1, offsets below the log end or, for raft, beyond it
+      entries_after       a batch with a producer id that does not continue what this producer has sent: an unknown
+                          producer, a duplicate, a sequence number out of order, a new producer epoch, the beginning of
+                          a transaction, a marker
       takes, write        a roll, a flush that is due
       add                 a failure: the full path's undo
     """
@@ -543,9 +547,9 @@ cdef class Tail:
     cdef bint plain             # the file is a LogFile and not a subclass
 
     cdef bint write(self, LogState log, BatchTable batches, int64_t last_offset, int64_t max_timestamp,
-                    ProducerEntry entry, int64_t now) except -1:
-        """A8 to A10, of batches that the segment takes whole or not at all. entry: that of their producer afterwards, or
-        None. False: the full path is needed, and nothing has been done."""
+                    dict entries, int64_t now) except -1:
+        """A8 to A10, of batches that the segment takes whole or not at all. entries: those of their producers afterwards,
+        None without producers. False: the full path is needed, and nothing has been done."""
         cdef kl_batch_t b
         cdef int64_t size = self.segment.size
         if not self.takes(log, batches, size, last_offset + 1, now):
@@ -556,7 +560,7 @@ cdef class Tail:
         b.size = <int32_t>batches.nbytes
         if kl_indexer_must_roll(&self.index.x, &b, size, self.segment_bytes, self.segment_ms, self.waited(now)):
             return False
-        self.add(log, batches, size, last_offset + 1, entry, now)
+        self.add(log, batches, size, last_offset + 1, entries, now)
         return True
 
     cdef bint write_group(self, LogState log, BatchGroup group, int64_t now) except -1:
@@ -586,24 +590,38 @@ cdef class Tail:
             return counters.appended() + batches.nbytes - flushes.flushed_bytes < self.flush_bytes
         return True
 
-    cdef ProducerEntry entry_after(self, ValidatedBatch batch):
-        """A7 for a client: the new entry of the producer, which this batch continues. None: the full path checks it."""
-        cdef ProducerEntry entry = (<dict>self.producers.entries).get(batch.header.producer_id)
-        return None if entry is None else entry.after(&batch.header)
+    cdef dict entries_after(self, BatchTable batches, bint client):
+        """A7: {producer id: its entry after these batches}. None: the full path must check them."""
+        cdef ProducerEntry entry
+        cdef kl_batch_t *b
+        cdef Py_ssize_t i
+        cdef dict known = self.producers.entries, after = {}
+        for i in range(batches.n):
+            b = &batches.batches[i]
+            if b.producer_id < 0:
+                continue
+            producer_id = b.producer_id
+            found = after.get(producer_id)
+            entry = known.get(producer_id) if found is None else found
+            if entry is None or not entry.continues(b, client):
+                return None
+            if found is None:
+                after[producer_id] = entry = entry.copy()
+            entry.take(b)
+        return after
 
     cdef int64_t waited(self, int64_t now) noexcept:
         """The age of a segment whose records have no timestamps."""
         return now - self.created_ms if self.index.x.first_timestamp < 0 else 0
 
-    cdef int add(self, LogState log, BatchTable batches, int64_t size, int64_t next_offset, ProducerEntry entry,
+    cdef int add(self, LogState log, BatchTable batches, int64_t size, int64_t next_offset, dict entries,
                  int64_t now) except -1:
         """Write at byte size, index, and move the log end. After the write nothing can fail or be interrupted: all
-        objects are made before, and the producer's key exists."""
-        cdef object after = next_offset, end = size + batches.nbytes, time = now, producer_id = None
-        if entry is not None:
-            producer_id = entry.producer_id
-            if log._written_end >= 0:
-                log._applied.append(ReplacedEntry(self.producers.entries, producer_id))
+        objects are made before, and the producers have entries."""
+        cdef object after = next_offset, end = size + batches.nbytes, time = now
+        cdef dict known = self.producers.entries
+        if entries is not None and log._written_end >= 0:
+            log._applied.append(ReplacedEntries(known, entries))
         try:
             self.index.reserve(<int32_t>batches.n)
             if size + batches.nbytes > <int64_t>self.active.stop:
@@ -621,8 +639,9 @@ cdef class Tail:
         if now != self.appended_ms:
             self.segment.appended_ms = time
             self.appended_ms = now
-        if entry is not None:
-            (<dict>self.producers.entries)[producer_id] = entry
+        if entries is not None:
+            for producer_id, entry in entries.items():
+                known[producer_id] = entry
         self.producers.end_offset = after
         if log._written_end >= 0:
             log._written_end = next_offset
@@ -634,19 +653,19 @@ cdef class Tail:
 
 
 @cython.final
-cdef class ReplacedEntry:
-    """What a commit takes back of an append by the fast path, also if that replaced nothing: the producer's entry."""
+cdef class ReplacedEntries:
+    """What a commit takes back of an append by the fast path, also if that replaced nothing: entries of producers."""
 
-    cdef dict entries
-    cdef object producer_id
-    cdef object entry
+    cdef dict known
+    cdef dict before
 
-    def __cinit__(self, dict entries, producer_id):
-        self.entries, self.producer_id, self.entry = entries, producer_id, entries[producer_id]
+    def __cinit__(self, dict known not None, dict replaced not None):
+        self.known = known
+        self.before = {producer_id: known[producer_id] for producer_id in replaced}
 
     def take_back(self):
-        """Restore the entry."""
-        self.entries[self.producer_id] = self.entry
+        """Restore the entries."""
+        self.known.update(self.before)
 
 
 cdef Tail tail_of(LogState log):

@@ -9,6 +9,7 @@ import errno
 import itertools
 import os
 import signal
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import Bell
 from klog.errors import KlogError
-from klog.record import Lists, encode
+from klog.record import Lists, decode, encode
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.failing_files import FailingFiles
 from tests.support.frames import frames_of
@@ -177,6 +178,45 @@ def test_anything_else_of_a_producer_has_the_result_of_the_full_path(tmp_path: P
             after = log.append_batches(produced(7, 0, 0))
             results.append((result, after, log.producers, log.log_end_offset, log.last_stable_offset))
     assert results[0] == results[1]
+
+
+def replicated(log: klog.Log, *batches: bytes) -> bytes:
+    """The batches with the next offsets, as their leader stored them."""
+    parts, offset = [], log.log_end_offset
+    for each in batches:
+        (found,) = decode(each)
+        parts.append(struct.pack(">qii", offset, len(each) - 12, 0) + each[16:])
+        offset += found.last_offset - found.base_offset + 1
+    return b"".join(parts)
+
+
+def test_a_follower_appends_data_of_known_producers_without_the_full_path(log: klog.Log) -> None:
+    first = replicated(log, produced(5, 0, 0), produced(6, 2, 0), transactional(7, 1, 0))
+    assert sent(log, first, origin="replication") >= FULL_MIN
+    more = [produced(5, 0, 1, 2), batch(), transactional(7, 1, 1), produced(5, 0, 3), produced(6, 2, 1)]
+    assert sent(log, replicated(log, *more), origin="replication") <= APPEND_MAX
+    states = log.producers
+    assert [(states[pid].last_sequence, states[pid].last_offset) for pid in (5, 6, 7)] == [(3, 8), (1, 9), (1, 7)]
+    assert states[7].current_txn_first_offset == log.last_stable_offset == 3
+
+
+@pytest.mark.parametrize("last", [produced(5, 0, 9), produced(5, 1, 0), produced(6, 0, 0), transactional(5, 0, 2)])
+def test_a_follower_has_the_state_of_the_full_path(tmp_path: Path, last: bytes) -> None:
+    states = []
+    for listener in (None, lambda offset: None):
+        with klog.Log.open(tmp_path / f"{len(states)}-0", clock=ManualClock(NOW)) as log:
+            log.set_offsets_listener(listener)
+            log.append_batches(replicated(log, produced(5, 0, 0)), origin="replication")
+            info = log.append_batches(replicated(log, produced(5, 0, 1), last, batch()), origin="replication")
+            states.append((info, log.producers, log.log_end_offset, log.last_stable_offset))
+    assert states[0] == states[1]
+
+
+def test_data_of_a_coordinator_needs_no_sequence_numbers(log: klog.Log) -> None:
+    sent_once = transactional(5, 0, -1)
+    log.append_batches(sent_once, origin="coordinator")
+    assert sent(log, sent_once, origin="coordinator") <= APPEND_MAX
+    assert log.log_end_offset == 3 and log.producers[5].last_sequence == -1
 
 
 def test_sequence_numbers_wrap_without_the_full_path(log: klog.Log) -> None:

@@ -24,4 +24,5 @@ cdef class ProducerEntry:
     cdef DataBatch remembered(self, int64_t base_sequence, int64_t last_sequence)
     cpdef ProducerEntry copy(self)
     cpdef add(self, int64_t epoch, DataBatch batch)
-    cdef ProducerEntry after(self, const kl_batch_t *b)
+    cdef bint continues(self, const kl_batch_t *b, bint client)
+    cdef int take(self, const kl_batch_t *b) except -1

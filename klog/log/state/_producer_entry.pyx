@@ -7,7 +7,7 @@ Sequence numbers count records and wrap from 2^31-1 to 0. Kafka: ProducerStateEn
 cimport cython
 from libc.stdint cimport int64_t
 
-from klog._c.batch cimport KL_ATTR_TRANSACTIONAL, kl_batch_last_offset, kl_batch_t
+from klog._c.batch cimport KL_ATTR_CONTROL, KL_ATTR_TRANSACTIONAL, kl_batch_last_offset, kl_batch_t
 
 from klog.log.state.producer_state import ProducerState
 
@@ -148,20 +148,24 @@ cdef class ProducerEntry:
                 return batch
         return None
 
-    cdef ProducerEntry after(self, const kl_batch_t *b):
-        """The entry after a client's data batch that continues this one: of the same epoch, with the next sequence
-        number, in the open transaction if there is one. None for any other batch: ProducerAppend has the rules."""
-        cdef ProducerEntry entry
-        cdef DataBatch batch
-        cdef int64_t last_sequence = last_sequence_of(b.base_sequence, b.last_offset_delta)
+    cdef bint continues(self, const kl_batch_t *b, bint client):
+        """Is this data batch the next one: of the same epoch, in the open transaction if there is one, and for a client
+        with the next sequence number? Any other batch is for ProducerAppend, which has the rules."""
+        cdef DataBatch last
         cdef bint in_transaction = (b.attributes & KL_ATTR_TRANSACTIONAL) != 0
-        if b.producer_epoch != self.epoch or not self.batches or in_transaction != (self.txn_first_offset is not None):
-            return None
-        batch = self.batches[len(self.batches) - 1]
-        if b.base_sequence != ((batch.last_sequence + 1) & SEQUENCE_MASK):
-            return None
-        if self.remembered(b.base_sequence, last_sequence) is not None:
-            return None
-        entry = self.copy()
-        entry.add(self.epoch, DataBatch(last_sequence, kl_batch_last_offset(b), b.last_offset_delta, b.max_timestamp))
-        return entry
+        if b.attributes & KL_ATTR_CONTROL or b.producer_epoch != self.epoch or not self.batches:
+            return False
+        if in_transaction != (self.txn_first_offset is not None):
+            return False
+        if not client:
+            return True
+        last = self.batches[len(self.batches) - 1]
+        if b.base_sequence != ((last.last_sequence + 1) & SEQUENCE_MASK):
+            return False
+        return self.remembered(b.base_sequence, last_sequence_of(b.base_sequence, b.last_offset_delta)) is None
+
+    cdef int take(self, const kl_batch_t *b) except -1:
+        """Add a batch that continues this entry."""
+        self.add(self.epoch, DataBatch(last_sequence_of(b.base_sequence, b.last_offset_delta), kl_batch_last_offset(b),
+                                       b.last_offset_delta, b.max_timestamp))
+        return 0
