@@ -553,12 +553,9 @@ cdef class BatchGroup(BatchTable):
         self.first_offset = first_offset
         return 0
 
-    def stamp(self, log_append_time):
+    cdef int set_append_time(self, int64_t log_append_time) except -1:
         """Set the append time of all records, in place of the producers' timestamps. The checksums cover it and are
         computed again."""
-        self.set_append_time(long_of("log_append_time", log_append_time))
-
-    cdef int set_append_time(self, int64_t log_append_time) except -1:
         cdef Py_ssize_t i
         cdef kl_batch_t *b
         if log_append_time < 0:
@@ -630,7 +627,8 @@ cdef class Encoder:
         codec, level = parse_compression(compression)
         self.begin(records, codec, level, long_of("batch_bytes_max", batch_bytes_max),
                    long_of("message_bytes_max", message_bytes_max), flag_of("key_required", key_required))
-        self.set_times(timestamp_default, timestamp_min, timestamp_max, log_append_time)
+        self.use_times(long_of("timestamp_default", timestamp_default), long_of("timestamp_min", timestamp_min),
+                       long_of("timestamp_max", timestamp_max), long_of("log_append_time", log_append_time))
 
     cdef int begin(self, object records, int codec, object level, int64_t batch_bytes_max, int64_t message_bytes_max,
                    bint key_required) except -1:
@@ -648,13 +646,9 @@ cdef class Encoder:
         self.rules.key_required = key_required
         return 0
 
-    def set_times(self, timestamp_default, timestamp_min, timestamp_max, log_append_time=-1):
-        """Set the times for records that have not been read yet."""
-        self.use_times(long_of("timestamp_default", timestamp_default), long_of("timestamp_min", timestamp_min),
-                       long_of("timestamp_max", timestamp_max), long_of("log_append_time", log_append_time))
-
     cdef void use_times(self, int64_t timestamp_default, int64_t timestamp_min, int64_t timestamp_max,
                         int64_t log_append_time) noexcept:
+        """Set the times for records that have not been read yet."""
         self.timestamp_default = self.rules.timestamp_default = timestamp_default
         self.timestamp_min = timestamp_min
         self.timestamp_max = timestamp_max
